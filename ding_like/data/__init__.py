@@ -1,0 +1,1 @@
+"""Columns that travel: schema, batches, rollouts, rows and records."""

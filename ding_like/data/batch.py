@@ -1,0 +1,196 @@
+"""Hold transitions as columns inside and as a sequence of mappings outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+import numpy as np
+
+from ding_like.data.schema import Schema
+from ding_like.errors import SchemaError
+from ding_like.types import Array
+
+if TYPE_CHECKING:
+    import torch
+
+# numpy on the host, torch after `to(device)`.
+Column: TypeAlias = Any
+
+
+def _done(columns: Mapping[str, Column]) -> Column:
+    return columns["terminated"] | columns["truncated"]
+
+
+# What the seed's API calls a column of ours: name -> (columns it needs, how to get it).
+SEED_KEYS: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Column]], Column]]] = {
+    "done": (("terminated", "truncated"), _done),
+    "IS": (("weight",), lambda columns: columns["weight"]),
+    "collect_iter": (("policy_version",), lambda columns: columns["policy_version"]),
+}
+
+
+class TransitionBatch(Sequence[Mapping[str, Any]]):
+    """Hold equal-length named columns; `batch["obs"]` is a column, `batch[3]` a read-only `Row`.
+
+    Columns are numpy arrays [B, ...] on the host, tensors after `to(device)`. Slices are views; `take` and `concat`
+    give fresh memory. Nobody writes into a batch that it was given: `with_column` returns a new batch.
+    Raises SchemaError if the columns differ in length.
+    """
+
+    __slots__ = ("_columns", "_length")
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        self._columns = dict(columns)
+        lengths = {len(column) for column in self._columns.values()}
+        if len(lengths) > 1:
+            sizes = ", ".join(f"{name} {len(column)}" for name, column in self._columns.items())
+            raise SchemaError(f"columns of one batch must be equally long, got {sizes}.")
+        self._length = lengths.pop() if lengths else 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, key: str) -> Column: ...
+    @overload
+    def __getitem__(self, key: int) -> Row: ...
+    @overload
+    def __getitem__(self, key: slice) -> TransitionBatch: ...
+    def __getitem__(self, key: str | int | slice) -> Any:
+        if isinstance(key, str):
+            return self._column(key)
+        if isinstance(key, slice):
+            return TransitionBatch({name: column[key] for name, column in self._columns.items()})
+        if not -self._length <= key < self._length:
+            raise IndexError(f"row {key} of a batch of {self._length}")
+        return Row(self, key % self._length)
+
+    def __iter__(self) -> Iterator[Row]:
+        return (Row(self, i) for i in range(self._length))
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name} {list(column.shape[1:])} {column.dtype}" for name, column in self._columns.items())
+        return f"TransitionBatch({self._length} rows: {inside})"
+
+    def _column(self, name: str) -> Column:
+        column = self._columns.get(name)
+        if column is not None:
+            return column
+        needs, derive = SEED_KEYS.get(name, ((), None))
+        if derive is not None and all(need in self._columns for need in needs):
+            return derive(self._columns)
+        raise KeyError(f"no column '{name}'; this batch has {', '.join(self._columns)}")
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """Return the columns by name; read them, do not write into them."""
+        return self._columns
+
+    @property
+    def schema(self) -> Schema:
+        """Return shape and dtype of the (numpy) columns."""
+        return Schema.of(self._columns)
+
+    def take(self, index: Array) -> TransitionBatch:
+        """Gather rows into fresh memory; `index` [N] of integers."""
+        return TransitionBatch({name: column.take(index, axis=0) for name, column in self._columns.items()})
+
+    def select(self, names: Iterable[str]) -> TransitionBatch:
+        """Return a batch of these columns only, sharing memory."""
+        return TransitionBatch({name: self._columns[name] for name in names})
+
+    def with_columns(self, **columns: Column) -> TransitionBatch:
+        """Return a batch with these columns added or replaced; the others are shared."""
+        return TransitionBatch({**self._columns, **columns})
+
+    def to(self, device: str | torch.device) -> TransitionBatch:
+        """Return a batch of tensors on `device`; on the CPU they share memory with the arrays."""
+        import torch
+
+        tensors = {
+            name: torch.from_numpy(column) if isinstance(column, np.ndarray) else column
+            for name, column in self._columns.items()
+        }
+        if torch.device(device).type != "cpu":
+            tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+        return TransitionBatch(tensors)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return real dicts, one a row, with the seed's keys."""
+        return [dict(row) for row in self]
+
+    @classmethod
+    def concat(cls, batches: Sequence[TransitionBatch]) -> TransitionBatch:
+        """Join batches of one schema into fresh memory; raises SchemaError if they differ."""
+        parts = [batch for batch in batches if len(batch)] or list(batches[:1])
+        if len(parts) == 1:
+            return parts[0]
+        for part in parts[1:]:
+            parts[0].schema.check(part.columns, where="concat")
+        return cls({name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns})
+
+
+class Row(Mapping[str, Any]):
+    """View one row of a batch as a read-only mapping; also answers the seed's `done`, `IS` and `collect_iter`."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: TransitionBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._batch[key][self._index]
+        if isinstance(value, np.ndarray):
+            value = value.view()
+            value.flags.writeable = False
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        columns = self._batch.columns
+        yield from columns
+        for name, (needs, _) in SEED_KEYS.items():
+            if name not in columns and all(need in columns for need in needs):
+                yield name
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"Row({dict(self)})"
+
+
+class EpisodeBatch(Sequence[TransitionBatch]):
+    """Hold whole episodes end to end: item i is a slice view of one episode, without padding.
+
+    `offsets` [N + 1] are row numbers, first 0, last len(batch), never falling.
+    """
+
+    __slots__ = ("batch", "offsets")
+
+    def __init__(self, batch: TransitionBatch, offsets: Array) -> None:
+        if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(batch) or (np.diff(offsets) < 0).any():
+            raise SchemaError(f"offsets must rise from 0 to {len(batch)}, got {offsets.tolist()}.")
+        self.batch = batch
+        self.offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, key: int) -> TransitionBatch: ...
+    @overload
+    def __getitem__(self, key: slice) -> EpisodeBatch: ...
+    def __getitem__(self, key: int | slice) -> Any:
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step != 1:
+                raise SchemaError(f"episodes are sliced with step 1, got {step}.")
+            stop = max(start, stop)
+            first, last = int(self.offsets[start]), int(self.offsets[stop])
+            return EpisodeBatch(self.batch[first:last], self.offsets[start : stop + 1] - first)
+        if not -len(self) <= key < len(self):
+            raise IndexError(f"episode {key} of {len(self)}")
+        i = key % len(self)
+        return self.batch[int(self.offsets[i]) : int(self.offsets[i + 1])]

@@ -1,0 +1,50 @@
+"""Lay observations into columns and back: an array is column 'obs', a dict is columns 'obs/<key>'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ding_like.types import Array, Obs
+
+
+def obs_to_columns(prefix: str, obs: Obs) -> dict[str, Array]:
+    """Return `{prefix: obs}` or `{prefix/key: array}`."""
+    if isinstance(obs, dict):
+        return {f"{prefix}/{key}": value for key, value in obs.items()}
+    return {prefix: obs}
+
+
+def columns_to_obs(prefix: str, columns: Mapping[str, Any]) -> Any:
+    """Return what `obs_to_columns` was given; works on arrays and on tensors (hence Any)."""
+    if prefix in columns:
+        return columns[prefix]
+    start = f"{prefix}/"
+    return {name[len(start) :]: column for name, column in columns.items() if name.startswith(start)}
+
+
+def take_lanes(obs: Obs, lanes: Array) -> Obs:
+    """Return fresh rows [R, ...] of `lanes`."""
+    if isinstance(obs, dict):
+        return {key: value.take(lanes, axis=0) for key, value in obs.items()}
+    return obs.take(lanes, axis=0)
+
+
+def copy_obs(obs: Obs) -> Obs:
+    """Return memory of its own."""
+    if isinstance(obs, dict):
+        return {key: value.copy() for key, value in obs.items()}
+    return obs.copy()
+
+
+def write_obs(target: Obs, source: Obs, lanes: Array | None = None) -> None:
+    """Copy `source` into `target`, whole or into the rows of `lanes`."""
+    if isinstance(target, dict) and isinstance(source, dict):
+        for key, value in target.items():
+            write_obs(value, source[key], lanes)
+    elif lanes is None:
+        np.copyto(target, source)  # type: ignore[arg-type]
+    else:
+        target[lanes] = source  # type: ignore[index]

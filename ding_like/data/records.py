@@ -1,0 +1,52 @@
+"""Name what passes between parts: no anonymous dict crosses a part boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class EpisodeRecord:
+    """Describe one finished episode of one lane."""
+
+    lane: int
+    return_: float  # undiscounted sum of rewards, or the env's own info['eval_episode_return']
+    length: int  # env steps
+    info: Mapping[str, Any] = field(default_factory=dict)  # the env's info['episode_info'], scalars by name
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """Describe one evaluation: the first `n` finished episodes of each lane."""
+
+    returns: list[float]
+    lengths: list[int]
+    info: Mapping[str, list[float]]
+    env_steps: int
+    duration_s: float
+
+    @property
+    def mean(self) -> float:
+        """Return the mean return over episodes."""
+        return sum(self.returns) / len(self.returns)
+
+
+@dataclass
+class CollectStats:
+    """Count what one collector did since it was made."""
+
+    env_steps: int = 0
+    episodes: int = 0
+    train_samples: int = 0
+    dropped_steps: int = 0  # env steps of episodes that broke off, and on-policy surplus
+    dropped_episodes: int = 0
+
+
+@dataclass(frozen=True)
+class TrainInfo:
+    """Tell the pipeline what one `train` call did."""
+
+    train_iter: int
+    iterations: int

@@ -1,0 +1,138 @@
+"""Keep transitions in order of arrival until a policy makes training rows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ding_like.data.schema import Schema
+from ding_like.types import Array, State
+
+
+class LaneIndex(NamedTuple):
+    """Say which row of a rollout is step t of lane e; lanes shorter than T are padded with row 0."""
+
+    index: Array  # [T, E] int64, row numbers
+    valid: Array  # [T, E] bool, False on padding
+    length: Array  # [E] int64, rows per lane
+
+
+class Rollout:
+    """Append rows of E lanes to contiguous columns in order of arrival.
+
+    Column `lane` tells the lanes apart. If every append held all lanes in order the log *is* [T, E] by a reshape;
+    otherwise one stable sort by lane gives the ragged lanes.
+    """
+
+    def __init__(self, num_lanes: int, *, capacity: int = 256) -> None:
+        self.num_lanes = num_lanes
+        self._capacity = max(capacity, num_lanes)
+        self._columns: dict[str, Array] = {}
+        self._schema: Schema | None = None
+        self._size = 0
+        self._is_rectangular = True
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, columns: Mapping[str, Array]) -> None:
+        """Copy R rows in; `columns` must include `lane` [R]. Raises SchemaError if they differ from earlier rows."""
+        lanes = columns["lane"]
+        rows = len(lanes)
+        start, stop = self._size, self._size + rows
+        if self._schema is None:
+            self._schema = Schema.of(columns)
+            self._columns = self._schema.allocate(self._capacity)
+        if stop > self._capacity:
+            self._grow(stop)
+        own = self._columns
+        if len(columns) != len(own):
+            self._schema.check(columns, where="the rollout")
+        for name, column in columns.items():
+            if name not in own:
+                self._schema.check(columns, where="the rollout")
+            own[name][start:stop] = column
+        self._size = stop
+        if rows != self.num_lanes:
+            self._is_rectangular = False
+
+    def _grow(self, rows: int) -> None:
+        self._capacity = max(rows, 2 * self._capacity)
+        for name, column in self._columns.items():
+            bigger = np.zeros((self._capacity, *column.shape[1:]), column.dtype)
+            bigger[: self._size] = column[: self._size]
+            self._columns[name] = bigger
+
+    def __getitem__(self, name: str) -> Array:
+        return self._columns[name][: self._size]
+
+    def columns(self) -> dict[str, Array]:
+        """Return views of all columns; they are overwritten by later appends."""
+        return {name: column[: self._size] for name, column in self._columns.items()}
+
+    @property
+    def is_rectangular(self) -> bool:
+        """Tell whether every append held all lanes, in order."""
+        return self._is_rectangular
+
+    def as_lanes(self) -> LaneIndex:
+        """Return where each lane's rows lie, in order of time."""
+        lanes = self.num_lanes
+        if self._is_rectangular:
+            steps = self._size // lanes
+            index = np.arange(self._size, dtype=np.int64).reshape(steps, lanes)
+            return LaneIndex(index, np.ones((steps, lanes), bool), np.full(lanes, steps, np.int64))
+        lane = self["lane"]
+        order = lane.argsort(kind="stable")
+        length = np.bincount(lane, minlength=lanes).astype(np.int64)
+        time = np.arange(self._size) - np.repeat(length.cumsum() - length, length)
+        index = np.zeros((int(length.max()), lanes), np.int64)
+        index[time, lane[order]] = order
+        valid = np.arange(len(index))[:, None] < length
+        return LaneIndex(index, valid, length)
+
+    def keep_last(self, keep: Array) -> None:
+        """Forget all but the last `keep[e]` rows of each lane; the order of arrival stays."""
+        if not keep.any():
+            self.clear()
+            return
+        lanes = self.as_lanes()
+        time = np.arange(len(lanes.index))[:, None]
+        stays = lanes.valid & (time >= lanes.length - keep)
+        self._keep_rows(np.sort(lanes.index[stays]), uniform=bool((keep == keep[0]).all()))
+
+    def drop_last(self, lane: int, rows: int) -> None:
+        """Forget the last `rows` rows of one lane: its open episode broke off."""
+        if rows == 0:
+            return
+        mine = np.flatnonzero(self["lane"] == lane)
+        stays = np.ones(self._size, bool)
+        stays[mine[len(mine) - rows :]] = False
+        self._keep_rows(np.flatnonzero(stays), uniform=False)
+
+    def _keep_rows(self, rows: Array, *, uniform: bool) -> None:
+        for column in self._columns.values():
+            column[: len(rows)] = column[rows]
+        self._size = len(rows)
+        # Equal tails of a rectangle are a rectangle; anything else needs the sort by lane.
+        self._is_rectangular = not len(rows) or (uniform and self._is_rectangular)
+
+    def clear(self) -> None:
+        """Forget all rows; memory and schema stay."""
+        self._size = 0
+        self._is_rectangular = True
+
+    def state_dict(self) -> State:
+        """Return the rows, for an exact resume."""
+        rows = {name: column.copy() for name, column in self.columns().items()}
+        return {"columns": rows, "is_rectangular": self._is_rectangular}
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what `state_dict` returned."""
+        self._schema, self._columns = None, {}
+        self.clear()
+        if state["columns"] and len(state["columns"]["lane"]):
+            self.append(state["columns"])
+        self._is_rectangular = state["is_rectangular"]

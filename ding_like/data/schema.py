@@ -1,0 +1,84 @@
+"""Say which columns there are, of which shape and dtype; every mismatch error comes from here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ding_like.errors import SchemaError
+from ding_like.types import Array
+
+
+class Field(NamedTuple):
+    """Describe one row of one column."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}{list(self.shape)}"
+
+
+class Schema(Mapping[str, Field]):
+    """Map column names to the shape and dtype of one row; preallocates storage and file headers."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, Field]) -> None:
+        self._fields = dict(fields)
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Array]) -> Schema:
+        """Read the schema off columns [B, ...]."""
+        return cls({name: Field(column.shape[1:], column.dtype) for name, column in columns.items()})
+
+    def __getitem__(self, name: str) -> Field:
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __repr__(self) -> str:
+        return "Schema(" + ", ".join(f"{name}: {field}" for name, field in self._fields.items()) + ")"
+
+    @property
+    def row_bytes(self) -> int:
+        """Return the size of one row over all columns, in bytes."""
+        return sum(int(np.prod(field.shape)) * field.dtype.itemsize for field in self._fields.values())
+
+    def allocate(self, rows: int) -> dict[str, Array]:
+        """Return zeroed columns of `rows` rows."""
+        return {name: np.zeros((rows, *field.shape), field.dtype) for name, field in self._fields.items()}
+
+    def check(self, columns: Mapping[str, Array], *, where: str) -> None:
+        """Raise SchemaError naming every column that is missing, unexpected, or of another shape or dtype."""
+        faults = [f"column '{name}' is missing" for name in self._fields if name not in columns]
+        for name, column in columns.items():
+            field = self._fields.get(name)
+            if field is None:
+                faults.append(f"column '{name}' is not stored; known columns: {', '.join(self._fields)}")
+            elif column.shape[1:] != field.shape or column.dtype != field.dtype:
+                faults.append(f"column '{name}' has rows {Field(column.shape[1:], column.dtype)}, {where} holds {field}")
+        if faults:
+            raise SchemaError(f"{where} refuses a batch: " + "; ".join(faults) + ".")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data from which `from_json` makes an equal schema."""
+        return {name: [list(field.shape), field.dtype.str] for name, field in self._fields.items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Schema:
+        """Rebuild a schema that `to_json` wrote."""
+        return cls({name: Field(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in data.items()})
+
+    def hash(self) -> str:
+        """Return a short stable name of this schema, the same in every process."""
+        text = json.dumps(self.to_json(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
