@@ -1,0 +1,1 @@
+"""Hold what every part uses: registries, logging, metrics, checkpoints, seeding, atomic files."""

@@ -1,0 +1,54 @@
+"""Create every registry, each with the package where its classes live.
+
+Nothing is imported from those packages until a name is asked for: that is how levels 1 to 5 reach classes above them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ding_like.utils.registry import Registry
+
+# What a registry builds is a protocol's matter (types.py), not one base class: hence Registry[Any].
+POLICY_REGISTRY: Registry[Any] = Registry("policy", "ding_like.policy")
+MODEL_REGISTRY: Registry[Any] = Registry("model", "ding_like.model")
+ENV_REGISTRY: Registry[Any] = Registry("env", "ding_like.envs", modules={"gymnasium": "ding_like.envs.gymnasium_env"})
+ENV_WRAPPER_REGISTRY: Registry[Any] = Registry("env_wrapper", "ding_like.envs.wrappers")
+ENV_MANAGER_REGISTRY: Registry[Any] = Registry("env_manager", "ding_like.envs.manager")
+LEARNER_REGISTRY: Registry[Any] = Registry("learner", "ding_like.worker.learner")
+LEARNER_HOOK_REGISTRY: Registry[Any] = Registry("learner_hook", "ding_like.worker.learner.hooks")
+SERIAL_COLLECTOR_REGISTRY: Registry[Any] = Registry("serial_collector", "ding_like.worker.collector")
+SERIAL_EVALUATOR_REGISTRY: Registry[Any] = Registry("serial_evaluator", "ding_like.worker.evaluator")
+PARALLEL_COLLECTOR_REGISTRY: Registry[Any] = Registry("parallel_collector", "ding_like.worker.collector")
+BUFFER_REGISTRY: Registry[Any] = Registry("buffer", "ding_like.worker.replay_buffer")
+COMMANDER_REGISTRY: Registry[Any] = Registry("commander", "ding_like.worker.commander")
+COMM_LEARNER_REGISTRY: Registry[Any] = Registry("comm_learner", "ding_like.pipeline.parallel")
+COMM_COLLECTOR_REGISTRY: Registry[Any] = Registry("comm_collector", "ding_like.pipeline.parallel")
+LEAGUE_REGISTRY: Registry[Any] = Registry("league", "ding_like.league")
+PLAYER_REGISTRY: Registry[Any] = Registry("player", "ding_like.league")
+REWARD_MODEL_REGISTRY: Registry[Any] = Registry("reward_model", "ding_like.reward_model")
+
+BUFFER_REGISTRY.alias("deque", "naive")  # what DI-engine's newer configs ask for
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    registry.name: registry
+    for registry in (
+        POLICY_REGISTRY,
+        ENV_REGISTRY,
+        ENV_WRAPPER_REGISTRY,
+        ENV_MANAGER_REGISTRY,
+        MODEL_REGISTRY,
+        REWARD_MODEL_REGISTRY,
+        LEARNER_REGISTRY,
+        LEARNER_HOOK_REGISTRY,
+        SERIAL_COLLECTOR_REGISTRY,
+        PARALLEL_COLLECTOR_REGISTRY,
+        SERIAL_EVALUATOR_REGISTRY,
+        BUFFER_REGISTRY,
+        COMMANDER_REGISTRY,
+        COMM_LEARNER_REGISTRY,
+        COMM_COLLECTOR_REGISTRY,
+        LEAGUE_REGISTRY,
+        PLAYER_REGISTRY,
+    )
+}

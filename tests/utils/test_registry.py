@@ -1,0 +1,231 @@
+"""Registries find classes by name and say what is wrong when they cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ding_like.errors import RegistryError
+from ding_like.utils.registries import REGISTRIES
+from ding_like.utils.registry import Registry
+
+SHAPE_MODULE = """
+from {package} import SHAPES
+
+@SHAPES.register("{name}")
+class {class_name}:
+    def __init__(self, size=1):
+        if size < 0:
+            raise KeyError("size below zero")
+        self.size = size
+"""
+
+
+@pytest.fixture
+def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """Yield a registry whose home package has circle.py, square.py and broken.py."""
+    home = tmp_path / "shapes_home"
+    home.mkdir()
+    init = 'from ding_like.utils.registry import Registry\nSHAPES = Registry("shape", "shapes_home")\n'
+    (home / "__init__.py").write_text(init)
+    for name in ("circle", "square"):
+        source = SHAPE_MODULE.format(package="shapes_home", name=name, class_name=name.capitalize())
+        (home / f"{name}.py").write_text(source)
+    (home / "broken.py").write_text("import package_that_is_not_installed\n")
+    (home / "_private.py").write_text("raise RuntimeError('private modules are not listed')\n")
+    extra = SHAPE_MODULE.format(package="shapes_home", name="star", class_name="Star")
+    (tmp_path / "shapes_extra.py").write_text(extra)
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import shapes_home
+
+    yield shapes_home.SHAPES
+    for module in set(sys.modules) - before:
+        del sys.modules[module]
+
+
+def test_name_imports_the_home_module_of_that_name(shapes: Registry) -> None:
+    assert shapes.get("circle").__name__ == "Circle"
+    assert "shapes_home.square" not in sys.modules
+
+
+def test_command_suffix_finds_the_plain_class(shapes: Registry) -> None:
+    assert shapes.get("circle_command") is shapes.get("circle")
+
+
+def test_class_registered_with_command_suffix_wins_over_the_plain_one(shapes: Registry) -> None:
+    @shapes.register("circle_command")
+    class CircleCommand:
+        pass
+
+    assert shapes.get("circle_command") is CircleCommand
+    assert shapes.get("circle") is not CircleCommand
+
+
+def test_alias_finds_its_target_before_the_target_is_imported(shapes: Registry) -> None:
+    shapes.alias("round", "circle")
+
+    assert shapes.get("round").__name__ == "Circle"
+
+
+def test_alias_of_a_taken_name_is_refused(shapes: Registry) -> None:
+    shapes.get("circle")
+
+    with pytest.raises(RegistryError, match="'circle' is taken"):
+        shapes.alias("circle", "square")
+
+
+def test_registering_under_an_alias_is_refused(shapes: Registry) -> None:
+    shapes.alias("round", "circle")
+
+    with pytest.raises(RegistryError, match="alias of 'circle'"):
+        shapes.register("round")(type("Round", (), {}))
+
+
+def test_import_names_are_imported_first(shapes: Registry) -> None:
+    assert shapes.get("star", ["shapes_extra"]).__name__ == "Star"
+
+
+def test_import_names_may_be_one_str(shapes: Registry) -> None:
+    assert shapes.get("star", "shapes_extra").__name__ == "Star"
+
+
+def test_modules_table_overrides_the_file_name_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "from ding_like.utils.registry import Registry\n"
+    source += 'KINDS = Registry("kind", "kinds_home", modules={"a": "kinds_a"})\n'
+    (tmp_path / "kinds_home.py").write_text(source)
+    source = SHAPE_MODULE.replace("SHAPES", "KINDS").format(package="kinds_home", name="a", class_name="A")
+    (tmp_path / "kinds_a.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import kinds_home
+
+    assert kinds_home.KINDS.get("a").__module__ == "kinds_a"
+    assert kinds_home.KINDS.names() == ["a"]
+
+
+def test_home_may_be_a_plain_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = 'from ding_like.utils.registry import Registry\nHOOKS = Registry("hook", "hooks_home")\n'
+    source += '@HOOKS.register("save")\nclass Save: ...\n@HOOKS.register("show")\nclass Show: ...\n'
+    (tmp_path / "hooks_home.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import hooks_home
+
+    assert hooks_home.HOOKS.get("save") is hooks_home.Save
+    assert hooks_home.HOOKS.names() == ["save", "show"]
+
+
+def test_unknown_name_says_close_names_known_names_and_failed_imports(shapes: Registry) -> None:
+    with pytest.raises(RegistryError) as caught:
+        shapes.get("circel", ["no_such_package.shapes"])
+
+    text = str(caught.value)
+    assert "unknown shape 'circel'; did you mean 'circle'?" in text
+    assert "known: circle, square" in text
+    assert "import no_such_package.shapes: no module no_such_package" in text
+    assert "import shapes_home.circel: no module shapes_home.circel" in text
+
+
+def test_missing_optional_package_is_named(shapes: Registry) -> None:
+    with pytest.raises(RegistryError, match="shapes_home.broken: ModuleNotFoundError: .*package_that_is_not_installed"):
+        shapes.get("broken")
+
+
+def test_unknown_name_is_also_a_key_error(shapes: Registry) -> None:
+    with pytest.raises(KeyError):
+        shapes.get("circel")
+
+
+@pytest.mark.parametrize("name", [None, "", 3])
+def test_name_that_is_no_str_is_refused(shapes: Registry, name: object) -> None:
+    with pytest.raises(RegistryError, match="non-empty str"):
+        shapes.get(name)
+
+
+def test_own_import_name_that_fails_is_an_error_even_if_the_name_is_known(shapes: Registry) -> None:
+    with pytest.raises(RegistryError, match="import no_such_module: no module no_such_module"):
+        shapes.get("circle", ["no_such_module"])
+
+
+def test_ding_import_name_missing_here_is_no_error_if_the_name_is_known(shapes: Registry) -> None:
+    assert shapes.get("circle", ["ding.no_such_module"]).__name__ == "Circle"
+
+
+def test_ding_import_name_is_read_as_ding_like(shapes: Registry) -> None:
+    with pytest.raises(RegistryError, match="import ding.nowhere: no module ding_like.nowhere"):
+        shapes.get("star", ["ding.nowhere"])
+
+
+def test_second_class_under_one_name_is_refused_with_both_places(shapes: Registry) -> None:
+    shapes.get("circle")
+
+    with pytest.raises(RegistryError, match=r"registered twice, by shapes_home.circle.Circle .*circle.py:4.* and "):
+        shapes.register("circle")(type("Other", (), {}))
+
+
+def test_class_of_a_reloaded_module_replaces_the_old_one(shapes: Registry) -> None:
+    old = shapes.get("circle")
+    del sys.modules["shapes_home.circle"]
+
+    __import__("shapes_home.circle")
+
+    assert shapes.get("circle") is not old
+
+
+def test_register_without_a_name_takes_the_name_of_the_class(shapes: Registry) -> None:
+    @shapes.register()
+    class Hexagon:
+        pass
+
+    assert shapes.get("Hexagon") is Hexagon
+
+
+def test_build_passes_arguments(shapes: Registry) -> None:
+    assert shapes.build("circle", size=3).size == 3
+
+
+def test_build_lets_the_constructors_own_key_error_through(shapes: Registry) -> None:
+    with pytest.raises(KeyError, match="size below zero") as caught:
+        shapes.build("circle", -1)
+
+    assert not isinstance(caught.value, RegistryError)
+
+
+def test_describe_tells_class_and_line_of_every_name_in_the_home(shapes: Registry) -> None:
+    rows = shapes.describe()
+
+    assert [(row.name, row.class_name) for row in rows] == [("circle", "Circle"), ("square", "Square")]
+    assert rows[0].where.endswith("circle.py:4")
+
+
+def test_load_home_tells_which_modules_failed_and_why(shapes: Registry) -> None:
+    failures = shapes.load_home()
+
+    assert list(failures) == ["shapes_home.broken"]
+    assert "package_that_is_not_installed" in failures["shapes_home.broken"]
+
+
+def test_contains_imports_what_it_is_asked_for(shapes: Registry) -> None:
+    assert "circle" in shapes
+    assert "circel" not in shapes
+
+
+def test_home_that_does_not_exist_lists_nothing() -> None:
+    registry: Registry = Registry("ghost", "ding_like_nowhere.ghosts")
+
+    assert registry.names() == []
+
+
+def test_registries_carry_the_names_of_the_query_option() -> None:
+    expected = {"policy", "env", "model", "learner", "serial_collector", "serial_evaluator", "buffer", "env_manager"}
+
+    assert expected <= set(REGISTRIES)
+
+
+def test_importing_the_registries_loads_no_torch() -> None:
+    code = "import sys, ding_like.utils.registries; sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
