@@ -6,15 +6,11 @@ Nothing here imports torch; a tensor appears only as an annotation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from ding_like.data.batch import TransitionBatch
-    from ding_like.data.rollout import Rollout
 
 Array: TypeAlias = npt.NDArray[Any]
 # One array [R, O...], or one array per key of a dict space. Keys are flat: {"image": ..., "arm/angle": ...}.
@@ -154,22 +150,3 @@ class MetricsWriter(Protocol):
     """Take numbers by name at a point of training; `utils.metrics.MetricsSink` is the real one."""
 
     def write(self, source: str, values: Mapping[str, float], *, env_step: int, train_iter: int) -> None: ...
-
-
-__all__ = [
-    "Actor",
-    "Array",
-    "CollectMode",
-    "CommandMode",
-    "EnvManager",
-    "EvalMode",
-    "LearnMode",
-    "MetricsWriter",
-    "Obs",
-    "Reducer",
-    "State",
-    "StepBatch",
-]
-
-if TYPE_CHECKING:
-    _unused: tuple[type[Iterator[Any]], type[TransitionBatch], type[Rollout]]

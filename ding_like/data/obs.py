@@ -41,10 +41,13 @@ def copy_obs(obs: Obs) -> Obs:
 
 def write_obs(target: Obs, source: Obs, lanes: Array | None = None) -> None:
     """Copy `source` into `target`, whole or into the rows of `lanes`."""
-    if isinstance(target, dict) and isinstance(source, dict):
+    if isinstance(target, dict):
+        assert isinstance(source, dict), "a dict observation is written into a dict"
         for key, value in target.items():
             write_obs(value, source[key], lanes)
-    elif lanes is None:
-        np.copyto(target, source)  # type: ignore[arg-type]
+        return
+    assert not isinstance(source, dict), "an array observation is written into an array"
+    if lanes is None:
+        np.copyto(target, source)
     else:
-        target[lanes] = source  # type: ignore[index]
+        target[lanes] = source

@@ -14,7 +14,7 @@ from ding_like.types import Array, State
 class LaneIndex(NamedTuple):
     """Say which row of a rollout is step t of lane e; lanes shorter than T are padded with row 0."""
 
-    index: Array  # [T, E] int64, row numbers
+    row: Array  # [T, E] int64, row numbers
     valid: Array  # [T, E] bool, False on padding
     length: Array  # [E] int64, rows per lane
 
@@ -82,16 +82,16 @@ class Rollout:
         lanes = self.num_lanes
         if self._is_rectangular:
             steps = self._size // lanes
-            index = np.arange(self._size, dtype=np.int64).reshape(steps, lanes)
-            return LaneIndex(index, np.ones((steps, lanes), bool), np.full(lanes, steps, np.int64))
+            row = np.arange(self._size, dtype=np.int64).reshape(steps, lanes)
+            return LaneIndex(row, np.ones((steps, lanes), bool), np.full(lanes, steps, np.int64))
         lane = self["lane"]
         order = lane.argsort(kind="stable")
         length = np.bincount(lane, minlength=lanes).astype(np.int64)
         time = np.arange(self._size) - np.repeat(length.cumsum() - length, length)
-        index = np.zeros((int(length.max()), lanes), np.int64)
-        index[time, lane[order]] = order
-        valid = np.arange(len(index))[:, None] < length
-        return LaneIndex(index, valid, length)
+        row = np.zeros((int(length.max(initial=0)), lanes), np.int64)
+        row[time, lane[order]] = order
+        valid = np.arange(len(row))[:, None] < length
+        return LaneIndex(row, valid, length)
 
     def keep_last(self, keep: Array) -> None:
         """Forget all but the last `keep[e]` rows of each lane; the order of arrival stays."""
@@ -99,9 +99,9 @@ class Rollout:
             self.clear()
             return
         lanes = self.as_lanes()
-        time = np.arange(len(lanes.index))[:, None]
+        time = np.arange(len(lanes.row))[:, None]
         stays = lanes.valid & (time >= lanes.length - keep)
-        self._keep_rows(np.sort(lanes.index[stays]), uniform=bool((keep == keep[0]).all()))
+        self._keep_rows(np.sort(lanes.row[stays]), uniform=bool((keep == keep[0]).all()))
 
     def drop_last(self, lane: int, rows: int) -> None:
         """Forget the last `rows` rows of one lane: its open episode broke off."""

@@ -65,7 +65,9 @@ class Schema(Mapping[str, Field]):
             if field is None:
                 faults.append(f"column '{name}' is not stored; known columns: {', '.join(self._fields)}")
             elif column.shape[1:] != field.shape or column.dtype != field.dtype:
-                faults.append(f"column '{name}' has rows {Field(column.shape[1:], column.dtype)}, {where} holds {field}")
+                faults.append(
+                    f"column '{name}' has rows {Field(column.shape[1:], column.dtype)}, {where} holds {field}"
+                )
         if faults:
             raise SchemaError(f"{where} refuses a batch: " + "; ".join(faults) + ".")
 

@@ -1,0 +1,295 @@
+"""Turn lists of dicts into columns and back, and let policies written in the seed's style run on columns.
+
+The only file of the package that loops over transitions: everything here is for code that thinks in rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import columns_to_obs
+from ding_like.data.rollout import Rollout
+from ding_like.errors import SchemaError
+from ding_like.types import Array, CollectMode, EvalMode, LearnMode, Obs, State
+
+logger = logging.getLogger(__name__)
+
+
+class Timestep(NamedTuple):
+    """Carry what the seed's `process_transition` reads of an env step."""
+
+    obs: Any
+    reward: Any
+    done: bool
+    info: Mapping[str, Any]
+
+
+def as_batch(data: Any) -> TransitionBatch | None:
+    """Return rows as columns: a batch as it is, mappings stacked once, None for what does not stack.
+
+    The seed's keys become ours: `done` without `terminated` means terminated; `IS` is `weight`, `collect_iter` is
+    `policy_version`. A nested mapping (a dict observation) becomes flat keys. `data` is Any because the seed's `push`
+    takes anything.
+    """
+    if isinstance(data, TransitionBatch):
+        return data
+    rows = [data] if isinstance(data, Mapping) else data
+    if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
+        return None
+    flat = [_flat_row(row) for row in rows]
+    names = flat[0].keys()
+    if any(row.keys() != names for row in flat):
+        return None
+    columns = {name: _stack([row[name] for row in flat]) for name in names}
+    if any(column is None for column in columns.values()):
+        return None
+    return TransitionBatch(columns)
+
+
+def _flat_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            flat.update({f"{name}/{key}": inner for key, inner in _flat_row(value).items()})
+        else:
+            flat[name] = value
+    for seed_name, name in (("IS", "weight"), ("collect_iter", "policy_version")):
+        if seed_name in flat:
+            value = flat.pop(seed_name)
+            flat.setdefault(name, value)
+    if "done" in flat:
+        done = flat.pop("done")
+        if "terminated" not in flat:
+            flat["terminated"], flat["truncated"] = bool(done), False
+    return flat
+
+
+def _stack(values: list[Any]) -> Array | None:
+    """Return one column, or None where the values are ragged or no numbers."""
+    arrays = [np.asarray(value) for value in values]
+    first = arrays[0]
+    if any(array.shape != first.shape for array in arrays):
+        return None
+    column = np.stack(arrays)
+    if column.dtype.kind not in "biufc":
+        return None
+    # A Python float is no wish for float64; an array of float64 is.
+    return column.astype(np.float32) if isinstance(values[0], float) else column
+
+
+def to_tensor_transitions(data: list[dict[str, Any]], shallow_copy_next_obs: bool = True) -> list[dict[str, Any]]:
+    """Turn the arrays of transitions into tensors; scalars stay what they are.
+
+    With `shallow_copy_next_obs`, each `next_obs` is the next transition's `obs` (the same tensor) where the two belong
+    to one episode, and the last one is its own. `data` stays untouched.
+    """
+    out = [{key: _to_tensor(value) for key, value in row.items() if key != "next_obs"} for row in data]
+    for i, row in enumerate(data):
+        if "next_obs" not in row:
+            continue
+        follows = i + 1 < len(data) and not row.get("done", False)
+        out[i]["next_obs"] = out[i + 1]["obs"] if follows and shallow_copy_next_obs else _to_tensor(row["next_obs"])
+    return out
+
+
+def _to_tensor(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, Mapping):
+        return {key: _to_tensor(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        # A copy: rows are read-only views, and a tensor over them would alias the batch.
+        return torch.from_numpy(np.array(value))
+    return value
+
+
+class SeedStyleActor:
+    """Act through `forward({id: obs}) -> {id: {"action": ...}}`."""
+
+    def __init__(self, mode: Any) -> None:
+        self._mode = mode  # any named tuple with the seed's fields
+
+    def act(
+        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: Any
+    ) -> dict[str, Array]:
+        first = lanes[is_first]
+        if len(first):
+            self._mode.reset([int(lane) for lane in first])
+        outputs = self._mode.forward(self._by_lane(obs, lanes), **setting)
+        batch = as_batch([outputs[int(lane)] for lane in lanes])
+        if batch is None or "action" not in batch.columns:
+            sample = outputs[int(lanes[0])]
+            raise SchemaError(
+                f"forward must return {{id: {{'action': array, ...}}}} with equal shapes for all ids, got {sample!r}."
+            )
+        return dict(batch.columns)
+
+    @staticmethod
+    def _by_lane(obs: Obs, lanes: Array) -> dict[int, Any]:
+        if isinstance(obs, dict):
+            keys = list(obs)
+            return {int(lane): {key: _to_tensor(obs[key][i]) for key in keys} for i, lane in enumerate(lanes)}
+        return {int(lane): _to_tensor(obs[i]) for i, lane in enumerate(lanes)}
+
+    def reset(self, lanes: Array | None = None) -> None:
+        self._mode.reset(None if lanes is None else [int(lane) for lane in lanes])
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Do nothing: a policy in the seed's style keeps its own state per id."""
+
+
+class SeedStyleSegment:
+    """Run `process_transition` and `get_train_sample` lane by lane.
+
+    A policy that looks ahead (n-step, unrolled sequences) gets whole episodes, so that nothing is cut short; others
+    get what there is.
+    """
+
+    def __init__(self, mode: Any) -> None:
+        self._mode = mode
+        self._looks_ahead = max(self._attribute("unroll_len", 1), self._attribute("nstep", 1)) > 1
+
+    def _attribute(self, name: str, default: int) -> int:
+        try:
+            return int(self._mode.get_attribute(name))
+        except (NotImplementedError, AttributeError, KeyError, TypeError):
+            # The seed's get_attribute raises for names that a policy does not have; an optional one has a default.
+            return default
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Count the rows of the stretches that `segment` would process now."""
+        return int(length[ended].sum()) if self._looks_ahead else int(length.sum())
+
+    def segment(self, rollout: Rollout) -> tuple[Any, Array]:
+        """Return (training rows, keep[E]); the rows are a list where they do not stack."""
+        batch = TransitionBatch(rollout.columns())
+        lanes = rollout.as_lanes()
+        keep = np.zeros(rollout.num_lanes, np.int64)
+        samples: list[Any] = []
+        for lane in range(rollout.num_lanes):
+            stretch: list[dict[str, Any]] = []
+            for row in lanes.row[lanes.valid[:, lane], lane]:
+                stretch.append(self._transition(batch[int(row)]))
+                if batch["done"][row]:
+                    samples.extend(self._train_samples(stretch))
+                    stretch = []
+            if stretch and self._looks_ahead:
+                keep[lane] = len(stretch)
+            elif stretch:
+                samples.extend(self._train_samples(stretch))
+        stacked = as_batch(samples) if samples else TransitionBatch({})
+        return (samples if stacked is None else stacked), keep
+
+    def _transition(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        output = {key: _to_tensor(value) for key, value in row.items() if key not in _LOOP_COLUMNS}
+        output = {key: value for key, value in output.items() if not key.startswith(("obs/", "next_obs/"))}
+        timestep = Timestep(columns_to_obs("next_obs", row), row["reward"], bool(row["done"]), {})
+        transition = dict(self._mode.process_transition(columns_to_obs("obs", row), output, timestep))
+        transition.setdefault("collect_iter", int(row["policy_version"]))
+        if bool(row["truncated"]):
+            transition["terminated"], transition["truncated"] = False, True
+        else:
+            transition["terminated"], transition["truncated"] = bool(row["done"]), False
+        return transition
+
+    def _train_samples(self, stretch: list[dict[str, Any]]) -> Iterable[Any]:
+        samples: Iterable[Any] = self._mode.get_train_sample(to_tensor_transitions(stretch))
+        return samples
+
+
+# What the loop adds to the columns of the actor; the rest is the seed's "policy output".
+_LOOP_COLUMNS = frozenset(
+    ("obs", "next_obs", "reward", "terminated", "truncated", "done")
+    + ("lane", "env_id", "episode_id", "step", "policy_version", "collect_iter")
+)
+
+
+def adapt_collect_mode(mode: Any) -> CollectMode:
+    """Return a collect mode with our fields; `mode` is any named tuple with the seed's."""
+    if hasattr(mode, "segment"):
+        return mode  # type: ignore[no-any-return]
+    _say_once(mode, "collect")
+    segment = SeedStyleSegment(mode)
+    return CollectMode(
+        **_seed_fields(mode, CollectMode),
+        actor=SeedStyleActor(mode),
+        segment=segment.segment,
+        num_ready=segment.num_ready,
+    )
+
+
+def adapt_eval_mode(mode: Any) -> EvalMode:
+    """Return an eval mode with our fields; `mode` is any named tuple with the seed's."""
+    if hasattr(mode, "actor"):
+        return mode  # type: ignore[no-any-return]
+    _say_once(mode, "eval")
+    return EvalMode(**_seed_fields(mode, EvalMode), actor=SeedStyleActor(mode))
+
+
+def adapt_learn_mode(mode: Any) -> LearnMode:
+    """Return a learn mode with our fields; `mode` is any named tuple with the seed's.
+
+    `forward(list of rows)` has done the whole update when it returns, so each result dict is handed on by `grad` and
+    `apply` does nothing.
+    """
+    if hasattr(mode, "minibatches"):
+        return mode  # type: ignore[no-any-return]
+    _say_once(mode, "learn")
+
+    def minibatches(data: Any, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+        rows = [{k: _to_tensor(v) for k, v in row.items()} for row in data] if isinstance(data, Sequence) else data
+        result = mode.forward(rows)
+        yield from (result if isinstance(result, list) else [result])
+
+    def grad(result: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        info = dict(result)
+        priority = info.pop("priority", None)
+        return info, priority
+
+    def apply() -> None:
+        """Do nothing: `forward` has stepped the optimizer."""
+
+    return LearnMode(**_seed_fields(mode, LearnMode), minibatches=minibatches, grad=grad, apply=apply)
+
+
+def _seed_fields(mode: Any, target: Any) -> dict[str, Any]:
+    """Return the seed's fields of `mode`; one that it lacks does nothing and returns None."""
+    ours = {"actor", "segment", "num_ready", "minibatches", "grad", "apply"}
+    return {name: getattr(mode, name, _absent) for name in target._fields if name not in ours}
+
+
+def _absent(*_args: Any, **_kwargs: Any) -> None:
+    return None
+
+
+_told: set[str] = set()
+
+
+def _say_once(mode: Any, which: str) -> None:
+    if which not in _told:
+        _told.add(which)
+        logger.info(
+            "the %s mode is written in the seed's style (rows): it runs through an adapter, slower than columns. "
+            "docs/architecture.md says how to offer columns.",
+            which,
+        )
+
+
+__all__ = [
+    "SeedStyleActor",
+    "SeedStyleSegment",
+    "Timestep",
+    "adapt_collect_mode",
+    "adapt_eval_mode",
+    "adapt_learn_mode",
+    "as_batch",
+    "to_tensor_transitions",
+]
