@@ -1,0 +1,72 @@
+# Every target sets up what it needs. `make demo` and `make test` work on a fresh clone; `make help` lists the rest.
+
+PYTHON ?= python3
+VENV := $(CURDIR)/.venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CONFIG := $(CURDIR)/dizoo/classic_control/cartpole/config/cartpole_dqn_config.py
+
+# Stamps: .full is the whole development set-up, .demo only what training and pictures need.
+FULL := $(VENV)/.full
+DEMO := $(VENV)/.demo
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check smoke fix bench test-slow test-learning test-chaos test-ray test-gpu clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(FULL) ## make .venv with everything that developing needs
+
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(FULL): setup.py constraints.txt | $(BIN)/pip
+	$(PIP) install -q -c constraints.txt -e ".[classic,viz,test]"
+	@touch $(DEMO) $(FULL)
+
+$(DEMO): setup.py constraints.txt | $(BIN)/pip
+	$(PIP) install -q -c constraints.txt -e ".[classic,viz]"
+	@touch $(DEMO)
+
+demo: $(DEMO) ## train CartPole to the end
+	$(BIN)/ding -m serial -c $(CONFIG) -s 0
+
+test: $(FULL) ## run the suite that CI runs
+	$(BIN)/pytest -n 2
+
+check: $(FULL) ## lint, format and types, changing nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+smoke: $(FULL) ## one short run of each pipeline, in a temporary folder
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cd "$$folder" && \
+	$(BIN)/ding -m serial -c $(CONFIG) -s 0 --env-step 2000 --exp-name smoke && \
+	test -s smoke/result.json && echo "smoke: serial ok"
+
+fix: $(FULL) ## format and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(FULL) ## measure the package
+	$(BIN)/python -m benchmarks
+
+test-slow: $(FULL) ## tests over a second
+	$(BIN)/pytest -n 2 -m slow --timeout 600
+
+test-learning: $(FULL) ## training until a recorded band is reached
+	$(BIN)/pytest -m learning --timeout 3600
+
+test-chaos: $(FULL) ## kills, hangs and torn files at random
+	$(BIN)/pytest -m chaos --timeout 3600
+
+test-ray: $(FULL) ## the Ray pipeline
+	$(BIN)/pytest -m ray --timeout 600
+
+test-gpu: $(FULL) ## on a CUDA device
+	$(BIN)/pytest -m gpu --timeout 600
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,68 @@
+"""Describe the distribution `ding-like`: its packages, dependencies, extras and the `ding` script."""
+
+from pathlib import Path
+
+from setuptools import find_namespace_packages, setup
+
+ROOT = Path(__file__).parent
+
+EXTRAS = {
+    "classic": ["pygame-ce>=2.5"],
+    "viz": ["matplotlib>=3.7", "pillow>=10"],
+    "test": [
+        "pytest>=8",
+        "pytest-xdist>=3.5",
+        "pytest-timeout>=2.3",
+        "hypothesis>=6.100",
+        "ruff>=0.8",
+        "mypy>=1.13",
+        "types-requests",
+    ],
+}
+
+
+def read_readme() -> str:
+    readme = ROOT / "README.md"
+    return readme.read_text(encoding="utf-8") if readme.is_file() else ""
+
+
+setup(
+    name="ding-like",
+    version="0.1.0",
+    description="Reinforcement learning from a config file: one process, many machines, the same parts",
+    long_description=read_readme(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.10,<3.14",
+    # Folders of configs have no __init__.py, so namespace packages are looked for too.
+    packages=find_namespace_packages(
+        include=["ding_like", "ding_like.*", "dizoo", "dizoo.*"],
+        exclude=["*.__pycache__", "*.__pycache__.*"],
+    ),
+    package_data={"ding_like": ["py.typed"]},
+    install_requires=[
+        "torch>=2.4",
+        "numpy>=1.26",
+        "easydict>=1.11",
+        "gymnasium>=1.0",
+        "tensorboardX>=2.6.2",
+        "flask>=3.0",
+        "requests>=2.31",
+        "rich>=13.0",
+        "click>=8.1",
+        "waitress>=3.0",
+        "safetensors>=0.4",
+    ],
+    extras_require=EXTRAS,
+    entry_points={"console_scripts": ["ding = ding_like.entry.cli:main"]},
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)
