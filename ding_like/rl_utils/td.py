@@ -1,0 +1,82 @@
+"""Compute temporal-difference targets and losses on torch tensors. B is the batch, A the number of actions."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import huber_loss, mse_loss
+
+from ding_like.errors import ConfigError, SchemaError
+
+LossType = Literal["huber", "mse"]
+
+
+class TDError(NamedTuple):
+    """Hold a loss to differentiate and the errors behind it."""
+
+    loss: Tensor  # 0-dim, the mean over the batch
+    abs_error: Tensor  # [B], |q - target| without gradient: what priorities are made of
+
+
+def nstep_td_target(reward: Tensor, next_value: Tensor, *, discount: Tensor | float, terminated: Tensor) -> Tensor:
+    """Return `reward + discount * next_value`, without the second part where `terminated` (bool).
+
+    All are [B]; `reward` is the n-step return and `discount` gamma to the number of its steps. A truncated row is not
+    terminated and bootstraps. Source: Watkins 1989; Sutton & Barto 2018, eq. 7.1.
+    """
+    # masked_fill and not a product: the value of a state after the end is never learned, and may be anything.
+    return reward + discount * next_value.masked_fill(terminated, 0.0)
+
+
+def double_q_value(next_q_online: Tensor, next_q_target: Tensor) -> Tensor:
+    """Return what the target network [B, A] says of the online network's best action [B, A], as [B].
+
+    Source: van Hasselt et al. 2016, eq. 4.
+    """
+    best = next_q_online.argmax(dim=1, keepdim=True)
+    return next_q_target.gather(1, best).squeeze(1)
+
+
+def q_td_error(
+    q: Tensor,
+    action: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | None = None,
+    loss: LossType = "huber",
+    delta: float = 1.0,
+) -> TDError:
+    """Return the loss between `q[B, A]` at `action[B]` (int64) and `target[B]`, which is taken as a constant.
+
+    'huber': `e^2 / 2` up to `delta`, then `delta * (|e| - delta / 2)`; 'mse': `e^2`. `weight[B]` multiplies each row's
+    loss (importance sampling). Raises SchemaError if shapes do not fit, ConfigError for another loss.
+    Source: Mnih et al. 2015 (clipping the error is the Huber loss); Schaul et al. 2016 for the weights.
+    """
+    _check_rows(q, action=action, target=target, weight=weight)
+    chosen = q.gather(1, action.unsqueeze(1)).squeeze(1)
+    target = target.detach()
+    reduction = "mean" if weight is None else "none"
+    if loss == "huber":
+        value = huber_loss(chosen, target, reduction=reduction, delta=delta)
+    elif loss == "mse":
+        value = mse_loss(chosen, target, reduction=reduction)
+    else:
+        raise ConfigError(f"the TD loss is {loss!r}; expected 'huber' or 'mse'")
+    if weight is not None:
+        value = (value * weight).mean()
+    with torch.no_grad():
+        abs_error = (chosen - target).abs()
+    return TDError(loss=value, abs_error=abs_error)
+
+
+def _check_rows(q: Tensor, **rows: Tensor | None) -> None:
+    """Refuse [B, 1] beside [B], which would broadcast to [B, B] without a word."""
+    for name, tensor in rows.items():
+        if tensor is not None and tensor.shape != q.shape[:1]:
+            expected = tuple(q.shape[:1])
+            raise SchemaError(
+                f"{name} has shape {tuple(tensor.shape)}, expected {expected} beside q of shape {tuple(q.shape)}; "
+                "give one number per row"
+            )

@@ -1,0 +1,123 @@
+"""Epsilon schedules and epsilon-greedy actions."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ding_like.errors import ConfigError, EnvError
+from ding_like.rl_utils import epsilon_greedy, get_epsilon_greedy_fn
+
+
+def draw(eps, *, seed=0, num_rows=1000, num_actions=4, mask=None):
+    """Return actions where the greedy one is always 0."""
+    greedy = np.zeros(num_rows, dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    return epsilon_greedy(greedy, eps, num_actions=num_actions, rng=rng, action_mask=mask)
+
+
+def test_exponential_epsilon_falls_to_37_percent_after_decay_steps():
+    epsilon = get_epsilon_greedy_fn(1.0, 0.1, 1000)
+
+    assert epsilon(0) == 1.0
+    assert epsilon(1000) == pytest.approx(0.1 + 0.9 / math.e)
+    assert epsilon(10**6) == pytest.approx(0.1)
+
+
+def test_linear_epsilon_reaches_its_end_at_decay_and_stays():
+    epsilon = get_epsilon_greedy_fn(1.0, 0.2, 100, "linear")
+
+    assert [epsilon(step) for step in (0, 50, 100, 1000)] == pytest.approx([1.0, 0.6, 0.2, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1.5, 0.1, 10), r"eps.start .* got 1.5"),
+        ((1.0, -0.1, 10), r"eps.end .* got -0.1"),
+        ((1.0, 0.1, 0), r"eps.decay .* got 0"),
+        ((1.0, 0.1, 10, "cosine"), "'cosine'; expected 'exp' or 'linear'"),
+    ],
+)
+def test_faulty_epsilon_settings_are_refused(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        get_epsilon_greedy_fn(*arguments)
+
+
+def test_epsilon_zero_is_greedy():
+    assert not draw(0.0).any()
+
+
+def test_epsilon_one_is_uniform_over_the_actions():
+    counts = np.bincount(draw(1.0, num_rows=40_000), minlength=4)
+
+    # 10,000 expected each, standard deviation 87.
+    assert np.abs(counts - 10_000).max() < 400
+
+
+def test_a_share_epsilon_of_the_rows_explores():
+    explored = (draw(0.3, num_rows=40_000) != 0).mean()
+
+    # One in four random actions is the greedy one: 0.3 * 3 / 4, standard deviation 0.002.
+    assert explored == pytest.approx(0.225, abs=0.01)
+
+
+def test_every_row_may_have_its_own_epsilon():
+    eps = np.array([0.0, 1.0] * 500)
+
+    actions = draw(eps)
+
+    assert not actions[::2].any()
+    assert set(actions[1::2]) == {0, 1, 2, 3}
+
+
+def test_rows_explore_independently():
+    actions = draw(0.5, num_actions=1000)
+
+    assert 350 < np.count_nonzero(actions) < 650
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("eps", [0.0, 0.5, 1.0])
+def test_two_numbers_a_row_are_drawn_whatever_happens(eps, masked):
+    rng, other = np.random.default_rng(3), np.random.default_rng(3)
+    mask = np.ones((5, 2), dtype=bool) if masked else None
+
+    epsilon_greedy(np.zeros(5, dtype=np.int64), eps, num_actions=2, rng=rng, action_mask=mask)
+
+    other.random(10)
+    assert rng.random() == other.random()
+
+
+def test_random_actions_are_uniform_over_the_legal_ones():
+    mask = np.tile(np.array([False, True, False, True]), (20_000, 1))
+
+    counts = np.bincount(draw(1.0, num_rows=20_000, mask=mask), minlength=4)
+
+    assert counts[0] == counts[2] == 0
+    assert abs(counts[1] - counts[3]) < 700  # standard deviation 141
+
+
+def test_every_row_follows_its_own_mask():
+    mask = np.eye(4, dtype=bool)[np.arange(1000) % 4]
+
+    assert draw(1.0, mask=mask).tolist() == [i % 4 for i in range(1000)]
+
+
+def test_a_full_mask_changes_no_action():
+    assert draw(0.5).tolist() == draw(0.5, mask=np.ones((1000, 4), dtype=bool)).tolist()
+
+
+def test_a_row_without_legal_action_is_refused():
+    mask = np.array([[True, True], [False, False]])
+
+    with pytest.raises(EnvError, match=r"no action in rows \[1\]"):
+        draw(0.5, num_rows=2, num_actions=2, mask=mask)
+
+
+def test_the_greedy_actions_are_not_written_into():
+    greedy = np.zeros(100, dtype=np.int64)
+
+    epsilon_greedy(greedy, 1.0, num_actions=5, rng=np.random.default_rng(0))
+
+    assert not greedy.any()

@@ -1,0 +1,119 @@
+"""TD targets and losses against slow obvious versions."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ding_like.errors import ConfigError, SchemaError
+from ding_like.rl_utils.td import double_q_value, nstep_td_target, q_td_error
+
+
+def slow_loss(error, loss, delta):
+    if loss == "mse":
+        return error**2
+    return error**2 / 2 if abs(error) <= delta else delta * (abs(error) - delta / 2)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.sampled_from(["huber", "mse"]),
+    st.booleans(),
+    st.sampled_from([0.5, 1.0]),
+)
+def test_q_td_error_equals_the_mean_over_rows(seed, num_rows, num_actions, loss, weighted, delta):
+    rng = np.random.default_rng(seed)
+    q = rng.normal(size=(num_rows, num_actions)).astype(np.float32)
+    action = rng.integers(0, num_actions, size=num_rows)
+    target, weight = rng.normal(size=(2, num_rows)).astype(np.float32)
+
+    result = q_td_error(
+        torch.from_numpy(q),
+        torch.from_numpy(action),
+        torch.from_numpy(target),
+        weight=torch.from_numpy(weight) if weighted else None,
+        loss=loss,
+        delta=delta,
+    )
+
+    errors = [float(q[i, action[i]]) - float(target[i]) for i in range(num_rows)]
+    factors = weight.tolist() if weighted else [1.0] * num_rows
+    expected = sum(f * slow_loss(e, loss, delta) for f, e in zip(factors, errors, strict=True)) / num_rows
+    assert result.loss.item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    np.testing.assert_allclose(result.abs_error.numpy(), np.abs(errors), rtol=1e-5, atol=1e-6)
+
+
+def test_q_td_error_of_the_worked_example():
+    # Errors 0.5 and 3: huber with delta 1 gives 0.125 and 3 - 0.5, mean 1.3125.
+    q = torch.tensor([[0.5, 9.0], [9.0, 3.0]])
+
+    result = q_td_error(q, torch.tensor([0, 1]), torch.zeros(2))
+
+    assert result.loss.item() == 1.3125
+    assert result.abs_error.tolist() == [0.5, 3.0]
+
+
+def test_gradient_reaches_chosen_actions_only_and_never_the_target():
+    q = torch.tensor([[0.5, 9.0], [9.0, 0.25]], requires_grad=True)
+    target = torch.zeros(2, requires_grad=True)
+
+    result = q_td_error(q, torch.tensor([0, 1]), target)
+    result.loss.backward()
+
+    assert q.grad.tolist() == [[0.25, 0.0], [0.0, 0.125]]
+    assert target.grad is None
+    assert not result.abs_error.requires_grad
+
+
+def test_huber_gradient_is_clipped_at_delta():
+    q = torch.tensor([[100.0]], requires_grad=True)
+
+    q_td_error(q, torch.tensor([0]), torch.zeros(1), delta=2.0).loss.backward()
+
+    assert q.grad.item() == 2.0
+
+
+@pytest.mark.parametrize("name", ["action", "target", "weight"])
+def test_q_td_error_refuses_a_trailing_axis(name):
+    rows = {"action": torch.zeros(3, dtype=torch.int64), "target": torch.zeros(3), "weight": torch.ones(3)}
+    rows[name] = rows[name].unsqueeze(1)
+
+    with pytest.raises(SchemaError, match=rf"{name} has shape \(3, 1\), expected \(3,\)"):
+        q_td_error(torch.zeros(3, 2), rows["action"], rows["target"], weight=rows["weight"])
+
+
+def test_q_td_error_names_the_losses_it_knows():
+    with pytest.raises(ConfigError, match="'l3'; expected 'huber' or 'mse'"):
+        q_td_error(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), torch.zeros(1), loss="l3")
+
+
+def test_target_bootstraps_unless_terminated():
+    # 1 + 0.5 * 4 = 3; the terminated row keeps its reward, whatever its next value is.
+    reward, next_value = torch.tensor([1.0, 1.0]), torch.tensor([4.0, float("nan")])
+
+    target = nstep_td_target(
+        reward, next_value, discount=torch.tensor([0.5, 0.5]), terminated=torch.tensor([False, True])
+    )
+
+    assert target.tolist() == [3.0, 1.0]
+
+
+def test_target_takes_one_discount_for_all_rows():
+    target = nstep_td_target(torch.zeros(2), torch.ones(2), discount=0.5, terminated=torch.zeros(2, dtype=torch.bool))
+
+    assert target.tolist() == [0.5, 0.5]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 9), st.integers(1, 5))
+def test_double_q_value_reads_the_target_network_at_the_online_choice(seed, num_rows, num_actions):
+    online, target = torch.from_numpy(np.random.default_rng(seed).normal(size=(2, num_rows, num_actions)))
+
+    result = double_q_value(online, target)
+
+    expected = [target[i][online[i].tolist().index(max(online[i].tolist()))].item() for i in range(num_rows)]
+    assert result.tolist() == expected
