@@ -1,0 +1,261 @@
+"""metrics.jsonl, TensorBoard events and writers of other makers."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensorboardX.proto.event_pb2 import Event
+
+from ding_like.errors import CheckpointError, SchemaError
+from ding_like.utils.metrics import EventWriter, MetricsSink, as_metrics_writer
+
+
+def read_lines(exp_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (exp_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def read_scalars(path: Path) -> list[tuple[str, float, int]]:
+    """Return (tag, value, step) of an event file, whose records are: length, its checksum, data, its checksum."""
+    data, scalars = path.read_bytes(), []
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        event = Event.FromString(data[12 : 12 + length])
+        scalars += [(value.tag, value.simple_value, event.step) for value in event.summary.value]
+        data = data[16 + length :]
+    return scalars
+
+
+def masked_crc32c(data: bytes) -> int:
+    """Return the checksum of TFRecord files, bit by bit: CRC-32C, rotated by 15 bits, plus a constant."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def event_files(exp_dir: Path) -> list[Path]:
+    return sorted((exp_dir / "log" / "serial").glob("events.out.tfevents.*"))
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Iterator[MetricsSink]:
+    sink = MetricsSink(tmp_path)
+    yield sink
+    sink.close()
+
+
+def test_write_makes_one_json_line(sink: MetricsSink, tmp_path: Path) -> None:
+    sink.write("learner", {"loss": 0.5, "lr": 1}, env_step=80, train_iter=10)
+
+    (line,) = read_lines(tmp_path)
+    assert line.pop("time_s") >= 0
+    assert line == {"source": "learner", "env_step": 80, "train_iter": 10, "loss": 0.5, "lr": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.int64(3), 3),
+        (np.bool_(True), True),
+        (np.array(2.5), 2.5),
+        (torch.tensor(1.5), 1.5),
+        (float("nan"), "nan"),
+        (np.float32("inf"), "inf"),
+        (float("-inf"), "-inf"),
+    ],
+)
+def test_every_number_becomes_valid_json(sink: MetricsSink, tmp_path: Path, value: Any, expected: object) -> None:
+    sink.write("learner", {"x": value}, env_step=0, train_iter=0)
+
+    assert read_lines(tmp_path)[0]["x"] == expected
+
+
+@pytest.mark.parametrize("value", ["0.5", None, np.zeros(2), torch.zeros(2), [1.0]])
+def test_what_is_not_one_number_is_refused(sink: MetricsSink, tmp_path: Path, value: Any) -> None:
+    with pytest.raises(SchemaError, match="metric 'x' of learner is .* expected one number"):
+        sink.write("learner", {"x": value}, env_step=0, train_iter=0)
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_metric_named_like_a_field_of_the_line_is_refused(sink: MetricsSink) -> None:
+    with pytest.raises(SchemaError, match="collector reports metrics named .*env_step.* rename"):
+        sink.write("collector", {"env_step": 3}, env_step=0, train_iter=0)
+
+
+def test_tensorboard_gets_the_tags_of_both_axes(sink: MetricsSink, tmp_path: Path) -> None:
+    sink.write("collector", {"reward_mean": 9.5, "count": 2}, env_step=80, train_iter=10)
+    sink.flush()
+
+    (path,) = event_files(tmp_path)
+    assert read_scalars(path) == [
+        ("collector_iter/reward_mean", 9.5, 10),
+        ("collector_iter/count", 2, 10),
+        ("collector_step/reward_mean", 9.5, 80),
+        ("collector_step/count", 2, 80),
+    ]
+
+
+def test_unknown_step_is_left_out_of_tensorboard(sink: MetricsSink, tmp_path: Path) -> None:
+    sink.write("learner", {"loss": 0.5}, env_step=-1, train_iter=10)
+    sink.flush()
+
+    assert read_scalars(event_files(tmp_path)[0]) == [("learner_iter/loss", 0.5, 10)]
+
+
+def test_add_scalar_writes_to_tensorboard_only(sink: MetricsSink, tmp_path: Path) -> None:
+    sink.add_scalar("mine/x", 0.5, 7)
+    sink.flush()
+
+    assert read_scalars(event_files(tmp_path)[0]) == [("mine/x", 0.5, 7)]
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_without_tensorboard_there_is_no_event_file(tmp_path: Path) -> None:
+    sink = MetricsSink(tmp_path, tensorboard=False)
+
+    sink.write("learner", {"loss": 0.5}, env_step=1, train_iter=1)
+    sink.add_scalar("mine/x", 0.5, 7)
+    sink.close()
+
+    assert event_files(tmp_path) == []
+
+
+def test_sink_without_a_write_makes_no_file(sink: MetricsSink, tmp_path: Path) -> None:
+    sink.flush()
+    sink.close()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_killed_process_loses_no_line_that_was_written(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from ding_like.utils.metrics import MetricsSink\n"
+        "sink = MetricsSink(sys.argv[1], tensorboard=False)\n"
+        "for i in range(3):\n"
+        "    sink.write('learner', {'loss': i}, env_step=i, train_iter=i)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+
+    assert [line["loss"] for line in read_lines(tmp_path)] == [0, 1, 2]
+
+
+def test_write_after_close_opens_the_files_again(sink: MetricsSink, tmp_path: Path) -> None:
+    for step in (1, 2):
+        sink.write("learner", {"loss": 0.5}, env_step=step, train_iter=step)
+        sink.close()
+        sink.close()
+
+    assert [line["env_step"] for line in read_lines(tmp_path)] == [1, 2]
+    assert [read_scalars(path)[0][2] for path in event_files(tmp_path)] == [1, 2]
+
+
+def test_load_cuts_back_to_where_the_state_was_taken(sink: MetricsSink, tmp_path: Path) -> None:
+    sink.write("learner", {"loss": 0.5}, env_step=1, train_iter=1)
+    state = sink.state_dict()
+    sink.write("learner", {"loss": 0.4}, env_step=2, train_iter=2)
+    sink.close()
+
+    resumed = MetricsSink(tmp_path)
+    resumed.load_state_dict(state)
+    resumed.write("learner", {"loss": 0.3}, env_step=3, train_iter=3)
+    resumed.close()
+
+    assert [line["loss"] for line in read_lines(tmp_path)] == [0.5, 0.3]
+
+
+def test_load_starts_a_new_event_file(sink: MetricsSink, tmp_path: Path) -> None:
+    sink.write("learner", {"loss": 0.5}, env_step=1, train_iter=1)
+
+    sink.load_state_dict(sink.state_dict())
+    sink.write("learner", {"loss": 0.4}, env_step=2, train_iter=2)
+
+    assert len(event_files(tmp_path)) == 2
+
+
+def test_time_goes_on_after_load(sink: MetricsSink, tmp_path: Path) -> None:
+    sink.load_state_dict({"num_bytes": 0, "time_s": 100.0})
+    sink.write("learner", {"loss": 0.5}, env_step=1, train_iter=1)
+
+    assert 100 <= read_lines(tmp_path)[0]["time_s"] < 110
+
+
+def test_load_refuses_a_file_that_lost_lines(sink: MetricsSink) -> None:
+    with pytest.raises(CheckpointError, match="has 0 bytes, the checkpoint was taken at 50: lines are missing"):
+        sink.load_state_dict({"num_bytes": 50, "time_s": 1.0})
+
+
+def test_event_file_carries_the_checksums_that_tensorboard_wants(sink: MetricsSink, tmp_path: Path) -> None:
+    sink.add_scalar("mine/x", 0.5, 7)
+    sink.flush()
+
+    data = event_files(tmp_path)[0].read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    assert struct.unpack("<I", data[8:12]) == (masked_crc32c(data[:8]),)
+    assert struct.unpack("<I", data[12 + length : 16 + length]) == (masked_crc32c(data[12 : 12 + length]),)
+
+
+class RecordingWriter:
+    """Stand in for a SummaryWriter."""
+
+    def __init__(self) -> None:
+        self.scalars: list[tuple[str, float, int]] = []
+
+    def add_scalar(self, tag: str, value: float, global_step: int) -> None:
+        self.scalars.append((tag, value, global_step))
+
+
+def test_summary_writer_gets_the_same_tags() -> None:
+    recorder = RecordingWriter()
+
+    as_metrics_writer(recorder).write("learner", {"loss": 0.5}, env_step=80, train_iter=10)
+
+    assert recorder.scalars == [("learner_iter/loss", 0.5, 10), ("learner_step/loss", 0.5, 80)]
+
+
+def test_event_writer_serves_as_metrics_writer(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path)
+
+    as_metrics_writer(writer).write("buffer", {"count": 3}, env_step=-1, train_iter=1)
+    writer.close()
+
+    assert read_scalars(next(tmp_path.iterdir())) == [("buffer_iter/count", 3, 1)]
+
+
+def test_sink_and_writers_like_it_are_used_as_they_are(sink: MetricsSink) -> None:
+    class Mine:
+        def write(self, source: str, values: Mapping[str, float], *, env_step: int, train_iter: int) -> None:
+            """Write nothing."""
+
+    mine = Mine()
+
+    assert as_metrics_writer(sink) is sink
+    assert as_metrics_writer(mine) is mine
+
+
+def test_none_gives_a_writer_that_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    as_metrics_writer(None).write("learner", {"loss": 0.5}, env_step=1, train_iter=1)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_something_else_as_tb_logger_is_refused() -> None:
+    with pytest.raises(TypeError, match="tb_logger is a str, expected a MetricsSink"):
+        as_metrics_writer("log")
