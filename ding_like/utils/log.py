@@ -1,0 +1,96 @@
+"""Talk to the console through one handler, and to files through one logger each."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from ding_like.utils.metrics import EventWriter
+
+# Modules log through logging.getLogger(__name__); their records come by here on the way to the console.
+PACKAGE_LOGGER = logging.getLogger("ding_like")
+
+_console_handler: logging.Handler | None = None
+_warned: set[str] = set()
+
+
+def setup_console(level: int | str = logging.INFO) -> None:
+    """Show the package's records of `level` and above on standard output; a second call replaces the first.
+
+    A terminal gets colours; a pipe, a file or NO_COLOR gets plain lines. Only the command line calls this: a program
+    that uses ding_like as a library sees records the way its own logging is set up.
+    """
+    global _console_handler
+    if _console_handler is not None:
+        PACKAGE_LOGGER.removeHandler(_console_handler)
+    _console_handler = _rich_handler() if _wants_colour() else _plain_handler()
+    PACKAGE_LOGGER.addHandler(_console_handler)
+    PACKAGE_LOGGER.setLevel(level)
+
+
+def build_logger(
+    path: str | os.PathLike[str], name: str, *, need_tb: bool = False, to_console: bool = False
+) -> tuple[logging.Logger, EventWriter | None]:
+    """Return a logger that appends to `{path}/{name}_logger.txt` and, if asked for, a TensorBoard writer beside it.
+
+    Both files appear with their first line. Records reach the console only with `to_console`. Whoever builds a
+    logger closes it with `close_logger`, and the writer with its `close`.
+    """
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Not from logging.getLogger, which keeps every logger for ever and would mix equal names of two experiments.
+    logger = logging.Logger(name, level=logging.INFO)
+    handler = logging.FileHandler(folder / f"{name}_logger.txt", encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("[%(asctime)s][%(levelname)s] %(message)s"))
+    logger.addHandler(handler)
+    if to_console:
+        logger.parent = PACKAGE_LOGGER
+    return logger, EventWriter(folder / f"{name}_tb_logger") if need_tb else None
+
+
+def close_logger(logger: logging.Logger) -> None:
+    """Close the logger's files; a second call does nothing, and so does logging to it from then on."""
+    for handler in logger.handlers[:]:
+        logger.removeHandler(handler)
+        handler.close()
+    # Without a handler Python would show the logger's warnings on standard error.
+    logger.addHandler(logging.NullHandler())
+
+
+def one_time_warning(message: str) -> None:
+    """Warn on the console, once per process for one message."""
+    if message in _warned:
+        return
+    _warned.add(message)
+    PACKAGE_LOGGER.warning(message)
+
+
+class _ConsoleFormatter(logging.Formatter):
+    """Name the level only where it matters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if record.levelno == logging.INFO else f"{record.levelname}: {text}"
+
+
+def _wants_colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _rich_handler() -> logging.Handler:
+    from rich.console import Console
+    from rich.logging import RichHandler
+
+    handler = RichHandler(
+        console=Console(file=sys.stdout), show_level=False, show_path=False, log_time_format="%H:%M:%S"
+    )
+    handler.setFormatter(_ConsoleFormatter("%(message)s"))
+    return handler
+
+
+def _plain_handler() -> logging.Handler:
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(_ConsoleFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    return handler
