@@ -1,0 +1,231 @@
+"""Save and load states: plain Python, tensors and numpy in a file of torch.save that holds no code.
+
+`torch.load(weights_only=True)` takes plain Python and tensors only. `encode_state` turns numpy arrays, numpy scalars
+and bytes into those and `decode_state` back, exactly; the rest of a state stays as it is, so that `torch.load` alone
+reads a model file too. torch is imported on use: this package loads without it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from ding_like.errors import CheckpointError
+from ding_like.types import State
+from ding_like.utils.files import atomic_write
+
+if TYPE_CHECKING:
+    import torch
+
+# A dict with this key stands for an "array", a numpy "scalar" or "bytes".
+_KIND = "__kind__"
+# Arrays of these dtypes become tensors of the same; others (unsigned, strings, times, big-endian) become their bytes.
+_TENSOR_DTYPES = frozenset(
+    np.dtype(name) for name in ("bool", "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16")
+)
+_ZIP_HEAD = b"PK\x03\x04"
+_PICKLE_HEAD = b"\x80"
+_EXPECTED = "expected a file that ding_like saved, such as ckpt/ckpt_best.pth.tar of an experiment"
+# How many names a message lists before it says how many more there are.
+_MAX_NAMES = 5
+
+
+def save_state(path: str | os.PathLike[str], state: Mapping[str, Any], *, durable: bool = False) -> None:
+    """Write `state` to `path`, whole or not at all; `durable` waits for the disk.
+
+    Raises CheckpointError, and writes nothing, if a value is of a type that `encode_state` does not take.
+    """
+    import torch
+
+    encoded = encode_state(state)
+    with atomic_write(path, durable=durable) as file:
+        torch.save(encoded, file)
+
+
+def load_state(path: str | os.PathLike[str], *, what: str = "checkpoint") -> State:
+    """Return what `save_state` wrote to `path`, tensors on the CPU.
+
+    Raises CheckpointError if the file is missing, torn, of another program, or holds code; `what` names it there.
+    """
+    import torch
+
+    path = Path(path)
+    _check_file(path, what)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch lets several kinds out (Runtime-, Key-, Unpickling-, OSError) for one cause
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        if code is not None:
+            raise CheckpointError(
+                f"{what} {path} holds an object of {code[1]}, and loading such objects can run any code, so it is "
+                "refused; save tensors, numpy arrays and plain Python only"
+            ) from error
+        raise CheckpointError(f"{what} {path} is a zip file, but torch cannot read it; {_EXPECTED}") from error
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{what} {path} holds a {type(state).__name__}, not a dict of states; {_EXPECTED}")
+    decoded: State = decode_state(state)
+    return decoded
+
+
+def check_model_state(expected: Mapping[str, torch.Tensor], got: Any, *, path: str | os.PathLike[str]) -> None:
+    """Raise one CheckpointError that names every way in which `got`, read from `path`, does not fit a model's state.
+
+    `got` is Any because it comes from a file.
+    """
+    if not isinstance(got, Mapping):
+        raise CheckpointError(f"{path} holds a {type(got).__name__} where a model's state belongs; {_EXPECTED}")
+    faults = []
+    if missing := [name for name in expected if name not in got]:
+        faults.append(f"missing {_name_some(missing)}")
+    if unexpected := [name for name in got if name not in expected]:
+        faults.append(f"unexpected {_name_some(unexpected)}")
+    shapes = {name: (_shape(got[name]), tuple(tensor.shape)) for name, tensor in expected.items() if name in got}
+    if other := [f"{name} {seen} instead of {wanted}" for name, (seen, wanted) in shapes.items() if seen != wanted]:
+        faults.append(f"of another shape {_name_some(other)}")
+    if faults:
+        raise CheckpointError(
+            f"{path} was saved by another model than the config's: {'; '.join(faults)}. "
+            "Give policy.model the values it was trained with (total_config.py of its experiment has them)"
+        )
+
+
+def encode_state(state: Any, *, where: str = "state") -> Any:  # Any: a tree of many types, checked here
+    """Return `state` with numpy arrays, numpy scalars and bytes as dicts of tensors.
+
+    Sub-classes of dict, list and tuple (EasyDict, named tuples) become those. Tensors leave their graph and device,
+    and a view of a part of a larger one is copied. Raises CheckpointError with the place of a value that is not
+    plain Python, a tensor or numpy.
+    """
+    import torch
+
+    if isinstance(state, (np.generic, np.ndarray)):
+        return _encode_numpy(state, where)
+    if isinstance(state, torch.Tensor):
+        return _own_tensor(state)
+    if isinstance(state, Mapping):
+        _check_keys(state, where)
+        return {key: encode_state(value, where=f"{where}.{key}") for key, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        items = [encode_state(item, where=f"{where}[{i}]") for i, item in enumerate(state)]
+        return tuple(items) if isinstance(state, tuple) else items
+    if isinstance(state, bytes):  # torch writes empty bytes in a way that it refuses to read
+        return {_KIND: "bytes", "data": torch.from_numpy(np.frombuffer(state, np.uint8).copy())}
+    if state is None or type(state) in (bool, int, float, str):
+        return state
+    _refuse(where, f"is a {type(state).__name__}, which a checkpoint cannot hold")
+
+
+def decode_state(state: Any) -> Any:  # Any: what encode_state made
+    """Return what was given to `encode_state`."""
+    if isinstance(state, dict):
+        if _KIND in state:
+            return _decode_kind(state)
+        return {key: decode_state(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [decode_state(item) for item in state]
+    if isinstance(state, tuple):
+        return tuple(decode_state(item) for item in state)
+    return state
+
+
+def _encode_numpy(value: np.generic | np.ndarray[Any, Any], where: str) -> dict[str, Any]:
+    import torch
+
+    array = np.asarray(value)
+    if array.dtype.hasobject or array.dtype.names is not None:
+        _refuse(where, f"is an array of dtype {array.dtype}, which has no plain numbers")
+    flat = array.reshape(-1) if array.flags.c_contiguous and array.flags.writeable else array.flatten()
+    if flat.dtype not in _TENSOR_DTYPES:
+        flat = flat.view(np.uint8)
+    return {
+        _KIND: "scalar" if isinstance(value, np.generic) else "array",
+        "dtype": array.dtype.str,
+        "shape": array.shape,
+        "data": torch.from_numpy(flat),
+    }
+
+
+def _decode_kind(state: Mapping[str, Any]) -> Any:
+    if state[_KIND] == "bytes":
+        return state["data"].numpy().tobytes()
+    array = state["data"].numpy().view(np.dtype(state["dtype"])).reshape(state["shape"])
+    return array[()] if state[_KIND] == "scalar" else array
+
+
+def _own_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    # torch.save writes the whole storage of a view, were it a row of a large buffer.
+    tensor = tensor.detach().cpu()
+    is_whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    return tensor if is_whole else tensor.clone()
+
+
+def _check_keys(state: Mapping[Any, Any], where: str) -> None:
+    for key in state:
+        if key == _KIND or type(key) not in (str, int, float, bool, type(None)):
+            _refuse(where, f"has the key {key!r} ({type(key).__name__})")
+
+
+def _refuse(where: str, fault: str) -> NoReturn:
+    raise CheckpointError(
+        f"{where} {fault}; expected dict, list, tuple, str, int, float, bool, None, bytes, tensors and numpy arrays. "
+        "Convert it in the state_dict() that made it"
+    )
+
+
+def _check_file(path: Path, what: str) -> None:
+    """Tell a missing, torn or foreign file from one worth handing to torch."""
+    if not path.is_file():
+        raise CheckpointError(_explain_missing(path, what))
+    with open(path, "rb") as file:
+        head = file.read(len(_ZIP_HEAD))
+    size = path.stat().st_size
+    if not _is_sound_zip(path):
+        if _ZIP_HEAD.startswith(head):  # also of a file cut off within these four bytes
+            raise CheckpointError(
+                f"{what} {path} is torn or damaged ({size} bytes); copy it again, or take an older one"
+            )
+        if head.startswith(_PICKLE_HEAD):
+            raise CheckpointError(
+                f"{what} {path} is a bare pickle, and loading one can run any code, so it is refused; {_EXPECTED}"
+            )
+        raise CheckpointError(f"{what} {path} is no file of torch.save (it begins with {head!r}); {_EXPECTED}")
+
+
+def _is_sound_zip(path: Path) -> bool:
+    # torch.load does not look at the checksums: a flipped bit would load as another number.
+    if not zipfile.is_zipfile(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except zipfile.BadZipFile:
+        return False
+
+
+def _explain_missing(path: Path, what: str) -> str:
+    if path.is_dir():
+        return f"{what} {path} is a folder; give a file in it, such as {path / 'ckpt_best.pth.tar'}"
+    folder = path.parent
+    if not folder.is_dir():
+        return f"{what} {path} does not exist, nor does its folder; check the path from here, {Path.cwd()}"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
+    if close := difflib.get_close_matches(path.name, names, n=3):
+        return f"{what} {path} does not exist; did you mean {' or '.join(close)} in that folder?"
+    return f"{what} {path} does not exist; its folder has {_name_some(names) if names else 'no files'}"
+
+
+def _name_some(names: Iterable[str]) -> str:
+    names = [str(name) for name in names]
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _shape(value: Any) -> tuple[int, ...] | str:
+    return tuple(value.shape) if hasattr(value, "shape") else type(value).__name__
