@@ -1,0 +1,337 @@
+"""Give every algorithm its four narrow views, its model and its device.
+
+An algorithm overrides `_init_learn`, `_init_act`, `actor`, `grad`, `apply` and, where rows are not plain n-step
+transitions, `segment` and `num_ready`. The seed's row functions are derived from these (`policy/seed_view.py`). A
+subclass that brings `_forward_learn` or `_forward_collect` of its own is taken at its word: its modes carry the seed's
+fields only, and the parts run them through `data/rows.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from easydict import EasyDict
+
+from ding_like.config import deep_merge
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import columns_to_obs
+from ding_like.data.rollout import Rollout
+from ding_like.errors import ConfigError
+from ding_like.policy import seed_view
+from ding_like.rl_utils.returns import nstep_return
+from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, LearnMode
+from ding_like.utils.checkpoint import check_model_state
+from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
+
+FIELDS = ("learn", "collect", "eval", "command")
+
+
+class Policy:
+    """Hold a model and offer it to learner, collector, evaluator and commander.
+
+    `cfg` is the policy section of the config; `model` replaces the default one; `enable_field` names the modes to
+    set up (all by default).
+    """
+
+    config: dict[str, Any] = dict(
+        type="",
+        # Whether data may be used only by the policy that collected them.
+        on_policy=False,
+        cuda=False,
+        priority=False,
+        priority_IS_weight=False,
+        discount_factor=0.97,
+        # Steps of reward in a training row.
+        nstep=1,
+        # Env steps with random actions before the first update.
+        random_collect_size=0,
+        # Keyword arguments of the model; `type` and `import_names` choose another one.
+        model=dict(),
+        learn=dict(
+            update_per_collect=1,
+            batch_size=64,
+            learning_rate=1e-3,
+            # Treat every end of an episode as if it went on (bootstrap always).
+            ignore_done=False,
+            # Largest norm of the gradient; None: no limit.
+            grad_clip_norm=None,
+            # A loss or gradient that is not finite is never applied; this many in a row end the run.
+            max_nonfinite_steps=5,
+        ),
+        collect=dict(n_sample=None, n_episode=None, unroll_len=1),
+        eval=dict(),
+        other=dict(),
+    )
+    config_free: tuple[str, ...] = ("model",)
+    config_types: dict[str, tuple[type, ...]] = {
+        "learn.grad_clip_norm": (int, float),
+        "collect.n_sample": (int,),
+        "collect.n_episode": (int,),
+    }
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """Return the defaults, those of the base classes included."""
+        merged: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            merged = deep_merge(merged, copy.deepcopy(base.__dict__.get("config", {})))
+        return EasyDict(merged, cfg_type=f"{cls.__name__}Dict")
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        collect = cfg["collect"]
+        if collect.get("n_sample") is not None and collect.get("n_episode") is not None:
+            yield "collect", "n_sample and n_episode are both set; give one"
+        if cfg["priority_IS_weight"] and not cfg["priority"]:
+            yield "priority_IS_weight", "needs priority=True: without priorities all weights are 1"
+        for path, value in (("nstep", cfg["nstep"]), ("learn.batch_size", cfg["learn"]["batch_size"])):
+            if isinstance(value, (int, float)) and value < 1:
+                yield path, f"must be at least 1, got {value}"
+
+    def __init__(
+        self, cfg: Mapping[str, Any], model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
+    ) -> None:
+        self._cfg = EasyDict(cfg)
+        self._device = _device(cuda=bool(self._cfg.get("cuda", False)))
+        self._on_policy = bool(self._cfg.get("on_policy", False))
+        self._gamma = float(self._cfg.get("discount_factor", 0.97))
+        self._nstep = int(self._cfg.get("nstep", 1))
+        collect = self._cfg.get("collect", {})
+        self._n_sample = collect.get("n_sample")
+        self._n_episode = collect.get("n_episode")
+        self._unroll_len = int(collect.get("unroll_len", 1))
+        self._enabled = tuple(enable_field or FIELDS)
+        self._model = (self._build_model() if model is None else model).to(self._device)
+        if "learn" in self._enabled:
+            self._init_learn()
+        if "collect" in self._enabled:
+            self._init_collect()
+        if "eval" in self._enabled:
+            self._init_eval()
+        if "command" in self._enabled:
+            self._init_command()
+
+    # ---- what an algorithm overrides
+
+    def default_model(self) -> tuple[str, list[str]]:
+        """Return the registry name of the model and the modules to import for it."""
+        raise NotImplementedError(f"{type(self).__name__} must name its default model, or be given one.")
+
+    def _init_learn(self) -> None:
+        """Set up optimizer and target networks."""
+
+    def _init_collect(self) -> None:
+        """Set up `self._collect_actor`."""
+
+    def _init_eval(self) -> None:
+        """Set up `self._eval_actor`."""
+
+    def _init_command(self) -> None:
+        """Set up schedules that depend on the progress of the run."""
+
+    _collect_actor: Actor
+    _eval_actor: Actor
+
+    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+        """Fill the gradient for one minibatch; return (what to log, priorities [B] or None)."""
+        raise NotImplementedError(f"{type(self).__name__} does not learn: it has no grad().")
+
+    def apply(self) -> None:
+        """Take one optimizer step on the gradient, and whatever follows it."""
+        raise NotImplementedError(f"{type(self).__name__} does not learn: it has no apply().")
+
+    def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
+        """Yield the minibatches of one `train` call: the batch itself, once."""
+        yield batch
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (n-step rows, rows to keep per lane [E]) of a rollout.
+
+        A row holds the discounted sum of its window's rewards, the window's last `next_obs`, `terminated` and
+        `truncated`, and `discount`, what multiplies the value of that `next_obs`. Windows that are not complete wait.
+        """
+        columns = rollout.columns()
+        if self._nstep == 1:
+            return TransitionBatch(columns), np.zeros(rollout.num_lanes, np.int64)
+        lanes = rollout.as_lanes()
+        done = (columns["terminated"] | columns["truncated"])[lanes.row]
+        window = nstep_return(columns["reward"][lanes.row], done, gamma=self._gamma, n=self._nstep, valid=lanes.valid)
+        time, lane = (window.complete & lanes.valid).nonzero()
+        first, last = lanes.row[time, lane], lanes.row[window.last[time, lane], lane]
+        rows = {
+            name: column.take(last if _is_of_window_end(name) else first, axis=0) for name, column in columns.items()
+        }
+        rows["reward"], rows["discount"] = window.return_[time, lane], window.discount[time, lane]
+        return TransitionBatch(rows), (lanes.valid & ~window.complete).sum(axis=0)
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
+        waiting = np.where(ended, 0, np.minimum(length, self._nstep - 1))
+        return int((length - waiting).sum())
+
+    def _monitor_vars_learn(self) -> list[str]:
+        """Name what the learner logs of `grad`'s results."""
+        return ["total_loss", "cur_lr"]
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {"model": self._model.state_dict()}
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        self._load_model(state["model"])
+
+    def _get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def _get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def _get_setting_eval(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {}
+
+    # ---- the four views
+
+    @property
+    def learn_mode(self) -> Any:
+        """Return what a learner uses: a `LearnMode`, or the seed's fields for a policy in the seed's style."""
+        if seed_view.overrides(self, "_forward_learn"):
+            return seed_view.seed_learn_mode(self)
+        return LearnMode(
+            forward=lambda data: seed_view.forward_learn(self, data),
+            reset=self._reset_learn,
+            info=self._information,
+            monitor_vars=self._monitor_vars_learn,
+            get_attribute=self.get_attribute,
+            set_attribute=self.set_attribute,
+            state_dict=self._state_dict_learn,
+            load_state_dict=self._load_state_dict_learn,
+            minibatches=self.minibatches,
+            grad=self.grad,
+            apply=self.apply,
+        )
+
+    @property
+    def collect_mode(self) -> Any:
+        """Return what a collector uses: a `CollectMode`, or the seed's fields for a policy in the seed's style."""
+        if seed_view.overrides(self, "_forward_collect"):
+            return seed_view.seed_collect_mode(self)
+        actor = self._collect_actor
+        return CollectMode(
+            forward=lambda data, **setting: seed_view.forward_rows(actor, data, **setting),
+            process_transition=seed_view.process_transition,
+            get_train_sample=lambda rows: seed_view.get_train_sample(self, rows),
+            reset=lambda data_id=None: seed_view.reset_actor(actor, data_id),
+            get_attribute=self.get_attribute,
+            set_attribute=self.set_attribute,
+            state_dict=self._state_dict_act,
+            load_state_dict=self._load_state_dict_act,
+            actor=actor,
+            segment=self.segment,
+            num_ready=self.num_ready,
+        )
+
+    @property
+    def eval_mode(self) -> Any:
+        """Return what an evaluator uses: an `EvalMode`, or the seed's fields for a policy in the seed's style."""
+        if seed_view.overrides(self, "_forward_eval"):
+            return seed_view.seed_eval_mode(self)
+        actor = self._eval_actor
+        return EvalMode(
+            forward=lambda data, **setting: seed_view.forward_rows(actor, data, **setting),
+            reset=lambda data_id=None: seed_view.reset_actor(actor, data_id),
+            get_attribute=self.get_attribute,
+            set_attribute=self.set_attribute,
+            state_dict=self._state_dict_act,
+            load_state_dict=self._load_state_dict_act,
+            actor=actor,
+        )
+
+    @property
+    def command_mode(self) -> CommandMode:
+        """Return what a commander uses."""
+        return CommandMode(self._get_setting_learn, self._get_setting_collect, self._get_setting_eval)
+
+    # ---- shared by the views
+
+    @property
+    def cfg(self) -> EasyDict:
+        """Return the policy section of the config."""
+        return self._cfg
+
+    def get_attribute(self, name: str) -> Any:
+        """Return `_get_<name>()` or `_<name>`; raises NotImplementedError if the policy has neither."""
+        if hasattr(self, f"_get_{name}"):
+            return getattr(self, f"_get_{name}")()
+        if hasattr(self, f"_{name}"):
+            return getattr(self, f"_{name}")
+        raise NotImplementedError(f"{type(self).__name__} has no attribute '{name}'")
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Call `_set_<name>(value)` or set `_<name>`; raises NotImplementedError if the policy has neither."""
+        if hasattr(self, f"_set_{name}"):
+            getattr(self, f"_set_{name}")(value)
+        elif hasattr(self, f"_{name}"):
+            setattr(self, f"_{name}", value)
+        else:
+            raise NotImplementedError(f"{type(self).__name__} has no attribute '{name}'")
+
+    def _reset_learn(self, data_id: Any = None) -> None:
+        """Forget nothing: a feed-forward learner has no state per lane."""
+
+    def _information(self) -> str:
+        num_params = sum(parameter.numel() for parameter in self._model.parameters())
+        return f"{type(self).__name__} on {self._device}, {num_params} parameters"
+
+    def _state_dict_act(self) -> dict[str, Any]:
+        return {"model": self._model.state_dict()}
+
+    def _load_state_dict_act(self, state: Mapping[str, Any]) -> None:
+        self._load_model(state["model"])
+
+    def _load_model(self, state: Mapping[str, Any]) -> None:
+        check_model_state(self._model.state_dict(), state, path="the checkpoint")
+        # In place: parameters stay views of the flat vector.
+        self._model.load_state_dict(state)
+
+    def _obs(self, batch: TransitionBatch, prefix: str = "obs") -> Any:
+        """Return a batch's observations as the model takes them: a tensor, or a dict of tensors."""
+        return columns_to_obs(prefix, batch.columns)
+
+    def _build_model(self) -> torch.nn.Module:
+        settings = dict(self._cfg.get("model", {}))
+        name, import_names = self.default_model()
+        name = settings.pop("type", name)
+        import_names = settings.pop("import_names", import_names)
+        settings.pop("cfg_type", None)
+        try:
+            model: torch.nn.Module = MODEL_REGISTRY.build(name, import_names=import_names, **settings)
+        except TypeError as error:
+            raise ConfigError(f"policy.model does not fit model '{name}': {error}.") from error
+        return model
+
+
+def _is_of_window_end(name: str) -> bool:
+    """Tell whether a column of an n-step row comes from the last step of its window."""
+    return name in ("next_obs", "terminated", "truncated") or name.startswith("next_obs/")
+
+
+def _device(*, cuda: bool) -> torch.device:
+    if cuda and not torch.cuda.is_available():
+        raise ConfigError("policy.cuda is True, but torch sees no GPU: set policy.cuda=False, or install a CUDA torch.")
+    return torch.device("cuda" if cuda else "cpu")
+
+
+def create_policy(cfg: Mapping[str, Any], **kwargs: Any) -> Policy:
+    """Build the policy that `cfg.type` names; raises RegistryError for an unknown name."""
+    policy: Policy = POLICY_REGISTRY.build(cfg["type"], cfg=cfg, import_names=cfg.get("import_names", ()), **kwargs)
+    return policy
+
+
+def get_policy_cls(cfg: Mapping[str, Any]) -> type[Policy]:
+    """Return the class that `cfg.type` names; raises RegistryError for an unknown name."""
+    cls: type[Policy] = POLICY_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
+    return cls

@@ -1,0 +1,152 @@
+"""Derive the seed's row functions from an actor and `segment`, and the other way round name a seed-style policy's own.
+
+The seed calls a policy with dicts by env id and lists of transitions: `forward({id: obs})`,
+`process_transition(obs, output, timestep)`, `get_train_sample(list)`.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ding_like.data.rollout import Rollout
+from ding_like.data.rows import as_batch
+from ding_like.errors import SchemaError
+from ding_like.types import Actor, CollectMode, EvalMode, LearnMode
+
+if TYPE_CHECKING:
+    from ding_like.policy.base import Policy
+
+_OURS = {"actor", "segment", "num_ready", "minibatches", "grad", "apply"}
+
+
+def _seed_fields(mode: Any) -> list[str]:
+    return [name for name in mode._fields if name not in _OURS]
+
+
+SeedLearnMode = namedtuple("SeedLearnMode", _seed_fields(LearnMode))  # type: ignore[misc]
+SeedCollectMode = namedtuple("SeedCollectMode", _seed_fields(CollectMode))  # type: ignore[misc]
+SeedEvalMode = namedtuple("SeedEvalMode", _seed_fields(EvalMode))  # type: ignore[misc]
+
+
+def overrides(policy: Policy, name: str) -> bool:
+    """Tell whether a policy brings a method of the seed's style of its own."""
+    return callable(getattr(policy, name, None))
+
+
+def seed_learn_mode(policy: Any) -> Any:
+    """Return the seed's learn mode of a policy that has `_forward_learn`."""
+    return SeedLearnMode(
+        forward=policy._forward_learn,
+        reset=policy._reset_learn,
+        info=policy._information,
+        monitor_vars=policy._monitor_vars_learn,
+        get_attribute=policy.get_attribute,
+        set_attribute=policy.set_attribute,
+        state_dict=policy._state_dict_learn,
+        load_state_dict=policy._load_state_dict_learn,
+    )
+
+
+def seed_collect_mode(policy: Any) -> Any:
+    """Return the seed's collect mode of a policy that has `_forward_collect` and `_process_transition`."""
+    return SeedCollectMode(
+        forward=policy._forward_collect,
+        process_transition=policy._process_transition,
+        get_train_sample=getattr(policy, "_get_train_sample", lambda rows: rows),
+        reset=getattr(policy, "_reset_collect", _reset_nothing),
+        get_attribute=policy.get_attribute,
+        set_attribute=policy.set_attribute,
+        state_dict=policy._state_dict_act,
+        load_state_dict=policy._load_state_dict_act,
+    )
+
+
+def seed_eval_mode(policy: Any) -> Any:
+    """Return the seed's eval mode of a policy that has `_forward_eval`."""
+    return SeedEvalMode(
+        forward=policy._forward_eval,
+        reset=getattr(policy, "_reset_eval", _reset_nothing),
+        get_attribute=policy.get_attribute,
+        set_attribute=policy.set_attribute,
+        state_dict=policy._state_dict_act,
+        load_state_dict=policy._load_state_dict_act,
+    )
+
+
+def _reset_nothing(data_id: Any = None) -> None:
+    """Forget nothing: the policy keeps no state per env."""
+
+
+def forward_rows(actor: Actor, data: Mapping[int, Any], **setting: Any) -> dict[int, dict[str, Any]]:
+    """Act for `{id: obs}` and return `{id: {'action': ...}}`; exploration is drawn from a fixed generator."""
+    rows = as_batch([{"obs": np.asarray(obs) if not isinstance(obs, Mapping) else obs} for obs in data.values()])
+    if rows is None:
+        raise SchemaError("forward needs {id: observation} with observations of one shape.")
+    obs = rows["obs"] if "obs" in rows.columns else {k.removeprefix("obs/"): v for k, v in rows.columns.items()}
+    lanes = np.array(list(data), np.int64)
+    columns = actor.act(obs, lanes=lanes, is_first=np.zeros(len(lanes), bool), rng=_seed_rng, **setting)
+    return {int(lane): {name: column[i] for name, column in columns.items()} for i, lane in enumerate(lanes)}
+
+
+# The seed's `forward` has no generator to pass; ours are passed in by collectors and evaluators.
+_seed_rng = np.random.default_rng(0)
+
+
+def process_transition(obs: Any, policy_output: Mapping[str, Any], timestep: Any) -> dict[str, Any]:
+    """Return one transition of an observation, what the actor said and what the env answered."""
+    return {
+        "obs": obs,
+        **policy_output,
+        "next_obs": timestep.obs,
+        "reward": float(np.asarray(timestep.reward).item()),
+        "done": bool(timestep.done),
+    }
+
+
+def get_train_sample(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the training rows that `segment` makes of one lane's transitions."""
+    batch = as_batch(rows)
+    if batch is None:
+        raise SchemaError("get_train_sample needs transitions of equal keys and shapes.")
+    rollout = Rollout(1, capacity=len(batch))
+    zeros = np.zeros(len(batch), np.int64)
+    rollout.append({**batch.columns, "lane": zeros})
+    rollout._is_rectangular = True  # one lane in order
+    samples, _ = policy.segment(rollout)
+    return samples.to_list()
+
+
+def forward_learn(policy: Policy, data: Any) -> Any:
+    """Train on a list of rows or a batch and return a dict of floats, or a list of them for several minibatches."""
+    batch = as_batch(data)
+    if batch is None:
+        raise SchemaError("forward needs transitions of equal keys and shapes.")
+    results = []
+    for minibatch in policy.minibatches(batch, _seed_rng):
+        info, priority = policy.grad(minibatch)
+        policy.apply()
+        result = {name: float(np.asarray(value).mean()) for name, value in info.items()}
+        results.append(result if priority is None else {**result, "priority": np.asarray(priority).tolist()})
+    return results[0] if len(results) == 1 else results
+
+
+def reset_actor(actor: Actor, data_id: Sequence[int] | None = None) -> None:
+    """Forget the recurrent state of these ids, or of all."""
+    actor.reset(None if data_id is None else np.array(data_id, np.int64))
+
+
+__all__ = [
+    "forward_learn",
+    "forward_rows",
+    "get_train_sample",
+    "overrides",
+    "process_transition",
+    "reset_actor",
+    "seed_collect_mode",
+    "seed_eval_mode",
+    "seed_learn_mode",
+]

@@ -1,0 +1,13 @@
+"""Collectors: one rollout loop, and thin classes that say when to stop and what to hand out."""
+
+from ding_like.data.rows import to_tensor_transitions
+from ding_like.worker.collector.interface import ISerialCollector, create_serial_collector, get_serial_collector_cls
+from ding_like.worker.collector.sample import SampleSerialCollector
+
+__all__ = [
+    "ISerialCollector",
+    "SampleSerialCollector",
+    "create_serial_collector",
+    "get_serial_collector_cls",
+    "to_tensor_transitions",
+]

@@ -1,0 +1,59 @@
+"""Say what every serial collector offers, and build one from a config."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from ding_like.types import EnvManager
+from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
+
+
+class ISerialCollector(ABC):
+    """Collect data by stepping environments with a policy, in this process."""
+
+    config: dict[str, Any] = {}
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """Return this class's defaults, to be merged with the user's config."""
+        return EasyDict(copy.deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
+
+    @abstractmethod
+    def reset_env(self, _env: EnvManager | None = None) -> None:
+        """Start from fresh episodes, in a new env manager if one is given."""
+
+    @abstractmethod
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Act with a new collect mode if one is given; forget recurrent state in any case."""
+
+    @abstractmethod
+    def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
+        """Reset env, policy and all counters."""
+
+    @abstractmethod
+    def collect(self, per_collect_target: Any) -> Any:
+        """Collect up to the target, which each collector defines, and return the data."""
+
+    @property
+    @abstractmethod
+    def envstep(self) -> int:
+        """Return the number of env steps taken so far, over all lanes."""
+
+
+def create_serial_collector(cfg: Mapping[str, Any], **kwargs: Any) -> ISerialCollector:
+    """Build the collector that `cfg.type` names; raises RegistryError for an unknown name."""
+    collector: ISerialCollector = SERIAL_COLLECTOR_REGISTRY.build(
+        cfg["type"], cfg=cfg, import_names=cfg.get("import_names", ()), **kwargs
+    )
+    return collector
+
+
+def get_serial_collector_cls(cfg: Mapping[str, Any]) -> type[ISerialCollector]:
+    """Return the class that `cfg.type` names; raises RegistryError for an unknown name."""
+    cls: type[ISerialCollector] = SERIAL_COLLECTOR_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
+    return cls

@@ -1,0 +1,248 @@
+"""Step lanes with an actor: the one loop under every collector and evaluator.
+
+A transition travels: `act` on the lanes that are ready opens a row per lane; the manager's answer closes it; the
+closed rows are appended to the rollout; `take` lets the policy make training rows of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import copy_obs, obs_to_columns, take_lanes, write_obs
+from ding_like.data.records import EpisodeRecord
+from ding_like.data.rollout import Rollout
+from ding_like.types import Actor, Array, EnvManager, Obs, State, StepBatch
+
+_NO_ACTION = np.zeros(0, np.int64)
+
+
+class RolloutLoop:
+    """Step the lanes of a manager with an actor and log the transitions; what differs between users is data.
+
+    `env_steps` counts every real step, dropped ones too. With `record=False` nothing is logged (evaluation).
+    """
+
+    def __init__(self, manager: EnvManager, actor: Actor, *, rng: np.random.Generator, record: bool = True) -> None:
+        lanes = manager.num_lanes
+        self._manager = manager
+        self._actor = actor
+        self._rng = rng
+        self._lanes = np.arange(lanes, dtype=np.int64)
+        self.rollout = Rollout(lanes) if record else None
+        self.env_steps = 0
+        self.dropped_steps = 0
+        self.dropped_episodes = 0
+        self._next_episode = lanes
+        self._open_obs: Obs = copy_obs(manager.obs)
+        self._open: dict[str, Array] = {}
+        self._open_version = np.zeros(lanes, np.int64)
+        self._clear_episodes()
+
+    def _clear_episodes(self) -> None:
+        lanes = len(self._lanes)
+        self._is_first = np.ones(lanes, bool)
+        self._return = np.zeros(lanes, np.float64)
+        self._length = np.zeros(lanes, np.int64)
+        self._episode = self._next_episode - lanes + np.arange(lanes, dtype=np.int64)
+        self._open_rows = np.zeros(lanes, np.int64)  # rows in the rollout that belong to the lane's open episode
+        self._closed: list[int] = []  # rows in the rollout of each episode that ended
+
+    def use_actor(self, actor: Actor) -> None:
+        """Act with another actor from the next step on; open episodes go on."""
+        self._actor = actor
+        actor.reset()
+        self._open = {}
+
+    def step(
+        self, setting: Mapping[str, Any], *, policy_version: int = 0, idle: Array | None = None
+    ) -> list[EpisodeRecord]:
+        """Act on all ready lanes that are not `idle` [E], step them once, and return the episodes that ended."""
+        ready = self._manager.ready
+        if idle is not None:
+            ready = ready & ~idle
+        if ready.all():
+            lanes = self._lanes
+            write_obs(self._open_obs, self._manager.obs)
+            self._open_version.fill(policy_version)
+            self._open = self._act(self._open_obs, lanes, self._is_first, setting)
+            action = self._open["action"]
+        else:
+            lanes = ready.nonzero()[0]
+            action = self._open_some(lanes, policy_version, setting)
+        answer = self._manager.step(lanes, action)
+        self.env_steps += len(answer.lanes)
+        if answer.info:
+            answer = self._without_abnormal(answer)
+        for lane in answer.dropped:
+            self._drop_episode(int(lane))
+        return self._close_rows(answer) if len(answer.lanes) else []
+
+    def _act(self, obs: Obs, lanes: Array, is_first: Array, setting: Mapping[str, Any]) -> dict[str, Array]:
+        return self._actor.act(obs, lanes=lanes, is_first=is_first, rng=self._rng, **setting)
+
+    def _open_some(self, lanes: Array, policy_version: int, setting: Mapping[str, Any]) -> Array:
+        """Open rows of some lanes beside the open rows of the others."""
+        if not len(lanes):
+            return _NO_ACTION
+        obs = take_lanes(self._manager.obs, lanes)
+        write_obs(self._open_obs, obs, lanes)
+        self._open_version[lanes] = policy_version
+        columns = self._act(obs, lanes, self._is_first[lanes], setting)
+        for name, column in columns.items():
+            if name not in self._open:
+                self._open[name] = np.zeros((len(self._lanes), *column.shape[1:]), column.dtype)
+            self._open[name][lanes] = column
+        return columns["action"]
+
+    def _close_rows(self, answer: StepBatch) -> list[EpisodeRecord]:
+        lanes = answer.lanes
+        # All lanes answered in order: no gather is needed.
+        everyone = len(lanes) == len(self._lanes) and bool((lanes == self._lanes).all())
+        if self.rollout is not None:
+            self.rollout.append(self._rows(answer, None if everyone else lanes))
+        if everyone:
+            self._return += answer.reward
+            self._length += 1
+            self._open_rows += 1
+            self._is_first.fill(False)
+        else:
+            self._return[lanes] += answer.reward
+            self._length[lanes] += 1
+            self._open_rows[lanes] += 1
+            self._is_first[lanes] = False
+        done = answer.terminated | answer.truncated
+        if not done.any():
+            return []
+        return [self._end_episode(int(lane), answer.info.get(int(lane), {})) for lane in lanes[done]]
+
+    def _rows(self, answer: StepBatch, lanes: Array | None) -> dict[str, Array]:
+        """Return the closed rows as columns, in the order of the answer."""
+        own = {
+            **obs_to_columns("obs", self._open_obs),
+            **self._open,
+            "lane": self._lanes,
+            "env_id": self._lanes,
+            "episode_id": self._episode,
+            "step": self._length,
+            "policy_version": self._open_version,
+        }
+        if lanes is not None:
+            own = {name: column.take(lanes, axis=0) for name, column in own.items()}
+        own.update(obs_to_columns("next_obs", answer.next_obs))
+        own["reward"], own["terminated"], own["truncated"] = answer.reward, answer.terminated, answer.truncated
+        return own
+
+    def _end_episode(self, lane: int, info: Mapping[str, Any]) -> EpisodeRecord:
+        # An env that knows its score better than the sum of rewards (reward shaping) says so.
+        total = float(info.get("eval_episode_return", self._return[lane]))
+        record = EpisodeRecord(lane, total, int(self._length[lane]), info.get("episode_info", {}))
+        self._closed.append(int(self._open_rows[lane]))
+        self._begin_episode(lane)
+        return record
+
+    def _begin_episode(self, lane: int) -> None:
+        self._is_first[lane] = True
+        self._return[lane] = 0.0
+        self._length[lane] = 0
+        self._open_rows[lane] = 0
+        self._episode[lane] = self._next_episode
+        self._next_episode += 1
+
+    def _drop_episode(self, lane: int) -> None:
+        """Forget the rows of an episode that broke off; it must not be trained on."""
+        if self.rollout is not None:
+            self.rollout.drop_last(lane, int(self._open_rows[lane]))
+        self.dropped_steps += int(self._length[lane])
+        self.dropped_episodes += 1
+        self._begin_episode(lane)
+
+    def _without_abnormal(self, answer: StepBatch) -> StepBatch:
+        """Treat `info['abnormal']` (the seed's word for a broken step) like an episode that broke off."""
+        bad = [lane for lane, info in answer.info.items() if info.get("abnormal")]
+        if not bad:
+            return answer
+        stays = ~np.isin(answer.lanes, bad)
+        ended = answer.lanes[(answer.terminated | answer.truncated) & ~stays]
+        self._manager.reset(np.array([lane for lane in bad if lane not in ended], np.int64))
+        rows = np.flatnonzero(stays)
+        return StepBatch(
+            lanes=answer.lanes[rows],
+            next_obs=take_lanes(answer.next_obs, rows),
+            reward=answer.reward[rows],
+            terminated=answer.terminated[rows],
+            truncated=answer.truncated[rows],
+            info=answer.info,
+            dropped=np.concatenate([answer.dropped, np.array(bad, np.int64)]),
+        )
+
+    def num_ready(self, count: Callable[[Array, Array], int]) -> int:
+        """Return how many training rows `segment` would make now; `count` is the policy's `num_ready`."""
+        length = np.concatenate([np.array(self._closed, np.int64), self._open_rows])
+        ended = np.arange(len(length)) < len(self._closed)
+        return count(length, ended)
+
+    def take(self, segment: Callable[[Rollout], tuple[Any, Array]]) -> Any:
+        """Return the training rows that `segment` makes of the rollout; the rows it keeps lead the next call."""
+        assert self.rollout is not None, "an evaluation loop logs nothing to take"
+        batch, keep = segment(self.rollout)
+        # The rows handed out may be views of the log; what is kept moves to its front.
+        if isinstance(batch, TransitionBatch) and len(batch):
+            batch = _own_memory(batch, self.rollout)
+        self.rollout.keep_last(keep)
+        self._open_rows[:] = keep
+        self._closed = []
+        return batch
+
+    def forget_rows(self) -> None:
+        """Forget logged rows; open episodes go on."""
+        if self.rollout is not None:
+            self.rollout.clear()
+        self._open_rows.fill(0)
+        self._closed = []
+
+    def state_dict(self) -> State:
+        """Return counters, open episodes and logged rows, for an exact resume."""
+        return {
+            "rollout": None if self.rollout is None else self.rollout.state_dict(),
+            "counters": [self.env_steps, self.dropped_steps, self.dropped_episodes, self._next_episode],
+            "is_first": self._is_first.copy(),
+            "return": self._return.copy(),
+            "length": self._length.copy(),
+            "episode": self._episode.copy(),
+            "open_rows": self._open_rows.copy(),
+            "closed": list(self._closed),
+            "actor": self._actor.state_dict(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what `state_dict` returned; the manager has been brought to the same step."""
+        if self.rollout is not None:
+            self.rollout.load_state_dict(state["rollout"])
+        self.env_steps, self.dropped_steps, self.dropped_episodes, self._next_episode = state["counters"]
+        self._is_first[:] = state["is_first"]
+        self._return[:] = state["return"]
+        self._length[:] = state["length"]
+        self._episode[:] = state["episode"]
+        self._open_rows[:] = state["open_rows"]
+        self._closed = list(state["closed"])
+        self._actor.load_state_dict(state["actor"])
+
+    def drop_lanes(self, lanes: list[int]) -> None:
+        """Give up the open episodes of lanes that could not be brought back after a resume."""
+        for lane in lanes:
+            self._drop_episode(lane)
+
+
+def _own_memory(batch: TransitionBatch, rollout: Rollout) -> TransitionBatch:
+    """Copy the columns that share memory with the rollout, which will overwrite it."""
+    log = rollout.columns()
+    return TransitionBatch(
+        {
+            name: column.copy() if np.shares_memory(column, log.get(name, column[:0])) else column
+            for name, column in batch.columns.items()
+        }
+    )

@@ -1,0 +1,72 @@
+"""Hold the results of an evaluation, a fixed number of episodes per env."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ding_like.errors import ConfigError
+from ding_like.types import Array
+
+
+class VectorEvalMonitor:
+    """Take the *first* episodes of each env until its quota is full, so that short episodes are not preferred.
+
+    With n_episode episodes over env_num envs, each env gives n_episode // env_num, the first envs one more where that
+    does not divide evenly. Raises ConfigError if there are fewer episodes than envs.
+    """
+
+    def __init__(self, env_num: int, n_episode: int) -> None:
+        if n_episode < env_num:
+            raise ConfigError(
+                f"{n_episode} evaluation episodes for {env_num} envs: each env must finish at least one. "
+                "Raise env.n_evaluator_episode or lower env.evaluator_env_num."
+            )
+        each, more = divmod(n_episode, env_num)
+        self._quota = [each + (env < more) for env in range(env_num)]
+        self._returns: list[list[float]] = [[] for _ in range(env_num)]
+        self._info: list[list[Mapping[str, Any]]] = [[] for _ in range(env_num)]
+
+    def is_finished(self) -> bool:
+        """Tell whether every env has filled its quota."""
+        return all(len(mine) == quota for mine, quota in zip(self._returns, self._quota, strict=True))
+
+    def is_full(self) -> Array:
+        """Return bool[E]: the envs whose quota is filled, which need not be stepped."""
+        return np.array([len(mine) == quota for mine, quota in zip(self._returns, self._quota, strict=True)])
+
+    def update_reward(self, env_id: int, reward: Any) -> None:
+        """Take the return of one finished episode, a number or an array of one; ignored once the quota is full."""
+        if len(self._returns[env_id]) < self._quota[env_id]:
+            self._returns[env_id].append(float(reward))
+
+    def update_info(self, env_id: int, info: Mapping[str, Any]) -> None:
+        """Take the info of one finished episode; ignored once the quota is full."""
+        if len(self._info[env_id]) < self._quota[env_id]:
+            self._info[env_id].append(info)
+
+    def get_latest_reward(self, env_id: int) -> float:
+        """Return the return of the newest episode of one env."""
+        return self._returns[env_id][-1]
+
+    def get_current_episode(self) -> int:
+        """Return how many episodes are in."""
+        return sum(len(mine) for mine in self._returns)
+
+    def get_episode_return(self) -> list[float]:
+        """Return all returns, env by env."""
+        return [value for mine in self._returns for value in mine]
+
+    def get_episode_info(self) -> dict[str, Any] | None:
+        """Return lists of the infos by name, with `<name>_mean` for numbers; None if the envs gave none."""
+        infos = [info for mine in self._info for info in mine]
+        if not infos:
+            return None
+        merged: dict[str, Any] = {name: [info[name] for info in infos if name in info] for name in infos[0]}
+        for name, values in list(merged.items()):
+            if all(isinstance(value, numbers.Number) for value in values):
+                merged[f"{name}_mean"] = float(np.mean(values))
+        return merged
