@@ -1,0 +1,25 @@
+"""What a user calls: `serial_pipeline()` and its siblings, and the command line."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+# Imported on first use: `ding --help` must not wait for torch.
+_HOMES = {
+    "serial_pipeline": "ding_like.entry.serial_entry",
+    "random_collect": "ding_like.pipeline.serial",
+    "eval": "ding_like.entry.eval_entry",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"ding_like.entry has no '{name}'; it has {', '.join(_HOMES)}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,192 @@
+"""The `ding` command."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ding_like import __version__
+from ding_like.errors import ConfigError, DingError
+
+# What the seed's command line knows; those without a runner here say so in one line.
+MODES = (
+    "serial serial_onpolicy serial_sqil serial_dqfd serial_trex serial_trex_onpolicy parallel dist eval "
+    "serial_reward_model serial_gail serial_offline serial_ngu"
+).split()
+
+_EPILOG = """\b
+Examples:
+  ding -m serial -c cartpole_dqn_config.py
+  ding -m serial -e cartpole -p dqn -s 0 -s 1 -s 2
+  ding -m serial -c my_config.py policy.learn.batch_size=128 env.collector_env_num=4
+  ding -m eval -c my_config.py --load-path my_exp/ckpt/ckpt_best.pth.tar
+  ding -q policy
+"""
+
+
+@click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("-m", "--mode", metavar="MODE", help="How to run: serial, eval.")
+@click.option("-c", "--config", metavar="FILE", help="Config file (.py) with main_config and create_config.")
+@click.option("-s", "--seed", type=int, multiple=True, metavar="SEED", help="Seed; several -s run several seeds. [0]")
+@click.option("-e", "--env", metavar="ENV", help="Take the shipped config of this env, with -p: cartpole.")
+@click.option("-p", "--policy", metavar="POLICY", help="Take the shipped config of this policy, with -e: dqn.")
+@click.option("-q", "--query", metavar="REGISTRY", help="List what is registered: policy, env, buffer, ...")
+@click.option("--exp-name", metavar="DIR", help="Folder of the experiment, in place of the config's exp_name.")
+@click.option("--env-step", type=float, metavar="N", help="Stop after so many env steps.")
+@click.option("--train-iter", type=float, metavar="N", help="Stop after so many updates.")
+@click.option("--load-path", metavar="FILE", help="Checkpoint to start from, or to evaluate.")
+@click.option("--replay-path", metavar="DIR", help="Folder for a video of the evaluation (mode eval).")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(__version__, "-v", "--version", prog_name="ding", message="%(prog)s-like %(version)s")
+def ding(**options: Any) -> None:
+    """Train and evaluate reinforcement-learning agents from a config file.
+
+    KEY=VALUE arguments change the config: policy.learn.learning_rate=3e-4.
+    """
+    if options["query"] is not None:
+        _query(options["query"])
+        return
+    for override in options["overrides"]:
+        if "=" not in override:
+            raise ConfigError(f"'{override}' is no override; expected KEY=VALUE. `ding --help` shows the options.")
+    mode = options["mode"]
+    if mode is None:
+        raise ConfigError("no mode given; try `ding -m serial -c CONFIG`. `ding --help` shows the options.")
+    if mode not in MODES:
+        raise ConfigError(f"unknown mode '{mode}'; known modes: {', '.join(RUNNERS)}.{_close(mode, MODES)}")
+    if mode not in RUNNERS:
+        raise ConfigError(f"mode '{mode}' does not exist here yet; available: {', '.join(RUNNERS)}.")
+    RUNNERS[mode](options)
+
+
+def _run_serial(options: dict[str, Any]) -> None:
+    from ding_like.entry.serial_entry import NO_LIMIT, serial_pipeline
+
+    path = _config_path(options)
+    seeds = options["seed"] or (0,)
+    for seed in seeds:
+        serial_pipeline(
+            path,
+            seed=seed,
+            max_env_step=_limit(options["env_step"], NO_LIMIT),
+            max_train_iter=_limit(options["train_iter"], NO_LIMIT),
+            overrides=options["overrides"],
+            exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
+            load_path=_existing(options["load_path"]),
+        )
+
+
+def _run_eval(options: dict[str, Any]) -> None:
+    from ding_like.entry.eval_entry import eval as evaluate
+
+    if options["load_path"] is None:
+        raise ConfigError("mode eval needs a checkpoint: --load-path EXP/ckpt/ckpt_best.pth.tar.")
+    path = _config_path(options)
+    for seed in options["seed"] or (0,):
+        value = evaluate(
+            path,
+            seed=seed,
+            load_path=_existing(options["load_path"]),
+            overrides=options["overrides"],
+            replay_path=options["replay_path"],
+        )
+        click.echo(f"seed {seed}: mean return {value:.4g}")
+
+
+RUNNERS = {"serial": _run_serial, "eval": _run_eval}
+
+
+def _limit(value: float | None, default: int) -> int:
+    return default if value is None else int(value)
+
+
+def _existing(path: str | None) -> str | None:
+    """Refuse a checkpoint that is not there before anything is built."""
+    if path is not None and not Path(path).is_file():
+        from ding_like.utils.checkpoint import load_state
+
+        load_state(path)  # raises the error that names close files
+    return path
+
+
+def _exp_name(config: str, exp_name: str | None, seed: int) -> str:
+    """Name the folder of one seed out of several."""
+    from ding_like.config import read_config
+
+    name = exp_name or read_config(config).main.get("exp_name", "default_experiment")
+    return re.sub(r"_seed\d+$", "", name) + f"_seed{seed}"
+
+
+def _config_path(options: dict[str, Any]) -> str:
+    if options["config"] is not None:
+        return str(options["config"])
+    env, policy = options["env"], options["policy"]
+    if env is None or policy is None:
+        raise ConfigError("no config given; use -c FILE, or -e ENV -p POLICY for a shipped one.")
+    return str(_shipped_config(env, policy))
+
+
+def _shipped_config(env: str, policy: str) -> Path:
+    """Find `<env>_<policy>_config.py` among the configs that come with the package; it is found by name only."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("dizoo")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+    shipped = {path.stem.removesuffix("_config"): path for folder in folders for path in folder.rglob("*_config.py")}
+    found = shipped.get(f"{env}_{policy}")
+    if found is None:
+        raise ConfigError(
+            f"no shipped config for env '{env}' and policy '{policy}'; there are: {', '.join(sorted(shipped))}."
+        )
+    return found
+
+
+def _query(name: str) -> None:
+    """Print what a registry holds: name, class, file and line."""
+    from ding_like.utils.registries import REGISTRIES
+
+    if name not in REGISTRIES:
+        raise ConfigError(f"no registry '{name}'; there are: {', '.join(REGISTRIES)}.{_close(name, list(REGISTRIES))}")
+    for row in REGISTRIES[name].describe():
+        click.echo("  ".join(str(part) for part in row))
+
+
+def _close(word: str, words: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, words, n=1)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; an expected error is one message and exit status 1, `--debug` shows its traceback."""
+    from ding_like.utils.log import setup_console
+
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    setup_console(logging.INFO)
+    try:
+        ding(args=arguments, prog_name="ding", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except DingError as error:
+        if "--debug" in arguments:
+            raise
+        click.echo(f"{type(error).__name__}: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

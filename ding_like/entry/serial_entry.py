@@ -1,0 +1,63 @@
+"""Train in one process from a config."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ding_like.config import compile_config, read_config
+from ding_like.pipeline.build import EnvSetting, build_serial
+from ding_like.pipeline.serial import SerialRun
+from ding_like.policy import Policy
+
+if TYPE_CHECKING:
+    import torch
+
+# A config file, or its (main_config, create_config).
+InputConfig = str | Path | tuple[Any, Any]
+# Stands for "no limit", as in the seed's signatures.
+NO_LIMIT = int(1e10)
+
+
+def load_config(
+    input_cfg: InputConfig, *, seed: int, overrides: Sequence[str] = (), exp_name: str | None = None, **kwargs: Any
+) -> Any:
+    """Return the compiled config of a file or of (main_config, create_config)."""
+    if isinstance(input_cfg, (str, Path)):
+        file = read_config(input_cfg)
+        main, create, source = file.main, file.create, str(input_cfg)
+    else:
+        (main, create), source = input_cfg, "the given config"
+    return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
+
+
+def serial_pipeline(
+    input_cfg: InputConfig,
+    seed: int = 0,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+    max_train_iter: int = NO_LIMIT,
+    max_env_step: int = NO_LIMIT,
+    dynamic_seed: bool = True,
+    *,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+    load_path: str | None = None,
+) -> Policy:
+    """Train off-policy until a limit or `env.stop_value` is reached, and return the policy.
+
+    `input_cfg` is a config file or (main_config, create_config). `env_setting` is (env_fn, collector env configs,
+    evaluator env configs) in place of the config's env; `model` replaces the policy's. With `dynamic_seed=False` every
+    episode of an env starts from the same seed. `overrides` are `section.key=value` strings; `load_path` is a
+    checkpoint to start from. Raises ConfigError with every fault of the config at once.
+    """
+    if load_path is not None:
+        overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
+    cfg = load_config(input_cfg, seed=seed, overrides=overrides, exp_name=exp_name)
+    parts = build_serial(cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed)
+    try:
+        SerialRun(cfg, parts, max_train_iter=max_train_iter, max_env_step=max_env_step).run()
+    finally:
+        parts.close()
+    return parts.policy

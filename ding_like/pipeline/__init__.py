@@ -1,0 +1,1 @@
+"""Who runs where: pipelines build parts from one config, pick joints, and loop."""

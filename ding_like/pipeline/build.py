@@ -1,0 +1,119 @@
+"""Build the parts of a run in one process from a compiled config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
+from ding_like.pipeline.spaces import fit_policy_config
+from ding_like.policy import Policy, create_policy
+from ding_like.types import EnvManager
+from ding_like.utils.metrics import MetricsSink
+from ding_like.utils.seeding import make_rng, set_pkg_seed
+from ding_like.worker import (
+    BaseLearner,
+    BaseSerialCommander,
+    IBuffer,
+    InteractionSerialEvaluator,
+    SampleSerialCollector,
+    create_buffer,
+    create_learner,
+    create_serial_collector,
+    create_serial_evaluator,
+)
+
+# (env factories, one config per collector env, one per evaluator env): what `get_vec_env_setting` returns.
+EnvSetting = tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]
+
+
+@dataclass
+class SerialParts:
+    """Hold the parts of one run; `close` closes them all."""
+
+    collector_env: EnvManager
+    evaluator_env: EnvManager
+    policy: Policy
+    learner: BaseLearner
+    collector: SampleSerialCollector
+    evaluator: InteractionSerialEvaluator
+    buffer: IBuffer
+    commander: BaseSerialCommander
+    metrics: MetricsSink
+
+    def close(self) -> None:
+        """Close every part, the metrics last."""
+        for part in (self.collector, self.evaluator, self.learner, self.buffer, self.metrics):
+            part.close()
+
+
+def prepare_process(*, num_threads: int = 1) -> None:
+    """Set torch up for training: one thread unless told otherwise, and no denormal numbers.
+
+    Adam's moments become denormal on the CPU, which costs up to 30 times.
+    """
+    torch.set_num_threads(num_threads)
+    torch.set_flush_denormal(True)
+
+
+def build_envs(
+    cfg: Any, *, seed: int, env_setting: EnvSetting | None, dynamic_seed: bool
+) -> tuple[EnvManager, EnvManager]:
+    """Return launched managers for collecting and evaluating."""
+    env_fn, collector_cfgs, evaluator_cfgs = env_setting or get_vec_env_setting(cfg.env)
+    collector_env = create_env_manager(cfg.env.manager, [EnvFactory(env, env_fn) for env in collector_cfgs])
+    evaluator_env = create_env_manager(cfg.env.manager, [EnvFactory(env, env_fn) for env in evaluator_cfgs])
+    # Lane i starts from seed + i when collecting; evaluations bring seeds of their own.
+    collector_env.seed(seed, dynamic_seed=dynamic_seed)
+    evaluator_env.seed(seed)
+    try:
+        collector_env.launch()
+        evaluator_env.launch()
+    except BaseException:
+        collector_env.close()
+        evaluator_env.close()
+        raise
+    return collector_env, evaluator_env
+
+
+def build_serial(
+    cfg: Any,
+    *,
+    seed: int,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+    dynamic_seed: bool = True,
+) -> SerialParts:
+    """Return all parts of a serial run, launched and connected."""
+    prepare_process()
+    collector_env, evaluator_env = build_envs(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed)
+    try:
+        set_pkg_seed(seed, use_cuda=bool(cfg.policy.cuda))
+        policy = create_policy(fit_policy_config(cfg.policy, collector_env), model=model)
+    except BaseException:
+        collector_env.close()
+        evaluator_env.close()
+        raise
+    metrics = MetricsSink(cfg.exp_name)
+    shared: dict[str, Any] = dict(tb_logger=metrics, exp_name=cfg.exp_name)
+    learner = create_learner(
+        cfg.policy.learn.learner, policy=policy.learn_mode, rng=make_rng(seed, "learner"), **shared
+    )
+    collector = create_serial_collector(
+        cfg.policy.collect.collector,
+        env=collector_env,
+        policy=policy.collect_mode,
+        rng=make_rng(seed, "collector"),
+        **shared,
+    )
+    evaluator = create_serial_evaluator(
+        cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, seed=seed, **shared
+    )
+    buffer = create_buffer(cfg.policy.other.replay_buffer, rng=make_rng(seed, "buffer"), **shared)
+    commander = BaseSerialCommander(
+        cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
+    )
+    return SerialParts(collector_env, evaluator_env, policy, learner, collector, evaluator, buffer, commander, metrics)

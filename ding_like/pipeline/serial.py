@@ -1,0 +1,180 @@
+"""Run everything in one process: collect, push, sample, train, evaluate, in turn."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ding_like.data.rows import adapt_collect_mode
+from ding_like.pipeline.build import SerialParts
+from ding_like.pipeline.report.console import Progress, ProgressLine
+from ding_like.policy import Policy
+from ding_like.policy.random_policy import random_collect_mode
+from ding_like.types import EnvManager
+from ding_like.utils.files import atomic_write
+from ding_like.utils.log import one_time_warning
+from ding_like.worker import IBuffer, SampleSerialCollector
+
+logger = logging.getLogger(__name__)
+
+# Episodes of the evaluation that judges the last model.
+_FINAL_EPISODES = 20
+# The number of that evaluation: its episodes are none that a stop rule has seen.
+_FINAL_NUMBER = -1
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Describe a finished run; it is what `result.json` holds."""
+
+    stop: bool  # whether an evaluation reached stop_value
+    eval_value: float  # mean return of a fresh evaluation of the last model
+    eval_value_raw: list[float]
+    env_step: int
+    train_iter: int
+    duration_s: float  # the whole loop
+    eval_duration_s: float  # of which evaluations
+    finish_time: str
+
+
+class SerialRun:
+    """Loop over the parts until a limit is reached or an evaluation reaches `stop_value`."""
+
+    def __init__(self, cfg: Any, parts: SerialParts, *, max_train_iter: float, max_env_step: float) -> None:
+        self._cfg = cfg
+        self._parts = parts
+        self._max_train_iter = max_train_iter
+        self._max_env_step = max_env_step
+        self._last_eval = float("nan")
+        self._eval_duration_s = 0.0
+        self._line = ProgressLine(max_env_step=max_env_step, max_train_iter=max_train_iter)
+
+    def run(self) -> RunResult:
+        """Train to the end, evaluate the last model afresh, and write `result.json`."""
+        started = time.perf_counter()
+        parts = self._parts
+        parts.learner.call_hook("before_run")
+        if self._cfg.policy.random_collect_size > 0:
+            random_collect(
+                self._cfg.policy, parts.policy, parts.collector, parts.collector_env, parts.commander, parts.buffer
+            )
+        stop = self._loop()
+        parts.learner.call_hook("after_run")
+        result = self._judge(stop=stop, started=started)
+        self._write(result)
+        return result
+
+    def _loop(self) -> bool:
+        """Return whether an evaluation reached `stop_value`."""
+        parts = self._parts
+        while not self._is_at_limit():
+            setting = parts.commander.step()
+            if parts.evaluator.should_eval(parts.learner.train_iter) and self._evaluate():
+                return True
+            batch = parts.collector.collect(train_iter=parts.learner.train_iter, policy_kwargs=setting)
+            parts.buffer.push(batch, cur_collector_envstep=parts.collector.envstep)
+            self._train()
+            if self._line.is_due:
+                self._line.show(self._progress(setting))
+        return False
+
+    def _is_at_limit(self) -> bool:
+        return (
+            self._parts.collector.envstep >= self._max_env_step
+            or self._parts.learner.train_iter >= self._max_train_iter
+        )
+
+    def _train(self) -> None:
+        """Take `update_per_collect` updates, fewer while the buffer holds too little."""
+        parts, learn = self._parts, self._cfg.policy.learn
+        for _ in range(learn.update_per_collect):
+            batch = parts.buffer.sample(learn.batch_size, parts.learner.train_iter)
+            if batch is None:
+                one_time_warning(
+                    f"the replay buffer holds {parts.buffer.count()} rows, fewer than batch_size {learn.batch_size}: "
+                    "no update yet. policy.random_collect_size fills it first."
+                )
+                break
+            parts.learner.train(batch, parts.collector.envstep)
+            if self._cfg.policy.priority:
+                parts.buffer.update(parts.learner.priority_info)
+
+    def _evaluate(self) -> bool:
+        parts = self._parts
+        started = time.perf_counter()
+        stop, info = parts.evaluator.eval(
+            parts.learner.save_checkpoint, parts.learner.train_iter, parts.collector.envstep
+        )
+        self._eval_duration_s += time.perf_counter() - started
+        returns = info["eval_episode_return"]
+        self._last_eval = sum(returns) / len(returns)
+        return stop
+
+    def _progress(self, setting: dict[str, Any]) -> Progress:
+        parts = self._parts
+        note = "  ".join(f"{name} {value:.3g}" for name, value in setting.items() if isinstance(value, float))
+        return Progress(
+            env_step=parts.collector.envstep,
+            train_iter=parts.learner.train_iter,
+            mean_return=parts.collector.mean_return,
+            last_eval=self._last_eval,
+            note=note,
+        )
+
+    def _judge(self, *, stop: bool, started: float) -> RunResult:
+        parts = self._parts
+        episodes = max(_FINAL_EPISODES, parts.evaluator_env.num_lanes)
+        final = parts.evaluator.play(episodes, number=_FINAL_NUMBER)
+        self._eval_duration_s += final.duration_s
+        return RunResult(
+            stop=stop,
+            eval_value=final.mean,
+            eval_value_raw=final.returns,
+            env_step=parts.collector.envstep,
+            train_iter=parts.learner.train_iter,
+            duration_s=time.perf_counter() - started,
+            eval_duration_s=self._eval_duration_s,
+            finish_time=time.strftime("%Y-%m-%d %H:%M:%S"),
+        )
+
+    def _write(self, result: RunResult) -> None:
+        path = Path(self._cfg.exp_name) / "result.json"
+        with atomic_write(path) as file:
+            file.write(json.dumps(asdict(result), indent=2).encode())
+        verdict = "solved" if result.stop else "done"
+        logger.info(
+            "%s: fresh evaluation of the last model %.1f over %d episodes, after %s env steps and %s updates in %.1f s",
+            verdict,
+            result.eval_value,
+            len(result.eval_value_raw),
+            f"{result.env_step:,}",
+            f"{result.train_iter:,}",
+            result.duration_s,
+        )
+        logger.info("wrote %s", path)
+
+
+def random_collect(
+    policy_cfg: Any,
+    policy: Policy,
+    collector: SampleSerialCollector,
+    collector_env: EnvManager,
+    commander: Any,  # unused: random actions need no settings; a place of the seed's signature
+    replay_buffer: IBuffer,
+    postprocess_data_fn: Callable[[Any], Any] | None = None,
+) -> None:
+    """Fill the buffer with `policy_cfg.random_collect_size` samples made by random actions."""
+    mode = adapt_collect_mode(policy.collect_mode)
+    collector.reset_policy(random_collect_mode(mode, collector_env.action_space))
+    samples = collector.collect(
+        n_sample=policy_cfg.random_collect_size, random_collect=True, record_random_collect=False
+    )
+    if postprocess_data_fn is not None:
+        samples = postprocess_data_fn(samples)
+    replay_buffer.push(samples, cur_collector_envstep=collector.envstep)
+    collector.reset_policy(mode)
