@@ -37,8 +37,11 @@ class Rollout:
     def __len__(self) -> int:
         return self._size
 
-    def append(self, columns: Mapping[str, Array]) -> None:
-        """Copy R rows in; `columns` must include `lane` [R]. Raises SchemaError if they differ from earlier rows."""
+    def append(self, columns: Mapping[str, Array], *, is_full_step: bool | None = None) -> None:
+        """Copy R rows in; `columns` must include `lane` [R]. Raises SchemaError if they differ from earlier rows.
+
+        A caller that knows whether the rows are all lanes in order says so with `is_full_step`.
+        """
         lanes = columns["lane"]
         rows = len(lanes)
         start, stop = self._size, self._size + rows
@@ -55,8 +58,9 @@ class Rollout:
                 self._schema.check(columns, where="the rollout")
             own[name][start:stop] = column
         self._size = stop
-        if rows != self.num_lanes:
-            self._is_rectangular = False
+        if is_full_step is None:
+            is_full_step = rows == self.num_lanes and bool((lanes == np.arange(rows)).all())
+        self._is_rectangular &= is_full_step
 
     def _grow(self, rows: int) -> None:
         self._capacity = max(rows, 2 * self._capacity)

@@ -103,7 +103,7 @@ class RolloutLoop:
         # All lanes answered in order: no gather is needed.
         everyone = len(lanes) == len(self._lanes) and bool((lanes == self._lanes).all())
         if self.rollout is not None:
-            self.rollout.append(self._rows(answer, None if everyone else lanes))
+            self.rollout.append(self._rows(answer, None if everyone else lanes), is_full_step=everyone)
         if everyone:
             self._return += answer.reward
             self._length += 1
