@@ -1,0 +1,149 @@
+"""Encoders: what they compute, what they accept, what they refuse."""
+
+import pytest
+import torch
+from torch import nn
+
+from ding_like.errors import ConfigError, SchemaError
+from ding_like.model import ConvEncoder, FCEncoder, build_encoder
+
+
+def small_conv(obs_shape=(3, 10, 12), **kwargs):
+    return ConvEncoder(obs_shape, [4, 8, 16], kernel_size=[3, 3], stride=[2, 1], **kwargs)
+
+
+def test_fc_encoder_is_a_chain_of_linear_layers_and_activations():
+    encoder = FCEncoder(4, [8, 6], activation="tanh")
+    x = torch.randn(5, 4)
+
+    features = encoder(x)
+
+    first, second = (layer for layer in encoder.modules() if isinstance(layer, nn.Linear))
+    expected = torch.tanh(torch.tanh(x @ first.weight.T + first.bias) @ second.weight.T + second.bias)
+    torch.testing.assert_close(features, expected)
+    assert encoder.output_size == 6
+
+
+def test_fc_encoder_flattens_shapes_of_several_axes():
+    assert FCEncoder([2, 3], [8])(torch.zeros(5, 2, 3)).shape == (5, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.uint8, torch.bool])
+def test_fc_encoder_casts_observations_of_any_dtype(dtype):
+    encoder = FCEncoder(3, [4])
+    x = torch.tensor([[0, 1, 1]])
+
+    torch.testing.assert_close(encoder(x.to(dtype)), encoder(x.float()))
+
+
+def test_fc_encoder_can_be_cast_to_float64():
+    assert FCEncoder(3, [4]).double()(torch.zeros(1, 3)).dtype == torch.float64
+
+
+def test_layer_norm_stands_between_linear_and_activation():
+    encoder = FCEncoder(3, [4, 4], norm_type="LN")
+
+    kinds = [type(layer) for layer in encoder.main]
+    assert kinds == [nn.Linear, nn.LayerNorm, nn.ReLU] * 2
+
+
+@pytest.mark.parametrize("shape", [(4,), (5, 3), (5, 4, 1)])
+def test_fc_encoder_refuses_observations_of_another_shape(shape):
+    with pytest.raises(SchemaError, match=r"built for observations \[B, 4\], got \["):
+        FCEncoder(4, [8])(torch.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"hidden_size_list": []}, "is empty; give at least one"),
+        ({"hidden_size_list": [8, 0]}, r"above 0, got \[8, 0\]"),
+        ({"hidden_size_list": [8.5]}, r"whole numbers above 0, got \[8.5\]"),
+        ({"hidden_size_list": [8], "activation": "swish"}, "'swish'; expected one of 'relu', 'tanh'"),
+        ({"hidden_size_list": [8], "norm_type": "BN"}, "'BN'; expected None or 'LN'"),
+    ],
+)
+def test_fc_encoder_refuses_settings_that_do_not_fit(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        FCEncoder(4, **arguments)
+
+
+def test_fc_encoder_refuses_a_scalar_observation():
+    with pytest.raises(ConfigError, match="one-hot encode it"):
+        FCEncoder((), [8])
+
+
+def test_conv_encoder_defaults_to_the_nature_network():
+    encoder = ConvEncoder((4, 84, 84))
+
+    # Mnih et al. 2015: 84 -> 20 -> 9 -> 7 pixels, so 64 * 7 * 7 = 3136 features enter the dense layer.
+    shapes = [tuple(p.shape) for p in encoder.parameters() if p.dim() > 1]
+    assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 3136)]
+    assert encoder(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape == (2, encoder.output_size)
+
+
+def test_conv_encoder_scales_uint8_pixels_to_one_and_leaves_floats():
+    encoder = small_conv()
+    pixels = torch.randint(0, 256, (2, 3, 10, 12), dtype=torch.uint8)
+
+    torch.testing.assert_close(encoder(pixels), encoder(pixels.float() / 255))
+
+
+def test_conv_encoder_writes_into_no_observation():
+    x = torch.rand(2, 3, 10, 12)
+    before = x.clone()
+
+    small_conv()(x)
+
+    assert torch.equal(x, before)
+
+
+def test_memory_order_changes_no_result():
+    fast, plain = small_conv(channels_last=True), small_conv(channels_last=False)
+    plain.load_state_dict(fast.state_dict())
+    x = torch.rand(2, 3, 10, 12)
+
+    torch.testing.assert_close(fast(x), plain(x))
+    assert fast.conv[0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_size_list_as_long_as_the_kernels_uses_its_last_entry_twice():
+    encoder = ConvEncoder((3, 10, 12), [4, 8], kernel_size=[3, 3], stride=[2, 1])
+
+    assert encoder.conv[2].out_channels == 8
+    assert encoder.output_size == 8
+
+
+def test_conv_encoder_refuses_a_kernel_larger_than_the_image():
+    with pytest.raises(ConfigError, match="kernel of 4 does not fit into the 2 x 2 image that convolution 1 gets"):
+        ConvEncoder((1, 10, 10), [8, 8, 8], kernel_size=[8, 4], stride=[2, 1])
+
+
+def test_conv_encoder_recognises_channels_in_last_place():
+    with pytest.raises(ConfigError, match=r"looks like \(H, W, C\).*move the channels first"):
+        ConvEncoder((84, 84, 4))
+
+
+@pytest.mark.parametrize(
+    ("kernel_size", "stride", "sizes"), [([3], [1, 1], [4, 4]), ([3, 3], [1, 1], [4]), ([3], [1], [4, 4, 4])]
+)
+def test_conv_encoder_refuses_lists_of_lengths_that_do_not_fit(kernel_size, stride, sizes):
+    with pytest.raises(ConfigError, match="need as many strides"):
+        ConvEncoder((3, 10, 10), sizes, kernel_size=kernel_size, stride=stride)
+
+
+def test_conv_encoder_refuses_vectors():
+    with pytest.raises(ConfigError, match=r"needs obs_shape \(C, H, W\), got \(4,\); use FCEncoder"):
+        ConvEncoder([4])
+
+
+@pytest.mark.parametrize(
+    ("obs_shape", "kind"), [(4, FCEncoder), ([4], FCEncoder), ((2, 3), FCEncoder), ((4, 84, 84), ConvEncoder)]
+)
+def test_the_shape_of_the_observation_chooses_the_encoder(obs_shape, kind):
+    assert type(build_encoder(obs_shape)) is kind
+
+
+def test_kernels_for_a_vector_are_refused():
+    with pytest.raises(ConfigError, match="are for images"):
+        build_encoder(4, kernel_size=[3])
