@@ -1,4 +1,4 @@
-"""Hold the torch networks and their flat parameters."""
+"""Hold the torch networks and what makes them fast: flat parameters and a numpy forward."""
 
 from ding_like.model.dqn import DQN
 from ding_like.model.encoder import ConvEncoder, FCEncoder, build_encoder
@@ -6,6 +6,7 @@ from ding_like.model.flat_params import FlatParams
 from ding_like.model.head import DiscreteHead, DuelingHead
 from ding_like.model.init import init_orthogonal
 from ding_like.model.mlp import build_mlp
+from ding_like.model.numpy_forward import numpy_forward
 
 __all__ = [
     "DQN",
@@ -17,4 +18,5 @@ __all__ = [
     "build_encoder",
     "build_mlp",
     "init_orthogonal",
+    "numpy_forward",
 ]

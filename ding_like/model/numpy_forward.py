@@ -1,0 +1,163 @@
+"""Run small networks in numpy, on live views of their torch parameters.
+
+At a batch of 8 rows most of a small network's time in torch is overhead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+
+from ding_like.errors import SchemaError
+from ding_like.model.dqn import DQN
+from ding_like.model.encoder import FCEncoder, check_obs_shape
+from ding_like.model.head import DiscreteHead, DuelingHead
+from ding_like.types import Array
+
+ArrayFn: TypeAlias = Callable[[Array], Array]
+
+
+def numpy_forward(module: nn.Module) -> ArrayFn | None:
+    """Return a function from observations [R, O...] to the module's output [R, A], or None if torch is needed.
+
+    Understood are Linear, ReLU, Tanh, Identity, Flatten, Sequential and our encoders, heads and Q network made of
+    them (of DQN: what `q` returns), on the CPU in float32 or float64 and without hooks. In-place changes of the
+    parameters show at once, and parameters that were pointed elsewhere are noticed at the next call, which raises
+    SchemaError if they have left the CPU. The layers themselves must stay the same.
+    """
+    if not _is_plain(module) or _steps(module) is None:
+        return None
+    return _NumpyForward(module)
+
+
+class _NumpyForward:
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        # The dicts that hold the parameters, not the parameters: these may be replaced. Looked up at each call, so the
+        # private attribute: `layer.weight` goes through nn.Module.__getattr__, which is slow.
+        self._slots = [
+            (layer._parameters, name)
+            for layer in module.modules()
+            for name, param in layer._parameters.items()
+            if param is not None
+        ]
+        self._bind()
+
+    def __call__(self, x: Array) -> Array:
+        if self._addresses() != self._bound_addresses:
+            self._bind()
+        return _run(self._bound_steps, np.asarray(x, dtype=self._dtype))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy, deep or in another process, makes its own views.
+        return type(self), (self._module,)
+
+    def _addresses(self) -> list[int]:
+        return [owner[name].data_ptr() for owner, name in self._slots]  # type: ignore[union-attr]
+
+    def _bind(self) -> None:
+        steps = _steps(self._module) if _is_plain(self._module) else None
+        if steps is None:
+            raise SchemaError(
+                "numpy_forward cannot follow its module any longer: parameters left the CPU, changed to a dtype other "
+                "than float32 and float64, or got a hook; call numpy_forward(module) again and use torch if it is None"
+            )
+        self._bound_steps = steps
+        self._bound_addresses = self._addresses()
+        self._dtype = next(self._module.parameters()).detach().numpy().dtype
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Tell whether numpy can see the parameters, all of one dtype, and no hook wants to see the forward pass."""
+    kinds = {(param.device.type, param.dtype) for param in module.parameters()}
+    is_readable = kinds in ({("cpu", torch.float32)}, {("cpu", torch.float64)})
+    return is_readable and not any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())
+
+
+def _steps(module: nn.Module) -> list[ArrayFn] | None:
+    """Return the functions that make up `module`, on views of its parameters as they lie now; None if one is unknown.
+
+    Types are compared exactly: a subclass may have another forward.
+    """
+    if type(module) in _STATELESS:
+        return _STATELESS[type(module)]
+    if type(module) is nn.Linear:
+        return [_linear(module)]
+    if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
+        return [_flatten]
+    if type(module) is nn.Sequential:
+        return _chain(module)
+    if type(module) is FCEncoder:
+        body = _steps(module.main)
+        return None if body is None else [_checked_flatten(module.obs_shape), *body]
+    if type(module) is DiscreteHead:
+        return _steps(module.main)
+    if type(module) is DuelingHead:
+        value, advantage = _steps(module.value), _steps(module.advantage)
+        return None if value is None or advantage is None else [_dueling(value, advantage)]
+    if type(module) is DQN:
+        return _chain((module.encoder, module.head))
+    return None
+
+
+def _chain(modules: Iterable[nn.Module]) -> list[ArrayFn] | None:
+    steps: list[ArrayFn] = []
+    for module in modules:
+        part = _steps(module)
+        if part is None:
+            return None
+        steps += part
+    return steps
+
+
+def _run(steps: list[ArrayFn], x: Array) -> Array:
+    for step in steps:
+        x = step(x)
+    return x
+
+
+def _linear(layer: nn.Linear) -> ArrayFn:
+    views = {name: param.detach().numpy() for name, param in layer.named_parameters()}
+    weight = views["weight"].T
+    bias = views.get("bias", np.zeros(1, dtype=weight.dtype))
+
+    def apply(x: Array) -> Array:
+        y: Array = x.dot(weight)
+        y += bias
+        return y
+
+    return apply
+
+
+def _dueling(value: list[ArrayFn], advantage: list[ArrayFn]) -> ArrayFn:
+    def apply(x: Array) -> Array:
+        adv = _run(advantage, x)
+        # np.add.reduce takes a third of the time of adv.mean
+        centred: Array = adv - np.add.reduce(adv, axis=1, keepdims=True) / adv.shape[1]
+        return _run(value, x) + centred
+
+    return apply
+
+
+def _checked_flatten(obs_shape: tuple[int, ...]) -> ArrayFn:
+    def apply(x: Array) -> Array:
+        check_obs_shape(x.shape, obs_shape)
+        return _flatten(x)
+
+    return apply
+
+
+def _flatten(x: Array) -> Array:
+    return x.reshape(len(x), -1)
+
+
+def _relu(x: Array) -> Array:
+    y: Array = np.maximum(x, 0.0)
+    return y
+
+
+_STATELESS: dict[type[nn.Module], list[ArrayFn]] = {nn.Identity: [], nn.ReLU: [_relu], nn.Tanh: [np.tanh]}

@@ -1,0 +1,190 @@
+"""The numpy forward equals torch's, follows the live parameters, and knows what it does not know."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from ding_like.errors import SchemaError
+from ding_like.model import DQN, ConvEncoder, FlatParams, numpy_forward
+
+
+def torch_forward(module, x):
+    with torch.no_grad():
+        run = module.q if isinstance(module, DQN) else module
+        return run(torch.from_numpy(x)).numpy()
+
+
+def observations(num_rows, *shape, seed=0):
+    return np.random.default_rng(seed).normal(size=(num_rows, *shape)).astype(np.float32)
+
+
+def assert_follows(forward, module, x):
+    np.testing.assert_allclose(forward(x), torch_forward(module, x), rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.integers(1, 9),
+    st.lists(st.integers(1, 20), min_size=1, max_size=3),
+    st.integers(1, 5),
+    st.integers(0, 2),
+    st.booleans(),
+    st.sampled_from(["relu", "tanh", "identity"]),
+)
+def test_q_values_equal_torch(seed, num_rows, sizes, num_actions, layer_num, dueling, activation):
+    torch.manual_seed(seed)
+    model = DQN(6, num_actions, sizes, dueling=dueling, head_layer_num=layer_num, activation=activation)
+
+    forward = numpy_forward(model)
+
+    assert_follows(forward, model, observations(num_rows, 6, seed=seed))
+
+
+def test_plain_stacks_equal_torch():
+    net = nn.Sequential(
+        nn.Flatten(), nn.Sequential(nn.Linear(6, 8, bias=False), nn.Tanh()), nn.Identity(), nn.Linear(8, 2), nn.ReLU()
+    )
+
+    assert_follows(numpy_forward(net), net, observations(5, 2, 3))
+
+
+def test_float64_networks_are_followed_in_float64():
+    model = DQN(3, 2, [4]).double()
+
+    assert numpy_forward(model)(observations(5, 3)).dtype == np.float64
+
+
+def test_observations_of_other_dtypes_are_cast():
+    model = DQN(3, 2, [4])
+    x = np.array([[0, 1, 255]], dtype=np.uint8)
+
+    np.testing.assert_array_equal(numpy_forward(model)(x), numpy_forward(model)(x.astype(np.float32)))
+
+
+def test_observations_of_several_axes_are_flattened():
+    model = DQN([2, 3], 2, [4])
+
+    assert_follows(numpy_forward(model), model, observations(5, 2, 3))
+
+
+def test_optimizer_steps_show_through():
+    model = DQN(3, 2, [4])
+    flat = FlatParams(model)
+    forward = numpy_forward(model)
+    x = observations(5, 3)
+    before = forward(x)
+
+    optimizer = torch.optim.Adam([flat.as_parameter()], lr=0.1)
+    model.q(torch.from_numpy(x)).sum().backward()
+    optimizer.step()
+
+    assert np.abs(forward(x) - before).max() > 0.01
+    assert_follows(forward, model, x)
+
+
+def test_parameters_laid_flat_later_are_noticed():
+    model = DQN(3, 2, [4])
+    forward = numpy_forward(model)
+
+    FlatParams(model).data_vector.mul_(2.0)
+
+    assert_follows(forward, model, observations(5, 3))
+
+
+def test_parameters_that_are_replaced_are_noticed():
+    model = DQN(3, 2, [4])
+    forward = numpy_forward(model)
+
+    model.load_state_dict(DQN(3, 2, [4]).state_dict(), assign=True)
+
+    assert_follows(forward, model, observations(5, 3))
+
+
+def test_a_cast_is_noticed():
+    model = DQN(3, 2, [4])
+    forward = numpy_forward(model)
+
+    model.double()
+
+    assert forward(observations(5, 3)).dtype == np.float64
+
+
+def test_parameters_that_leave_the_cpu_are_reported():
+    model = DQN(3, 2, [4])
+    forward = numpy_forward(model)
+
+    model.to("meta")
+
+    with pytest.raises(SchemaError, match="parameters left the CPU"):
+        forward(observations(5, 3))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_a_copy_follows_the_copied_module(duplicate):
+    model = DQN(3, 2, [4])
+
+    twin, twin_forward = duplicate((model, numpy_forward(model)))
+    with torch.no_grad():
+        for param in twin.parameters():
+            param.add_(1.0)
+
+    assert_follows(twin_forward, twin, observations(5, 3))
+
+
+def test_results_and_observations_share_no_memory():
+    forward = numpy_forward(DQN(3, 2, [4]))
+    x = observations(5, 3)
+    kept = x.copy()
+
+    first = forward(x)
+    result = first.copy()
+    forward(2 * x)
+
+    np.testing.assert_array_equal(first, result)
+    np.testing.assert_array_equal(x, kept)
+
+
+def test_observations_of_another_shape_are_refused_as_by_the_model():
+    with pytest.raises(SchemaError, match=r"built for observations \[B, 3\], got \[3\]"):
+        numpy_forward(DQN(3, 2, [4]))(np.zeros(3, dtype=np.float32))
+
+
+class Doubled(DQN):
+    def q(self, x):
+        return 2 * super().q(x)
+
+
+def with_hook():
+    net = nn.Sequential(nn.Linear(3, 2))
+    net.register_forward_hook(lambda module, inputs, output: 2 * output)
+    return net
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        DQN(3, 2, [4], norm_type="LN"),
+        DQN(3, 2, [4], activation="gelu"),
+        DQN((1, 4, 4), 2, [4], encoder_kernel_size=[2], encoder_stride=[2]),
+        ConvEncoder((1, 4, 4), [4], kernel_size=[2], stride=[2]),
+        Doubled(3, 2, [4]),
+        nn.Sequential(nn.Linear(3, 2), nn.Dropout()),
+        nn.Sequential(nn.Flatten(0), nn.Linear(3, 2)),
+        nn.utils.parametrizations.orthogonal(nn.Linear(3, 2)),
+        nn.Linear(3, 2).to(torch.bfloat16),
+        nn.Linear(3, 2, device="meta"),
+        nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2).double()),
+        nn.ReLU(),
+        with_hook(),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_what_it_cannot_follow_gets_none(module):
+    assert numpy_forward(module) is None
