@@ -1,0 +1,234 @@
+"""Read sources and say which lines break the house's rules.
+
+`check` takes sources by their path under `ding_like/` ("policy/dqn.py") and returns one message per fault, so that the
+tests can hand it small bad sources as well as the package.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+LEVELS = {
+    **dict.fromkeys(("errors", "types"), 0),
+    **dict.fromkeys(("config", "utils"), 1),
+    "data": 2,
+    **dict.fromkeys(("rl_utils", "model", "envs", "comm", "league"), 3),
+    **dict.fromkeys(("policy", "reward_model"), 4),
+    "worker": 5,
+    "pipeline": 6,
+    "entry": 7,
+}
+# A part imports lower levels and itself. Where that says too much or too little:
+BASE = frozenset(("errors", "types", "config", "utils", "data"))
+ONLY = {
+    "errors": frozenset(),
+    "types": frozenset(("errors",)),
+    "utils": frozenset(("errors", "types")),
+    "config": frozenset(("errors", "types", "utils")),
+    "policy": BASE | {"rl_utils", "model"},
+    "reward_model": BASE | {"rl_utils", "model"},
+    "worker": BASE | {"rl_utils"},  # policies, envs and channels reach it as objects
+}
+# Levels that load without torch import it inside functions only; processes that step envs never need it.
+NO_TORCH_AT_IMPORT = frozenset(("errors", "types", "config", "utils", "envs"))
+
+# Third-party packages with one user: package -> where it may be imported.
+HOMES = {
+    "tensorboardX": ("utils/metrics.py",),
+    "flask": ("comm/",),
+    "waitress": ("comm/",),
+    "requests": ("comm/",),
+    "zmq": ("comm/",),
+    "ray": ("comm/ray", "pipeline/ray/"),
+    "matplotlib": ("pipeline/report/",),
+    "click": ("entry/",),
+    "rich": ("utils/log.py", "pipeline/report/", "entry/"),
+    "dizoo": (),
+    **dict.fromkeys(("pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"), ()),
+}
+# Calls with one user: name -> (where it may be called, what to do instead).
+CALLS = {
+    "print": (("entry/",), "log it"),
+    "time.sleep": (("utils/files.py",), "wait on a condition with a deadline, or use utils.files.retry"),
+    "eval": (("config/read.py",), "parse it"),
+    "exec": (("config/read.py",), "parse it"),
+    # Registries find classes; envs are named by import path; the worker and entry packages load on first use.
+    "importlib.import_module": (
+        ("utils/registry.py", "envs/", "worker/__init__.py", "entry/"),
+        "build it from a registry",
+    ),
+    "__import__": ((), "build it from a registry"),
+}
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 60
+
+
+class Import(NamedTuple):
+    """Hold one imported name: where it stands, what it names in full, and whether importing the file runs it."""
+
+    line: int
+    target: str
+    at_import: bool
+
+
+def check(sources: Mapping[str, str]) -> list[str]:
+    """Return a message per broken rule, in the order of files and lines."""
+    faults = []
+    for path, text in sorted(sources.items()):
+        tree = ast.parse(text, filename=path)
+        found = [*_check_layers(path, tree), *_check_homes(path, tree), *_check_lines(path, tree, text)]
+        faults += [f"{path}:{line} {message}" for line, message in sorted(found)]
+    return faults + _find_circles(sources)
+
+
+def imports_of(path: str, tree: ast.Module) -> list[Import]:
+    """Return what a file imports, relative imports resolved, what only the type checker reads left out."""
+    return list(_walk_imports(tree.body, _package_of(path), at_import=True))
+
+
+def _walk_imports(body: list[ast.stmt], package: list[str], *, at_import: bool) -> Iterator[Import]:
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from (Import(node.lineno, alias.name, at_import) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base += node.module.split(".") if node.module else []
+            yield from (Import(node.lineno, ".".join([*base, alias.name]), at_import) for alias in node.names)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            yield from _walk_imports(node.orelse, package, at_import=at_import)
+        else:
+            is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            for part in _bodies(node):
+                yield from _walk_imports(part, package, at_import=at_import and not is_function)
+
+
+def _bodies(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        yield getattr(node, name, [])
+    for inner in (*getattr(node, "handlers", []), *getattr(node, "cases", [])):
+        yield inner.body
+
+
+def _package_of(path: str) -> list[str]:
+    return ["ding_like", *PurePosixPath(path).parent.parts]
+
+
+def _part(path: str) -> str:
+    return PurePosixPath(path).parts[0].removesuffix(".py")
+
+
+def _may_import(part: str, other: str) -> bool:
+    if part == other:
+        return True
+    if part in ONLY:
+        return other in ONLY[part]
+    return LEVELS[other] < LEVELS[part]
+
+
+def _check_layers(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    part = _part(path)
+    if part != "__init__" and part not in LEVELS:
+        yield 1, f"belongs to no level: add {part!r} to the table in tests/architecture/rules.py"
+        return
+    for line, target, at_import in imports_of(path, tree):
+        package, *rest = target.split(".")
+        if package == "torch" and at_import and part in NO_TORCH_AT_IMPORT:
+            yield line, f"imports torch, and {part} loads without it; import it inside the function"
+        if package != "ding_like" or not rest or rest[0] not in LEVELS:
+            continue
+        if part == "__init__" or not _may_import(part, rest[0]):
+            level = "the package's root" if part == "__init__" else f"level {LEVELS[part]}"
+            yield line, f"imports {'.'.join(rest)} (level {LEVELS[rest[0]]}) from {level}"
+
+
+def _check_homes(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for line, target, _ in imports_of(path, tree):
+        homes = HOMES.get(target.split(".")[0])
+        if homes is not None and not path.startswith(homes):
+            yield line, f"imports {target}, {_say_where('imported', homes)}"
+
+
+def _check_lines(path: str, tree: ast.Module, text: str) -> Iterator[tuple[int, str]]:
+    num_lines, aliases = len(text.splitlines()), _aliases(tree)
+    if num_lines > MAX_FILE_LINES:
+        yield num_lines, f"has {num_lines} lines, at most {MAX_FILE_LINES}: split the file"
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            num_lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if num_lines > MAX_FUNCTION_LINES:
+                yield node.lineno, f"{node.name} has {num_lines} lines, at most {MAX_FUNCTION_LINES}: split it"
+        elif isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
+            yield node.lineno, "imports *: name what you use"
+        elif isinstance(node, ast.ExceptHandler) and node.type is None:
+            yield node.lineno, "has a bare except: catch the narrowest class"
+        elif isinstance(node, ast.Call):
+            yield from _check_call(path, node, aliases)
+
+
+def _check_call(path: str, node: ast.Call, aliases: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    name, _, rest = ast.unparse(node.func).partition(".")
+    called = ".".join(filter(None, (aliases.get(name, name), rest)))
+    homes, instead = CALLS.get(called, ((path,), ""))
+    if not path.startswith(homes):
+        yield node.lineno, f"calls {called}, {_say_where('called', homes)}: {instead}"
+    given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+    if called == "torch.load" and given.get("weights_only") != "True":
+        yield node.lineno, "calls torch.load without weights_only=True: a file could run code"
+    if given.get("allow_pickle", "False") != "False":
+        yield node.lineno, f"calls {called} with allow_pickle: a file could run code"
+
+
+def _aliases(tree: ast.Module) -> dict[str, str]:
+    """Return what local names stand for: `from time import sleep as nap` gives {"nap": "time.sleep"}."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update({alias.asname: alias.name for alias in node.names if alias.asname})
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+    return names
+
+
+def _say_where(done: str, homes: tuple[str, ...]) -> str:
+    return f"which is {done} in {' and '.join(homes)} only" if homes else f"which is not {done} anywhere"
+
+
+def _find_circles(sources: Mapping[str, str]) -> list[str]:
+    """Return a message per group of files that import each other, at import or later."""
+    files = {_module_of(path): path for path in sources}
+    edges: dict[str, set[str]] = {module: set() for module in files}
+    for module, path in files.items():
+        for found in imports_of(path, ast.parse(sources[path])):
+            other = _file_of(found.target, files)
+            if other is not None and other != module:
+                edges[module].add(other)
+    reach = {module: _reachable(module, edges) for module in edges}
+    groups = {tuple(sorted(other for other in reach[m] if m in reach[other])) for m in edges if m in reach[m]}
+    return [f"circle: {' <-> '.join(files[module] for module in group)}" for group in sorted(groups)]
+
+
+def _module_of(path: str) -> str:
+    parts = PurePosixPath(path).with_suffix("").parts
+    return ".".join(["ding_like", *(parts[:-1] if parts[-1] == "__init__" else parts)])
+
+
+def _file_of(target: str, files: Mapping[str, str]) -> str | None:
+    """Return the module that holds `target`, which names a module or something in one."""
+    for module in (target, target.rpartition(".")[0]):
+        if module in files:
+            return module
+    return None
+
+
+def _reachable(start: str, edges: Mapping[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for other in edges[waiting.pop()]:
+            if other not in seen:
+                seen.add(other)
+                waiting.append(other)
+    return seen
