@@ -1,0 +1,192 @@
+"""`ding_like.worker` offers what the API page of `ding.worker` promises: worker_api.json, made by make_table.py."""
+
+from __future__ import annotations
+
+import abc
+import ast
+import inspect
+import json
+from collections.abc import Iterator, Sequence
+from inspect import Parameter
+from typing import Any
+
+import pytest
+
+import ding_like.worker
+from tests.api.make_table import TABLE
+
+PAGE: dict[str, Any] = json.loads(TABLE.read_text("utf-8"))
+
+# What is not built yet. Whoever builds one takes its name out; a test fails until that is done.
+EXPECTED_MISSES = frozenset(
+    (
+        "EpisodeSerialCollector",
+        "BattleEpisodeSerialCollector",
+        "BattleSampleSerialCollector",
+        "VectorEvalMonitor.get_video",
+        "BattleInteractionSerialEvaluator",
+        "MetricSerialEvaluator",
+        "IMetric",
+        "BaseParallelCollector",
+        "ZerglingParallelCollector",
+        "MarineParallelCollector",
+        "BaseCommCollector",
+        "FlaskFileSystemCollector",
+        "NaiveCollector",
+        "BaseLearner.start",
+        "BaseLearner.setup_dataloader",
+        "BaseCommLearner",
+        "FlaskFileSystemLearner",
+        "SequenceReplayBuffer",
+        "AdvancedReplayBuffer",
+        "EpisodeReplayBuffer",
+        "Coordinator",
+        "LearnerAggregator",
+        "create_comm_collector",
+        "create_comm_learner",
+        "create_parallel_commander",
+    )
+)
+# The page lists these as methods of the interface; the classes below it, and their users, have them as properties.
+PROPERTIES = frozenset(("ISerialCollector.envstep", "BaseCommLearner.hooks4call"))
+
+
+@pytest.mark.parametrize("name", [name for name in PAGE["classes"] if name not in EXPECTED_MISSES])
+def test_class_is_as_on_the_page(name: str) -> None:
+    entry = PAGE["classes"][name]
+
+    faults = [*compare_bases(name, entry["bases"])]
+    for member, wanted in entry["members"].items():
+        if f"{name}.{member}" not in EXPECTED_MISSES:
+            faults += compare_member(getattr(ding_like.worker, name), f"{name}.{member}", wanted)
+
+    assert not faults, "\n" + "\n".join(faults)
+
+
+@pytest.mark.parametrize("name", [name for name in PAGE["functions"] if name not in EXPECTED_MISSES])
+def test_function_is_as_on_the_page(name: str) -> None:
+    function = getattr(ding_like.worker, name)
+
+    faults = list(compare_params(name, PAGE["functions"][name], list(inspect.signature(function).parameters.values())))
+
+    assert not faults, "\n" + "\n".join(faults)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED_MISSES))
+def test_what_is_built_has_left_the_list_of_misses(name: str) -> None:
+    class_name, _, member = name.partition(".")
+    owner = getattr(ding_like.worker, class_name, None)
+    exists = hasattr(owner, member) if member else owner is not None
+
+    assert name in names_of_page()
+    assert not exists, f"{name} exists: take it out of EXPECTED_MISSES"
+
+
+def names_of_page() -> set[str]:
+    members = {f"{name}.{member}" for name, entry in PAGE["classes"].items() for member in entry["members"]}
+    return {*PAGE["classes"], *PAGE["functions"], *members}
+
+
+def compare_bases(name: str, bases: Sequence[str]) -> Iterator[str]:
+    """Say which bases a class lacks: those that the page describes, and ABC; others are the seed's own affair."""
+    ours = getattr(ding_like.worker, name)
+    for base in bases:
+        wanted = (
+            abc.ABC if base == "ABC" else getattr(ding_like.worker, base, None) if base in PAGE["classes"] else object
+        )
+        if wanted is None or not issubclass(ours, wanted):
+            yield f"{name} is no {base}"
+
+
+def compare_member(owner: type, where: str, wanted: dict[str, Any]) -> Iterator[str]:
+    """Say in what one method or property differs from the page."""
+    name = where.rpartition(".")[2]
+    ours = inspect.getattr_static(owner, name, None)
+    marks = wanted.get("marks", [])
+    if ours is None:
+        yield f"{where} is missing"
+    elif "property" in marks or where in PROPERTIES:
+        if not isinstance(ours, property):
+            yield f"{where} is no property"
+        elif "writable" in marks and ours.fset is None:
+            yield f"{where} cannot be set"
+    else:
+        yield from compare_method(owner, ours, where, wanted["params"], marks)
+
+
+def compare_method(owner: Any, ours: Any, where: str, params: list[str], marks: list[str]) -> Iterator[str]:
+    """Say in what one method differs from the page; `owner` is a class, Any for its abstract methods."""
+    for mark, kind in (("classmethod", classmethod), ("staticmethod", staticmethod)):
+        if (mark in marks) != isinstance(ours, kind):
+            yield f"{where} is {'no' if mark in marks else 'a'} {mark}"
+    name = where.rpartition(".")[2]
+    if "abstractmethod" in marks and name not in owner.__abstractmethods__:
+        yield f"{where} is not abstract"
+    function = getattr(ours, "__func__", ours)
+    given = list(inspect.signature(function).parameters.values())
+    yield from compare_params(where, params, given if isinstance(ours, staticmethod) else given[1:])
+
+
+def compare_params(where: str, page: Sequence[str], ours: Sequence[Parameter]) -> Iterator[str]:
+    """Say in what parameters differ: ours may have more of them, at the end or by keyword, with defaults."""
+    left = {parameter.name: parameter for parameter in ours}
+    by_position = [parameter for parameter in ours if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    after_star = False
+    for i, text in enumerate(page):
+        name, _, default = text.partition("=")
+        parameter = left.pop(name.lstrip("*"), None)
+        if parameter is None:
+            yield f"{where}: parameter {text} is missing"
+        elif name.startswith("*"):
+            after_star = True
+            kind = Parameter.VAR_KEYWORD if name.startswith("**") else Parameter.VAR_POSITIONAL
+            if parameter.kind is not kind:
+                yield f"{where}: {parameter} should be {text}"
+        else:
+            if not after_star and (i >= len(by_position) or by_position[i].name != name):
+                yield f"{where}: {name} cannot be given as positional argument {i + 1}"
+            if not same_default(default, parameter.default):
+                yield f"{where}: {name} has the default {parameter.default!r}, the page has {default or 'none'}"
+    variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    for parameter in left.values():
+        if parameter.default is Parameter.empty and parameter.kind not in variable:
+            yield f"{where}: {parameter.name} is not on the page and has no default"
+
+
+def same_default(page: str, ours: Any) -> bool:
+    if not page:
+        return ours is Parameter.empty
+    wanted = ast.literal_eval(page)
+    # The page's one mutable default, {}, is None here, which a caller cannot tell from it.
+    return (type(ours) is type(wanted) and ours == wanted) or (wanted == {} and ours is None)
+
+
+@pytest.mark.parametrize(
+    ("page", "ours", "fault"),
+    [
+        (["a"], lambda: 0, "f: parameter a is missing"),
+        (["a", "b"], lambda b, a: 0, "f: a cannot be given as positional argument 1"),
+        (["a"], lambda *, a: 0, "f: a cannot be given as positional argument 1"),
+        (["a=1"], lambda a: 0, "f: a has the default <class 'inspect._empty'>, the page has 1"),
+        (["a=1"], lambda a=True: 0, "f: a has the default True, the page has 1"),
+        (["a"], lambda a=1: 0, "f: a has the default 1, the page has none"),
+        (["**kwargs"], lambda kwargs: 0, "f: kwargs should be **kwargs"),
+        (["a"], lambda a, b: 0, "f: b is not on the page and has no default"),
+    ],
+)
+def test_comparison_finds_a_difference(page: list[str], ours: Any, fault: str) -> None:
+    faults = list(compare_params("f", page, list(inspect.signature(ours).parameters.values())))
+
+    assert fault in faults
+
+
+@pytest.mark.parametrize(
+    ("page", "ours"),
+    [
+        (["a", "b=1"], lambda a, b=1, *, more=2: 0),
+        (["*args", "position", "**kwargs"], lambda *args, position, **kwargs: 0),
+        (["a={}"], lambda a=None: 0),
+    ],
+)
+def test_comparison_lets_more_keywords_pass(page: list[str], ours: Any) -> None:
+    assert list(compare_params("f", page, list(inspect.signature(ours).parameters.values()))) == []
