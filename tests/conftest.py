@@ -1,0 +1,32 @@
+"""Every test leaves its process as it found it, and draws the same examples each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+from tests.leaks import describe_leaks, look, record_shared_memory
+
+# Equal examples in every run; and a busy machine is no reason to fail.
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def know_own_shared_memory() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        record_shared_memory(monkeypatch)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def leave_nothing_behind() -> Iterator[None]:
+    """Fail a test that leaves a thread, a child process, a socket or a block of shared memory behind."""
+    before = look()
+    yield
+    # 2 s: a thread or child that was told to stop may still be on its way out.
+    leaks = describe_leaks(before, grace_s=2.0)
+    if leaks:
+        pytest.fail(f"the test left behind {leaks}", pytrace=False)
