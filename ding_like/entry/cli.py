@@ -120,7 +120,7 @@ def _exp_name(config: str, exp_name: str | None, seed: int) -> str:
     """Name the folder of one seed out of several."""
     from ding_like.config import read_config
 
-    name = exp_name or read_config(config).main.get("exp_name", "default_experiment")
+    name = exp_name or read_config(config).main_config.get("exp_name", "default_experiment")
     return re.sub(r"_seed\d+$", "", name) + f"_seed{seed}"
 
 

@@ -26,7 +26,7 @@ def load_config(
     """Return the compiled config of a file or of (main_config, create_config)."""
     if isinstance(input_cfg, (str, Path)):
         file = read_config(input_cfg)
-        main, create, source = file.main, file.create, str(input_cfg)
+        main, create, source = file.main_config, file.create_config, str(input_cfg)
     else:
         (main, create), source = input_cfg, "the given config"
     return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)

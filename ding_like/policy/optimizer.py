@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -79,6 +80,7 @@ class FlatOptimizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what `state_dict` returned."""
-        self._adam.load_state_dict(state["adam"])
+        # torch keeps the tensors that it is given, and they may be another optimizer's.
+        self._adam.load_state_dict(copy.deepcopy(state["adam"]))
         self._nonfinite, self._in_a_row = (count.clone() for count in state["counts"].to(self._nonfinite.device))
         self._most_in_a_row = self._in_a_row.clone()
