@@ -80,6 +80,10 @@ class Registry(Generic[T]):
             raise RegistryError(f"import_names of {self.name} '{name}' cannot be imported{_listed(own_failures)}")
         return cls
 
+    def canonical(self, name: str) -> str:
+        """Return the registered name that `name` stands for, or `name` itself while there is none."""
+        return next((key for key in self._spellings(name) if key in self._classes), name)
+
     def build(self, name: str, /, *args: Any, import_names: str | Iterable[str] = (), **kwargs: Any) -> T:
         """Construct the class of `name`; whatever its constructor raises comes through unchanged."""
         return self.get(name, import_names)(*args, **kwargs)
@@ -139,7 +143,7 @@ class Registry(Generic[T]):
         return list(dict.fromkeys([name, self._aliases.get(name, name), stem, self._aliases.get(stem, stem)]))
 
     def _lookup(self, name: str) -> type[T] | None:
-        return next((self._classes[key] for key in self._spellings(name) if key in self._classes), None)
+        return self._classes.get(self.canonical(name))
 
     def _import_from_home(self, name: str) -> dict[str, str]:
         """Import the modules of the home where `name` may be registered, and return those that failed, with why."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.errors import RegistryError
-from ding_like.utils.registries import REGISTRIES
+from ding_like.utils.registries import BUFFER_REGISTRY, REGISTRIES
 from ding_like.utils.registry import Registry
 
 SHAPE_MODULE = """
@@ -217,6 +217,19 @@ def test_home_that_does_not_exist_lists_nothing() -> None:
     registry: Registry = Registry("ghost", "ding_like_nowhere.ghosts")
 
     assert registry.names() == []
+
+
+def test_canonical_name_is_the_registered_one(shapes: Registry) -> None:
+    shapes.alias("round", "circle")
+    shapes.get("circle")
+
+    canonical = [shapes.canonical(name) for name in ("circle", "circle_command", "round", "unknown")]
+
+    assert canonical == ["circle", "circle", "circle", "unknown"]
+
+
+def test_deque_is_an_alias_of_the_naive_buffer() -> None:
+    assert BUFFER_REGISTRY.get("deque") is BUFFER_REGISTRY.get("naive")
 
 
 def test_registries_carry_the_names_of_the_query_option() -> None:
