@@ -1,0 +1,160 @@
+"""Hold what a user wrote against the schema, and collect every fault."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+from easydict import EasyDict
+
+from ding_like.config.legacy import legacy_reason
+from ding_like.config.parts import ENV_TEMPLATE
+from ding_like.config.report import Fault, suggestion
+from ding_like.config.schema import Schema
+from ding_like.config.tree import Tree, get_path, items, join, set_path
+
+# An EasyDict shows its keys as attributes: these would hide its methods (a key `get` breaks copy.deepcopy).
+_RESERVED = frozenset(dir(EasyDict))
+_LEAVES = (bool, int, float, complex, str, bytes, type(None))
+
+
+class _MisfitError(Exception):
+    """Say why a value cannot stand where it stands."""
+
+
+class Checker:
+    """Compare a config with a schema; `faults` and `ignored` tell what was found."""
+
+    def __init__(self, schema: Schema, raw: Mapping[str, str]) -> None:
+        """Take the schema and, by path, the text of the values that came from the command line."""
+        self.faults: list[Fault] = []
+        self.ignored: dict[str, str] = {}  # path of a key that has no use here -> why
+        self._schema = schema
+        self._raw = raw
+
+    def check(self, user: Mapping[str, Any]) -> Tree:
+        """Return the values that are in order, as plain Python and of the types that the defaults have."""
+        return self._section(user, self._schema.defaults, "")
+
+    def _section(self, user: Mapping[str, Any], defaults: Tree, path: str) -> Tree:
+        clean: Tree = {}
+        for key, value in items(user):
+            here = join(path, str(key))
+            if self._schema.is_opaque(here):
+                continue
+            try:
+                _check_key(key)
+                if key in defaults or here in self._schema.types:
+                    clean[key] = self._known(value, defaults.get(key), here)
+                elif self._schema.is_free(path) and not _is_slip(path, key):
+                    clean[key] = self._free(value, here)
+                else:
+                    self._unknown(key, defaults, path)
+            except _MisfitError as misfit:
+                self.faults.append(Fault(here, str(misfit)))
+        return clean
+
+    def _known(self, value: Any, default: Any, path: str) -> Any:
+        types = self._schema.types.get(path, ())
+        if isinstance(default, dict) and (isinstance(value, Mapping) or not types):
+            if not isinstance(value, Mapping):
+                raise _MisfitError(f"expected a section, dict(...), got {_described(value)}")
+            return self._section(value, default, path)
+        if default is not None and not types:
+            types = (type(default),)
+        if value is None and (default is None or any(path in paths for paths in self._schema.alternatives)):
+            return None
+        if types == (str,) and path in self._raw and not isinstance(value, str):
+            return self._raw[path]
+        return _fitted(_plain(value), types)
+
+    def _free(self, value: Any, path: str) -> Any:
+        return self._section(value, {}, path) if isinstance(value, Mapping) else _plain(value)
+
+    def _unknown(self, key: str, defaults: Tree, path: str) -> None:
+        here = join(path, key)
+        reason = legacy_reason(here)
+        if reason is not None:
+            self.ignored[here] = reason
+            return
+        typed = {name.rpartition(".")[2]: None for name in self._schema.types if name.rpartition(".")[0] == path}
+        raise _MisfitError(f"unknown key; {suggestion(key, {**typed, **defaults}, self._schema.defaults)}")
+
+
+def contradictions(schema: Schema, user: Tree, merged: Tree) -> Iterator[Fault]:
+    """Yield what cannot go together; alternatives to what `user` chose become None in `merged`."""
+    for paths in schema.alternatives:
+        chosen = [path for path in paths if get_path(user, path) is not None]
+        if len(chosen) > 1:
+            section = chosen[0].rpartition(".")[0]
+            names = " and ".join(path.removeprefix(f"{section}.") for path in chosen)
+            yield Fault(section, f"{names} are both set; give one")
+        for path in paths if chosen else ():
+            if path not in chosen:
+                set_path(merged, path, None)
+    for path, check in schema.checks:
+        section = EasyDict(deepcopy(get_path(merged, path)))
+        yield from (Fault(join(path, key), message) for key, message in check(section))
+    if not schema.is_opaque("env"):
+        yield from _env_contradictions(merged["env"])
+
+
+def _env_contradictions(env: Tree) -> Iterator[Fault]:
+    for key in ("collector_env_num", "evaluator_env_num", "n_evaluator_episode"):
+        if env[key] < 1:
+            yield Fault(f"env.{key}", f"expected at least 1, got {env[key]}")
+    if env["n_evaluator_episode"] < env["evaluator_env_num"]:
+        counts = f"{env['n_evaluator_episode']} episodes for evaluator_env_num={env['evaluator_env_num']} envs"
+        yield Fault("env.n_evaluator_episode", f"{counts}; give at least one episode an env")
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, str) or not key:
+        raise _MisfitError(f"a key must be a non-empty str, got {_described(key)}")
+    if key in _RESERVED:
+        raise _MisfitError("this key would hide the dict method of that name; rename it")
+
+
+def _is_slip(path: str, key: str) -> bool:
+    """Tell whether a key of an env that takes any key is a misspelt one of those that every env has."""
+    return path == "env" and bool(difflib.get_close_matches(key, ENV_TEMPLATE, n=1, cutoff=0.85))
+
+
+def _fitted(value: Any, types: tuple[type, ...]) -> Any:
+    """Return the value as one of the types; no types mean that anything goes."""
+    kind = type(value)
+    if not types or kind in types:
+        return value
+    if kind is float and int in types and value.is_integer():  # 1e5 is how people write 100000
+        return int(value)
+    if kind is int and float in types:
+        return float(value)
+    if kind in (list, tuple) and (list in types or tuple in types):
+        return value
+    raise _MisfitError(f"expected {' or '.join(type_.__name__ for type_ in types)}, got {_described(value)}")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as plain Python, which can be saved and read back."""
+    if isinstance(value, Mapping):
+        for key in value:
+            _check_key(key)
+        return {key: _plain(item) for key, item in items(value)}
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()  # a numpy scalar
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_plain(item) for item in value)
+    if type(value) in _LEAVES:
+        return value
+    raise _MisfitError(f"expected numbers, text, lists and dicts, which can be saved; got {_described(value)}")
+
+
+def _described(value: object) -> str:
+    if value is None:
+        return "None"
+    text = " ".join(repr(value).split())
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

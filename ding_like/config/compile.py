@@ -1,0 +1,143 @@
+"""Turn what a user wrote into the one config of a run."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from ding_like.config.check import Checker, contradictions
+from ding_like.config.frozen import FrozenConfig
+from ding_like.config.literal import literal
+from ding_like.config.override import Override, apply_overrides
+from ding_like.config.report import Fault, config_error
+from ding_like.config.save import save_config
+from ding_like.config.schema import Schema, build_schema
+from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
+from ding_like.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
+
+# Where the seed's layout has one setting twice: (where users set it, where a part reads it).
+_COPIES = (
+    ("env.stop_value", "policy.eval.evaluator.stop_value"),
+    ("env.n_evaluator_episode", "policy.eval.evaluator.n_episode"),
+    ("policy.unroll_len", "policy.collect.unroll_len"),
+)
+
+
+def compile_config(
+    main_config: Mapping[str, Any],
+    create_config: Mapping[str, Any],
+    *,
+    seed: int | None = None,
+    overrides: Iterable[str] = (),
+    source: str = "the config",
+    exp_name: str | None = None,
+    renew_dir: bool = True,
+    save: bool = True,
+) -> FrozenConfig:
+    """Return the frozen config of a run: the defaults of the classes that `create_config` names, then the user's.
+
+    `seed` and `exp_name` win over those of `main_config`; `overrides` are `path.to.key=value` arguments, those that
+    begin with `create.` for `create_config`; `source` is the file that errors name. If the experiment folder exists,
+    `renew_dir` gives the name a date, unless `policy.learn.resume_training` is set. `save` makes the folder and writes
+    the config there. The inputs are not changed.
+
+    Raises ConfigError with all unknown keys, wrong types and contradictions at once.
+    """
+    main, create = _plain_dict(main_config, "main_config"), _plain_dict(create_config, "create_config")
+    faults: list[Fault] = []
+    applied = apply_overrides(overrides, main, create, faults)
+    schema = build_schema(main, create, faults)
+    checker = Checker(schema, {path: override.raw for path, override in applied.items()})
+    user = checker.check(deep_merge(schema.settings, main))
+    cfg = deep_merge(schema.defaults, user)
+    for path, value in schema.classes.items():
+        set_path(cfg, path, value)
+    faults += checker.faults
+    if not schema.opaque:
+        faults += _check_copies(cfg, user, applied, checker.ignored)
+        _copy_settings(cfg)
+    faults += contradictions(schema, user, cfg)
+    texts = {path: override.text for path, override in applied.items()}
+    if faults:
+        raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)
+    if checker.ignored:
+        _logger.warning("%s", _ignored_keys(checker.ignored, source))
+    cfg["seed"] = cfg["seed"] if seed is None else seed
+    name = cfg["exp_name"] if exp_name is None else exp_name
+    is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
+    cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save)
+    frozen = FrozenConfig(cfg)
+    if save:
+        defaults = to_plain(schema.defaults)
+        _copy_settings(defaults)
+        save_config(frozen, cfg["exp_name"], defaults=defaults, overrides=texts)
+    return frozen
+
+
+def _plain_dict(config: Mapping[str, Any], name: str) -> Tree:
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"{name} must be a dict or an EasyDict, got {type(config).__name__} {config!r}")
+    plain: Tree = to_plain(config)
+    return plain
+
+
+def _copy_settings(cfg: Tree) -> None:
+    for source, copy in _COPIES:
+        value = get_path(cfg, source)
+        if value is not None:
+            set_path(cfg, copy, value)
+
+
+def _check_copies(cfg: Tree, user: Tree, applied: Mapping[str, Override], ignored: dict[str, str]) -> Iterator[Fault]:
+    """Yield the copies that an override sets apart; those that a file sets apart go to `ignored`."""
+    for source, copy in _COPIES:
+        value, given = get_path(cfg, source), get_path(user, copy)
+        if value is None or given is None or given == value:
+            continue
+        if copy in applied:
+            yield Fault(copy, f"is a copy of {source}; set that instead")
+        elif source not in applied:  # a saved config has both, and an override of one means both
+            ignored[copy] = f"it is a copy of {source}, which is {literal(value)}"
+
+
+def _at_origin(fault: Fault, schema: Schema) -> Fault:
+    """Let a fault of a setting that stands in create_config name that place."""
+    for path, origin in schema.origins.items():
+        if fault.path == path or fault.path.startswith(f"{path}."):
+            return fault._replace(path=origin + fault.path.removeprefix(path))
+    return fault
+
+
+def _ignored_keys(ignored: Mapping[str, str], source: str) -> str:
+    width = max(map(len, ignored))
+    rows = "".join(f"\n  {path:<{width}}   {reason}" for path, reason in ignored.items())
+    return f"{os.path.basename(source)}: these keys of DI-engine are ignored{rows}"
+
+
+def _claim_folder(name: str, *, is_fresh: bool, make: bool) -> str:
+    """Return the name of the experiment folder; two runs that start together never get the same fresh one."""
+    if not is_fresh:
+        if make:
+            _make(name, exist_ok=True)
+        return name
+    dated = f"{name}_{datetime.now():%y%m%d_%H%M%S}"
+    numbered = (f"{dated}_{count}" for count in itertools.count(1))
+    candidates = itertools.chain([name, dated], numbered)
+    return next(folder for folder in candidates if (_make(folder) if make else not os.path.lexists(folder)))
+
+
+def _make(folder: str, *, exist_ok: bool = False) -> bool:
+    """Make a folder and return whether it was new."""
+    try:
+        os.makedirs(folder, exist_ok=exist_ok)
+    except OSError as error:
+        if isinstance(error, FileExistsError) and not exist_ok:
+            return False
+        raise ConfigError(f"cannot make the experiment folder '{folder}': {error.strerror}") from error
+    return True

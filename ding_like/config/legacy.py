@@ -1,0 +1,77 @@
+"""Name the keys that DI-engine knows and ding_like has no use for.
+
+A key stands here only for classes that do not know it: where a default has it, it is read like any other.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+
+# Path pattern ("*" matches any text, dots included) -> why it is not needed, or what to use instead.
+LEGACY_KEYS: dict[str, str] = {
+    "*cfg_type": "the class is named by its type in create_config",
+    "wandb_logger": "metrics go to metrics.jsonl and TensorBoard",
+    # The env section.
+    "env.env_id": "this env fixes its id; any gymnasium id runs with create_config.env.type='gymnasium'",
+    "env.use_act_scale": "actions are scaled to the action space of the env",
+    "env.act_scale": "actions are scaled to the action space of the env",
+    "env.is_train": "collector and evaluator envs are built apart",
+    "env.replay_path": "give --replay-path on the command line",
+    "env.save_replay": "give --replay-path on the command line",
+    "env.collector_episode_num": "collect.n_sample or collect.n_episode says how much is collected",
+    "env.evaluator_episode_num": "use env.n_evaluator_episode",
+    "env.manager.episode_num": "evaluator.n_episode or collect.n_episode says how many episodes are played",
+    "env.manager.max_retry": "a broken env is restarted and its open episode dropped",
+    "env.manager.retry_type": "a broken env is restarted and its open episode dropped",
+    "env.manager.retry_waiting_time": "a broken env is restarted and its open episode dropped",
+    "env.manager.auto_reset": "an ended lane always resets itself",
+    "env.manager.step_timeout": "use step_timeout_s of a manager that has a deadline",
+    "env.manager.reset_timeout": "use reset_timeout_s of a manager that has a deadline",
+    "env.manager.step_wait_timeout": "use step_timeout_s of a manager that has a deadline",
+    "env.manager.connect_timeout": "use reset_timeout_s of a manager that has a deadline",
+    "env.manager.shared_memory": "the manager decides how observations travel",
+    "env.manager.copy_on_get": "the manager decides how observations travel",
+    "env.manager.context": "env processes are always spawned",
+    "env.manager.wait_num": "every step takes the lanes that are ready",
+    "env.manager.reset_inplace": "an ended lane always resets itself",
+    "env.manager.force_reproducibility": "seeds alone decide what an env does",
+    "env.manager.env_num": "use env.collector_env_num and env.evaluator_env_num",
+    # The policy section.
+    "policy.multi_gpu": "the pipeline decides how many learners there are",
+    "policy.learn.multi_gpu": "the pipeline decides how many learners there are",
+    "policy.eval.evaluator.multi_gpu": "the pipeline decides how many learners there are",
+    "policy.traj_len_inf": "the policy decides how long a stretch it makes rows of",
+    "policy.bp_update_sync": "gradients are averaged in every step",
+    "policy.load_path": "give --load-path on the command line",
+    "policy.transition_with_policy_data": "rows hold what the policy declares",
+    "policy.collect.env_num": "use env.collector_env_num",
+    "policy.eval.env_num": "use env.evaluator_env_num",
+    "policy.learn.train_iterations": "give --train-iter on the command line",
+    "policy.learn.learner.train_iterations": "give --train-iter on the command line",
+    "policy.learn.learner.dataloader*": "batches come from the replay buffer or the prefetcher",
+    "policy.learn.learner.log_policy": "the model is described at the start of every run",
+    "policy.learn.learner.is_multitask_pipeline": "every pipeline uses the same learner",
+    "policy.learn.learner.only_monitor_rank0": "only the first learner writes metrics",
+    "policy.learn.learner.learner_num": "the pipeline decides how many learners there are",
+    "policy.learn.learner.send_policy_freq": "the pipeline decides when weights are sent",
+    "policy.collect.collector.collector_num": "the pipeline decides how many collectors there are",
+    "policy.collect.collector.update_policy_second": "the pipeline decides when weights are sent",
+    "policy.collect.collector.transform_obs": "observations stay arrays until the policy takes them",
+    "policy.collect.collector.deepcopy_obs": "a collector always returns memory of its own",
+    "policy.collect.collector.collect_print_freq": "the run prints one line every few seconds",
+    "policy.eval.evaluator.render": "videos are made of checkpoints after the run",
+    "policy.eval.evaluator.figure_path": "curves are drawn from metrics.jsonl after the run",
+    "policy.other.replay_buffer.replay_buffer_start_size": "use policy.random_collect_size",
+    "policy.other.replay_buffer.deepcopy": "a buffer copies on push and on sample",
+    "policy.other.replay_buffer.enable_track_used_data": "used files are deleted by whoever wrote them",
+    "policy.other.replay_buffer.periodic_thruput_seconds": "throughput is computed on push and sample",
+    "policy.other.replay_buffer.monitor*": "monitors need no settings",
+}
+
+
+def legacy_reason(path: str) -> str | None:
+    """Return why a path is not needed here, or None if DI-engine does not know it either."""
+    for pattern, reason in LEGACY_KEYS.items():
+        if fnmatch.fnmatchcase(path, pattern):
+            return reason
+    return None

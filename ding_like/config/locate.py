@@ -1,0 +1,84 @@
+"""Find the line on which each key of a config file stands, by reading the file without running it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from ding_like.config.tree import join
+
+_ROOTS = ("main_config", "create_config")
+
+
+def find_lines(path: str) -> dict[str, int]:
+    """Return {path of a key: line}, as far as the file spells its dicts out; keys of create_config have it in front.
+
+    Follows names, `dict(...)`, `EasyDict(...)`, `{...}`, `**name`, `a | b` and `main_config.policy.x = ...`. This only
+    decorates an error that is already certain, so a file that cannot be read or parsed gives nothing.
+    """
+    try:
+        module = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    finder = _Finder(module)
+    for root in _ROOTS:
+        finder.visit(ast.Name(root), "" if root == "main_config" else root, seen=frozenset())
+    finder.visit_assignments(module)
+    return finder.lines
+
+
+class _Finder:
+    def __init__(self, module: ast.Module) -> None:
+        self.lines: dict[str, int] = {}
+        self._values: dict[str, list[ast.expr]] = {}
+        for node in module.body:
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    if isinstance(target, ast.Name):
+                        self._values.setdefault(target.id, []).append(node.value)
+
+    def visit(self, node: ast.expr, path: str, *, seen: frozenset[str]) -> None:
+        """Record the lines of all keys of a dict expression that lies at `path`."""
+        if isinstance(node, ast.Name) and node.id not in seen:
+            # `main_config = EasyDict(main_config)` names itself: its earlier values count as well.
+            for value in self._values.get(node.id, ()):
+                self.visit(value, path, seen=seen | {node.id})
+        elif isinstance(node, ast.Call):
+            for argument in node.args:
+                self.visit(argument, path, seen=seen)
+            for keyword in node.keywords:
+                self._record(keyword.arg, keyword.value, path, keyword.lineno, seen)
+        elif isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
+                if key is None or name is not None:
+                    self._record(name, value, path, value.lineno if key is None else key.lineno, seen)
+        elif isinstance(node, ast.BinOp):
+            self.visit(node.left, path, seen=seen)
+            self.visit(node.right, path, seen=seen)
+
+    def visit_assignments(self, module: ast.Module) -> None:
+        """Record `main_config.policy.x = ...` and `main_config["policy"]["x"] = ...`."""
+        for node in module.body:
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                root, *keys = _keys(target)
+                if keys and root in _ROOTS:
+                    path = ".".join(keys if root == "main_config" else [root, *keys])
+                    self.lines[path] = target.lineno
+
+    def _record(self, key: str | None, value: ast.expr, path: str, line: int, seen: frozenset[str]) -> None:
+        here = path if key is None else join(path, key)  # None stands for `**value`
+        if key is not None:
+            self.lines[here] = line
+        self.visit(value, here, seen=seen)
+
+
+def _keys(node: ast.expr) -> list[str]:
+    """Return the names of `a.b["c"]`, or one empty name for anything else."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute):
+        return [*_keys(node.value), node.attr]
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        return [*_keys(node.value), node.slice.value]
+    return [""]

@@ -1,0 +1,73 @@
+"""Read `path.to.key=value` arguments of the command line."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ding_like.config.report import Fault
+from ding_like.config.tree import Tree, deep_merge, set_path
+
+CREATE = "create"  # `create.policy.type=dqn` addresses create_config, anything else main_config
+
+_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
+_FLOAT_WORD = re.compile(r"[+-]?(inf|nan)", re.IGNORECASE)
+
+
+class Override(NamedTuple):
+    """Hold one argument."""
+
+    text: str  # as it was typed
+    path: str  # as faults name it: "policy.learn.batch_size", "create_config.policy.type"
+    raw: str  # the text right of "="
+    value: Any
+
+
+def parse_value(raw: str) -> Any:
+    """Return a Python literal, true/false/null, inf/nan, or else the text itself."""
+    text = raw.strip()
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if _FLOAT_WORD.fullmatch(text):
+        return float(text)
+    try:
+        return ast.literal_eval(text)
+    except (
+        ValueError,
+        TypeError,
+        SyntaxError,
+        MemoryError,
+        RecursionError,
+    ):  # all that literal_eval raises: it is no literal
+        return raw
+
+
+def apply_overrides(texts: Iterable[str], main: Tree, create: Tree, faults: list[Fault]) -> dict[str, Override]:
+    """Put every override into `main` or `create`, and return them by path; what cannot be read goes to `faults`."""
+    applied: dict[str, Override] = {}
+    for text in texts:
+        override = _parse(text, faults)
+        if override is None:
+            continue
+        applied[override.path] = override
+        prefix = f"{CREATE}_config."
+        tree = create if override.path.startswith(prefix) else main
+        change: Tree = {}
+        set_path(change, override.path.removeprefix(prefix), override.value)
+        merged = deep_merge(tree, change)
+        tree.clear()
+        tree.update(merged)
+    return applied
+
+
+def _parse(text: str, faults: list[Fault]) -> Override | None:
+    path, equals, raw = text.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not equals or not all(keys):
+        faults.append(Fault(text, "is no override; write path.to.key=value, for example policy.learn.batch_size=128"))
+        return None
+    if keys[0] == CREATE:
+        keys[0] = f"{CREATE}_config"
+    return Override(text, ".".join(keys), raw, parse_value(raw))

@@ -1,0 +1,67 @@
+"""List the classes that a config names: where each is named, where its settings lie, and which registry knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ding_like.config.tree import Tree, get_path, items, to_plain
+from ding_like.utils import registries
+from ding_like.utils.registry import Registry
+
+
+class Part(NamedTuple):
+    """Describe one section of create_config."""
+
+    name: str  # its key in create_config
+    path: str  # where its settings lie in main_config
+    registry: Registry[Any]
+    default_type: str | None = None  # None: create_config must name one, unless the part is optional
+    is_optional: bool = False
+    is_open: bool = False  # a class that declares nothing may read anything
+    template: Mapping[str, Any] = {}  # what the section has, whatever the class
+
+
+ENV_TEMPLATE: Mapping[str, Any] = {
+    "manager": {},
+    "import_names": [],
+    "stop_value": 1e10,
+    "n_evaluator_episode": 4,
+    "collector_env_num": 8,
+    "evaluator_env_num": 4,  # one episode each
+}
+
+# Parents before children: a policy's defaults may hold settings of its learner, collector, evaluator and buffer.
+PARTS = (
+    Part("env", "env", registries.ENV_REGISTRY, is_open=True, template=ENV_TEMPLATE),
+    Part("env_manager", "env.manager", registries.ENV_MANAGER_REGISTRY, "base"),
+    Part("policy", "policy", registries.POLICY_REGISTRY),
+    Part("learner", "policy.learn.learner", registries.LEARNER_REGISTRY, "base"),
+    Part("collector", "policy.collect.collector", registries.SERIAL_COLLECTOR_REGISTRY, "sample"),
+    Part("evaluator", "policy.eval.evaluator", registries.SERIAL_EVALUATOR_REGISTRY, "interaction"),
+    Part("replay_buffer", "policy.other.replay_buffer", registries.BUFFER_REGISTRY, "naive"),
+    Part("reward_model", "reward_model", registries.REWARD_MODEL_REGISTRY, is_optional=True),
+)
+
+# Sections of create_config that only other pipelines read.
+OTHER_SECTIONS = ("commander", "comm_learner", "comm_collector")
+
+
+def create_config_of(cfg: Mapping[str, Any]) -> Tree:
+    """Return the create_config that names the classes of a compiled config."""
+    create: Tree = {}
+    for part in PARTS:
+        section = get_path(cfg, part.path)
+        if isinstance(section, Mapping) and "type" in section:
+            create[part.name] = {key: to_plain(section[key]) for key in ("type", "import_names") if section.get(key)}
+    return create
+
+
+def class_defaults(cls: type[Any]) -> Tree:
+    """Return the defaults of a class: its `default_config()`, else its `config`, else nothing."""
+    make = getattr(cls, "default_config", None)
+    found = make() if callable(make) else getattr(cls, "config", None)
+    if not isinstance(found, Mapping):
+        return {}
+    # cfg_type names the class, and a compiled config does that with `type`.
+    return {key: to_plain(value) for key, value in items(found) if key != "cfg_type"}

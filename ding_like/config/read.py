@@ -1,0 +1,91 @@
+"""Run a config file and take its configs."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from ding_like.errors import ConfigError
+
+_NAMES = ("main_config", "create_config", "system_config")
+
+
+class ConfigFile(NamedTuple):
+    """Hold what a config file defines, as it stands there."""
+
+    main_config: dict[str, Any]
+    create_config: dict[str, Any]
+    system_config: dict[str, Any] | None  # only parallel pipelines have one
+
+
+def read_config(path: str | os.PathLike[str]) -> ConfigFile:
+    """Return `main_config`, `create_config` and, where there is one, `system_config` of a Python file.
+
+    The file runs as a module of its own, and its folder joins the end of `sys.path`, so that it and its `import_names`
+    may name modules beside it. Raises ConfigError if the file is missing, fails or lacks a config.
+    """
+    file = _existing(Path(path))
+    module = _run(file)
+    found = {name: getattr(module, name, None) for name in _NAMES}
+    for name, value in found.items():
+        if value is None and name != "system_config":
+            raise ConfigError(f"{file} defines no {name}; {_hint(module, name)}")
+        if value is not None and not isinstance(value, dict):
+            raise ConfigError(f"{file}: {name} must be a dict or an EasyDict, got {type(value).__name__} {value!r}")
+    return ConfigFile(found["main_config"] or {}, found["create_config"] or {}, found["system_config"])
+
+
+def _existing(file: Path) -> Path:
+    if file.is_dir():
+        inside = [entry.name for entry in sorted(file.glob("*config*.py"))]
+        raise ConfigError(f"{file} is a folder; give a config file" + (f", such as {inside[0]}" if inside else ""))
+    if file.suffix != ".py":
+        raise ConfigError(f"a config is a Python file with the ending .py, got '{file}'")
+    if not file.exists():
+        close = _close_files(file)
+        raise ConfigError(
+            f"there is no config file '{file}'" + (f"; did you mean {' or '.join(close)}?" if close else "")
+        )
+    return file
+
+
+def _run(file: Path) -> ModuleType:
+    module = ModuleType(f"config_file_{file.stem}")
+    module.__file__ = str(file)
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    # Classes that a config file defines look for their module by name (dataclasses, pickle, inspect).
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
+    except SyntaxError as error:
+        raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from error
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        where = f", line {lines[-1]}" if lines else ""
+        raise ConfigError(f"{file}{where}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _close_files(file: Path) -> list[str]:
+    """Return existing config files with a name like that of a missing one, beside it and among the shipped ones."""
+    beside = {entry.name: str(entry) for entry in file.parent.glob("*.py")}
+    spec = importlib.util.find_spec("dizoo")
+    roots = list(spec.submodule_search_locations or ()) if spec else []
+    shipped = {entry.name: os.path.relpath(entry) for root in roots for entry in Path(root).rglob("*_config.py")}
+    files = shipped | beside
+    return [files[name] for name in difflib.get_close_matches(file.name, files, n=2)]
+
+
+def _hint(module: ModuleType, name: str) -> str:
+    dicts = [key for key, value in vars(module).items() if isinstance(value, Mapping) and not key.startswith("_")]
+    close = difflib.get_close_matches(name, dicts, n=1, cutoff=0.4)
+    return f"is it '{close[0]}'? Add `{name} = {close[0]}`" if close else f"add `{name} = dict(...)`"

@@ -1,0 +1,78 @@
+"""Write a compiled config so that it can be read, compared and run again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ding_like
+from ding_like.config.literal import block, literal
+from ding_like.config.parts import create_config_of
+from ding_like.config.tree import Tree, leaves
+from ding_like.errors import ConfigError
+from ding_like.utils.files import atomic_write
+
+
+def save_config(
+    cfg: Mapping[str, Any],
+    exp_dir: str | os.PathLike[str],
+    *,
+    defaults: Mapping[str, Any],
+    overrides: Mapping[str, str] | None = None,
+) -> None:
+    """Write `total_config.py`, `formatted_total_config.py` and `config_diff.txt`.
+
+    Both Python files run again and compile to an equal config. `overrides` maps paths to the command line arguments
+    that set them; the formatted file says so beside each. Raises ConfigError if the folder cannot be written.
+    """
+    create = create_config_of(cfg)
+    texts = {
+        "total_config.py": _total(cfg, create),
+        "formatted_total_config.py": _formatted(cfg, create, overrides or {}),
+        "config_diff.txt": _diff(cfg, defaults),
+    }
+    for name, text in texts.items():
+        try:
+            with atomic_write(Path(exp_dir) / name) as file:
+                file.write(text.encode())
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write {name} in '{exp_dir}': {error.strerror}; choose another exp_name"
+            ) from error
+
+
+def _header(name: str) -> str:
+    return f"# Written by ding_like {ding_like.__version__}; to run it again: ding -m serial -c {name}\n"
+
+
+def _total(cfg: Mapping[str, Any], create: Tree) -> str:
+    return (
+        f"{_header('total_config.py')}exp_config = {block(cfg)}\n"
+        f"main_config = exp_config\ncreate_config = {block(create)}\n"
+    )
+
+
+def _formatted(cfg: Mapping[str, Any], create: Tree, overrides: Mapping[str, str]) -> str:
+    prefix = "create_config."
+    all_notes = {path: f"override: {literal(text)}" for path, text in overrides.items()}
+    notes = {path: note for path, note in all_notes.items() if not path.startswith(prefix)}
+    create_notes = {path.removeprefix(prefix): note for path, note in all_notes.items() if path.startswith(prefix)}
+    return (
+        f"{_header('formatted_total_config.py')}from easydict import EasyDict\n\n"
+        f"main_config = EasyDict(\n    {block(cfg, notes, depth=1)}\n)\n"
+        f"create_config = EasyDict(\n    {block(create, create_notes, depth=1)}\n)\n"
+    )
+
+
+def _diff(cfg: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    """Return a table of the keys whose value is not the default; "-" stands for a key without one."""
+    default_texts = {path: literal(value) for path, value in leaves(defaults)}
+    rows = [("key", "default", "value")]
+    for path, value in leaves(cfg):
+        text, default = literal(value), default_texts.get(path, "-")
+        if text != default:
+            rows.append((path, default, text))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "".join(f"{path:<{widths[0]}}  {default:<{widths[1]}}  {value}\n" for path, default, value in rows)

@@ -1,0 +1,160 @@
+"""Make the schema of one config from the defaults of the classes that its create_config names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from easydict import EasyDict
+
+from ding_like.config.parts import OTHER_SECTIONS, PARTS, Part, class_defaults
+from ding_like.config.report import Fault, suggestion
+from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_path, to_plain
+from ding_like.errors import RegistryError
+
+# Keys of the seed's layout that every policy and evaluator may be given, also those that have no default for them.
+_SEED_KEYS: dict[str, tuple[type, ...]] = {
+    "policy.unroll_len": (int,),
+    "policy.learn.resume_training": (bool,),
+    "policy.eval.evaluator.stop_value": (float,),
+    "policy.eval.evaluator.n_episode": (int,),
+}
+
+CheckConfig = Callable[[EasyDict], Iterable[tuple[str, str]]]
+
+
+@dataclass
+class Schema:
+    """Hold what a config may contain; every path is a full one."""
+
+    defaults: Tree = field(default_factory=dict)
+    types: dict[str, tuple[type, ...]] = field(default_factory=dict)  # also of known keys that have no default
+    free: set[str] = field(default_factory=set)  # sections that take any key
+    opaque: set[str] = field(default_factory=set)  # sections whose class was not found: nothing is known about them
+    alternatives: list[tuple[str, ...]] = field(default_factory=list)  # a config gives at most one of each tuple
+    checks: list[tuple[str, CheckConfig]] = field(default_factory=list)
+    settings: Tree = field(default_factory=dict)  # what create_config says beyond class names; main_config wins
+    origins: dict[str, str] = field(default_factory=dict)  # path of a setting -> its path in create_config
+    classes: dict[str, Any] = field(default_factory=dict)  # path of every part's type and import_names -> value
+
+    def is_opaque(self, path: str) -> bool:
+        """Tell whether a path lies in a section about which nothing is known."""
+        return _is_below(path, self.opaque)
+
+    def is_free(self, path: str) -> bool:
+        """Tell whether the section at a path takes any key."""
+        return _is_below(path, self.free)
+
+    def mount(self, part: Part, cls: type[Any]) -> None:
+        """Add the defaults of a class, under those that its parent has for it, and what it says about them."""
+        self.types[f"{part.path}.type"] = (str,)
+        self.types[f"{part.path}.import_names"] = (list, str)
+        own = class_defaults(cls)
+        inherited = get_path(self.defaults, part.path, {})
+        set_path(self.defaults, part.path, deep_merge(deep_merge(part.template, own), inherited))
+        if part.is_open and not own:
+            self.free.add(part.path)
+        self.free.update(join(part.path, path) for path in getattr(cls, "config_free", ()))
+        for path, types in getattr(cls, "config_types", {}).items():
+            self.types[join(part.path, path)] = tuple(types)
+        for paths in getattr(cls, "config_alternatives", ()):
+            self.alternatives.append(tuple(join(part.path, path) for path in paths))
+        check = getattr(cls, "check_config", None)
+        if callable(check):
+            self.checks.append((part.path, check))
+
+
+def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: list[Fault]) -> Schema:
+    """Return the schema of the classes that `create` names, or `main` where it has a `type`; faults go to `faults`."""
+    schema = Schema(defaults={"exp_name": "default_experiment", "seed": 0}, types=dict(_SEED_KEYS))
+    sections = _sections(create, schema, faults)
+    for part in PARTS:
+        if not schema.is_opaque(part.path):
+            _add_part(part, sections.get(part.name, {}), main, schema, faults)
+    if not schema.is_opaque("policy"):
+        # Commanders of the other pipelines read settings here that the serial one does not know.
+        schema.free.add("policy.other.commander")
+        set_path(schema.defaults, "policy.other.commander", get_path(schema.defaults, "policy.other.commander", {}))
+    return schema
+
+
+def _sections(create: Mapping[str, Any], schema: Schema, faults: list[Fault]) -> dict[str, Tree]:
+    """Return the sections of create_config that are in order."""
+    known: Tree = {part.name: {} for part in PARTS} | {name: {} for name in OTHER_SECTIONS}
+    sections: dict[str, Tree] = {}
+    for name, section in items(create):
+        path = f"create_config.{name}"
+        if name not in known:
+            faults.append(Fault(path, f"unknown section; {suggestion(name, known, {})}"))
+        elif not isinstance(section, dict):
+            faults.append(Fault(path, f"expected dict(type=...), got {type(section).__name__} {section!r}"))
+            schema.opaque.update(part.path for part in PARTS if part.name == name)
+        else:
+            sections[name] = section
+    return sections
+
+
+class _Choice(NamedTuple):
+    """Hold which class a config names for a part."""
+
+    name: Any  # not checked yet
+    import_names: Any
+    path: str  # where it is named
+
+
+def _add_part(part: Part, section: Tree, main: Mapping[str, Any], schema: Schema, faults: list[Fault]) -> None:
+    """Find the class of a part and mount it; a class that is not found makes its section opaque."""
+    for key, value in items(section):
+        if key not in ("type", "import_names"):
+            set_path(schema.settings, join(part.path, key), to_plain(value))
+            schema.origins[join(part.path, key)] = f"create_config.{part.name}.{key}"
+    default = get_path(schema.defaults, f"{part.path}.type", part.default_type)
+    found = get_path(main, part.path)
+    in_main = found if isinstance(found, dict) else {}
+    choice = _choose(part, section, in_main, default)
+    if choice.name is None and part.is_optional:
+        return
+    cls = _find_class(part, choice, faults)
+    if cls is None:
+        schema.opaque.add(part.path)
+        return
+    name = part.registry.canonical(choice.name)
+    other = in_main.get("type", name)
+    if isinstance(other, str) and part.registry.canonical(other) != name:
+        text = f"is {other!r} here and {choice.name!r} in create_config.{part.name}; give one"
+        faults.append(Fault(f"{part.path}.type", text))
+    schema.mount(part, cls)
+    if default is not None:
+        set_path(schema.defaults, f"{part.path}.type", default)
+    schema.classes[f"{part.path}.type"] = name
+    if choice.import_names:
+        schema.classes[f"{part.path}.import_names"] = to_plain(choice.import_names)
+
+
+def _choose(part: Part, section: Tree, in_main: Tree, default: str | None) -> _Choice:
+    """Take the class from create_config, else from main_config, else the default one."""
+    import_names = section.get("import_names", in_main.get("import_names", []))
+    if "type" in in_main and "type" not in section:
+        return _Choice(in_main["type"], import_names, f"{part.path}.type")
+    return _Choice(section.get("type", default), import_names, f"create_config.{part.name}.type")
+
+
+def _find_class(part: Part, choice: _Choice, faults: list[Fault]) -> type[Any] | None:
+    modules = [choice.import_names] if isinstance(choice.import_names, str) else choice.import_names
+    if choice.name is None:
+        message = f"is missing; name a class of the {part.registry.name} registry, as in {part.name}=dict(type='...')"
+        faults.append(Fault(choice.path, message))
+    elif not isinstance(modules, (list, tuple)) or not all(isinstance(module, str) for module in modules):
+        path = choice.path.removesuffix("type") + "import_names"
+        faults.append(Fault(path, f"expected a list of module names, got {modules!r}"))
+    else:
+        try:
+            return part.registry.get(choice.name, modules)
+        except RegistryError as error:
+            faults.append(Fault(choice.path, str(error)))
+    return None
+
+
+def _is_below(path: str, sections: set[str]) -> bool:
+    return any(path == section or path.startswith(f"{section}.") for section in sections)

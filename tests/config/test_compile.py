@@ -1,0 +1,434 @@
+"""A compiled config is the defaults of the named classes, then the user's; every fault is told at once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from easydict import EasyDict
+
+from ding_like.config import FrozenConfig, compile_config, read_config, to_plain
+from ding_like.errors import ConfigError
+
+FIVE_FAULTS = """\
+from easydict import EasyDict
+
+learn = dict(batchsize=32)
+main_config = dict(
+    env=dict(evaluator_env_nums=3),
+    policy=dict(
+        nstep="3",
+        discont_factor=0.99,
+        learn=learn,
+        collect=dict(n_sample=8, n_episode=4),
+    ),
+)
+main_config = EasyDict(main_config)
+names = ("env", "env_manager", "policy", "learner", "collector", "evaluator", "replay_buffer")
+create_config = {name: dict(type="cfg_fake") for name in names}
+"""
+
+
+def compiled(main: dict[str, Any], create: dict[str, Any], **kwargs: Any) -> FrozenConfig:
+    return compile_config(main, create, save=False, **kwargs)
+
+
+def faults_of(main: dict[str, Any], create: dict[str, Any], **kwargs: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        compiled(main, create, **kwargs)
+    return str(caught.value)
+
+
+def test_three_typos_a_wrong_type_and_a_contradiction_are_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "faulty_config.py"
+    path.write_text(FIVE_FAULTS)
+    config = read_config(path)
+
+    text = faults_of(config.main_config, config.create_config, source=str(path))
+
+    assert text.splitlines() == [
+        "5 problems in faulty_config.py",
+        "  env.evaluator_env_nums   unknown key; did you mean 'evaluator_env_num' (default 4)? (line 5)",
+        "  policy.nstep             expected int, got str '3' (line 7)",
+        "  policy.discont_factor    unknown key; did you mean 'discount_factor' (default 0.97)? (line 8)",
+        "  policy.learn.batchsize   unknown key; did you mean 'batch_size' (default 64)? (line 3)",
+        "  policy.collect           n_sample and n_episode are both set; give one (line 10)",
+    ]
+
+
+def test_layout_has_the_defaults_of_every_class_at_its_place(create: dict[str, Any]) -> None:
+    cfg = compiled({}, create)
+
+    assert cfg.env == {
+        "manager": {"type": "cfg_fake", "step_timeout_s": 60.0},
+        "import_names": [],
+        "stop_value": 1e10,
+        "n_evaluator_episode": 5,
+        "collector_env_num": 8,
+        "evaluator_env_num": 4,
+        "env_id": None,
+        "kwargs": {},
+        "type": "cfg_fake",
+    }
+    assert cfg.policy.learn.learner == {"type": "cfg_fake", "hook": {"save_ckpt_after_iter": 10000}}
+    assert cfg.policy.collect.collector == {"type": "cfg_fake"}
+    assert cfg.policy.eval.evaluator == {"type": "cfg_fake", "eval_freq": 1000, "stop_value": 1e10, "n_episode": 5}
+    assert cfg.policy.other.replay_buffer == {"type": "cfg_fake", "replay_buffer_size": 5000, "alpha": 0.6}
+    assert cfg.policy.other.commander == {}
+    assert (cfg.exp_name, cfg.seed, cfg.policy.type) == ("default_experiment", 0, "cfg_fake")
+
+
+def test_user_wins_over_policy_and_policy_over_part(create: dict[str, Any]) -> None:
+    main = {"policy": {"other": {"replay_buffer": {"replay_buffer_size": 7}}}}
+
+    cfg = compiled(main, create)
+
+    assert cfg.policy.other.replay_buffer.replay_buffer_size == 7
+
+
+def test_no_cfg_type_is_left(create: dict[str, Any]) -> None:
+    assert "cfg_type" not in str(compiled({}, create))
+
+
+def test_inputs_are_not_changed(create: dict[str, Any]) -> None:
+    main = EasyDict(policy=dict(model=dict(sizes=[1, 2])))
+    before = to_plain(main), to_plain(create)
+
+    compiled(main, create, overrides=["policy.nstep=3", "create.policy.type=cfg_fake"])
+
+    assert (to_plain(main), to_plain(create)) == before
+
+
+def test_command_suffix_names_the_plain_policy(create: dict[str, Any]) -> None:
+    create["policy"]["type"] = "cfg_fake_command"
+
+    assert compiled({}, create).policy.type == "cfg_fake"
+
+
+def test_env_settings_are_copied_to_the_evaluator(create: dict[str, Any]) -> None:
+    cfg = compiled({"env": {"stop_value": 475, "n_evaluator_episode": 20}}, create)
+
+    assert (cfg.policy.eval.evaluator.stop_value, cfg.policy.eval.evaluator.n_episode) == (475, 20)
+
+
+def test_unroll_len_of_the_policy_is_copied_to_collect(create: dict[str, Any]) -> None:
+    assert compiled({"policy": {"unroll_len": 40}}, create).policy.collect.unroll_len == 40
+
+
+def test_seed_argument_wins_over_the_file(create: dict[str, Any]) -> None:
+    assert compiled({}, create).seed == 0
+    assert compiled({"seed": 3}, create).seed == 3
+    assert compiled({"seed": 3}, create, seed=5).seed == 5
+    assert compiled({"seed": 3}, create, seed=0).seed == 0
+
+
+def test_exp_name_argument_wins_over_the_file(create: dict[str, Any]) -> None:
+    assert compiled({"exp_name": "a"}, create, exp_name="b").exp_name == "b"
+
+
+def test_settings_in_create_config_are_read_but_main_config_wins(create: dict[str, Any]) -> None:
+    create["replay_buffer"].update(alpha=0.1, replay_buffer_size=3)
+    main = {"policy": {"other": {"replay_buffer": {"replay_buffer_size": 4}}}}
+
+    buffer = compiled(main, create).policy.other.replay_buffer
+
+    assert (buffer.alpha, buffer.replay_buffer_size) == (0.1, 4)
+
+
+def test_fault_of_a_setting_in_create_config_names_its_place(create: dict[str, Any]) -> None:
+    create["replay_buffer"]["alhpa"] = 0.1
+
+    assert "create_config.replay_buffer.alhpa   unknown key; did you mean 'alpha'" in faults_of({}, create)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(1e2, 100), (np.int64(5), 5), (np.float32(4), 4)], ids=["float", "numpy int", "numpy float"]
+)
+def test_int_takes_whole_numbers_of_any_kind(create: dict[str, Any], value: Any, expected: int) -> None:
+    batch_size = compiled({"policy": {"learn": {"batch_size": value}}}, create).policy.learn.batch_size
+
+    assert batch_size == expected
+    assert type(batch_size) is int
+
+
+def test_float_takes_an_int(create: dict[str, Any]) -> None:
+    rate = compiled({"policy": {"learn": {"learning_rate": 1}}}, create).policy.learn.learning_rate
+
+    assert type(rate) is float
+
+
+@pytest.mark.parametrize(
+    ("learn", "message"),
+    [
+        ({"batch_size": 64.5}, "expected int, got float 64.5"),
+        ({"batch_size": True}, "expected int, got bool True"),
+        ({"batch_size": None}, "expected int, got None"),
+        ({"batch_size": float("inf")}, "expected int, got float inf"),
+        ({"learning_rate": "1e-3"}, "expected float, got str '1e-3'"),
+        ({"grad_clip_norm": "big"}, "expected float, got str 'big'"),
+        ({"resume_training": 1}, "expected bool, got int 1"),
+    ],
+)
+def test_wrong_type_is_refused(create: dict[str, Any], learn: dict[str, Any], message: str) -> None:
+    assert message in faults_of({"policy": {"learn": learn}}, create)
+
+
+def test_section_cannot_be_a_number(create: dict[str, Any]) -> None:
+    assert "policy.learn   expected a section, dict(...), got int 3" in faults_of({"policy": {"learn": 3}}, create)
+
+
+def test_number_cannot_be_a_section(create: dict[str, Any]) -> None:
+    assert "policy.nstep   expected int, got dict" in faults_of({"policy": {"nstep": {"a": 1}}}, create)
+
+
+def test_default_none_takes_its_declared_type(create: dict[str, Any]) -> None:
+    assert compiled({"policy": {"learn": {"target_theta": 0.01}}}, create).policy.learn.target_theta == 0.01
+
+
+def test_key_that_lives_in_another_section_is_pointed_to(create: dict[str, Any]) -> None:
+    text = faults_of({"policy": {"batch_size": 32}}, create)
+
+    assert "did you mean 'policy.learn.batch_size' (default 64)?" in text
+
+
+def test_key_like_no_other_gets_the_list_of_keys(create: dict[str, Any]) -> None:
+    text = faults_of({"policy": {"other": {"eps": {"zzz": 1}}}}, create)
+
+    assert "policy.other.eps.zzz   unknown key; known here: type, decay" in text
+
+
+def test_free_section_takes_any_key(create: dict[str, Any]) -> None:
+    main = {"policy": {"model": {"anything": {"nested": [1, {"a": None}]}}}}
+
+    assert compiled(main, create).policy.model.anything.nested == [1, {"a": None}]
+
+
+def test_env_that_declares_nothing_takes_any_key(create: dict[str, Any]) -> None:
+    create["env"]["type"] = "cfg_open"
+
+    assert compiled({"env": {"my_setting": 3}}, create).env.my_setting == 3
+
+
+def test_env_that_declares_nothing_still_gets_typos_of_common_keys_told(create: dict[str, Any]) -> None:
+    create["env"]["type"] = "cfg_open"
+
+    assert "did you mean 'collector_env_num'" in faults_of({"env": {"colector_env_num": 3}}, create)
+
+
+@pytest.mark.parametrize("wrap", [dict, EasyDict])
+@pytest.mark.parametrize("key", ["get", "items", "copy", "update", "keys", "values", "pop", "clear"])
+def test_key_that_hides_a_dict_method_is_refused_also_in_free_sections(
+    create: dict[str, Any], key: str, wrap: type[dict[str, Any]]
+) -> None:
+    main = {"policy": {"model": wrap({key: 1})}}
+
+    assert f"policy.model.{key}   this key would hide the dict method" in faults_of(main, create)
+
+
+def test_key_that_is_no_str_is_refused(create: dict[str, Any]) -> None:
+    assert "a key must be a non-empty str, got int 1" in faults_of({"policy": {"model": {1: 2}}}, create)
+
+
+def test_value_that_cannot_be_saved_is_refused(create: dict[str, Any]) -> None:
+    text = faults_of({"policy": {"model": {"act": [len]}}}, create)
+
+    assert "policy.model.act   expected numbers, text, lists and dicts" in text
+
+
+def test_alternative_to_a_default_switches_the_default_off(create: dict[str, Any]) -> None:
+    collect = compiled({"policy": {"collect": {"n_episode": 4}}}, create).policy.collect
+
+    assert (collect.n_sample, collect.n_episode) == (None, 4)
+
+
+def test_contradiction_that_a_class_reports_is_told_with_its_full_path(create: dict[str, Any]) -> None:
+    text = faults_of({"policy": {"nstep": 100}}, create)
+
+    assert "policy.learn.batch_size   is below nstep=100" in text
+
+
+def test_fewer_evaluation_episodes_than_envs_is_refused(create: dict[str, Any]) -> None:
+    text = faults_of({"env": {"evaluator_env_num": 8, "n_evaluator_episode": 5}}, create)
+
+    assert "5 episodes for evaluator_env_num=8 envs" in text
+
+
+def test_unknown_class_is_a_fault_beside_the_others(create: dict[str, Any]) -> None:
+    create["policy"]["type"] = "cfg_fakee"
+
+    text = faults_of({"policy": {"whatever": 1}, "env": {"stop_value": "x"}}, create)
+
+    assert text.startswith("2 problems in")
+    assert "create_config.policy.type   unknown policy 'cfg_fakee'; did you mean 'cfg_fake'" in text
+    assert "env.stop_value" in text
+
+
+def test_missing_env_is_told(create: dict[str, Any]) -> None:
+    del create["env"]
+
+    assert "create_config.env.type   is missing; name a class of the env registry" in faults_of({}, create)
+
+
+def test_section_of_create_config_that_is_no_dict_is_told(create: dict[str, Any]) -> None:
+    create["policy"] = "cfg_fake"
+
+    assert "create_config.policy   expected dict(type=...), got str 'cfg_fake'" in faults_of({}, create)
+
+
+def test_unknown_section_of_create_config_is_told(create: dict[str, Any]) -> None:
+    create["polcy"] = {"type": "cfg_fake"}
+
+    assert "create_config.polcy   unknown section; did you mean 'policy' (a section)?" in faults_of({}, create)
+
+
+def test_class_may_be_named_in_main_config(create: dict[str, Any]) -> None:
+    del create["replay_buffer"]
+
+    cfg = compiled({"policy": {"other": {"replay_buffer": {"type": "cfg_fake"}}}}, create)
+
+    assert cfg.policy.other.replay_buffer.alpha == 0.6
+
+
+def test_two_names_for_one_class_are_a_contradiction(create: dict[str, Any]) -> None:
+    text = faults_of({"env": {"type": "cfg_open"}}, create)
+
+    assert "env.type   is 'cfg_open' here and 'cfg_fake' in create_config.env; give one" in text
+
+
+def test_name_of_a_class_that_is_no_str_is_told(create: dict[str, Any]) -> None:
+    text = faults_of({"env": {"type": 3}}, create)
+
+    assert "env.type   expected str, got int 3" in text
+
+
+def test_import_names_must_be_a_list_of_names(create: dict[str, Any]) -> None:
+    create["env"]["import_names"] = [3]
+
+    assert "create_config.env.import_names   expected a list of module names" in faults_of({}, create)
+
+
+def test_import_names_register_classes_and_stay_in_the_config(create: dict[str, Any], tmp_path: Path) -> None:
+    source = "from ding_like.utils.registries import ENV_REGISTRY\n"
+    source += '@ENV_REGISTRY.register("from_a_module")\nclass Env: ...\n'
+    (tmp_path / "env_beside_the_config.py").write_text(source)
+    (tmp_path / "any_config.py").write_text("main_config = {}\ncreate_config = {}\n")
+    read_config(tmp_path / "any_config.py")  # puts its folder on sys.path
+    create["env"] = {"type": "from_a_module", "import_names": ["env_beside_the_config"]}
+
+    cfg = compiled({}, create)
+
+    assert cfg.env.import_names == ["env_beside_the_config"]
+    sys.path.remove(str(tmp_path.resolve()))
+
+
+def test_keys_of_di_engine_without_use_get_one_warning(
+    create: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    create["env_manager"]["shared_memory"] = False
+    main = {
+        "env": {"manager": {"max_retry": 2}, "use_act_scale": True},
+        "policy": {"learn": {"multi_gpu": False, "learner": {"dataloader": {"num_workers": 0}}}},
+    }
+
+    with caplog.at_level(logging.WARNING, logger="ding_like"):
+        cfg = compiled(main, create, source="some_config.py")
+
+    assert len(caplog.records) == 1
+    text = caplog.records[0].getMessage()
+    assert text.startswith("some_config.py: these keys of DI-engine are ignored\n")
+    ignored = [line.split()[0] for line in text.splitlines()[1:]]
+    assert ignored == [
+        "env.manager.shared_memory",
+        "env.manager.max_retry",
+        "env.use_act_scale",
+        "policy.learn.multi_gpu",
+        "policy.learn.learner.dataloader",
+    ]
+    assert "max_retry" not in cfg.env.manager
+
+
+def test_copy_that_says_something_else_is_told(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    main = {"env": {"n_evaluator_episode": 8}, "policy": {"eval": {"evaluator": {"n_episode": 5}}}}
+
+    with caplog.at_level(logging.WARNING, logger="ding_like"):
+        cfg = compiled(main, create)
+
+    assert cfg.policy.eval.evaluator.n_episode == 8
+    assert "it is a copy of env.n_evaluator_episode, which is 8" in caplog.text
+
+
+def test_config_in_order_warns_of_nothing(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    compiled({"policy": {"nstep": 3}}, create)
+
+    assert not caplog.records
+
+
+def test_main_config_that_is_no_dict_is_refused(create: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="main_config must be a dict"):
+        compile_config([1], create)  # type: ignore[arg-type]
+
+
+def test_experiment_folder_that_exists_gets_a_date(create: dict[str, Any]) -> None:
+    names = [compile_config({"exp_name": "run"}, create).exp_name for _ in range(4)]
+
+    assert names[0] == "run"
+    assert all(name.startswith("run_") for name in names[1:])
+    assert len(set(names)) == 4
+    assert all(os.path.isdir(name) for name in names)
+
+
+def test_renew_dir_false_keeps_the_folder(create: dict[str, Any]) -> None:
+    names = [compile_config({"exp_name": "run"}, create, renew_dir=False).exp_name for _ in range(2)]
+
+    assert names == ["run", "run"]
+
+
+def test_resumed_training_keeps_the_folder(create: dict[str, Any]) -> None:
+    main = {"exp_name": "run", "policy": {"learn": {"resume_training": True}}}
+
+    names = [compile_config(main, create).exp_name for _ in range(2)]
+
+    assert names == ["run", "run"]
+
+
+def test_experiment_folder_that_cannot_be_made_is_told(create: dict[str, Any]) -> None:
+    Path("taken").write_text("a file")
+
+    with pytest.raises(ConfigError, match="cannot make the experiment folder 'taken/run'"):
+        compile_config({"exp_name": "taken/run"}, create)
+
+
+def test_experiment_folder_that_is_a_file_is_told(create: dict[str, Any]) -> None:
+    Path("run").write_text("a file")
+
+    with pytest.raises(ConfigError, match="cannot make the experiment folder 'run'"):
+        compile_config({"exp_name": "run"}, create, renew_dir=False)
+
+
+def test_without_save_nothing_is_written(create: dict[str, Any]) -> None:
+    compiled({"exp_name": "run"}, create)
+
+    assert not os.listdir()
+
+
+def test_importing_config_loads_no_torch() -> None:
+    code = "import sys, ding_like.config; sys.exit('torch' in sys.modules)"
+    root = Path(__file__).parents[2]
+
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode == 0
+
+
+def test_compile_is_quick(create: dict[str, Any]) -> None:
+    compile_config({}, create)
+
+    start = time.process_time()
+    compile_config({}, create)
+
+    assert time.process_time() - start < 0.05

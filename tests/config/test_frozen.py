@@ -1,0 +1,163 @@
+"""A frozen config refuses every change and gives mutable copies."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from easydict import EasyDict
+
+from ding_like.config import FrozenConfig, deep_merge, to_plain
+from ding_like.errors import ConfigError
+
+TREE = {"a": 1, "b": {"c": [1, {"d": 2}]}, "t": ({"e": 3},)}
+
+
+def _set_attribute(cfg: Any) -> None:
+    cfg.a = 2
+
+
+def _set_item(cfg: Any) -> None:
+    cfg["a"] = 2
+
+
+def _delete_attribute(cfg: Any) -> None:
+    del cfg.a
+
+
+def _delete_item(cfg: Any) -> None:
+    del cfg["a"]
+
+
+def _merge_in_place(cfg: Any) -> None:
+    cfg |= {"a": 2}
+
+
+def _extend_in_place(cfg: Any) -> None:
+    values = cfg.b.c
+    values += [1]
+
+
+CHANGES: list[Callable[[Any], Any]] = [
+    _set_attribute,
+    _set_item,
+    _delete_attribute,
+    _delete_item,
+    _merge_in_place,
+    _extend_in_place,
+    lambda cfg: cfg.update(a=2),
+    lambda cfg: cfg.pop("a"),
+    lambda cfg: cfg.popitem(),
+    lambda cfg: cfg.setdefault("z", 1),
+    lambda cfg: cfg.setdefault("a", 1),
+    lambda cfg: cfg.clear(),
+    lambda cfg: setattr(cfg.b, "new", 1),
+    lambda cfg: cfg.b.c.append(1),
+    lambda cfg: cfg.b.c.sort(),
+    lambda cfg: setattr(cfg.b.c[1], "d", 3),
+    lambda cfg: setattr(cfg.t[0], "e", 4),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_is_refused(change: Callable[[Any], Any]) -> None:
+    cfg = FrozenConfig(TREE)
+
+    with pytest.raises(ConfigError, match="the config is frozen"):
+        change(cfg)
+
+    assert cfg == TREE
+
+
+def test_refusal_names_the_key() -> None:
+    with pytest.raises(ConfigError, match="setting of 'a' is refused"):
+        FrozenConfig(TREE).a = 2
+
+
+def test_it_reads_like_an_easydict() -> None:
+    cfg = FrozenConfig(TREE)
+
+    assert cfg.b.c[1].d == 2
+    assert cfg.get("nothing", 5) == 5
+    assert isinstance(cfg, EasyDict)
+    assert isinstance(cfg.b.c, list)
+
+
+def test_unknown_attribute_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError):
+        FrozenConfig(TREE).nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, FrozenConfig.copy])
+def test_copy_is_a_mutable_easydict_all_the_way_down(make: Callable[[FrozenConfig], Any]) -> None:
+    cfg = FrozenConfig(TREE)
+    mutable = make(cfg)
+
+    mutable.b.c[1].d = 7
+    mutable.b.c.append(1)
+    mutable.new = 1
+
+    assert type(mutable) is EasyDict
+    assert cfg == TREE
+
+
+def test_deep_copy_of_a_list_is_mutable() -> None:
+    values = copy.deepcopy(FrozenConfig(TREE).b.c)
+
+    values.append(3)
+    values[1].d = 4
+
+    assert values == [1, {"d": 4}, 3]
+
+
+def test_pickle_keeps_it_frozen() -> None:
+    cfg = pickle.loads(pickle.dumps(FrozenConfig(TREE)))
+
+    assert cfg == TREE
+    with pytest.raises(ConfigError):
+        cfg.b.c.append(1)
+    with pytest.raises(ConfigError):
+        cfg.b.x = 1
+
+
+def test_to_plain_gives_plain_containers() -> None:
+    plain = to_plain(FrozenConfig(TREE))
+
+    assert plain == TREE
+    assert (type(plain), type(plain["b"]), type(plain["b"]["c"])) == (dict, dict, list)
+    assert type(plain["b"]["c"][1]) is dict
+
+
+def test_it_is_json() -> None:
+    assert json.loads(json.dumps(FrozenConfig({"a": [1, {"b": None}]}))) == {"a": [1, {"b": None}]}
+
+
+def test_changing_the_source_does_not_change_it() -> None:
+    source: dict[str, Any] = {"a": [1], "b": {"c": 1}}
+    cfg = FrozenConfig(source)
+
+    source["a"].append(2)
+    source["b"]["c"] = 2
+
+    assert cfg == {"a": [1], "b": {"c": 1}}
+
+
+def test_deep_merge_lets_the_user_win_and_keeps_the_rest() -> None:
+    merged = deep_merge({"a": {"x": 1, "y": 2}, "b": 1}, EasyDict(a=dict(y=3, z=4), b=dict(c=1)))
+
+    assert merged == {"a": {"x": 1, "y": 3, "z": 4}, "b": {"c": 1}}
+
+
+def test_deep_merge_shares_nothing_with_its_inputs() -> None:
+    default: dict[str, Any] = {"a": {"x": [1]}}
+    user: dict[str, Any] = {"b": {"y": [2]}}
+
+    merged = deep_merge(default, user)
+    merged["a"]["x"].append(1)
+    merged["b"]["y"].append(1)
+
+    assert (default, user) == ({"a": {"x": [1]}}, {"b": {"y": [2]}})
