@@ -26,7 +26,7 @@ _made_blocks: set[str] = set()
 def record_shared_memory(monkeypatch: Any) -> None:
     """Remember the names of blocks that this process makes from now on; Any: pytest.MonkeyPatch has no public home."""
     try:
-        import _posixshmem
+        import _posixshmem  # type: ignore[import-not-found]
     except ImportError:  # no POSIX system
         return
     shm_open = _posixshmem.shm_open
@@ -46,11 +46,12 @@ def threads() -> set[object]:
 
 def child_processes() -> set[object]:
     # active_children also reaps those that have ended.
-    pids = {child.pid for child in multiprocessing.active_children()}
+    pids: set[object] = {child.pid for child in multiprocessing.active_children()}
     for task in PROC.glob("task/*/children"):
         with suppress(OSError):  # a thread that ended between listing and reading
             pids.update(int(pid) for pid in task.read_text().split())
-    return pids - {getattr(resource_tracker._resource_tracker, "_pid", None), forkserver._forkserver._forkserver_pid}
+    servers: Any = (resource_tracker._resource_tracker, forkserver._forkserver)  # Any: their process ids are private
+    return pids - {servers[0]._pid, servers[1]._forkserver_pid}
 
 
 def sockets() -> set[object]:
