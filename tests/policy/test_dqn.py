@@ -1,0 +1,238 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.config import deep_merge, to_plain
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import CheckpointError, ConfigError
+from ding_like.policy.dqn import DQNPolicy
+
+
+def make_policy(**changes) -> DQNPolicy:
+    torch.manual_seed(0)
+    cfg = to_plain(DQNPolicy.default_config())
+    cfg["model"] = dict(obs_shape=3, action_shape=4, encoder_hidden_size_list=[8, 8])
+    return DQNPolicy(deep_merge(cfg, changes))
+
+
+def make_batch(rows: int = 16, *, seed: int = 0, discount: bool = True) -> TransitionBatch:
+    rng = np.random.default_rng(seed)
+    columns = {
+        "obs": rng.normal(size=(rows, 3)).astype(np.float32),
+        "next_obs": rng.normal(size=(rows, 3)).astype(np.float32),
+        "action": rng.integers(0, 4, rows),
+        "reward": rng.normal(size=rows).astype(np.float32),
+        "terminated": rng.random(rows) < 0.3,
+        "truncated": rng.random(rows) < 0.3,
+    }
+    if discount:
+        columns["discount"] = rng.choice([0.97, 0.97**2], rows).astype(np.float32)
+    return TransitionBatch(columns)
+
+
+@torch.no_grad()
+def slow_loss(policy: DQNPolicy, batch: TransitionBatch, *, double: bool, huber: bool, ignore_done: bool) -> float:
+    """Go row by row, as the paper says."""
+    losses = []
+    for row in batch:
+        q_next = policy._target_model.q(torch.tensor(row["next_obs"][None]))[0]
+        online = policy._model.q(torch.tensor(row["next_obs"][None]))[0]
+        value = q_next[int(online.argmax())] if double else q_next.max()
+        goes_on = ignore_done or not row["terminated"]
+        target = float(row["reward"]) + (float(row.get("discount", 0.97)) * float(value) if goes_on else 0.0)
+        error = float(policy._model.q(torch.tensor(row["obs"][None]))[0, int(row["action"])]) - target
+        loss = error**2 if not huber else (0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5)
+        losses.append(loss * float(row.get("weight", 1.0)))
+    return float(np.mean(losses))
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("loss", ["huber", "mse"])
+@pytest.mark.parametrize("ignore_done", [True, False])
+def test_loss_equals_a_slow_walk_over_rows(double, loss, ignore_done):
+    policy = make_policy(double=double, learn=dict(loss=loss, ignore_done=ignore_done))
+    # A target network of its own, so that mixing up the two shows.
+    with torch.no_grad():
+        policy._target_params.data_vector.add_(0.1 * torch.randn_like(policy._target_params.data_vector))
+    batch = make_batch()
+
+    info, priority = policy.grad(batch)
+
+    expected = slow_loss(policy, batch, double=double, huber=loss == "huber", ignore_done=ignore_done)
+    assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-5)
+    assert priority is None
+
+
+def test_importance_weights_scale_each_row():
+    policy = make_policy()
+    batch = make_batch().with_columns(weight=np.linspace(0, 2, 16).astype(np.float32))
+
+    info, _ = policy.grad(batch)
+
+    expected = slow_loss(policy, batch, double=True, huber=False, ignore_done=False)
+    assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_priorities_are_absolute_td_errors():
+    policy = make_policy(priority=True, learn=dict(loss="mse"))
+
+    info, priority = policy.grad(make_batch())
+
+    assert float((priority**2).mean()) == pytest.approx(float(info["total_loss"]), rel=1e-5)
+
+
+def test_one_step_rows_without_discount_use_gamma():
+    policy = make_policy()
+    with_column = make_batch(discount=False).with_columns(discount=np.full(16, 0.97, np.float32))
+
+    first, _ = policy.grad(make_batch(discount=False))
+    second, _ = policy.grad(with_column)
+
+    assert float(first["total_loss"]) == pytest.approx(float(second["total_loss"]), rel=1e-6)
+
+
+def test_gradient_equals_plain_autograd():
+    policy = make_policy(double=False)
+    twin = copy.deepcopy(policy._model)
+    batch = make_batch().to("cpu")
+
+    policy.grad(make_batch())
+
+    with torch.no_grad():
+        value = policy._target_model.q(batch["next_obs"]).amax(1)
+        target = batch["reward"] + batch["discount"] * value * (~batch["terminated"])
+    q = twin.q(batch["obs"]).gather(1, batch["action"][:, None])[:, 0]
+    for parameter in twin.parameters():
+        parameter.grad = None
+    torch.nn.functional.mse_loss(q, target).backward()
+    for mine, theirs in zip(policy._model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+
+
+def test_target_network_is_copied_every_so_many_updates():
+    policy = make_policy(learn=dict(target_update_freq=3))
+    equal = []
+    for _ in range(6):
+        policy.grad(make_batch())
+        policy.apply()
+        equal.append(torch.equal(policy._target_params.data_vector, policy._params.data_vector))
+
+    assert equal == [False, False, True, False, False, True]
+
+
+def test_target_network_follows_by_momentum():
+    policy = make_policy(learn=dict(target_theta=0.25))
+    before = policy._target_params.data_vector.clone()
+
+    policy.grad(make_batch())
+    policy.apply()
+
+    expected = before + 0.25 * (policy._params.data_vector - before)
+    torch.testing.assert_close(policy._target_params.data_vector, expected)
+
+
+def test_learning_fits_fixed_targets():
+    policy = make_policy(learn=dict(learning_rate=1e-2))
+    batch = make_batch().with_columns(terminated=np.ones(16, bool))
+
+    losses = []
+    for _ in range(200):
+        info, _ = policy.grad(batch)
+        policy.apply()
+        losses.append(float(info["total_loss"]))
+
+    assert losses[-1] < 0.01 * losses[0]
+
+
+def test_epsilon_is_drawn_per_lane_and_an_array_gives_each_its_own():
+    policy = make_policy()
+    obs = np.zeros((4000, 3), np.float32)
+    lanes, first = np.arange(4000), np.zeros(4000, bool)
+    actor, rng = policy.collect_mode.actor, np.random.default_rng(0)
+    greedy = actor.act(obs, lanes=lanes, is_first=first, rng=rng)["action"]
+
+    same = actor.act(obs, lanes=lanes, is_first=first, rng=rng, eps=0.5)["action"] == greedy
+    split = actor.act(obs, lanes=lanes, is_first=first, rng=rng, eps=np.repeat([0.0, 1.0], 2000))["action"] == greedy
+
+    # Half of the lanes explore, and a quarter of those hit the greedy action of 4 anyway.
+    assert 0.58 < same.mean() < 0.67
+    assert split[:2000].all() and split[2000:].mean() < 0.3
+
+
+def test_command_mode_says_epsilon_for_the_env_step():
+    policy = make_policy(other=dict(eps=dict(type="linear", start=1.0, end=0.0, decay=100)))
+
+    assert policy.command_mode.get_setting_collect({"envstep": 25})["eps"] == pytest.approx(0.75)
+
+
+def test_acting_sees_each_update():
+    policy = make_policy(learn=dict(learning_rate=0.1))
+    obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    for _ in range(3):
+        policy.grad(make_batch())
+        policy.apply()
+
+    with torch.no_grad():
+        expected = policy._model.q(torch.from_numpy(obs)).numpy()
+
+    np.testing.assert_allclose(policy.eval_mode.actor.q_values(obs), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_state_round_trip_continues_bit_equal():
+    first = make_policy(learn=dict(target_update_freq=2))
+    for seed in range(3):
+        first.grad(make_batch(seed=seed))
+        first.apply()
+    second = make_policy(learn=dict(target_update_freq=2))
+    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
+
+    for policy in (first, second):
+        for seed in range(3, 6):
+            policy.grad(make_batch(seed=seed))
+            policy.apply()
+
+    assert torch.equal(first._params.data_vector, second._params.data_vector)
+    assert torch.equal(first._target_params.data_vector, second._target_params.data_vector)
+    assert second._params.is_intact()
+
+
+def test_a_checkpoint_of_another_shape_is_refused_and_changes_nothing():
+    policy = make_policy()
+    before = policy._params.data_vector.clone()
+    state = {"model": {name: value[:1] for name, value in policy._model.state_dict().items()}}
+
+    with pytest.raises(CheckpointError, match=r"shape|size"):
+        policy.learn_mode.load_state_dict(state)
+
+    assert torch.equal(policy._params.data_vector, before)
+
+
+def test_unknown_model_argument_is_a_config_error():
+    with pytest.raises(ConfigError, match="hidden_sizes"):
+        make_policy(model=dict(hidden_sizes=[8]))
+
+
+def test_cuda_without_a_gpu_is_a_config_error(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    with pytest.raises(ConfigError, match=r"policy.cuda"):
+        make_policy(cuda=True)
+
+
+def test_seed_row_functions_are_derived():
+    policy = make_policy(nstep=2, discount_factor=0.5)
+    mode = policy.collect_mode
+    output = mode.forward({3: np.zeros(3, np.float32), 7: np.ones(3, np.float32)}, eps=0.0)
+    assert set(output) == {3, 7} and 0 <= int(output[7]["action"]) < 4
+
+    class Step:
+        obs, reward, done, info = np.ones(3, np.float32), np.array([2.0], np.float32), False, {}
+
+    rows = [mode.process_transition(np.zeros(3, np.float32), output[3], Step) for _ in range(3)]
+    samples = mode.get_train_sample(rows)
+
+    assert [sample["reward"] for sample in samples] == [3.0, 3.0]
+    result = policy.learn_mode.forward([{**sample, "next_obs": sample["next_obs"]} for sample in samples])
+    assert np.isfinite(result["total_loss"])

@@ -1,0 +1,116 @@
+import pytest
+
+from ding_like.errors import ConfigError
+from ding_like.types import EvalMode
+from ding_like.worker import InteractionSerialEvaluator, VectorEvalMonitor, create_serial_evaluator
+from tests.worker.scripted_manager import CountingActor, ScriptedManager
+
+
+def nothing(*args, **kwargs):
+    return None
+
+
+MODE = EvalMode(*[nothing] * 6, actor=CountingActor())
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = []
+
+    def make(manager, **cfg) -> InteractionSerialEvaluator:
+        full = {**InteractionSerialEvaluator.default_config(), "n_episode": 4, **cfg}
+        made.append(InteractionSerialEvaluator(full, manager, MODE, exp_name="exp"))
+        return made[-1]
+
+    yield make
+    for evaluator in made:
+        evaluator.close()
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_the_first_episodes_of_each_env_count_and_no_more_steps_are_taken(make, delay):
+    # Lane 0 has short episodes: it must not push its later ones in.
+    manager = ScriptedManager([[1], [6]], delay=delay)
+    evaluator = make(manager)
+
+    _, info = evaluator.eval(train_iter=1)
+
+    assert sorted({(lane, episode) for lane, episode, _ in manager.history}) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    expected = [manager.reward_of(0, e, 0) for e in range(2)]
+    expected += [sum(manager.reward_of(1, e, s) for s in range(6)) for e in range(2)]
+    assert info["eval_episode_return"] == expected
+    assert len(manager.history) == 2 + 12
+
+
+def test_each_evaluation_has_seeds_of_its_own_and_a_number_repeats_them(make):
+    manager = ScriptedManager([[2], [2]])
+    evaluator = make(manager)
+    for number in (0, 1, 0):
+        evaluator.play(4, number=number)
+
+    first, second, again = manager.seeds[-3:]
+
+    assert first == again != second
+    assert len(set(first)) == 2
+
+
+def test_stop_needs_the_value_and_some_training(make):
+    evaluator = make(ScriptedManager([[2], [2]]), stop_value=-1.0)
+
+    assert evaluator.eval(train_iter=0)[0] is False
+    assert evaluator.eval(train_iter=1)[0] is True
+    assert make(ScriptedManager([[2], [2]]), stop_value=1e9).eval(train_iter=1)[0] is False
+
+
+def test_a_new_best_is_saved_once(make):
+    evaluator, saved = make(ScriptedManager([[2], [2]])), []
+
+    evaluator.eval(saved.append, train_iter=1)
+    evaluator.eval(saved.append, train_iter=2)
+
+    assert saved == ["ckpt_best.pth.tar"]
+
+
+def test_should_eval_follows_eval_freq(make):
+    evaluator = make(ScriptedManager([[2], [2]]), eval_freq=10)
+    assert evaluator.should_eval(0)
+    evaluator.eval(train_iter=0)
+
+    assert [evaluator.should_eval(i) for i in (0, 1, 9, 10, 11)] == [False, False, False, True, True]
+
+
+def test_fewer_episodes_than_envs_is_an_error(make):
+    with pytest.raises(ConfigError, match="1 evaluation episodes for 2 envs"):
+        make(ScriptedManager([[2], [2]])).eval(n_episode=1)
+
+
+def test_state_round_trip_keeps_best_and_number(make):
+    first, second = make(ScriptedManager([[2], [2]])), make(ScriptedManager([[2], [2]]))
+    first.eval(train_iter=5)
+
+    second.load_state_dict(first.state_dict())
+
+    assert second.num_evals == 1 and second.best_return == first.best_return
+    assert not second.should_eval(5)
+
+
+def test_factory_defaults_to_interaction(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    evaluator = create_serial_evaluator({"eval_freq": 5, "n_episode": 2}, env=ScriptedManager([[2], [2]]), policy=MODE)
+
+    assert isinstance(evaluator, InteractionSerialEvaluator)
+    evaluator.close()
+
+
+def test_monitor_quota_and_info():
+    monitor = VectorEvalMonitor(2, 3)
+    for env_id, value in ((0, 1.0), (0, 2.0), (0, 9.0), (1, 3.0), (1, 9.0)):
+        monitor.update_reward(env_id, value)
+        monitor.update_info(env_id, {"speed": value, "name": "x"})
+
+    assert monitor.get_episode_return() == [1.0, 2.0, 3.0]
+    assert monitor.is_finished() and monitor.get_current_episode() == 3
+    assert monitor.get_latest_reward(0) == 2.0
+    assert monitor.get_episode_info() == {"speed": [1.0, 2.0, 3.0], "name": ["x", "x", "x"], "speed_mean": 2.0}
