@@ -1,6 +1,7 @@
 """Protocols and aliases that the parts agree on.
 
-Axes in shapes: T time, E lanes (one lane is one env and player), R lanes that are ready, B batch, A action, O observation.
+Axes in shapes: T time, E lanes (one lane is one env and player), R lanes that are ready, B batch, A action,
+O observation.
 Nothing here imports torch; a tensor appears only as an annotation.
 """
 

@@ -167,9 +167,12 @@ def _close(word: str, words: Sequence[str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; an expected error is one message and exit status 1, `--debug` shows its traceback."""
-    from ding_like.utils.log import setup_console
+    from ding_like.utils.log import close_console, setup_console
 
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # `import_names` may name modules of the folder that the command is run in, as with `python -m`.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
     setup_console(logging.INFO)
     try:
         ding(args=arguments, prog_name="ding", standalone_mode=False)
@@ -186,6 +189,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise
         click.echo(f"{type(error).__name__}: {error}", err=True)
         sys.exit(1)
+    finally:
+        close_console()
 
 
 if __name__ == "__main__":

@@ -73,6 +73,9 @@ class Policy:
         "collect.n_episode": (int,),
     }
 
+    # Setting one of a group turns the defaults of the others off.
+    config_alternatives: tuple[tuple[str, ...], ...] = (("collect.n_sample", "collect.n_episode"),)
+
     @classmethod
     def default_config(cls) -> EasyDict:
         """Return the defaults, those of the base classes included."""

@@ -105,6 +105,7 @@ class DQNPolicy(Policy):
         ),
     )
     config_types = {**Policy.config_types, "learn.target_theta": (float, int)}
+    config_alternatives = (*Policy.config_alternatives, ("learn.target_update_freq", "learn.target_theta"))
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

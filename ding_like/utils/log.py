@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import TextIO
 
 from ding_like.utils.metrics import EventWriter
 
@@ -23,11 +24,19 @@ def setup_console(level: int | str = logging.INFO) -> None:
     that uses ding_like as a library sees records the way its own logging is set up.
     """
     global _console_handler
-    if _console_handler is not None:
-        PACKAGE_LOGGER.removeHandler(_console_handler)
+    close_console()
     _console_handler = _rich_handler() if _wants_colour() else _plain_handler()
     PACKAGE_LOGGER.addHandler(_console_handler)
     PACKAGE_LOGGER.setLevel(level)
+
+
+def close_console() -> None:
+    """Take back what `setup_console` set up; does nothing before it."""
+    global _console_handler
+    if _console_handler is not None:
+        PACKAGE_LOGGER.removeHandler(_console_handler)
+        PACKAGE_LOGGER.setLevel(logging.NOTSET)
+        _console_handler = None
 
 
 def build_logger(
@@ -83,14 +92,25 @@ def _rich_handler() -> logging.Handler:
     from rich.console import Console
     from rich.logging import RichHandler
 
-    handler = RichHandler(
-        console=Console(file=sys.stdout), show_level=False, show_path=False, log_time_format="%H:%M:%S"
-    )
+    # A Console without a file looks up sys.stdout at every line.
+    handler = RichHandler(console=Console(), show_level=False, show_path=False, log_time_format="%H:%M:%S")
     handler.setFormatter(_ConsoleFormatter("%(message)s"))
     return handler
 
 
+class _StdoutHandler(logging.StreamHandler[TextIO]):
+    """Write to what sys.stdout is at the moment: whoever captures output replaces it."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stdout
+
+    @stream.setter
+    def stream(self, value: TextIO) -> None:
+        """Ignore the stream that the base class picks."""
+
+
 def _plain_handler() -> logging.Handler:
-    handler = logging.StreamHandler(sys.stdout)
+    handler = _StdoutHandler()
     handler.setFormatter(_ConsoleFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     return handler

@@ -1,0 +1,135 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ding_like.entry.cli import main
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str) -> int:
+    """Return the exit status of `ding ARGUMENTS`."""
+    try:
+        main(list(arguments))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def test_serial_mode_trains_and_overrides_apply(tmp_path):
+    status = run(
+        "-m", "serial", "-c", str(CONFIG), "-s", "3", "--env-step", "700", "--exp-name", "exp",
+        "policy.learn.batch_size=32", "env.collector_env_num=4",
+    )  # fmt: skip
+
+    assert status == 0
+    result = json.loads((tmp_path / "exp/result.json").read_text())
+    assert 700 <= result["env_step"] < 720
+    diff = (tmp_path / "exp/config_diff.txt").read_text()
+    assert "policy.learn.batch_size" in diff
+
+
+def test_several_seeds_get_a_folder_each(tmp_path):
+    assert run("-m", "serial", "-e", "cartpole", "-p", "dqn", "-s", "0", "-s", "1", "--env-step", "600") == 0
+
+    assert {path.parent.name for path in tmp_path.glob("*/result.json")} == {
+        "cartpole_dqn_seed0",
+        "cartpole_dqn_seed1",
+    }
+
+
+def test_eval_mode_prints_the_mean_return(capsys):
+    run("-m", "serial", "-c", str(CONFIG), "--env-step", "600", "--exp-name", "exp")
+
+    status = run("-m", "eval", "-c", str(CONFIG), "--load-path", "exp/ckpt/ckpt_best.pth.tar")
+
+    assert status == 0
+    assert "seed 0: mean return " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-m", "serial", "-c", "nowhere_config.py"], ["no config file 'nowhere_config.py'"]),
+        (["-m", "serial"], ["no config given"]),
+        ([], ["no mode given"]),
+        (["-m", "seriall", "-c", str(CONFIG)], ["unknown mode 'seriall'", "Did you mean 'serial'?"]),
+        (["-m", "serial_gail", "-c", str(CONFIG)], ["'serial_gail' does not exist here yet", "serial, eval"]),
+        (["-m", "serial", "-c", str(CONFIG), "--load-path", "no.pth.tar"], ["no.pth.tar"]),
+        (["-m", "eval", "-c", str(CONFIG)], ["needs a checkpoint"]),
+        (["-m", "serial", "-c", str(CONFIG), "create.policy.type=dqnn"], ["dqnn", "dqn"]),
+        (["-m", "serial", "-c", str(CONFIG), "create.env.type=cartpoll"], ["cartpoll", "cartpole"]),
+        (["-m", "serial", "-c", str(CONFIG), "batch_size"], ["'batch_size' is no override"]),
+        (["-m", "serial", "-e", "cartpole", "-p", "dqnn"], ["no shipped config", "cartpole_dqn"]),
+        (["-q", "polisy"], ["no registry 'polisy'", "Did you mean 'policy'?"]),
+    ],
+)
+def test_what_is_wrong_is_one_message_and_a_non_zero_exit(arguments, words, capsys):
+    status = run(*arguments)
+
+    err = capsys.readouterr().err
+    assert status == 1
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err
+    assert not list(Path.cwd().glob("*/ckpt")), "nothing was started"
+
+
+def test_five_faults_of_a_config_are_one_error(tmp_path, capsys):
+    text = CONFIG.read_text()
+    text = text.replace("batch_size=128", "batchsize=128").replace("nstep=3", "nstep='3'")
+    text = text.replace("discount_factor", "discount_facter").replace("stop_value", "stop_valeu")
+    text = text.replace("collect=dict(n_sample=8)", "collect=dict(n_sample=8, n_episode=4)")
+    (tmp_path / "bad_config.py").write_text(text)
+
+    assert run("-m", "serial", "-c", "bad_config.py") == 1
+
+    err = capsys.readouterr().err
+    assert "5 problems in bad_config.py" in err
+    for words in ("'batch_size'", "expected int, got str '3'", "'discount_factor'", "'stop_value'", "n_episode"):
+        assert words in err
+
+
+def test_debug_shows_the_traceback():
+    from ding_like.errors import ConfigError
+
+    with pytest.raises(ConfigError):
+        main(["-m", "serial", "--debug"])
+
+
+def test_query_lists_name_class_and_place(capsys):
+    assert run("-q", "policy") == 0
+
+    out = capsys.readouterr().out
+    assert "dqn" in out and "DQNPolicy" in out and "policy/dqn.py:" in out
+
+
+def test_help_and_import_load_no_torch():
+    code = (
+        "import sys, ding_like\n"
+        "from ding_like.entry.cli import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit as stop:\n    assert not stop.code\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "ding -m serial -c" in done.stdout
