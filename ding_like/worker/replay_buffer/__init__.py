@@ -1,0 +1,6 @@
+"""Keep data for training: storage, sampler and counters, and the buffers put together from them."""
+
+from ding_like.worker.replay_buffer.interface import IBuffer, create_buffer, get_buffer_cls
+from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
+
+__all__ = ["IBuffer", "NaiveReplayBuffer", "create_buffer", "get_buffer_cls"]

@@ -1,0 +1,118 @@
+"""Keep rows in a ring: as columns where they have a schema, as objects where not.
+
+A storage knows no sampling: samplers choose by age (0 is the oldest row that is left), and `rows` turns ages into
+places.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.schema import Schema
+from ding_like.types import Array
+
+
+class RingStorage(ABC):
+    """Place rows one after another in `capacity` places; new ones overwrite the oldest."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.next_row = 0
+        self.count = 0
+
+    def rows(self, ages: Array) -> Array:
+        """Return the places of rows by age: 0 is the oldest row, `count - 1` the newest."""
+        oldest = self.next_row - self.count
+        return ages if oldest == 0 else (ages + oldest) % self.capacity
+
+    def append(self, data: Sequence[Any]) -> None:
+        """Copy rows in; of more than `capacity`, only the last stay.
+
+        Raises SchemaError, and changes nothing, if they do not fit what is stored.
+        """
+        source = self._accept(data)
+        size, start = len(data), self.next_row
+        if start + size <= self.capacity:
+            self._write(source, slice(start, start + size), None)
+        else:
+            self._write_around(source, size)
+        self.next_row = (start + size) % self.capacity
+        self.count = min(self.count + size, self.capacity)
+
+    def _write_around(self, source: Any, size: int) -> None:
+        skipped = max(size - self.capacity, 0)
+        start = (self.next_row + skipped) % self.capacity
+        first = min(size - skipped, self.capacity - start)
+        self._write(source, slice(start, start + first), slice(skipped, skipped + first))
+        self._write(source, slice(0, size - skipped - first), slice(skipped + first, size))
+
+    def dump(self) -> Sequence[Any]:
+        """Return all data, oldest first, in fresh memory."""
+        return self.gather(self.rows(np.arange(self.count)))
+
+    @abstractmethod
+    def gather(self, rows: Array) -> Sequence[Any]:
+        """Return the data at these places, in fresh memory."""
+
+    @abstractmethod
+    def _accept(self, data: Sequence[Any]) -> Any:
+        """Return `data` as `_write` takes it. Raises SchemaError if it does not fit."""
+
+    @abstractmethod
+    def _write(self, source: Any, places: slice, part: slice | None) -> None:
+        """Copy `source[part]`, or all of it for None, into these places."""
+
+
+class ColumnStorage(RingStorage):
+    """Keep every column of a schema in one preallocated array [capacity, ...]."""
+
+    def __init__(self, capacity: int, schema: Schema) -> None:
+        super().__init__(capacity)
+        self.schema = schema
+        self._columns = schema.allocate(capacity)
+
+    def gather(self, rows: Array) -> TransitionBatch:
+        return TransitionBatch({name: column.take(rows, 0) for name, column in self._columns.items()})
+
+    def _accept(self, data: Any) -> Mapping[str, Array]:
+        columns: Mapping[str, Array] = data.columns
+        fits = len(columns) == len(self._columns)
+        for name, own in self._columns.items():
+            column = columns.get(name)
+            # numpy would broadcast a wrong shape and cast a wrong dtype without a word.
+            if column is None or column.dtype is not own.dtype or column.shape[1:] != own.shape[1:]:
+                fits = False
+        if fits:
+            return columns
+        # A tensor, or an equal dtype that is another object, is fine after all.
+        columns = {name: np.asarray(column) for name, column in columns.items()}
+        self.schema.check(columns, where="the buffer")
+        return columns
+
+    def _write(self, source: Mapping[str, Array], places: slice, part: slice | None) -> None:
+        for name, own in self._columns.items():
+            own[places] = source[name] if part is None else source[name][part]
+
+
+class ObjectStorage(RingStorage):
+    """Keep Python objects of any kind; copies are deep, so this is for what has no columns."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._objects: list[Any] = [None] * capacity
+
+    def gather(self, rows: Array) -> list[Any]:
+        # One by one: an object that is drawn twice must not come back as one.
+        return [deepcopy(self._objects[row]) for row in rows.tolist()]
+
+    def _accept(self, data: Sequence[Any]) -> list[Any]:
+        return deepcopy(list(data))
+
+    def _write(self, source: list[Any], places: slice, part: slice | None) -> None:
+        self._objects[places] = source if part is None else source[part]

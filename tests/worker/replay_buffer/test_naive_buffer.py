@@ -1,0 +1,544 @@
+from __future__ import annotations
+
+import gc
+import queue
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import CheckpointError, ConfigError, SchemaError
+from ding_like.utils.checkpoint import load_state, save_state
+from ding_like.utils.metrics import MetricsSink
+from ding_like.worker import IBuffer, NaiveReplayBuffer, create_buffer, get_buffer_cls
+
+
+@pytest.fixture
+def make(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    def build(size: int = 8, *, seed: int = 0, tb_logger: Any = None, **cfg: Any) -> NaiveReplayBuffer:
+        buffer = NaiveReplayBuffer(
+            {"replay_buffer_size": size, **cfg}, tb_logger, str(tmp_path / "exp"), rng=np.random.default_rng(seed)
+        )
+        request.addfinalizer(buffer.close)
+        return buffer
+
+    return build
+
+
+def rows(*rewards: float) -> TransitionBatch:
+    reward = np.array(rewards, np.float32)
+    return TransitionBatch({"reward": reward, "obs": np.stack([reward, -reward], axis=1)})
+
+
+def stored(buffer: NaiveReplayBuffer) -> list[float]:
+    """Return the rewards, oldest first."""
+    data = buffer.state_dict()["data"]
+    return [] if len(data) == 0 else data["reward"].tolist()
+
+
+def log_text(tmp_path: Path) -> str:
+    return (tmp_path / "exp/log/buffer/buffer_logger.txt").read_text()
+
+
+def test_defaults_are_the_seeds() -> None:
+    assert NaiveReplayBuffer.default_config() == {
+        "type": "naive",
+        "replay_buffer_size": 10000,
+        "deepcopy": False,
+        "enable_track_used_data": False,
+        "periodic_thruput_seconds": 60,
+        "cfg_type": "NaiveReplayBufferDict",
+    }
+
+
+@pytest.mark.parametrize("name", ["naive", "deque"])
+def test_create_buffer_builds_what_type_names(name: str, tmp_path: Path) -> None:
+    cfg = {"type": name, "replay_buffer_size": 3}
+
+    buffer = create_buffer(cfg, None, exp_name=str(tmp_path))
+
+    assert type(buffer) is get_buffer_cls(cfg) is NaiveReplayBuffer
+    assert isinstance(buffer, IBuffer)
+    assert (buffer.replay_buffer_size, buffer.push_count, buffer.count()) == (3, 0, 0)
+    buffer.close()
+
+
+def test_create_buffer_refuses_an_unknown_type() -> None:
+    with pytest.raises(KeyError, match="did you mean 'naive'"):
+        create_buffer({"type": "naiv"})
+
+
+def test_a_size_below_one_is_refused(make: Any) -> None:
+    with pytest.raises(ConfigError, match="replay_buffer_size is 0"):
+        make(0)
+
+
+def test_push_takes_a_list_of_mappings(make: Any) -> None:
+    buffer = make()
+
+    buffer.push([{"reward": 1.0}, {"reward": 2.0}], 0)
+
+    assert stored(buffer) == [1.0, 2.0]
+
+
+def test_push_takes_one_mapping(make: Any) -> None:
+    buffer = make()
+
+    buffer.push({"reward": 1.0, "done": True}, 0)
+
+    sample = buffer.sample(1, 0)
+    assert (sample["reward"].tolist(), sample["terminated"].tolist()) == ([1.0], [True])
+
+
+def test_push_takes_tensors(make: Any) -> None:
+    buffer = make()
+
+    buffer.push(rows(1, 2).to("cpu"), 0)
+    buffer.push(rows(3).to("cpu"), 0)
+
+    assert stored(buffer) == [1, 2, 3]
+    assert isinstance(buffer.sample(1, 0)["reward"], np.ndarray)
+
+
+@pytest.mark.parametrize("nothing", [[], TransitionBatch({}), rows()])
+def test_push_of_nothing_changes_nothing(make: Any, nothing: Any) -> None:
+    buffer = make()
+
+    buffer.push(nothing, 0)
+    buffer.push(rows(1), 0)
+
+    assert (buffer.count(), buffer.push_count) == (1, 1)
+
+
+def test_push_wraps_and_keeps_the_newest(make: Any) -> None:
+    buffer = make(4)
+
+    buffer.push(rows(1, 2, 3), 0)
+    buffer.push(rows(4, 5, 6), 0)
+
+    assert stored(buffer) == [3, 4, 5, 6]
+    assert (buffer.count(), buffer.push_count) == (4, 6)
+
+
+def test_push_of_more_than_fits_keeps_the_last(make: Any) -> None:
+    buffer = make(4)
+
+    buffer.push(rows(0), 0)
+    buffer.push(rows(*range(1, 12)), 0)
+
+    assert stored(buffer) == [8, 9, 10, 11]
+
+
+def test_push_copies(make: Any) -> None:
+    buffer, batch = make(), rows(1, 2)
+
+    buffer.push(batch, 0)
+    batch["reward"][:] = 9
+
+    assert stored(buffer) == [1, 2]
+
+
+def test_samples_are_memory_of_their_own(make: Any) -> None:
+    buffer = make()
+    buffer.push(rows(1, 2), 0)
+
+    buffer.sample(2, 0)["reward"][:] = 9
+
+    assert stored(buffer) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        TransitionBatch({"reward": np.zeros(1, np.float32)}),
+        TransitionBatch({"reward": np.zeros(1, np.float64), "obs": np.zeros((1, 2), np.float32)}),
+        TransitionBatch({"reward": np.zeros(1, np.float32), "obs": np.zeros((1, 1), np.float32)}),
+        TransitionBatch({**rows(1).columns, "extra": np.zeros(1)}),
+        [{"reward": 1.0, "obs": [1.0, 2.0]}, {"reward": 1.0, "obs": [1.0]}],
+        "text",
+    ],
+)
+def test_push_of_another_schema_is_refused_whole(make: Any, batch: Any) -> None:
+    buffer = make()
+    buffer.push(rows(1, 2), 0)
+
+    with pytest.raises(SchemaError, match="the buffer"):
+        buffer.push(batch, 0)
+
+    assert (stored(buffer), buffer.push_count) == ([1, 2], 2)
+
+
+def test_clear_forgets_rows_schema_and_push_count(make: Any) -> None:
+    buffer = make()
+    buffer.push(rows(1, 2), 0)
+
+    buffer.clear()
+
+    assert (buffer.count(), buffer.push_count) == (0, 0)
+    buffer.push({"other": 1}, 0)
+    assert buffer.count() == 1
+
+
+def test_sample_without_replacement_gives_no_row_twice(make: Any) -> None:
+    buffer = make(50)
+    buffer.push(rows(*range(70)), 0)
+
+    for _ in range(20):
+        assert len(set(buffer.sample(40, 0)["reward"].tolist())) == 40
+
+
+def test_sample_keeps_the_columns_of_a_row_together(make: Any) -> None:
+    buffer = make(50)
+    buffer.push(rows(*range(70)), 0)
+
+    sample = buffer.sample(40, 0)
+
+    np.testing.assert_array_equal(sample["obs"][:, 0], sample["reward"])
+    np.testing.assert_array_equal(sample["obs"][:, 1], -sample["reward"])
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_sample_is_even(make: Any, replace: bool) -> None:
+    """Of 10 rows, 5 are drawn 4,000 times: 2,000 times each, standard deviation below 45."""
+    buffer = make(10)
+    buffer.push(rows(*range(13)), 0)
+
+    drawn = [buffer.sample(5, 0, replace=replace)["reward"] for _ in range(4000)]
+
+    counts = np.bincount(np.concatenate(drawn).astype(int), minlength=13)
+    assert counts[:3].tolist() == [0, 0, 0]
+    assert abs(counts[3:] - 2000).max() < 180
+
+
+def test_sample_with_replacement_may_be_larger_than_the_buffer(make: Any) -> None:
+    buffer = make()
+    buffer.push(rows(1, 2), 0)
+
+    assert len(buffer.sample(50, 0, replace=True)) == 50
+
+
+@pytest.mark.parametrize(
+    ("sample_range", "expected"),
+    [
+        (slice(-2, None), {8, 9}),
+        (slice(None, 2), {4, 5}),
+        (slice(0, None, 2), {4, 6, 8}),
+        (slice(None, None, -3), {9, 6}),
+        (slice(-100, 1), {4}),
+    ],
+)
+def test_sample_range_is_by_age(make: Any, sample_range: slice, expected: set[int]) -> None:
+    buffer = make(6)
+    buffer.push(rows(*range(10)), 0)
+
+    assert set(buffer.sample(40, 0, sample_range, replace=True)["reward"].tolist()) == expected
+
+
+def test_sample_range_counts_as_what_there_is(make: Any) -> None:
+    buffer = make(6)
+    buffer.push(rows(*range(6)), 0)
+
+    assert buffer.sample(3, 0, slice(-2, None)) is None
+    assert buffer.sample(1, 0, slice(3, 3), replace=True) is None
+
+
+def test_sample_of_nothing_is_empty(make: Any) -> None:
+    buffer = make()
+
+    assert len(buffer.sample(0, 0)) == 0
+    buffer.push(rows(1), 0)
+    assert buffer.sample(0, 0)["obs"].shape == (0, 2)
+
+
+def test_sample_of_a_negative_size_is_refused(make: Any) -> None:
+    buffer = make()
+    buffer.push(rows(1), 0)
+
+    with pytest.raises(SchemaError, match="-1"):
+        buffer.sample(-1, 0)
+
+
+def test_too_few_rows_give_none_and_one_line_in_the_log(make: Any, tmp_path: Path) -> None:
+    buffer = make()
+
+    assert buffer.sample(1, 0) is None
+    buffer.push(rows(1), 0)
+    assert buffer.sample(4, 0) is None
+
+    assert log_text(tmp_path).count("no sample") == 1
+
+
+def test_equal_generators_draw_equal_samples(make: Any) -> None:
+    first, second = make(50, seed=3), make(50, seed=3)
+    for buffer in (first, second):
+        buffer.push(rows(*range(40)), 0)
+
+    for _ in range(3):
+        assert first.sample(5, 0)["reward"].tolist() == second.sample(5, 0)["reward"].tolist()
+
+
+def test_update_warns_once(make: Any, tmp_path: Path) -> None:
+    buffer = make()
+
+    buffer.update({"priority": [1.0]})
+    buffer.update({"priority": [1.0]})
+
+    assert log_text(tmp_path).count("priorities are ignored") == 1
+
+
+@pytest.mark.parametrize("num_rows", [0, 3, 8, 11])
+def test_state_dict_goes_on_with_equal_samples(make: Any, tmp_path: Path, num_rows: int) -> None:
+    buffer = make(8, seed=1)
+    buffer.push(rows(*range(num_rows)), 0)
+    buffer.sample(2, 0)
+    save_state(tmp_path / "state", buffer.state_dict())
+    other = make(8, seed=2)
+    other.push(rows(100), 0)
+
+    other.load_state_dict(load_state(tmp_path / "state"))
+
+    assert (other.count(), other.push_count, stored(other)) == (buffer.count(), buffer.push_count, stored(buffer))
+    for step in range(4):
+        for each in (buffer, other):
+            each.push(rows(200 + step, 300 + step, 400 + step), 0)
+        assert buffer.sample(3, 0)["reward"].tolist() == other.sample(3, 0)["reward"].tolist()
+
+
+def test_state_dict_is_a_copy(make: Any) -> None:
+    buffer = make()
+    buffer.push(rows(1, 2), 0)
+
+    buffer.state_dict()["data"]["reward"][:] = 9
+
+    assert stored(buffer) == [1, 2]
+
+
+def test_load_into_a_smaller_buffer_keeps_the_newest(make: Any) -> None:
+    buffer, smaller = make(8), make(3)
+    buffer.push(rows(*range(10)), 0)
+
+    smaller.load_state_dict(buffer.state_dict())
+
+    assert stored(smaller) == [7, 8, 9]
+
+
+def test_load_of_data_alone_extends(make: Any) -> None:
+    buffer, other = make(), make()
+    buffer.push(rows(1, 2), 0)
+    other.push(rows(0), 0)
+
+    other.load_state_dict({"data": buffer.state_dict()["data"]})
+
+    assert (stored(other), other.push_count) == ([0, 1, 2], 3)
+
+
+def test_load_data_pushes_what_was_saved(make: Any, tmp_path: Path) -> None:
+    buffer, other = make(64), make(64)
+    buffer.push(rows(*range(64)), 0)
+
+    buffer.save_data(str(tmp_path / "data"))
+    other.load_data(str(tmp_path / "data"))
+
+    assert (stored(other), other.push_count) == (list(range(64)), 64)
+
+
+def test_load_data_of_another_file_is_one_clear_error(make: Any, tmp_path: Path) -> None:
+    save_state(tmp_path / "model", {"weights": 1})
+
+    with pytest.raises(CheckpointError, match="weights and no 'data'"):
+        make().load_data(str(tmp_path / "model"))
+
+
+def test_ragged_data_falls_back_to_objects(make: Any) -> None:
+    buffer = make()
+
+    buffer.push([{"obs": np.zeros(2)}, {"obs": np.zeros(3)}], 0)
+    buffer.push({"obs": np.zeros(2)}, 0)
+
+    assert sorted(len(item["obs"]) for item in buffer.sample(3, 0)) == [2, 2, 3]
+
+
+def test_one_object_of_any_kind_is_one_row(make: Any) -> None:
+    buffer = make()
+
+    buffer.push("text", 0)
+    buffer.push(("a", "tuple"), 0)
+    buffer.push(["in", "a", "list"], 0)
+
+    assert buffer.count() == 5
+
+
+def test_objects_are_copied_in_and_out(make: Any) -> None:
+    buffer, item = make(), {"name": "a", "obs": np.zeros(1)}
+    buffer.push([item, item], 0)
+    item["obs"][:] = 1
+
+    for sample in (buffer.sample(2, 0), buffer.sample(8, 0, replace=True)):
+        assert [float(row["obs"][0]) for row in sample] == [0.0] * len(sample)
+        for row in sample:
+            row["obs"] += 2
+
+
+def test_objects_stay_objects_when_a_batch_is_pushed(make: Any) -> None:
+    buffer = make()
+    buffer.push("text", 0)
+
+    buffer.push(TransitionBatch({"reward": np.ones(2)}), 0)
+
+    assert sorted(map(str, buffer.sample(3, 0))) == [
+        "text",
+        "{'reward': np.float64(1.0)}",
+        "{'reward': np.float64(1.0)}",
+    ]
+
+
+def test_objects_survive_a_file_as_objects(make: Any, tmp_path: Path) -> None:
+    buffer, other = make(2), make(2)
+    buffer.push([{"obs": "ragged"}, {"obs": torch.ones(2)}, {"obs": torch.zeros(2)}], 0)
+
+    buffer.save_data(str(tmp_path / "data"))
+    other.load_data(str(tmp_path / "data"))
+
+    assert sorted(float(item["obs"].sum()) for item in other.sample(2, 0)) == [0.0, 2.0]
+    assert isinstance(other.sample(1, 0), list)
+
+
+def test_throughput_is_reported_once_a_window(make: Any, tmp_path: Path) -> None:
+    sink = MetricsSink(tmp_path / "exp")
+    buffer = make(4, periodic_thruput_seconds=0.01, tb_logger=sink)
+    buffer.push(rows(1, 2, 3), 8)
+    buffer.sample(2, 1)
+
+    threading.Event().wait(0.02)
+    buffer.push(rows(4, 5), 16)
+    sink.close()
+
+    assert "pushed_in 5, sampled_out 2, removed 1" in log_text(tmp_path)
+    assert log_text(tmp_path).count("pushed_in") == 1
+    assert list((tmp_path / "exp/log/serial").iterdir())
+    assert not sink.path.exists()
+
+
+def test_threads_may_push_and_sample_at_once(make: Any) -> None:
+    buffer, failures = make(64), []
+    buffer.push(rows(*range(64)), 0)
+
+    def push() -> None:
+        for start in range(300):
+            buffer.push(rows(start, start + 1, start + 2), 0)
+
+    def sample() -> None:
+        for _ in range(300):
+            batch = buffer.sample(16, 0)
+            if not (batch["obs"][:, 0] == batch["reward"]).all():
+                failures.append(batch)
+
+    threads = [threading.Thread(target=target) for target in (push, sample, push, sample)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    assert not failures
+    assert buffer.push_count == 64 + 2 * 300 * 3
+
+
+def test_close_clears_and_may_be_called_twice(make: Any) -> None:
+    buffer = make()
+    buffer.push(rows(1), 0)
+
+    buffer.close()
+    buffer.close()
+
+    assert buffer.count() == 0
+
+
+def make_files(folder: Path, num: int) -> list[dict[str, Any]]:
+    paths = [folder / f"data_{i}" for i in range(num)]
+    for path in paths:
+        path.write_text("data")
+    return [{"data_id": str(path), "priority": 1.0} for path in paths]
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("data_*"))
+
+
+def remover_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "used-data-remover"]
+
+
+def test_files_of_overwritten_rows_are_deleted(make: Any, tmp_path: Path) -> None:
+    buffer = make(3, enable_track_used_data=True)
+
+    buffer.push(make_files(tmp_path, 5), 0)
+
+    assert left(tmp_path) == ["data_2", "data_3", "data_4"]
+    assert sorted(Path(item["data_id"]).name for item in buffer.sample(3, 0)) == left(tmp_path)
+
+
+def test_once_started_a_thread_deletes(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted_by: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr("os.remove", lambda path: deleted_by.put(threading.current_thread().name))
+    buffer = make(3, enable_track_used_data=True)
+    buffer.start()
+
+    buffer.push(make_files(tmp_path, 4), 0)
+
+    assert deleted_by.get(timeout=10) == "used-data-remover"
+
+
+def test_clear_deletes_all_files(make: Any, tmp_path: Path) -> None:
+    buffer = make(3, enable_track_used_data=True)
+    buffer.push(make_files(tmp_path, 3), 0)
+
+    buffer.clear()
+
+    assert left(tmp_path) == []
+
+
+def test_close_deletes_the_files_that_are_left_and_ends_the_thread(make: Any, tmp_path: Path) -> None:
+    buffer = make(3, enable_track_used_data=True)
+    buffer.start()
+    buffer.push(make_files(tmp_path, 3), 0)
+
+    buffer.close()
+
+    assert left(tmp_path) == []
+    assert not remover_threads()
+
+
+def test_a_forgotten_buffer_ends_its_thread(tmp_path: Path) -> None:
+    buffer = NaiveReplayBuffer({"enable_track_used_data": True}, exp_name=str(tmp_path / "exp"))
+    buffer.start()
+    assert remover_threads()
+
+    del buffer
+    gc.collect()
+
+    assert not remover_threads()
+
+
+def test_tracking_refuses_data_without_a_file(make: Any, tmp_path: Path) -> None:
+    buffer = make(3, enable_track_used_data=True)
+    buffer.push(make_files(tmp_path, 1), 0)
+
+    with pytest.raises(SchemaError, match="data_id"):
+        buffer.push([{"data_id": "a"}, {"reward": 1.0}], 0)
+
+    assert buffer.count() == 1
+
+
+def test_loading_keeps_the_files_that_are_loaded(make: Any, tmp_path: Path) -> None:
+    buffer = make(3, enable_track_used_data=True)
+    buffer.push(make_files(tmp_path, 3), 0)
+
+    buffer.load_state_dict(buffer.state_dict())
+
+    assert left(tmp_path) == ["data_0", "data_1", "data_2"]
+    buffer.push({"data_id": str(tmp_path / "data_9")}, 0)
+    assert left(tmp_path) == ["data_1", "data_2"]

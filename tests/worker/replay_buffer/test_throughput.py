@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from ding_like.worker.replay_buffer.throughput import Interval, ThroughputMeter
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_interval_says_yes_once_in_its_seconds() -> None:
+    clock = Clock()
+    interval = Interval(10, clock=clock)
+
+    answers = []
+    for clock.now_s in (0, 9, 10, 11, 19, 25):
+        answers.append(interval.pass_s())
+
+    assert answers == [0, 0, 10, 0, 0, 15]
+
+
+def test_interval_may_start_with_a_yes() -> None:
+    clock = Clock()
+    interval = Interval(10, starts_due=True, clock=clock)
+
+    assert bool(interval.pass_s())
+    assert not interval.pass_s()
+
+
+def test_meter_adds_up_each_window() -> None:
+    clock = Clock()
+    meter = ThroughputMeter(10, clock=clock)
+
+    assert meter.add(pushed_in=3) is None
+    clock.now_s = 12
+    first = meter.add(sampled_out=64, removed=2)
+    clock.now_s = 25
+    second = meter.add(pushed_in=1)
+
+    assert first == {"pushed_in": 3, "sampled_out": 64, "removed": 2, "window_s": 12}
+    assert second == {"pushed_in": 1, "sampled_out": 0, "removed": 0, "window_s": 13}
