@@ -1,0 +1,43 @@
+"""Train a policy: the learner, its hooks, and how to make one from a config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ding_like.errors import ConfigError
+from ding_like.utils.registries import LEARNER_REGISTRY
+from ding_like.worker.learner.base import BaseLearner
+from ding_like.worker.learner.hooks import (
+    LearnerHook,
+    add_learner_hook,
+    build_learner_hook_by_cfg,
+    merge_hooks,
+    register_learner_hook,
+)
+
+
+def create_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLearner:
+    """Build the learner that `cfg.type` names; `kwargs` go to its constructor.
+
+    The seed's keys `learner_type` and `learner.learner_type` name it too; `import_names` says where it may be
+    registered. Raises RegistryError (a KeyError) for an unknown name.
+    """
+    seed_style = cfg.get("learner", {}).get("learner_type") or cfg.get("learner_type")
+    learner_type = seed_style or cfg.get("type")
+    if not learner_type:
+        raise ConfigError("the learner's config has no 'type'; give one, for example type='base'.")
+    cls = LEARNER_REGISTRY.get(learner_type, cfg.get("import_names", ()))
+    learner: BaseLearner = cls(cfg, **kwargs)
+    return learner
+
+
+__all__ = [
+    "BaseLearner",
+    "LearnerHook",
+    "add_learner_hook",
+    "build_learner_hook_by_cfg",
+    "create_learner",
+    "merge_hooks",
+    "register_learner_hook",
+]

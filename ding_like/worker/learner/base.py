@@ -1,0 +1,326 @@
+"""Train a policy on the batches it is given, and let hooks load, save and show around that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from easydict import EasyDict
+
+from ding_like.config.tree import deep_merge
+from ding_like.data.rows import adapt_learn_mode, as_batch
+from ding_like.errors import ConfigError
+from ding_like.types import LearnMode, Reducer, State
+from ding_like.utils.log import build_logger, close_logger
+from ding_like.utils.metrics import as_metrics_writer
+from ding_like.utils.registries import LEARNER_REGISTRY
+from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
+from ding_like.worker.learner.hooks import LearnerHook, SaveCkptHook, add_learner_hook, build_learner_hook_by_cfg
+from ding_like.worker.learner.monitor import LearnerMonitor, LogDict
+
+_SAVE_HOOK = "save_ckpt_after_run"  # the name by which save_checkpoint finds its hook
+
+
+class CountVar:
+    """Hold a count that several parts read and hooks may set."""
+
+    __slots__ = ("val",)
+
+    def __init__(self, init_val: int = 0) -> None:
+        self.val = init_val
+
+    def add(self, num: int) -> None:
+        self.val += num
+
+    def update(self, val: int) -> None:
+        self.val = val
+
+    def __repr__(self) -> str:
+        return f"CountVar({self.val})"
+
+
+class SerialReducer:
+    """Reduce nothing: one learner has all the gradients."""
+
+    def reduce(self) -> None:
+        """Do nothing."""
+
+
+@LEARNER_REGISTRY.register("base")
+class BaseLearner:
+    """Turn batches into updates of a policy; hooks run before and after.
+
+    One `train` call runs the `before_iter` hooks once, then for each minibatch of the policy: gradient, reduction,
+    application, the `after_iter` hooks, and `last_iter += 1`. Nothing in it reads a tensor: what a policy reports is
+    kept by reference until a hook shows it.
+    """
+
+    config: dict[str, Any] = {
+        "type": "base",
+        "train_iterations": int(1e9),
+        "dataloader": {"num_workers": 0},
+        "log_policy": True,  # write policy.info() to the log when the policy is set
+        "is_multitask_pipeline": False,
+        "only_monitor_rank0": True,  # of several learners, only the first keeps a monitor
+        "hook": {
+            "load_ckpt_before_run": "",
+            "log_show_after_iter": 100,
+            "save_ckpt_after_iter": 10000,
+            "save_ckpt_after_run": True,
+        },
+    }
+    config_free = ("hook",)  # hooks of one's own
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """Return this class's defaults, to be merged with the user's config."""
+        return EasyDict(deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        policy: Any = None,  # any named tuple of a learn mode, ours or in the seed's style
+        tb_logger: Any = None,  # MetricsSink or SummaryWriter
+        dist_info: tuple[int, int] | None = None,
+        exp_name: str = "default_experiment",
+        instance_name: str = "learner",
+        *,
+        rng: np.random.Generator | None = None,
+        reducer: Reducer | None = None,
+    ) -> None:
+        """Build the hooks, open the log, and take the policy if there is one already.
+
+        `dist_info` is (rank, number of learners). `rng` shuffles minibatches. Without `tb_logger` the first learner
+        opens a TensorBoard file of its own beside its log.
+        """
+        self._cfg = EasyDict(deep_merge(self.config, cfg))
+        self._exp_name = exp_name
+        self._instance_name = instance_name
+        self._rank, self._world_size = (0, 1) if dist_info is None else dist_info
+        self._is_watched = self._rank == 0 or not self._cfg.only_monitor_rank0
+        self._rng = make_rng(0, instance_name) if rng is None else rng
+        self._reducer: Reducer = SerialReducer() if reducer is None else reducer
+
+        self._logger, self._own_tb_logger = build_logger(
+            Path(exp_name, "log", instance_name), instance_name, need_tb=tb_logger is None and self._is_watched
+        )
+        self._tb_logger = self._own_tb_logger if tb_logger is None else tb_logger
+        self.metrics = as_metrics_writer(self._tb_logger)
+
+        self._last_iter = CountVar()
+        self._collector_envstep = 0
+        self._ckpt_name: str | None = None
+        self._priority_info: dict[str, Any] = {}
+        self._learner_done = False
+        self._monitor: LearnerMonitor | None = None
+        self._log_buffer = {"scalar": LogDict(), "scalars": LogDict(), "histogram": LogDict()}
+        hook_cfg = dict(self._cfg.hook)
+        if self._world_size > 1:
+            hook_cfg.setdefault("log_reduce_after_iter", True)
+        self._hooks = build_learner_hook_by_cfg(hook_cfg)
+        self._mode: LearnMode | None = None
+        self._takes_rows = False
+        if policy is not None:
+            self.policy = policy
+
+    def train(
+        self, data: Any, envstep: int = -1, policy_kwargs: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """Update the policy on `data` and return what it reported, one dict for each minibatch.
+
+        `data` is a TransitionBatch, a list of mappings, or what the policy's own `minibatches` takes. `envstep` is
+        the collector's step count, -1 if not known. `policy_kwargs` go to `minibatches`. Values may be tensors that
+        are still being computed. Raises ConfigError if priorities come with more than one minibatch.
+        """
+        mode = self._mode_or_fail()
+        if envstep >= 0:
+            self._collector_envstep = envstep
+        batch = data if self._takes_rows else as_batch(data)
+        infos: list[dict[str, Any]] = []
+        self._priority_info = {}
+        self.call_hook("before_iter")
+        started = perf_counter()
+        for minibatch in mode.minibatches(data if batch is None else batch, self._rng, **(policy_kwargs or {})):
+            info, priority = mode.grad(minibatch)
+            self._reducer.reduce()
+            mode.apply()
+            infos.append(info)
+            if priority is not None:
+                self._priority_info = _priority_info(priority, data)
+            if self._priority_info and len(infos) > 1:
+                raise ConfigError(
+                    f"the policy gave priorities in a train call of {len(infos)} or more minibatches; they can only "
+                    "be matched to the batch where there is one. Set policy.priority=False, or one minibatch a call."
+                )
+            self._record(info, perf_counter() - started)
+            self.call_hook("after_iter")
+            self._last_iter.val += 1
+            started = perf_counter()
+        return infos
+
+    def _record(self, info: Mapping[str, Any], train_time_s: float) -> None:
+        """Keep what the policy reported; the prefixes '[scalars]' and '[histogram]' say of which kind a value is."""
+        scalar = LogDict({**info, "train_time": train_time_s})
+        buffer = self._log_buffer
+        buffer["scalar"], buffer["scalars"], buffer["histogram"] = scalar, LogDict(), LogDict()
+        for name in [name for name in info if name.startswith("[")]:
+            kind, _, plain_name = name[1:].partition("]")
+            if kind in buffer:
+                buffer[kind][plain_name] = scalar.pop(name)
+        if self._monitor is not None:
+            self._monitor.record(scalar)
+
+    def _mode_or_fail(self) -> LearnMode:
+        if self._mode is None:
+            raise ConfigError(f"{self._instance_name} has no policy; set learner.policy = policy.learn_mode first.")
+        return self._mode
+
+    def register_hook(self, hook: LearnerHook) -> None:
+        """Add a hook at its position, after those of equal priority."""
+        add_learner_hook(self._hooks, hook)
+
+    def call_hook(self, name: str) -> None:
+        """Run the hooks of the position `name` in order of priority."""
+        for hook in self._hooks[name]:
+            hook(self)
+
+    def save_checkpoint(self, ckpt_name: str | None = None) -> None:
+        """Save through the hook 'save_ckpt_after_run' (or as it would), under `ckpt_name` if given."""
+        registered = [hook for hook in self._hooks["after_run"] if hook.name == _SAVE_HOOK]
+        hook = registered[0] if registered else SaveCkptHook(_SAVE_HOOK, position="after_run")
+        self._ckpt_name = ckpt_name
+        try:
+            hook(self)
+        finally:
+            self._ckpt_name = None
+
+    def info(self, s: str) -> None:
+        """Write a line to the learner's text log."""
+        self._logger.info(s)
+
+    def state_dict(self) -> State:
+        """Return counters, monitor and generator for an exact resume; the policy saves itself."""
+        return {
+            "last_iter": self._last_iter.val,
+            "collector_envstep": self._collector_envstep,
+            "monitor": None if self._monitor is None else self._monitor.state_dict(),
+            "rng": rng_state(self._rng),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what `state_dict` returned; the policy must be set before."""
+        set_rng_state(self._rng, state["rng"])
+        self._last_iter.update(state["last_iter"])
+        self._collector_envstep = state["collector_envstep"]
+        if self._monitor is not None and state["monitor"] is not None:
+            self._monitor.load_state_dict(state["monitor"])
+
+    def close(self) -> None:
+        """Close the learner's own files; may be called again."""
+        if self._own_tb_logger is not None:
+            self._own_tb_logger.close()
+        close_logger(self._logger)
+
+    @property
+    def policy(self) -> LearnMode:
+        """Return the learn mode; one in the seed's style comes back with our fields added."""
+        return self._mode_or_fail()
+
+    @policy.setter
+    def policy(self, policy: Any) -> None:
+        self._mode = adapt_learn_mode(policy)
+        self._takes_rows = self._mode is not policy
+        if self._is_watched:
+            self._monitor = LearnerMonitor([*(self._mode.monitor_vars() or ()), "train_time"])
+        if self._cfg.log_policy:
+            self.info(str(self._mode.info()))
+
+    @property
+    def learn_info(self) -> dict[str, Any]:
+        """Return what the commander wants to know."""
+        return {
+            "learner_step": self._last_iter.val,
+            "priority_info": self._priority_info,
+            "learner_done": self._learner_done,
+        }
+
+    @property
+    def priority_info(self) -> dict[str, Any]:
+        """Return the last call's priorities with `replay_buffer_idx` and `replay_unique_id`; empty without any."""
+        return self._priority_info
+
+    @property
+    def last_iter(self) -> CountVar:
+        return self._last_iter
+
+    @property
+    def train_iter(self) -> int:
+        """Return the number of iterations done."""
+        return self._last_iter.val
+
+    @property
+    def collector_envstep(self) -> int:
+        """Return the collector's env steps as of the last `train` call that told them."""
+        return self._collector_envstep
+
+    @collector_envstep.setter
+    def collector_envstep(self, value: int) -> None:
+        self._collector_envstep = value
+
+    @property
+    def ckpt_dir(self) -> Path:
+        """Return the folder of this learner's checkpoints."""
+        name = "ckpt" if self._instance_name == "learner" else f"ckpt_{self._instance_name}"
+        return Path(self._exp_name, name)
+
+    @property
+    def ckpt_name(self) -> str | None:
+        """Return the file name asked for while `save_checkpoint(ckpt_name)` runs, else None."""
+        return self._ckpt_name
+
+    @property
+    def monitor(self) -> LearnerMonitor | None:
+        return self._monitor
+
+    @property
+    def log_buffer(self) -> dict[str, LogDict]:
+        """Return the last iteration's values by kind: 'scalar', 'scalars' and 'histogram'."""
+        return self._log_buffer
+
+    @property
+    def logger(self) -> Any:
+        return self._logger
+
+    @property
+    def tb_logger(self) -> Any:
+        return self._tb_logger
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        return self._world_size
+
+    @property
+    def exp_name(self) -> str:
+        return self._exp_name
+
+    @property
+    def instance_name(self) -> str:
+        return self._instance_name
+
+
+def _priority_info(priority: Any, data: Any) -> dict[str, Any]:
+    batch = as_batch(data)
+    columns = {} if batch is None else batch.columns
+    return {
+        "priority": priority,
+        "replay_buffer_idx": columns.get("replay_buffer_idx"),
+        "replay_unique_id": columns.get("replay_unique_id"),
+    }

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ding_like.errors import ConfigError, RegistryError
+from ding_like.worker import (
+    LearnerHook,
+    add_learner_hook,
+    build_learner_hook_by_cfg,
+    merge_hooks,
+    register_learner_hook,
+)
+from ding_like.worker.learner.hooks import LoadCkptHook, LogShowHook, SaveCkptHook
+
+
+class IdleHook(LearnerHook):
+    def __call__(self, engine: Any) -> None:
+        """Do nothing."""
+
+
+def idle(name: str, priority: float, position: str = "after_iter") -> IdleHook:
+    return IdleHook(name, priority, position=position)
+
+
+def names(hooks: list[LearnerHook]) -> list[str]:
+    return [hook.name for hook in hooks]
+
+
+def no_hooks() -> dict[str, list[LearnerHook]]:
+    return build_learner_hook_by_cfg({})
+
+
+def test_short_form_derives_type_position_and_priority() -> None:
+    hooks = build_learner_hook_by_cfg(
+        {
+            "load_ckpt_before_run": "some/path",
+            "log_show_after_iter": 10,
+            "save_ckpt_after_iter": 20,
+            "save_ckpt_after_run": True,
+            "log_reduce_after_iter": True,
+        }
+    )
+
+    assert {position: names(found) for position, found in hooks.items()} == {
+        "before_run": ["load_ckpt_before_run"],
+        "after_run": ["save_ckpt_after_run"],
+        "before_iter": [],
+        "after_iter": ["log_reduce_after_iter", "log_show_after_iter", "save_ckpt_after_iter"],
+    }
+    assert [hook.priority for hook in hooks["after_iter"]] == [10, 20, 20]
+    assert isinstance(hooks["before_run"][0], LoadCkptHook)
+    assert isinstance(hooks["after_iter"][1], LogShowHook)
+    assert isinstance(hooks["after_run"][0], SaveCkptHook)
+
+
+def test_config_may_come_with_the_key_hook() -> None:
+    hooks = build_learner_hook_by_cfg({"hook": {"log_show_after_iter": 10}})
+
+    assert names(hooks["after_iter"]) == ["log_show_after_iter"]
+
+
+@pytest.mark.parametrize("entry", [{"save_ckpt_after_run": False}, {"load_ckpt_before_run": ""}])
+def test_a_hook_that_is_switched_off_is_left_out(entry: dict[str, Any]) -> None:
+    assert not any(build_learner_hook_by_cfg(entry).values())
+
+
+def test_full_form_gives_every_setting() -> None:
+    register_learner_hook("test_idle", IdleHook)
+    entry = {"type": "test_idle", "name": "mine", "position": "before_iter", "priority": 3, "ext_args": {"freq": 2}}
+
+    (hook,) = build_learner_hook_by_cfg({"anything": entry})["before_iter"]
+
+    assert type(hook) is IdleHook
+    assert (hook.name, hook.priority, hook.position, hook.ext_args) == ("mine", 3, "before_iter", {"freq": 2})
+
+
+def test_full_form_has_defaults_for_name_and_priority() -> None:
+    register_learner_hook("test_idle", IdleHook)
+
+    (hook,) = build_learner_hook_by_cfg({"key": {"type": "test_idle", "position": "after_run"}})["after_run"]
+
+    assert (hook.name, hook.priority, hook.ext_args) == ("key", 100, {})
+
+
+def test_full_form_without_position_says_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match="hook 'key' lacks position"):
+        build_learner_hook_by_cfg({"key": {"type": "log_show"}})
+
+
+def test_a_registered_hook_has_a_short_form_too() -> None:
+    register_learner_hook("test_idle", IdleHook)
+
+    (hook,) = build_learner_hook_by_cfg({"test_idle_before_iter": 7})["before_iter"]
+
+    assert (type(hook), hook.ext_args, hook.priority) == (IdleHook, {"freq": 7}, 100)
+
+
+def test_a_key_without_position_is_refused() -> None:
+    with pytest.raises(ConfigError, match="_before_run"):
+        build_learner_hook_by_cfg({"log_show": 3})
+
+
+def test_an_unknown_type_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(RegistryError, match="did you mean 'log_show'"):
+        build_learner_hook_by_cfg({"log_shaw_after_iter": 3})
+
+
+@pytest.mark.parametrize(
+    "entry", [{"log_show_after_iter": "often"}, {"load_ckpt_before_run": 3}, {"log_show_after_iter": 0}]
+)
+def test_a_value_of_the_wrong_kind_is_refused(entry: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        build_learner_hook_by_cfg(entry)
+
+
+def test_an_unknown_position_is_refused() -> None:
+    with pytest.raises(ConfigError, match="after_life"):
+        idle("x", 1, "after_life")
+
+
+def test_a_negative_priority_is_refused() -> None:
+    with pytest.raises(ConfigError, match="-1"):
+        idle("x", -1)
+
+
+def test_add_keeps_the_order_of_equal_priorities() -> None:
+    hooks = no_hooks()
+
+    for name, priority in (("a", 20), ("b", 10), ("c", 20), ("d", 10), ("e", 15)):
+        add_learner_hook(hooks, idle(name, priority))
+
+    assert names(hooks["after_iter"]) == ["b", "d", "e", "a", "c"]
+
+
+def test_merge_is_stable_and_leaves_its_arguments_alone() -> None:
+    first, second = no_hooks(), no_hooks()
+    add_learner_hook(first, idle("a", 10))
+    add_learner_hook(first, idle("b", 20))
+    add_learner_hook(second, idle("c", 10))
+    add_learner_hook(second, idle("d", 5))
+
+    merged = merge_hooks(first, second)
+
+    assert names(merged["after_iter"]) == ["d", "a", "c", "b"]
+    assert (names(first["after_iter"]), names(second["after_iter"])) == (["a", "b"], ["d", "c"])
+
+
+def test_merge_refuses_other_positions() -> None:
+    with pytest.raises(ConfigError, match="after_iter"):
+        merge_hooks(no_hooks(), {"before_run": []})
+
+
+@pytest.mark.parametrize("hook_type", [dict, "log_show", print])
+def test_register_refuses_what_is_no_learner_hook(hook_type: Any) -> None:
+    with pytest.raises(RegistryError, match="subclass of LearnerHook"):
+        register_learner_hook("test_wrong", hook_type)
+
+
+def test_register_refuses_a_taken_name() -> None:
+    with pytest.raises(RegistryError, match="log_show"):
+        register_learner_hook("log_show", IdleHook)
