@@ -1,0 +1,53 @@
+"""Export the parts that do the work; each name is imported when it is first used.
+
+The table is the one place that may point upward: the parallel pipeline's classes have their home above this level.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_COLLECTOR = "ding_like.worker.collector"
+_EVALUATOR = "ding_like.worker.evaluator"
+_LEARNER = "ding_like.worker.learner"
+_BUFFER = "ding_like.worker.replay_buffer"
+
+_HOME_OF: dict[str, str] = {
+    "ISerialCollector": _COLLECTOR,
+    "SampleSerialCollector": _COLLECTOR,
+    "create_serial_collector": _COLLECTOR,
+    "get_serial_collector_cls": _COLLECTOR,
+    "to_tensor_transitions": _COLLECTOR,
+    "ISerialEvaluator": _EVALUATOR,
+    "InteractionSerialEvaluator": _EVALUATOR,
+    "VectorEvalMonitor": _EVALUATOR,
+    "create_serial_evaluator": _EVALUATOR,
+    "BaseLearner": _LEARNER,
+    "LearnerHook": _LEARNER,
+    "add_learner_hook": _LEARNER,
+    "build_learner_hook_by_cfg": _LEARNER,
+    "create_learner": _LEARNER,
+    "merge_hooks": _LEARNER,
+    "register_learner_hook": _LEARNER,
+    "IBuffer": _BUFFER,
+    "NaiveReplayBuffer": _BUFFER,
+    "create_buffer": _BUFFER,
+    "get_buffer_cls": _BUFFER,
+    "BaseSerialCommander": "ding_like.worker.commander",
+}
+
+__all__ = list(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'; it exports {', '.join(__all__)}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value  # so that Python finds it by itself next time
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
