@@ -23,7 +23,7 @@ class EvalResult:
 
     returns: list[float]
     lengths: list[int]
-    info: Mapping[str, list[float]]
+    info: Mapping[str, Any]  # lists by name, and `<name>_mean` for numbers
     env_steps: int
     duration_s: float
 

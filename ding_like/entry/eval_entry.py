@@ -6,15 +6,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ding_like.config import to_plain
+from ding_like.data.records import EvalResult
+from ding_like.data.rows import adapt_eval_mode
 from ding_like.entry.serial_entry import InputConfig, load_config
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
-from ding_like.pipeline.build import EnvSetting, prepare_process
+from ding_like.pipeline.build import EnvSetting, training_process
 from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.policy import create_policy
 from ding_like.utils.checkpoint import load_state
-from ding_like.utils.seeding import set_pkg_seed
-from ding_like.worker import create_serial_evaluator
+from ding_like.utils.seeding import make_rng, set_pkg_seed
+from ding_like.worker.evaluator import play_episodes
 
 if TYPE_CHECKING:
     import torch
@@ -35,10 +36,24 @@ def eval(
 ) -> float:
     """Play `env.n_evaluator_episode` episodes and return the mean return.
 
-    The weights are those of `model`, else `state_dict`, else the checkpoint at `load_path`. Writes nothing.
+    The weights are those of `state_dict`, else of the checkpoint at `load_path`, else of `model`, else fresh ones.
+    Writes nothing but the video in `replay_path`.
     """
     cfg = load_config(input_cfg, seed=seed, overrides=overrides, save=False, renew_dir=False)
-    prepare_process()
+    with training_process():
+        result = _play(cfg, seed, env_setting, model, state_dict, load_path)
+    logger.info("mean return %.4g over %d episodes", result.mean, len(result.returns))
+    return result.mean
+
+
+def _play(
+    cfg: Any,
+    seed: int,
+    env_setting: EnvSetting | None,
+    model: torch.nn.Module | None,
+    state_dict: Mapping[str, Any] | None,
+    load_path: str | None,
+) -> EvalResult:
     env_fn, _, evaluator_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
     manager = create_env_manager(cfg.env.manager, [EnvFactory(env, env_fn) for env in evaluator_cfgs])
     manager.seed(seed)
@@ -50,11 +65,7 @@ def eval(
             state_dict = load_state(load_path)
         if state_dict is not None:
             policy.eval_mode.load_state_dict(state_dict)
-        evaluator = create_serial_evaluator(
-            to_plain(cfg.policy.eval.evaluator), env=manager, policy=policy.eval_mode, seed=seed
-        )
-        result = evaluator.play(cfg.env.n_evaluator_episode, number=0)
+        mode = adapt_eval_mode(policy.eval_mode)
+        return play_episodes(manager, mode, cfg.env.n_evaluator_episode, rng=make_rng(seed, "eval"))
     finally:
         manager.close()
-    logger.info("mean return %.4g over %d episodes", result.mean, len(result.returns))
-    return result.mean

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ding_like.config import compile_config, read_config
-from ding_like.pipeline.build import EnvSetting, build_serial
+from ding_like.pipeline.build import EnvSetting, build_serial, training_process
 from ding_like.pipeline.serial import SerialRun
 from ding_like.policy import Policy
 
@@ -55,9 +55,10 @@ def serial_pipeline(
     if load_path is not None:
         overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
     cfg = load_config(input_cfg, seed=seed, overrides=overrides, exp_name=exp_name)
-    parts = build_serial(cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed)
-    try:
-        SerialRun(cfg, parts, max_train_iter=max_train_iter, max_env_step=max_env_step).run()
-    finally:
-        parts.close()
+    with training_process():
+        parts = build_serial(cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed)
+        try:
+            SerialRun(cfg, parts, max_train_iter=max_train_iter, max_env_step=max_env_step).run()
+        finally:
+            parts.close()
     return parts.policy

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,13 +51,22 @@ class SerialParts:
             part.close()
 
 
-def prepare_process(*, num_threads: int = 1) -> None:
-    """Set torch up for training: one thread unless told otherwise, and no denormal numbers.
+@contextmanager
+def training_process(*, num_threads: int = 1) -> Iterator[None]:
+    """Set torch up for training, and back again: one thread unless told otherwise, and no denormal numbers.
 
     Adam's moments become denormal on the CPU, which costs up to 30 times.
     """
+    threads = torch.get_num_threads()
+    # torch has no getter: a denormal number that survives tells.
+    flushed = bool((torch.full((), 1e-40) * 1.0) == 0)
     torch.set_num_threads(num_threads)
     torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(flushed)
 
 
 def build_envs(
@@ -88,7 +98,6 @@ def build_serial(
     dynamic_seed: bool = True,
 ) -> SerialParts:
     """Return all parts of a serial run, launched and connected."""
-    prepare_process()
     collector_env, evaluator_env = build_envs(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed)
     try:
         set_pkg_seed(seed, use_cuda=bool(cfg.policy.cuda))

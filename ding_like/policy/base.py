@@ -109,7 +109,8 @@ class Policy:
         self._n_episode = collect.get("n_episode")
         self._unroll_len = int(collect.get("unroll_len", 1))
         self._enabled = tuple(enable_field or FIELDS)
-        self._model = (self._build_model() if model is None else model).to(self._device)
+        # Any: algorithms call methods of their own models (`q`, say), which nn.Module does not know.
+        self._model: Any = (self._build_model() if model is None else model).to(self._device)
         if "learn" in self._enabled:
             self._init_learn()
         if "collect" in self._enabled:

@@ -31,8 +31,8 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class QActor:
     """Pick the best action by Q value, or a random one with probability `eps`, drawn per lane."""
 
-    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
-        self._model = model
+    def __init__(self, model: Any, device: torch.device) -> None:
+        self._model = model  # a module with `q(obs) -> [B, A]`
         self._device = device
         # Small MLPs on the CPU act on live numpy views of the weights, several times faster than through torch.
         self._fast = numpy_forward(model) if device.type == "cpu" else None
@@ -46,7 +46,7 @@ class QActor:
                 tensors: Any = {key: torch.from_numpy(value).to(self._device) for key, value in obs.items()}
             else:
                 tensors = torch.from_numpy(obs).to(self._device)
-            values: Array = self._model.q(tensors).cpu().numpy()  # type: ignore[operator]
+            values: Array = self._model.q(tensors).cpu().numpy()
         return values
 
     def act(
@@ -57,6 +57,7 @@ class QActor:
         is_first: Array,
         rng: np.random.Generator,
         eps: float | Array = 0.0,
+        **_: Any,
     ) -> dict[str, Array]:
         """Return `action` [R] int64; `eps` is one probability, or one per lane [R]."""
         q = self.q_values(obs)

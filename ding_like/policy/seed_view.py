@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 _OURS = {"actor", "segment", "num_ready", "minibatches", "grad", "apply"}
 
 
-def _seed_fields(mode: Any) -> list[str]:
-    return [name for name in mode._fields if name not in _OURS]
+def _seed_mode(name: str, mode: Any) -> Any:
+    """Return a named tuple type of the seed's fields of a mode; Any, as a checker cannot read computed fields."""
+    return namedtuple(name, [field for field in mode._fields if field not in _OURS])
 
 
-SeedLearnMode = namedtuple("SeedLearnMode", _seed_fields(LearnMode))  # type: ignore[misc]
-SeedCollectMode = namedtuple("SeedCollectMode", _seed_fields(CollectMode))  # type: ignore[misc]
-SeedEvalMode = namedtuple("SeedEvalMode", _seed_fields(EvalMode))  # type: ignore[misc]
+SeedLearnMode = _seed_mode("SeedLearnMode", LearnMode)
+SeedCollectMode = _seed_mode("SeedCollectMode", CollectMode)
+SeedEvalMode = _seed_mode("SeedEvalMode", EvalMode)
 
 
 def overrides(policy: Policy, name: str) -> bool:

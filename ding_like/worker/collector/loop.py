@@ -32,7 +32,8 @@ class RolloutLoop:
         self._actor = actor
         self._rng = rng
         self._lanes = np.arange(lanes, dtype=np.int64)
-        self.rollout = Rollout(lanes) if record else None
+        self.rollout = Rollout(lanes)
+        self._record = record
         self.env_steps = 0
         self.dropped_steps = 0
         self.dropped_episodes = 0
@@ -102,7 +103,7 @@ class RolloutLoop:
         lanes = answer.lanes
         # All lanes answered in order: no gather is needed.
         everyone = len(lanes) == len(self._lanes) and bool((lanes == self._lanes).all())
-        if self.rollout is not None:
+        if self._record:
             self.rollout.append(self._rows(answer, None if everyone else lanes), is_full_step=everyone)
         if everyone:
             self._return += answer.reward
@@ -154,7 +155,7 @@ class RolloutLoop:
 
     def _drop_episode(self, lane: int) -> None:
         """Forget the rows of an episode that broke off; it must not be trained on."""
-        if self.rollout is not None:
+        if self._record:
             self.rollout.drop_last(lane, int(self._open_rows[lane]))
         self.dropped_steps += int(self._length[lane])
         self.dropped_episodes += 1
@@ -187,7 +188,6 @@ class RolloutLoop:
 
     def take(self, segment: Callable[[Rollout], tuple[Any, Array]]) -> Any:
         """Return the training rows that `segment` makes of the rollout; the rows it keeps lead the next call."""
-        assert self.rollout is not None, "an evaluation loop logs nothing to take"
         batch, keep = segment(self.rollout)
         # The rows handed out may be views of the log; what is kept moves to its front.
         if isinstance(batch, TransitionBatch) and len(batch):
@@ -199,15 +199,14 @@ class RolloutLoop:
 
     def forget_rows(self) -> None:
         """Forget logged rows; open episodes go on."""
-        if self.rollout is not None:
-            self.rollout.clear()
+        self.rollout.clear()
         self._open_rows.fill(0)
         self._closed = []
 
     def state_dict(self) -> State:
         """Return counters, open episodes and logged rows, for an exact resume."""
         return {
-            "rollout": None if self.rollout is None else self.rollout.state_dict(),
+            "rollout": self.rollout.state_dict(),
             "counters": [self.env_steps, self.dropped_steps, self.dropped_episodes, self._next_episode],
             "is_first": self._is_first.copy(),
             "return": self._return.copy(),
@@ -220,8 +219,7 @@ class RolloutLoop:
 
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned; the manager has been brought to the same step."""
-        if self.rollout is not None:
-            self.rollout.load_state_dict(state["rollout"])
+        self.rollout.load_state_dict(state["rollout"])
         self.env_steps, self.dropped_steps, self.dropped_episodes, self._next_episode = state["counters"]
         self._is_first[:] = state["is_first"]
         self._return[:] = state["return"]

@@ -1,7 +1,13 @@
 """Evaluators: judge a policy on fresh episodes."""
 
-from ding_like.worker.evaluator.interaction import InteractionSerialEvaluator
+from ding_like.worker.evaluator.interaction import InteractionSerialEvaluator, play_episodes
 from ding_like.worker.evaluator.interface import ISerialEvaluator, create_serial_evaluator
 from ding_like.worker.evaluator.monitor import VectorEvalMonitor
 
-__all__ = ["ISerialEvaluator", "InteractionSerialEvaluator", "VectorEvalMonitor", "create_serial_evaluator"]
+__all__ = [
+    "ISerialEvaluator",
+    "InteractionSerialEvaluator",
+    "VectorEvalMonitor",
+    "create_serial_evaluator",
+    "play_episodes",
+]

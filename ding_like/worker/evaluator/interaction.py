@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.data.records import EpisodeRecord, EvalResult
+from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
 from ding_like.types import EnvManager, EvalMode, State
@@ -139,33 +139,12 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         """
         if self._env is None or self._policy is None:
             raise ConfigError("the evaluator needs an env and a policy before eval(): call reset(policy, env).")
-        started = time.perf_counter()
-        lanes = self._env.num_lanes
         rng = make_rng(self._seed, self._instance_name, str(number))
-        self._env.reset(seeds=[int(seed) for seed in rng.integers(0, 2**31 - 1, lanes)])
-        self._policy.actor.reset()
-        loop = RolloutLoop(self._env, self._policy.actor, rng=rng, record=False)
-        monitor = VectorEvalMonitor(lanes, n_episode)
-        setting = dict(policy_kwargs or {})
-        episodes: list[EpisodeRecord] = []
-        while not monitor.is_finished():
-            ended = loop.step(setting, idle=monitor.is_full())
-            for episode in ended:
-                monitor.update_reward(episode.lane, episode.return_)
-                if episode.info:
-                    monitor.update_info(episode.lane, episode.info)
-            episodes += ended
-        return EvalResult(
-            returns=monitor.get_episode_return(),
-            lengths=[episode.length for episode in episodes],
-            info=monitor.get_episode_info() or {},
-            env_steps=loop.env_steps,
-            duration_s=time.perf_counter() - started,
-        )
+        return play_episodes(self._env, self._policy, n_episode, rng=rng, policy_kwargs=policy_kwargs)
 
     def _log(self, result: EvalResult, *, train_iter: int, envstep: int) -> None:
         returns = np.array(result.returns)
-        values = {
+        values: dict[str, float] = {
             "episode_count": len(returns),
             "envstep_count": sum(result.lengths),
             "avg_envstep_per_episode": sum(result.lengths) / len(result.lengths),
@@ -176,7 +155,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             "reward_std": float(returns.std()),
             "reward_max": float(returns.max()),
             "reward_min": float(returns.min()),
-            **{name: value for name, value in result.info.items() if name.endswith("_mean")},
+            **{name: value for name, value in result.info.items() if isinstance(value, float)},
         }
         line = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
         self._logger.info("eval at iteration %d: %s", train_iter, line)
@@ -209,3 +188,34 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         # A constructor that raised has set nothing yet.
         if hasattr(self, "_closed"):
             self.close()
+
+
+def play_episodes(
+    env: EnvManager,
+    policy: EvalMode,
+    n_episode: int,
+    *,
+    rng: np.random.Generator,
+    policy_kwargs: Mapping[str, Any] | None = None,
+) -> EvalResult:
+    """Reset all lanes with seeds from `rng` and play the first `n_episode` episodes, each lane its share."""
+    started = time.perf_counter()
+    env.reset(seeds=[int(seed) for seed in rng.integers(0, 2**31 - 1, env.num_lanes)])
+    policy.actor.reset()
+    loop = RolloutLoop(env, policy.actor, rng=rng, record=False)
+    monitor = VectorEvalMonitor(env.num_lanes, n_episode)
+    setting = dict(policy_kwargs or {})
+    lengths: list[int] = []
+    while not monitor.is_finished():
+        for episode in loop.step(setting, idle=monitor.is_full()):
+            monitor.update_reward(episode.lane, episode.return_)
+            lengths.append(episode.length)
+            if episode.info:
+                monitor.update_info(episode.lane, episode.info)
+    return EvalResult(
+        returns=monitor.get_episode_return(),
+        lengths=lengths,
+        info=monitor.get_episode_info() or {},
+        env_steps=loop.env_steps,
+        duration_s=time.perf_counter() - started,
+    )
