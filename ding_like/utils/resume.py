@@ -1,0 +1,167 @@
+"""Keep the states from which a run goes on: folders that are whole or not there, the newest few of them.
+
+`{folder}/{step}/` holds one file per part and, written last, `manifest.json` with their sizes and hashes. A folder is made
+under a hidden name and renamed when it is complete. That survives the death of the process; `durable` writes survive a
+power cut as well as the disk keeps its word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ding_like.errors import CheckpointError
+from ding_like.types import State
+from ding_like.utils.checkpoint import load_state, save_state
+
+logger = logging.getLogger(__name__)
+
+# Raised by one when files of older versions can no longer be read.
+FORMAT = 1
+_MANIFEST = "manifest.json"
+
+
+class Saved(NamedTuple):
+    """Hold one saved point of a run."""
+
+    step: int
+    parts: dict[str, State]
+    meta: dict[str, Any]
+
+
+class ResumeStore:
+    """Save parts of a run under a step number and load the newest valid step."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, keep: int = 2, durable: bool = True) -> None:
+        self.folder = Path(folder)
+        self._keep = keep
+        self._durable = durable
+
+    def save(self, step: int, parts: Mapping[str, State], meta: Mapping[str, Any]) -> Path:
+        """Write a step and forget all but the newest `keep`; `meta` is JSON-like. Returns the folder.
+
+        A step that is there already is replaced. What a killed process left half-written is removed.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._remove_leftovers()
+        made = self.folder / f".{step}.{secrets.token_hex(4)}.tmp"
+        made.mkdir()
+        try:
+            files = {}
+            for name, state in parts.items():
+                path = made / f"{name}.pt"
+                save_state(path, state, durable=self._durable)
+                files[path.name] = {"bytes": path.stat().st_size, "sha256": _hash(path)}
+            manifest = {"format": FORMAT, "step": step, "files": files, "meta": dict(meta)}
+            _write(made / _MANIFEST, json.dumps(manifest, indent=1).encode(), durable=self._durable)
+            final = self._take_place(made, step)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+        self._forget_old()
+        return final
+
+    def _take_place(self, made: Path, step: int) -> Path:
+        final = self.folder / str(step)
+        if final.exists():
+            # A folder cannot replace a full one: the old one steps aside, and goes with the leftovers.
+            os.rename(final, self.folder / f".{step}.{secrets.token_hex(4)}.old")
+        os.rename(made, final)
+        if self._durable:
+            _sync(self.folder)
+        return final
+
+    def steps(self) -> list[int]:
+        """Return the steps that are there, newest first; whether they are valid is for `load` to find out."""
+        if not self.folder.is_dir():
+            return []
+        return sorted((int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()), reverse=True)
+
+    def load_newest(self) -> Saved:
+        """Return the newest step whose files are what its manifest says; skipped ones are named in the log.
+
+        Raises CheckpointError if there is none.
+        """
+        faults = []
+        for step in self.steps():
+            try:
+                saved = self.load(step)
+            except CheckpointError as error:
+                faults.append(str(error))
+                continue
+            for fault in faults:
+                logger.warning("%s Going on from step %d instead.", fault, step)
+            return saved
+        if faults:
+            raise CheckpointError(f"no saved point of {self.folder} is valid: " + " ".join(faults))
+        raise CheckpointError(
+            f"there is nothing to resume in {self.folder}: the run saved no point before it ended. Start it again, "
+            "or begin from a model with --load-path."
+        )
+
+    def load(self, step: int) -> Saved:
+        """Return one step. Raises CheckpointError if it is not whole, or of another version."""
+        folder = self.folder / str(step)
+        manifest = _read_manifest(folder / _MANIFEST)
+        parts = {}
+        for name, expected in manifest["files"].items():
+            path = folder / name
+            size = path.stat().st_size if path.is_file() else -1
+            if size != expected["bytes"] or _hash(path) != expected["sha256"]:
+                seen = "is missing" if size < 0 else f"has {size} bytes of {expected['bytes']} or other contents"
+                raise CheckpointError(f"{path} {seen}.")
+            parts[path.stem] = load_state(path, what="saved state")
+        return Saved(step, parts, manifest["meta"])
+
+    def _forget_old(self) -> None:
+        for step in self.steps()[self._keep :]:
+            shutil.rmtree(self.folder / str(step), ignore_errors=True)
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        for path in self.folder.iterdir():
+            if path.name.startswith(".") and path.suffix in (".tmp", ".old"):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(path.read_bytes())
+        is_ours = isinstance(manifest["files"], dict) and isinstance(manifest["meta"], dict)
+        version = manifest["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is missing or no manifest ({error}).") from error
+    if not is_ours or version != FORMAT:
+        raise CheckpointError(f"{path} is of format {version}, this version reads {FORMAT}.")
+    return dict(manifest)
+
+
+def _hash(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _write(path: Path, data: bytes, *, durable: bool) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,117 @@
+import json
+import logging
+import os
+
+import numpy as np
+import pytest
+
+from ding_like.errors import CheckpointError
+from ding_like.utils.resume import ResumeStore
+
+
+def save(store: ResumeStore, step: int) -> None:
+    store.save(step, {"policy": {"weight": np.full(100, step)}, "run": {"step": step}}, {"seed": 3})
+
+
+def test_newest_step_comes_back_whole(tmp_path):
+    store = ResumeStore(tmp_path / "resume")
+    for step in (10, 200, 90):
+        save(store, step)
+
+    saved = store.load_newest()
+
+    assert saved.step == 200 and saved.meta == {"seed": 3}
+    assert saved.parts["run"] == {"step": 200}
+    np.testing.assert_array_equal(saved.parts["policy"]["weight"], np.full(100, 200))
+
+
+def test_only_the_newest_are_kept(tmp_path):
+    store = ResumeStore(tmp_path, keep=2)
+    for step in range(5):
+        save(store, step)
+
+    assert store.steps() == [4, 3]
+    assert sorted(os.listdir(tmp_path)) == ["3", "4"]
+
+
+def test_a_step_is_replaced(tmp_path):
+    store = ResumeStore(tmp_path)
+    save(store, 5)
+    store.save(5, {"run": {"step": -1}}, {})
+
+    assert store.load_newest().parts == {"run": {"step": -1}}
+    assert os.listdir(tmp_path) == ["5"]
+
+
+def damage_truncate(folder):
+    path = folder / "policy.pt"
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def damage_flip(folder):
+    path = folder / "policy.pt"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def damage_missing(folder):
+    (folder / "run.pt").unlink()
+
+
+def damage_manifest(folder):
+    (folder / "manifest.json").write_text("{")
+
+
+def damage_format(folder):
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+
+
+@pytest.mark.parametrize("damage", [damage_truncate, damage_flip, damage_missing, damage_manifest, damage_format])
+def test_a_damaged_step_is_skipped_with_a_word(tmp_path, damage, caplog):
+    store = ResumeStore(tmp_path)
+    save(store, 1)
+    save(store, 2)
+    damage(tmp_path / "2")
+
+    with caplog.at_level(logging.WARNING):
+        saved = store.load_newest()
+
+    assert saved.step == 1
+    assert "Going on from step 1 instead" in caplog.text
+
+
+def test_nothing_valid_is_one_error(tmp_path):
+    store = ResumeStore(tmp_path)
+    with pytest.raises(CheckpointError, match="nothing to resume"):
+        store.load_newest()
+    save(store, 1)
+    damage_truncate(tmp_path / "1")
+
+    with pytest.raises(CheckpointError, match="no saved point .* is valid"):
+        store.load_newest()
+
+
+def test_leftovers_of_a_killed_save_are_ignored_and_removed(tmp_path):
+    store = ResumeStore(tmp_path)
+    save(store, 1)
+    leftover = tmp_path / ".2.abcd.tmp"
+    leftover.mkdir()
+    (leftover / "policy.pt").write_bytes(b"half")
+
+    assert store.load_newest().step == 1
+    save(store, 3)
+
+    assert not leftover.exists()
+
+
+def test_a_failing_save_leaves_the_old_steps(tmp_path):
+    store = ResumeStore(tmp_path)
+    save(store, 1)
+
+    with pytest.raises(CheckpointError):
+        store.save(2, {"run": {"bad": object()}}, {})
+
+    assert store.load_newest().step == 1
+    assert os.listdir(tmp_path) == ["1"]
