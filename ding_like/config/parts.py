@@ -22,6 +22,19 @@ class Part(NamedTuple):
     template: Mapping[str, Any] = {}  # what the section has, whatever the class
 
 
+# What a config has beside the sections of its classes.
+TOP_TEMPLATE: Mapping[str, Any] = {
+    "exp_name": "default_experiment",
+    "seed": 0,
+    # Points from which `ding --resume` goes on; one more is saved when the run ends or is interrupted.
+    "resume": {
+        "save_every_s": 60.0,
+        "save_every_env_steps": 0,  # 0: by time only
+        "keep": 2,
+        "max_buffer_gb": 1.0,  # a larger replay buffer is saved only when the run ends or is interrupted
+    },
+}
+
 ENV_TEMPLATE: Mapping[str, Any] = {
     "manager": {},
     "import_names": [],

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
-from ding_like.config.parts import OTHER_SECTIONS, PARTS, Part, class_defaults
+from ding_like.config.parts import OTHER_SECTIONS, PARTS, TOP_TEMPLATE, Part, class_defaults
 from ding_like.config.report import Fault, suggestion
 from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_path, to_plain
 from ding_like.errors import RegistryError
@@ -67,7 +67,7 @@ class Schema:
 
 def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: list[Fault]) -> Schema:
     """Return the schema of the classes that `create` names, or `main` where it has a `type`; faults go to `faults`."""
-    schema = Schema(defaults={"exp_name": "default_experiment", "seed": 0}, types=dict(_SEED_KEYS))
+    schema = Schema(defaults=to_plain(TOP_TEMPLATE), types=dict(_SEED_KEYS))
     sections = _sections(create, schema, faults)
     for part in PARTS:
         if not schema.is_opaque(part.path):

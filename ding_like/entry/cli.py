@@ -26,6 +26,7 @@ Examples:
   ding -m serial -e cartpole -p dqn -s 0 -s 1 -s 2
   ding -m serial -c my_config.py policy.learn.batch_size=128 env.collector_env_num=4
   ding -m eval -c my_config.py --load-path my_exp/ckpt/ckpt_best.pth.tar
+  ding --resume my_exp
   ding -q policy
 """
 
@@ -43,6 +44,7 @@ Examples:
 @click.option("--train-iter", type=float, metavar="N", help="Stop after so many updates.")
 @click.option("--load-path", metavar="FILE", help="Checkpoint to start from, or to evaluate.")
 @click.option("--replay-path", metavar="DIR", help="Folder for a video of the evaluation (mode eval).")
+@click.option("--resume", metavar="EXP", help="Go on with an interrupted run; EXP is its folder.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "-v", "--version", prog_name="ding", message="%(prog)s-like %(version)s")
 def ding(**options: Any) -> None:
@@ -52,6 +54,9 @@ def ding(**options: Any) -> None:
     """
     if options["query"] is not None:
         _query(options["query"])
+        return
+    if options["resume"] is not None:
+        _resume(options)
         return
     for override in options["overrides"]:
         if "=" not in override:
@@ -81,6 +86,22 @@ def _run_serial(options: dict[str, Any]) -> None:
             exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
             load_path=_existing(options["load_path"]),
         )
+
+
+def _resume(options: dict[str, Any]) -> None:
+    folder = Path(options["resume"])
+    if not (folder / "total_config.py").is_file():
+        raise ConfigError(f"'{folder}' is no experiment folder: it has no total_config.py.")
+    if options["overrides"]:
+        raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
+    from ding_like.entry.serial_entry import resume_pipeline
+
+    env_step, train_iter = options["env_step"], options["train_iter"]
+    resume_pipeline(
+        str(folder),
+        max_env_step=None if env_step is None else int(env_step),
+        max_train_iter=None if train_iter is None else int(train_iter),
+    )
 
 
 def _run_eval(options: dict[str, Any]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ding_like.config import compile_config, read_config
 from ding_like.pipeline.build import EnvSetting, build_serial, training_process
+from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.serial import SerialRun
 from ding_like.policy import Policy
+from ding_like.utils.resume import Saved
 
 if TYPE_CHECKING:
     import torch
@@ -55,10 +57,63 @@ def serial_pipeline(
     if load_path is not None:
         overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
     cfg = load_config(input_cfg, seed=seed, overrides=overrides, exp_name=exp_name)
+    arguments = RunArguments(seed, max_train_iter, max_env_step, dynamic_seed)
+    return _train(cfg, arguments, env_setting=env_setting, model=model)
+
+
+def resume_pipeline(
+    exp_name: str,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+    max_train_iter: int | None = None,
+    max_env_step: int | None = None,
+) -> Policy:
+    """Go on with an interrupted run from its newest valid saved point, and return the policy.
+
+    `exp_name` is the run's folder. `env_setting` and `model` must be given again if the run was started with them; the
+    limits are those it was started with unless others are given. Raises CheckpointError if there is nothing to resume.
+    """
+    saved = resume_store(exp_name).load_newest()
+    arguments = RunArguments(**saved.meta["arguments"])
+    if max_train_iter is not None:
+        arguments = arguments._replace(max_train_iter=max_train_iter)
+    if max_env_step is not None:
+        arguments = arguments._replace(max_env_step=max_env_step)
+    config_file = Path(exp_name) / "total_config.py"
+    cfg = load_config(config_file, seed=arguments.seed, exp_name=exp_name, save=False, renew_dir=False)
+    return _train(cfg, arguments, env_setting=env_setting, model=model, saved=saved)
+
+
+class RunArguments(NamedTuple):
+    """Hold what a run is started with beside its config; saved with every point to resume from."""
+
+    seed: int
+    max_train_iter: int
+    max_env_step: int
+    dynamic_seed: bool
+
+
+def _train(
+    cfg: Any,
+    arguments: RunArguments,
+    *,
+    env_setting: EnvSetting | None,
+    model: torch.nn.Module | None,
+    saved: Saved | None = None,
+) -> Policy:
     with training_process():
-        parts = build_serial(cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed)
+        parts = build_serial(
+            cfg, seed=arguments.seed, env_setting=env_setting, model=model, dynamic_seed=arguments.dynamic_seed
+        )
         try:
-            SerialRun(cfg, parts, max_train_iter=max_train_iter, max_env_step=max_env_step).run()
+            SerialRun(
+                cfg,
+                parts,
+                max_train_iter=arguments.max_train_iter,
+                max_env_step=arguments.max_env_step,
+                checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
+                saved=saved,
+            ).run()
         finally:
             parts.close()
     return parts.policy

@@ -12,12 +12,15 @@ from typing import Any
 
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.pipeline.build import SerialParts
+from ding_like.pipeline.checkpoint import Checkpointer
+from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.report.console import Progress, ProgressLine
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
-from ding_like.types import EnvManager
+from ding_like.types import EnvManager, State
 from ding_like.utils.files import atomic_write
 from ding_like.utils.log import one_time_warning
+from ding_like.utils.resume import Saved
 from ding_like.worker import IBuffer, SampleSerialCollector
 
 logger = logging.getLogger(__name__)
@@ -43,36 +46,71 @@ class RunResult:
 
 
 class SerialRun:
-    """Loop over the parts until a limit is reached or an evaluation reaches `stop_value`."""
+    """Loop over the parts until a limit is reached or an evaluation reaches `stop_value`.
 
-    def __init__(self, cfg: Any, parts: SerialParts, *, max_train_iter: float, max_env_step: float) -> None:
+    `checkpointer` saves points to resume from between two turns of the loop; with `saved` the run goes on from one.
+    """
+
+    def __init__(
+        self,
+        cfg: Any,
+        parts: SerialParts,
+        *,
+        max_train_iter: float,
+        max_env_step: float,
+        checkpointer: Checkpointer | None = None,
+        saved: Saved | None = None,
+    ) -> None:
         self._cfg = cfg
         self._parts = parts
         self._max_train_iter = max_train_iter
         self._max_env_step = max_env_step
+        self._checkpointer = checkpointer
+        self._saved = saved
         self._last_eval = float("nan")
         self._eval_duration_s = 0.0
+        self._earlier_s = 0.0  # what the run took before it was resumed
         self._line = ProgressLine(max_env_step=max_env_step, max_train_iter=max_train_iter)
 
     def run(self) -> RunResult:
-        """Train to the end, evaluate the last model afresh, and write `result.json`."""
-        started = time.perf_counter()
+        """Train to the end, evaluate the last model afresh, and write `result.json`.
+
+        The first SIGINT or SIGTERM ends the run after the current turn of the loop, with a point to resume from; then
+        it acts as it would have.
+        """
+        self._started_s = time.perf_counter()
         parts = self._parts
-        parts.learner.call_hook("before_run")
-        if self._cfg.policy.random_collect_size > 0:
-            random_collect(
-                self._cfg.policy, parts.policy, parts.collector, parts.collector_env, parts.commander, parts.buffer
-            )
-        stop = self._loop()
+        with StopSignal() as signals:
+            if self._saved is not None:
+                self._resume(self._saved)
+            else:
+                parts.learner.call_hook("before_run")
+                if self._cfg.policy.random_collect_size > 0:
+                    random_collect(
+                        self._cfg.policy,
+                        parts.policy,
+                        parts.collector,
+                        parts.collector_env,
+                        parts.commander,
+                        parts.buffer,
+                    )
+            stop = self._loop(signals)
+            if self._checkpointer is not None:
+                self._checkpointer.save(self._state())
+            if signals.received is not None:
+                self._say_interrupted()
+                signals.leave()
         parts.learner.call_hook("after_run")
-        result = self._judge(stop=stop, started=started)
+        result = self._judge(stop=stop)
         self._write(result)
         return result
 
-    def _loop(self) -> bool:
+    def _loop(self, signals: StopSignal) -> bool:
         """Return whether an evaluation reached `stop_value`."""
         parts = self._parts
-        while not self._is_at_limit():
+        while not self._is_at_limit() and signals.received is None:
+            if self._checkpointer is not None:
+                self._checkpointer.save_if_due(self._state)
             setting = parts.commander.step()
             if parts.evaluator.should_eval(parts.learner.train_iter) and self._evaluate():
                 return True
@@ -82,6 +120,37 @@ class SerialRun:
             if self._line.is_due:
                 self._line.show(self._progress(setting))
         return False
+
+    def _state(self) -> State:
+        return {
+            "last_eval": self._last_eval,
+            "eval_duration_s": self._eval_duration_s,
+            "duration_s": self._duration_s(),
+        }
+
+    def _resume(self, saved: Saved) -> None:
+        assert self._checkpointer is not None, "a run that resumes can also be saved"
+        state = self._checkpointer.restore(saved)
+        self._last_eval = state["last_eval"]
+        self._eval_duration_s = state["eval_duration_s"]
+        self._earlier_s = state["duration_s"]
+        self._line.start_from(self._parts.collector.envstep)
+        logger.info(
+            "resumed %s at env step %s, iteration %s",
+            self._cfg.exp_name,
+            f"{self._parts.collector.envstep:,}",
+            f"{self._parts.learner.train_iter:,}",
+        )
+
+    def _say_interrupted(self) -> None:
+        logger.info(
+            "interrupted at env step %s: saved, go on with  ding --resume %s",
+            f"{self._parts.collector.envstep:,}",
+            self._cfg.exp_name,
+        )
+
+    def _duration_s(self) -> float:
+        return self._earlier_s + time.perf_counter() - self._started_s
 
     def _is_at_limit(self) -> bool:
         return (
@@ -126,7 +195,7 @@ class SerialRun:
             note=note,
         )
 
-    def _judge(self, *, stop: bool, started: float) -> RunResult:
+    def _judge(self, *, stop: bool) -> RunResult:
         parts = self._parts
         episodes = max(_FINAL_EPISODES, parts.evaluator_env.num_lanes)
         final = parts.evaluator.play(episodes, number=_FINAL_NUMBER)
@@ -137,7 +206,7 @@ class SerialRun:
             eval_value_raw=final.returns,
             env_step=parts.collector.envstep,
             train_iter=parts.learner.train_iter,
-            duration_s=time.perf_counter() - started,
+            duration_s=self._duration_s(),
             eval_duration_s=self._eval_duration_s,
             finish_time=time.strftime("%Y-%m-%d %H:%M:%S"),
         )

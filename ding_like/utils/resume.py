@@ -1,8 +1,8 @@
 """Keep the states from which a run goes on: folders that are whole or not there, the newest few of them.
 
-`{folder}/{step}/` holds one file per part and, written last, `manifest.json` with their sizes and hashes. A folder is made
-under a hidden name and renamed when it is complete. That survives the death of the process; `durable` writes survive a
-power cut as well as the disk keeps its word.
+`{folder}/{step}/` holds one file per part and, written last, `manifest.json` with their sizes and hashes. A folder is
+made under a hidden name and renamed when it is complete. That survives the death of the process; `durable` writes
+survive a power cut as well as the disk keeps its word.
 """
 
 from __future__ import annotations

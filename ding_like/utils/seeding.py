@@ -60,6 +60,22 @@ def set_rng_state(rng: np.random.Generator, state: Mapping[str, Any]) -> None:
     rng.bit_generator.state = dict(state)
 
 
+def global_rng_state() -> State:
+    """Return the states of the generators that `set_pkg_seed` seeds, for an exact resume."""
+    import torch
+
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state()}
+
+
+def set_global_rng_state(state: Mapping[str, Any]) -> None:
+    """Continue the global generators where `global_rng_state` was taken."""
+    import torch
+
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+
+
 def _check_seed(seed: int) -> None:
     if not 0 <= seed <= MAX_SEED:
         raise ConfigError(f"seed is {seed}, expected an int from 0 to {MAX_SEED}; give another with -s")

@@ -43,6 +43,11 @@ class IBuffer(ABC):
     def count(self) -> int:
         """Return how many data there are."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Return about how much memory the data take; 0 where a buffer does not know."""
+        return 0
+
     @abstractmethod
     def save_data(self, file_name: str) -> None:
         """Write the data to a file, whole or not at all."""

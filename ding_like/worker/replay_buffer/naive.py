@@ -147,6 +147,12 @@ class NaiveReplayBuffer(IBuffer):
         storage = self._storage
         return 0 if storage is None else storage.count
 
+    @property
+    def num_bytes(self) -> int:
+        """Return about how much memory the rows take."""
+        storage = self._storage
+        return 0 if storage is None else storage.num_bytes
+
     def save_data(self, file_name: str) -> None:
         """Write the rows to a file, whole or not at all. Raises CheckpointError for objects that are no plain data."""
         with self._lock:

@@ -56,6 +56,11 @@ class RingStorage(ABC):
         """Return all data, oldest first, in fresh memory."""
         return self.gather(self.rows(np.arange(self.count)))
 
+    @property
+    @abstractmethod
+    def num_bytes(self) -> int:
+        """Return about how much memory the data take."""
+
     @abstractmethod
     def gather(self, rows: Array) -> Sequence[Any]:
         """Return the data at these places, in fresh memory."""
@@ -76,6 +81,10 @@ class ColumnStorage(RingStorage):
         super().__init__(capacity)
         self.schema = schema
         self._columns = schema.allocate(capacity)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.count * self.schema.row_bytes
 
     def gather(self, rows: Array) -> TransitionBatch:
         return TransitionBatch({name: column.take(rows, 0) for name, column in self._columns.items()})
@@ -107,6 +116,11 @@ class ObjectStorage(RingStorage):
         super().__init__(capacity)
         self._objects: list[Any] = [None] * capacity
 
+    @property
+    def num_bytes(self) -> int:
+        # The newest object stands for all: walking through a million would cost more than the answer is worth.
+        return self.count * _size_bytes(self._objects[self.next_row - 1])
+
     def gather(self, rows: Array) -> list[Any]:
         # One by one: an object that is drawn twice must not come back as one.
         return [deepcopy(self._objects[row]) for row in rows.tolist()]
@@ -116,3 +130,11 @@ class ObjectStorage(RingStorage):
 
     def _write(self, source: list[Any], places: slice, part: slice | None) -> None:
         self._objects[places] = source if part is None else source[part]
+
+
+def _size_bytes(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return sum(_size_bytes(inner) for inner in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(_size_bytes(inner) for inner in value)
+    return int(getattr(value, "nbytes", 8))

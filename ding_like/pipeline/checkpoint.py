@@ -1,0 +1,132 @@
+"""Save points of a serial run from which it goes on exactly, and bring its parts back to one."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from ding_like import __version__
+from ding_like.errors import CheckpointError
+from ding_like.pipeline.build import SerialParts
+from ding_like.types import State
+from ding_like.utils.resume import ResumeStore, Saved
+from ding_like.utils.seeding import global_rng_state, set_global_rng_state
+
+logger = logging.getLogger(__name__)
+
+
+def resume_store(exp_name: str, *, keep: int = 2) -> ResumeStore:
+    """Return the store of an experiment's resume points."""
+    return ResumeStore(Path(exp_name) / "ckpt" / "resume", keep=keep)
+
+
+class Checkpointer:
+    """Save a run's parts every so often, by time and by env steps, and whenever told to."""
+
+    def __init__(
+        self,
+        cfg: Any,
+        parts: SerialParts,
+        *,
+        arguments: Mapping[str, Any],  # JSON-like: what the run was started with, for `ding --resume`
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cfg = cfg.resume
+        self._parts = parts
+        self._store = resume_store(cfg.exp_name, keep=self._cfg.keep)
+        self._meta = {"arguments": dict(arguments), "versions": _versions()}
+        self._clock = clock
+        self._last_s = clock()
+        self._last_step = 0
+        self._told_large = False
+
+    def start_from(self, env_step: int) -> None:
+        """Count the next interval from here."""
+        self._last_step = env_step
+        self._last_s = self._clock()
+
+    def save_if_due(self, run_state: Callable[[], State]) -> None:
+        """Save if an interval has passed; a replay buffer over the limit is left out until the run ends."""
+        step, every = self._parts.collector.envstep, self._cfg.save_every_env_steps
+        by_steps = every > 0 and step - self._last_step >= every
+        if not by_steps and self._clock() - self._last_s < self._cfg.save_every_s:
+            return
+        self.start_from(step)
+        if self._parts.buffer.num_bytes > self._cfg.max_buffer_gb * 1e9:
+            if not self._told_large:
+                self._told_large = True
+                logger.info(
+                    "the replay buffer is over resume.max_buffer_gb=%g: it is saved when the run ends or is "
+                    "interrupted, not in between; a killed process cannot be resumed.",
+                    self._cfg.max_buffer_gb,
+                )
+            return
+        self.save(run_state())
+
+    def save(self, run_state: State) -> Path:
+        """Save now and return the folder."""
+        parts = self._parts
+        return self._store.save(
+            parts.collector.envstep,
+            {
+                "policy": parts.policy.learn_mode.state_dict(),
+                "buffer": parts.buffer.state_dict(),
+                "collector": parts.collector.state_dict(),
+                "run": {
+                    **run_state,
+                    "learner": parts.learner.state_dict(),
+                    "evaluator": parts.evaluator.state_dict(),
+                    "metrics": parts.metrics.state_dict(),
+                    "rng": global_rng_state(),
+                },
+            },
+            self._meta,
+        )
+
+    def restore(self, saved: Saved) -> State:
+        """Bring all parts to a saved point and return the run's own state."""
+        parts, run = self._parts, saved.parts["run"]
+        if not parts.collector_env.lane_seeds:
+            logger.info("this env manager cannot replay episodes: open ones are dropped, the resume is not exact.")
+        try:
+            parts.policy.learn_mode.load_state_dict(saved.parts["policy"])
+            parts.buffer.load_state_dict(saved.parts["buffer"])
+            parts.collector.load_state_dict(saved.parts["collector"])
+            parts.learner.load_state_dict(run["learner"])
+            parts.evaluator.load_state_dict(run["evaluator"])
+            parts.metrics.load_state_dict(run["metrics"])
+        except (KeyError, TypeError, IndexError) as error:
+            raise CheckpointError(
+                f"the saved point of step {saved.step} lacks or has more than this config's parts need ({error!r}): "
+                "it was saved by another config or version. Resume with the one that saved it."
+            ) from error
+        # Last: building and resetting envs draws from these.
+        set_global_rng_state(run["rng"])
+        self.start_from(saved.step)
+        for name, version in _versions().items():
+            if saved.meta["versions"].get(name) != version:
+                logger.warning(
+                    "saved with %s %s, going on with %s: the rest of the run may differ from an uninterrupted one.",
+                    name,
+                    saved.meta["versions"].get(name),
+                    version,
+                )
+        return run
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "ding_like": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "gymnasium": gymnasium.__version__,
+    }

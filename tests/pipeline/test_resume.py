@@ -1,0 +1,189 @@
+"""A run that was interrupted goes on exactly: equal weights, equal metrics."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from ding_like.entry import resume_pipeline, serial_pipeline
+from ding_like.errors import CheckpointError
+from ding_like.utils.checkpoint import load_state
+from tests.pipeline.test_serial import make_configs
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def lines(exp: Path) -> list[dict]:
+    """Return the metrics without what depends on the clock."""
+    rows = [json.loads(line) for line in (exp / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if "time" not in k and "per_sec" not in k} for row in rows]
+
+
+def weights(exp: Path) -> dict[str, torch.Tensor]:
+    newest = max(
+        (exp / "ckpt").glob("iteration_*.pth.tar"), key=lambda path: int(path.name.split("_")[1].split(".")[0])
+    )
+    state = load_state(newest)
+    return {**state["model"], **{f"target.{k}": v for k, v in state["target_model"].items()}}
+
+
+def test_a_run_in_two_parts_equals_one_in_one(tmp_path):
+    whole = serial_pipeline(make_configs(), seed=3, max_env_step=600, exp_name="whole")
+    serial_pipeline(make_configs(), seed=3, max_env_step=333, exp_name="parts")
+
+    resumed = resume_pipeline("parts", max_env_step=600)
+
+    assert torch.equal(whole._params.data_vector, resumed._params.data_vector)
+    assert torch.equal(whole._target_params.data_vector, resumed._target_params.data_vector)
+    assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
+
+
+def test_resume_keeps_the_limits_of_the_run(tmp_path):
+    serial_pipeline(make_configs(), seed=0, max_env_step=300, exp_name="exp")
+    before = json.loads((tmp_path / "exp/result.json").read_text())
+
+    resume_pipeline("exp")
+
+    after = json.loads((tmp_path / "exp/result.json").read_text())
+    assert after["env_step"] == before["env_step"] and after["eval_value_raw"] == before["eval_value_raw"]
+    assert after["duration_s"] > before["duration_s"]
+
+
+def test_the_newest_two_points_are_kept(tmp_path):
+    main, create = make_configs()
+    main["resume"] = dict(save_every_env_steps=50)
+
+    serial_pipeline((main, create), seed=0, max_env_step=400, exp_name="exp")
+
+    steps = sorted(int(path.name) for path in (tmp_path / "exp/ckpt/resume").iterdir())
+    assert len(steps) == 2 and steps[-1] >= 400
+
+
+def test_a_large_buffer_is_saved_only_at_the_end(tmp_path, caplog):
+    main, create = make_configs()
+    main["resume"] = dict(save_every_env_steps=50, max_buffer_gb=1e-6)
+
+    with caplog.at_level("INFO"):
+        serial_pipeline((main, create), seed=0, max_env_step=400, exp_name="exp")
+
+    assert len(list((tmp_path / "exp/ckpt/resume").iterdir())) == 1
+    assert caplog.text.count("over resume.max_buffer_gb") == 1
+
+
+def test_nothing_to_resume_is_one_error(tmp_path):
+    with pytest.raises(CheckpointError, match="nothing to resume"):
+        resume_pipeline("nowhere")
+
+
+def test_a_point_of_another_model_is_refused(tmp_path):
+    serial_pipeline(make_configs(), seed=0, max_env_step=200, exp_name="exp")
+    path = tmp_path / "exp/total_config.py"
+    path.write_text(path.read_text().replace("16, 16", "8, 8").replace("[16, 16]", "[8, 8]"))
+    assert "8, 8" in path.read_text() or "8,\n" in path.read_text()
+
+    with pytest.raises(CheckpointError, match="another model"):
+        resume_pipeline("exp", max_env_step=300)
+
+
+SCRIPT = """
+import sys
+from ding_like.entry import resume_pipeline, serial_pipeline
+from ding_like.utils.log import setup_console
+from tests.pipeline.test_serial import make_configs
+setup_console()
+main, create = make_configs()
+main["resume"] = dict(save_every_env_steps=40)
+main["exp_name"] = sys.argv[2]
+print("ready", flush=True)
+if sys.argv[1] == "new":
+    serial_pipeline((main, create), seed=7, max_env_step=int(sys.argv[3]))
+else:
+    resume_pipeline(sys.argv[2])
+"""
+
+
+def start(kind: str, exp: str, env_step: int) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, kind, exp, str(env_step)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def finish(process: subprocess.Popen) -> str:
+    out, _ = process.communicate(timeout=60)
+    return out
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_resume(tmp_path, number, status):
+    serial_pipeline(make_configs(), seed=7, max_env_step=4000, exp_name="whole")
+    process = start("new", "exp", 4000)
+    wait_for(tmp_path / "exp/ckpt/resume", process)
+
+    process.send_signal(number)
+    out = finish(process)
+
+    assert process.returncode in (status, 1 if number == signal.SIGINT else status), out
+    assert "ding --resume exp" in out
+    out = finish(start("resume", "exp", 0))
+    assert equal_tensors(weights(tmp_path / "exp"), weights(tmp_path / "whole")), out
+    assert lines(tmp_path / "exp") == lines(tmp_path / "whole")
+
+
+def wait_for(folder: Path, process: subprocess.Popen) -> None:
+    """Wait until the first point is saved; a process that ended instead fails the test."""
+    deadline = time.monotonic() + 30
+    while not (folder.is_dir() and any(path.name.isdecimal() for path in folder.iterdir())):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, "no point was saved within 30 s"
+        try:
+            process.wait(timeout=0.01)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def equal_tensors(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_twenty_kills_at_random_moments_change_nothing(tmp_path):
+    env_step = 4000
+    serial_pipeline(make_configs(), seed=7, max_env_step=env_step, exp_name="whole")
+    rng, kills, late = random.Random(0), 0, 0
+    while kills < 20:
+        exp = f"exp{kills + late}"
+        process = start("new", exp, env_step)
+        wait_for(tmp_path / exp / "ckpt/resume", process)
+        try:
+            process.wait(timeout=rng.uniform(0, 1.5))
+            late += 1  # it ended before the kill: no kill to count
+            finish(process)
+            continue
+        except subprocess.TimeoutExpired:
+            process.kill()
+        finish(process)
+        kills += 1
+        out = finish(start("resume", exp, 0))
+        assert equal_tensors(weights(tmp_path / exp), weights(tmp_path / "whole")), out
+        assert lines(tmp_path / exp) == lines(tmp_path / "whole"), out
+    assert kills == 20
