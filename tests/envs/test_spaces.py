@@ -1,0 +1,181 @@
+"""How observation and action spaces are laid out in arrays."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from ding_like.envs.spaces import ActionLayout, ObsLayout
+from ding_like.errors import EnvError, SchemaError
+
+
+@pytest.mark.parametrize(
+    ("space", "shape", "dtype"),
+    [
+        (spaces.Box(-1, 1, (4,), np.float64), (4,), np.float32),
+        (spaces.Box(-1, 1, (4,), np.float32), (4,), np.float32),
+        (spaces.Box(0, 255, (84, 84, 3), np.uint8), (84, 84, 3), np.uint8),
+        (spaces.Box(-5, 5, (2,), np.int16), (2,), np.int16),
+        (spaces.Discrete(16), (), np.int64),
+        (spaces.MultiDiscrete([2, 3]), (2,), np.int64),
+        (spaces.MultiBinary(5), (5,), np.int8),
+    ],
+)
+def test_a_row_has_the_spaces_shape_and_floats_are_float32(space: Any, shape: Any, dtype: Any) -> None:
+    layout = ObsLayout(space)
+    rows = layout.allocate(3)
+
+    layout.writer(rows)(1, space.sample())
+
+    assert isinstance(rows, np.ndarray)
+    assert rows.shape == (3, *shape) and rows.dtype == dtype
+    assert layout.space.dtype == dtype and layout.space.shape == shape
+
+
+def test_written_rows_hold_the_values_of_the_observation() -> None:
+    layout = ObsLayout(
+        spaces.Dict(
+            {
+                "image": spaces.Box(0, 255, (2, 2), np.uint8),
+                "arm": spaces.Dict({"angle": spaces.Box(-4, 4, (1,), np.float64), "grip": spaces.Discrete(3)}),
+            }
+        )
+    )
+    rows = layout.allocate(2)
+
+    layout.writer(rows)(1, {"image": np.full((2, 2), 7, np.uint8), "arm": {"angle": np.array([0.5]), "grip": 2}})
+
+    assert isinstance(rows, dict)
+    assert sorted(rows) == ["arm/angle", "arm/grip", "image"]
+    assert rows["image"][1].tolist() == [[7, 7], [7, 7]]
+    assert rows["arm/angle"].tolist() == [[0.0], [0.5]]
+    assert rows["arm/grip"].tolist() == [0, 2]
+
+
+def test_a_float64_bound_beyond_float32_means_no_bound() -> None:
+    layout = ObsLayout(spaces.Box(-1e300, 1e300, (1,), np.float64))
+
+    assert isinstance(layout.space, spaces.Box)
+    assert layout.space.low.tolist() == [-np.inf] and layout.space.high.tolist() == [np.inf]
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        spaces.Text(10),
+        spaces.Tuple([spaces.Discrete(2)]),
+        spaces.Sequence(spaces.Discrete(2)),
+        spaces.Graph(spaces.Discrete(2), None),
+    ],
+)
+def test_a_space_without_fixed_shape_is_refused_by_name_and_place(inner: Any) -> None:
+    with pytest.raises(EnvError, match=f"{type(inner).__name__} at 'task/mission'.*wrapper"):
+        ObsLayout(spaces.Dict({"x": spaces.Discrete(2), "task": spaces.Dict({"mission": inner})}))
+
+
+def test_equal_flat_keys_are_refused() -> None:
+    with pytest.raises(EnvError, match="same flat key"):
+        ObsLayout(spaces.Dict({"a/b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Discrete(2)})}))
+
+
+def test_an_empty_dict_space_is_refused() -> None:
+    with pytest.raises(EnvError, match="no entries"):
+        ObsLayout(spaces.Dict({}))
+
+
+@pytest.mark.parametrize(
+    ("obs", "fault"),
+    [
+        ({"a": np.zeros(2)}, None),
+        ({"a": np.zeros(3)}, r"shape \(3,\) at 'a'"),
+        ({"b": np.zeros(2)}, "no entry 'a'"),
+        (5, "no entry 'a'"),
+    ],
+)
+def test_an_observation_that_breaks_its_space_is_described(obs: Any, fault: str | None) -> None:
+    said = ObsLayout(spaces.Dict({"a": spaces.Box(-1, 1, (2,))})).fault(obs)
+
+    assert said is None if fault is None else re.search(fault, str(said))
+
+
+def test_finite_rows_finds_the_row_of_a_nan() -> None:
+    layout = ObsLayout(spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "n": spaces.Discrete(3)}))
+    rows = layout.allocate(3)
+    assert isinstance(rows, dict)
+    assert layout.all_finite(rows)
+
+    rows["a"][1, 0] = np.nan
+
+    assert not layout.all_finite(rows)
+    assert layout.finite_rows(rows).tolist() == [True, False, True]
+
+
+def test_discrete_actions_count_from_zero_whatever_their_start() -> None:
+    layout = ActionLayout(spaces.Discrete(3, start=-1))
+
+    taken = layout.split(layout.for_envs(np.array([0, 1, 2]), 3))
+
+    assert taken == [-1, 0, 1] and all(type(action) is int for action in taken)
+    assert layout.space == spaces.Discrete(3)
+
+
+def test_multi_discrete_actions_count_from_zero_whatever_their_start() -> None:
+    layout = ActionLayout(spaces.MultiDiscrete([2, 3], start=[5, 10]))
+
+    taken = layout.for_envs(np.array([[0, 0], [1, 2]]), 2)
+
+    assert taken.tolist() == [[5, 10], [6, 12]]
+    assert layout.space == spaces.MultiDiscrete([2, 3])
+
+
+def test_actions_for_envs_are_memory_of_their_own() -> None:
+    layout = ActionLayout(spaces.Box(-1, 1, (2,), np.float32))
+    actions = np.zeros((1, 2), np.float32)
+
+    taken = layout.for_envs(actions, 1)
+    actions[:] = 9
+
+    assert taken.tolist() == [[0, 0]]
+
+
+def test_no_actions_for_no_lanes_have_the_right_shape() -> None:
+    assert ActionLayout(spaces.Box(-1, 1, (2,))).for_envs(np.zeros(0), 0).shape == (0, 2)
+
+
+def test_actions_of_another_shape_are_refused() -> None:
+    with pytest.raises(SchemaError, match=r"\(2,\).*\(2, 3\)"):
+        ActionLayout(spaces.Box(-1, 1, (3,))).for_envs(np.zeros(2), 2)
+
+
+@pytest.mark.parametrize("space", [spaces.Dict({"a": spaces.Discrete(2)}), spaces.Tuple([spaces.Discrete(2)])])
+def test_an_action_space_of_many_parts_is_refused(space: Any) -> None:
+    with pytest.raises(EnvError, match="action space"):
+        ActionLayout(space)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(5, start=3),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(4),
+        spaces.Box(np.array([-1, 0], np.float32), np.array([1, np.inf], np.float32)),
+    ],
+)
+def test_sampled_actions_lie_in_the_space_that_callers_see(space: Any) -> None:
+    layout = ActionLayout(space)
+
+    for action in layout.sample(np.random.default_rng(0), 50):
+        assert layout.space.contains(action)
+
+
+def test_sampled_actions_depend_on_the_generator_alone() -> None:
+    layout = ActionLayout(spaces.Discrete(100))
+
+    first, second = (layout.sample(np.random.default_rng(4), 20) for _ in range(2))
+
+    assert first.tolist() == second.tolist()
