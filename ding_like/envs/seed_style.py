@@ -1,0 +1,172 @@
+"""Envs written in the seed's style (`reset() -> obs`, one `done`), and their adapter to gymnasium."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import gymnasium
+import numpy as np
+from easydict import EasyDict
+
+from ding_like.errors import EnvError
+from ding_like.utils.log import one_time_warning
+
+# What an env observes and takes differs from env to env: hence Any in the signatures of this file.
+
+# Exclusive; the largest range that every env's seeding accepts.
+SEED_LIMIT = 2**31 - 1
+
+
+class BaseEnvTimestep(NamedTuple):
+    """Carry what one `BaseEnv.step` returns."""
+
+    obs: Any
+    reward: Any
+    done: bool
+    info: dict[str, Any]
+
+
+class BaseEnv(ABC):
+    """Stand at the base of envs written in the seed's style.
+
+    Such an env knows only `done`, which is read as terminated; `info["TimeLimit.truncated"] = True` marks an episode
+    that a time limit cut. New envs are better written as `gymnasium.Env`, which tells the two apart.
+    """
+
+    config: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """Return a copy of the defaults."""
+        cfg = EasyDict(copy.deepcopy(cls.config))
+        cfg.cfg_type = cls.__name__ + "Dict"
+        return cfg
+
+    @abstractmethod
+    def __init__(self, cfg: Any) -> None: ...
+
+    @abstractmethod
+    def reset(self) -> Any: ...
+
+    @abstractmethod
+    def step(self, action: Any) -> BaseEnvTimestep: ...
+
+    @abstractmethod
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    @property
+    def observation_space(self) -> Any:
+        """Return `_observation_space`, which the constructor sets."""
+        return self._observation_space  # type: ignore[attr-defined]
+
+    @property
+    def action_space(self) -> Any:
+        """Return `_action_space`, which the constructor sets."""
+        return self._action_space  # type: ignore[attr-defined]
+
+    @property
+    def reward_space(self) -> Any:
+        """Return `_reward_space`, which the constructor may set."""
+        return getattr(self, "_reward_space", None)
+
+    def random_action(self) -> Any:
+        """Return a sample of the action space."""
+        return self.action_space.sample()
+
+    @staticmethod
+    def create_collector_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return one env config for each of `collector_env_num` envs."""
+        cfg = copy.deepcopy(cfg)
+        return [cfg] * int(cfg.pop("collector_env_num"))
+
+    @staticmethod
+    def create_evaluator_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return one env config for each of `evaluator_env_num` envs."""
+        cfg = copy.deepcopy(cfg)
+        return [cfg] * int(cfg.pop("evaluator_env_num"))
+
+
+class SeedStyleEnv(gymnasium.Env[Any, Any]):
+    """Show an env in the seed's style as a gymnasium env; `env` is any object with its methods.
+
+    Every reset seeds the env, from the seed it is given or from a generator that the last given seed started, so that
+    an episode depends on seeds and actions alone, whatever the env does with `dynamic_seed`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.observation_space = _space(env, "observation_space")
+        self.action_space = _space(env, "action_space")
+        self.render_mode = getattr(env, "render_mode", None)
+        self._seeds_static = "dynamic_seed" in inspect.signature(env.seed).parameters
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Seed and reset; `options` are keyword arguments of the env's own `reset` (the seed's reset parameters)."""
+        super().reset(seed=seed)
+        own_seed = int(self.np_random.integers(SEED_LIMIT)) if seed is None else seed
+        if self._seeds_static:
+            self.env.seed(own_seed, dynamic_seed=False)
+        else:
+            self.env.seed(own_seed)
+        return self.env.reset(**(options or {})), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, done, info = self.env.step(np.asarray(action))
+        truncated = False
+        if done:
+            self._say_once_what_done_means()
+            truncated = bool(info.get("TimeLimit.truncated", False))
+        return obs, self._number(reward), bool(done) and not truncated, truncated, info
+
+    def _number(self, reward: Any) -> float:
+        if isinstance(reward, float):
+            return reward
+        if np.size(reward) != 1:
+            raise EnvError(f"{self.env!r} returned reward {reward!r}; expected one number.")
+        return float(np.asarray(reward).reshape(-1)[0])
+
+    def _say_once_what_done_means(self) -> None:
+        one_time_warning(
+            f"{type(self.env).__name__} reports only `done`: it is read as terminated. Where a time limit ends an "
+            "episode, set info['TimeLimit.truncated'] = True, so that the value of the last state is still counted."
+        )
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+    def __repr__(self) -> str:
+        return f"SeedStyleEnv({self.env!r})"
+
+
+def _space(env: Any, name: str) -> Any:
+    space = getattr(env, name, None)
+    if not isinstance(space, gymnasium.Space):
+        raise EnvError(
+            f"{name} of {type(env).__name__} is {space!r}; expected a gymnasium.spaces object, set in the constructor."
+        )
+    return space
+
+
+def as_gymnasium(env: Any) -> gymnasium.Env[Any, Any]:
+    """Return `env` as a gymnasium env, adapting one in the seed's style. Raises EnvError for anything else."""
+    if isinstance(env, gymnasium.Env):
+        return env
+    missing = [name for name in ("reset", "step", "seed", "close") if not callable(getattr(env, name, None))]
+    if missing:
+        raise EnvError(
+            f"{env!r} is no environment: it has no {', '.join(missing)}. Expected a gymnasium.Env or a BaseEnv "
+            "(reset() -> obs, step(action) -> BaseEnvTimestep, seed, close)."
+        )
+    return SeedStyleEnv(env)
