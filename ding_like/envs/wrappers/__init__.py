@@ -1,0 +1,50 @@
+"""Wrap environments as a config says."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import gymnasium
+
+from ding_like.errors import ConfigError
+from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
+
+AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
+
+
+def wrap(env: AnyEnv, wrappers: Iterable[Mapping[str, Any]]) -> AnyEnv:
+    """Return `env` inside the wrappers, the first one innermost.
+
+    Each is a dict of `type`, a registered name or the name of a class in `gymnasium.wrappers`, and the keyword
+    arguments of its constructor. Raises ConfigError for an unknown type and for arguments that it does not take.
+    """
+    for spec in wrappers:
+        kwargs = dict(spec)
+        name = kwargs.pop("type", None)
+        make = _find(name)
+        try:
+            env = make(env, **kwargs)
+        except TypeError as error:
+            raise ConfigError(
+                f"env.wrappers: {name} cannot be made with {kwargs}: {error}. It takes {inspect.signature(make)}."
+            ) from error
+    return env
+
+
+def _find(name: Any) -> Callable[..., AnyEnv]:
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"env.wrappers: each entry is a dict with a 'type', got type {name!r}.")
+    if name in ENV_WRAPPER_REGISTRY:
+        found: Callable[..., AnyEnv] = ENV_WRAPPER_REGISTRY.get(name)
+        return found
+    known = [each for each in gymnasium.wrappers.__all__ if each != "vector"]
+    if name not in known:
+        close = difflib.get_close_matches(name, [*known, *ENV_WRAPPER_REGISTRY.names()], n=3)
+        hint = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"known: {', '.join(known)}"
+        raise ConfigError(f"env.wrappers: unknown wrapper '{name}'; {hint}")
+    # Only the one that is asked for: some of them need packages that are seldom installed.
+    found = getattr(gymnasium.wrappers, name)
+    return found
