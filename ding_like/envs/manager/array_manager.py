@@ -1,0 +1,267 @@
+"""What every env manager does alike: seeds, launch, reset, saving, closing."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from easydict import EasyDict
+
+from ding_like.data.obs import copy_obs, take_lanes
+from ding_like.envs.manager.lane import Lane
+from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
+from ding_like.errors import CheckpointError, EnvError, TrainingError
+from ding_like.types import Array, Obs, State, StepBatch
+
+logger = logging.getLogger(__name__)
+
+Self = TypeVar("Self", bound="ArrayEnvManager")
+
+
+class ArrayEnvManager(ABC):
+    """Run E lanes of an environment behind arrays; `types.EnvManager` says what callers rely on.
+
+    The first reset of lane i gets seed + i; every later seeded reset draws from the lane's own generator, or repeats
+    seed + i if seeds are not dynamic. A sub-class makes the envs, sets the spaces with `_set_spaces`, and steps.
+    """
+
+    config: ClassVar[dict[str, Any]] = {
+        # Deadlines in seconds; they can only be kept where an env has a process of its own.
+        "step_timeout_s": 60.0,
+        "reset_timeout_s": 60.0,
+        # 0: every episode begins with a seeded reset; n: the first that begins n steps after the last seeded reset.
+        "reseed_after": 0,
+        # Longer open stretches than this many actions are not played again on resume; their episode is dropped.
+        "resume_replay_steps": 10_000,
+        # Per env and run. A crash loop is stopped much earlier, so this only ends runs that live on restarts.
+        "max_env_restarts": 100,
+        # What a NaN or an infinity in an observation or reward means: "drop" the episode, or "raise".
+        "nonfinite": "drop",
+    }
+
+    num_envs: int
+    num_lanes: int
+    lane_seeds = True
+    observation_space: Space
+    action_space: Space
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """Return a copy of the defaults."""
+        cfg = EasyDict(copy.deepcopy(cls.config))
+        cfg.cfg_type = cls.__name__ + "Dict"
+        return cfg
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, what is wrong) for every value that no manager can use."""
+        if cfg["nonfinite"] not in ("drop", "raise"):
+            yield "nonfinite", f"is {cfg['nonfinite']!r}; expected 'drop' or 'raise'"
+        for key in ("reseed_after", "resume_replay_steps", "max_env_restarts"):
+            if cfg[key] < 0:
+                yield key, f"is {cfg[key]}; expected 0 or more"
+        for key in ("step_timeout_s", "reset_timeout_s"):
+            if cfg[key] <= 0:
+                yield key, f"is {cfg[key]}; expected a positive number of seconds"
+
+    def __init__(self, num_lanes: int, cfg: Mapping[str, Any] | None = None) -> None:
+        if num_lanes < 1:
+            raise EnvError("a manager needs at least one env; give env_fn a list of callables that each make one.")
+        self._cfg = {**self.config, **(cfg or {})}
+        self.num_envs = self.num_lanes = num_lanes
+        self.lanes_lost: list[int] = []  # lanes that `load_state_dict` had to reset afresh: their open rows are void
+        self._lanes = [Lane(index, self._cfg) for index in range(num_lanes)]
+        self._all = list(range(num_lanes))
+        self._ready = np.ones(num_lanes, bool)
+        self._is_launched = False
+        self._is_closed = False
+        # Without a seed() the run cannot be repeated, and nothing may pretend that it can.
+        self.seed(int(np.random.SeedSequence().generate_state(1)[0] >> 1))
+
+    def _set_spaces(self, observation_space: Space, action_space: Space) -> None:
+        self._layout = ObsLayout(observation_space)
+        self._actions = ActionLayout(action_space)
+        self.observation_space = self._layout.space
+        self.action_space = self._actions.space
+
+    @property
+    @abstractmethod
+    def obs(self) -> Obs:
+        """Return what to act on next, [E, O...]; a live view, valid until the next `step`."""
+
+    @property
+    def ready(self) -> Array:
+        """Return bool[E], a live view: the lanes whose `obs` may be acted on."""
+        return self._ready
+
+    @property
+    def closed(self) -> bool:
+        return self._is_closed
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        """Give the next reset of lane i the seed `seed + i`."""
+        self._dynamic = dynamic_seed
+        for lane in self._lanes:
+            lane.seed(seed + lane.index, dynamic=dynamic_seed)
+
+    def launch(self) -> None:
+        """Reset all lanes for the first time; a second call does nothing."""
+        self._check_open()
+        if not self._is_launched:
+            self._is_launched = True
+            self._reset_lanes(self._all)
+
+    def reset(
+        self,
+        lanes: Array | None = None,
+        *,
+        seeds: Iterable[int] | None = None,
+        options: Mapping[int, dict[str, Any] | None] | None = None,
+    ) -> None:
+        """Break off what `lanes` (None: all) are doing and begin new episodes.
+
+        With `seeds`, one for each of the lanes, they begin from those seeds and their generators start anew from them.
+        `options` by lane go into this and every later reset of its env. Before `launch`, all lanes are reset.
+        """
+        self._check_open()
+        chosen = self._all if lanes is None else self._check_lanes(np.asarray(lanes))
+        if seeds is not None:
+            self._reseed(chosen, list(seeds))
+        for index, own in (options or {}).items():
+            self._lanes[index].options = own
+        if self._is_launched:
+            self._reset_lanes(chosen)
+        else:
+            self.launch()
+
+    def _reseed(self, lanes: list[int], seeds: list[int]) -> None:
+        if len(seeds) != len(lanes):
+            raise EnvError(f"reset got {len(seeds)} seeds for {len(lanes)} lanes; give one seed per lane.")
+        for index, seed in zip(lanes, seeds, strict=True):
+            self._lanes[index].seed(int(seed), dynamic=self._dynamic)
+
+    @abstractmethod
+    def _reset_lanes(self, lanes: list[int]) -> None:
+        """Begin a new episode in each of `lanes`, with the seed that it draws."""
+
+    @abstractmethod
+    def step(self, lanes: Array, actions: Array, *, timeout_s: float | None = None) -> StepBatch: ...
+
+    def state_dict(self) -> State:
+        """Return what brings every lane back to where it is: its last seeded reset and the actions since."""
+        return {
+            "is_launched": self._is_launched,
+            "dynamic": self._dynamic,
+            "lanes": [lane.state_dict() for lane in self._lanes],
+            "obs": copy_obs(self.obs),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Bring every lane back by resetting it with its seed and playing its actions again.
+
+        `obs` is then what it was. A lane that cannot be brought back (its stretch was too long, its env is not
+        repeatable) begins a new episode, and is listed in `lanes_lost` and in the log.
+        """
+        self._check_open()
+        if len(state["lanes"]) != self.num_lanes:
+            raise CheckpointError(
+                f"the checkpoint holds {len(state['lanes'])} lanes, this manager runs {self.num_lanes}; "
+                "resume with the same number of envs."
+            )
+        self._dynamic = bool(state["dynamic"])
+        for lane, saved in zip(self._lanes, state["lanes"], strict=True):
+            lane.load_state_dict(saved)
+        self._is_launched = bool(state["is_launched"])
+        self.lanes_lost = self._restore(state) if self._is_launched else []
+        if self.lanes_lost:
+            logger.warning(
+                "envs %s could not be brought back to where they were; each begins a new episode, and the open "
+                "one is dropped",
+                self.lanes_lost,
+            )
+            self._reset_lanes(self.lanes_lost)
+
+    @abstractmethod
+    def _restore(self, state: State) -> list[int]:
+        """Play the journals of `state` again; return the lanes that did not come back."""
+
+    def close(self) -> None:
+        """Close every env; a second call does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._close_envs()
+
+    @abstractmethod
+    def _close_envs(self) -> None: ...
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise EnvError("the env manager is closed; make a new one.")
+
+    def _check_running(self) -> None:
+        self._check_open()
+        if not self._is_launched:
+            raise EnvError("the env manager is not launched; call launch() or reset() before step().")
+
+    def _check_lanes(self, lanes: Array) -> list[int]:
+        """Return lanes as a list; raise EnvError for a number that no lane has, or twice the same."""
+        chosen: list[int] = lanes.tolist()
+        if chosen == self._all:
+            return chosen
+        if len(set(chosen)) < len(chosen) or not set(chosen) <= set(self._all):
+            raise EnvError(f"lanes are {chosen}; expected different numbers from 0 to {self.num_lanes - 1}.")
+        return chosen
+
+    def _nonfinite(self, lane: int, what: str) -> FloatingPointError:
+        """Return the error that a NaN or an infinity counts as; raise TrainingError if the config says so."""
+        message = f"the {what} of env {lane} holds a NaN or an infinity"
+        if self._cfg["nonfinite"] == "raise":
+            raise TrainingError(f"{message}. Mend the env, or set env.manager.nonfinite='drop' to drop such episodes.")
+        return FloatingPointError(message)
+
+
+def constant(array: Array) -> Array:
+    """Return the array itself, from now on read-only: it is handed out many times."""
+    array.flags.writeable = False
+    return array
+
+
+NO_LANES = constant(np.zeros(0, np.int64))
+
+
+def without_lanes(batch: StepBatch, failed: list[int]) -> StepBatch:
+    """Return the batch less the rows of `failed` lanes, which are listed as dropped."""
+    kept = np.flatnonzero(~np.isin(batch.lanes, failed))
+    return StepBatch(
+        lanes=batch.lanes[kept],
+        next_obs=take_lanes(batch.next_obs, kept),
+        reward=batch.reward[kept],
+        terminated=batch.terminated[kept],
+        truncated=batch.truncated[kept],
+        info={lane: info for lane, info in batch.info.items() if lane not in failed},
+        dropped=np.union1d(batch.dropped, np.array(failed, np.int64)),
+    )
+
+
+def rows_equal(left: Obs, right: Obs) -> Array:
+    """Return bool[R]: which rows of two observations are the same; NaN never comes here."""
+    if isinstance(left, dict):
+        assert isinstance(right, dict), "both are observations of one space"
+        by_key: Array = np.all([rows_equal(left[key], right[key]) for key in left], axis=0)
+        return by_key
+    assert not isinstance(right, dict), "both are observations of one space"
+    is_equal: Array = (left == right).reshape(len(left), -1).all(axis=1)
+    return is_equal

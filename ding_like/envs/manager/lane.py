@@ -1,0 +1,130 @@
+"""Keep the books of one lane: its seeds, its actions since the last seeded reset, its crashes."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ding_like.envs.seed_style import SEED_LIMIT
+from ding_like.errors import EnvError
+from ding_like.types import State
+from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
+
+logger = logging.getLogger(__name__)
+
+# An env that breaks this often without finishing an episode is broken for good.
+CRASH_LOOP = 5
+_SHOWN_ACTIONS = 5
+
+
+class CrashBudget:
+    """Count how often one env broke; end the run if it is in a crash loop or lives on restarts."""
+
+    def __init__(self, name: str, cfg: Mapping[str, Any]) -> None:
+        self._name = name
+        self._max_restarts = int(cfg["max_env_restarts"])
+        self.restarts = 0
+        self.in_a_row = 0  # since the last finished episode
+
+    def has_finished(self) -> None:
+        """Note that an episode came to its end."""
+        self.in_a_row = 0
+
+    def has_crashed(self, error: BaseException, history: str = "") -> None:
+        """Log a crash; raise EnvError, with `history` in both, if there were too many."""
+        self.in_a_row += 1
+        self.restarts += 1
+        story = f"{self._name} broke: {type(error).__name__}: {error}{history and f' ({history})'}"
+        if self.in_a_row >= CRASH_LOOP:
+            why = f"It broke {self.in_a_row} times without finishing an episode."
+        elif self.restarts > self._max_restarts:
+            why = f"It used up its {self._max_restarts} restarts; set env.manager.max_env_restarts higher to go on."
+        else:
+            logger.warning("%s; made anew, its open episode is dropped", story)
+            return
+        how = " To look into it, reset one such env with that seed and step it with the policy's actions."
+        raise EnvError(f"{story}. {why}{how if history else ''}") from error
+
+
+class Lane:
+    """Hold what makes a lane's env repeatable.
+
+    Seeding the env with `reset_seed` and playing `journal` again brings it to where it is. The journal is bounded:
+    once it holds more than `resume_replay_steps` actions, the open stretch cannot be played again.
+    """
+
+    def __init__(self, index: int, cfg: Mapping[str, Any]) -> None:
+        self.index = index
+        self.reset_seed: int | None = None  # None: not reset yet
+        self.options: dict[str, Any] | None = None  # handed to every reset of this lane's env
+        self.crashes = CrashBudget(f"env {index}", cfg)
+        self._reseed_after = int(cfg["reseed_after"])
+        self._replay_steps = int(cfg["resume_replay_steps"])
+        # One more than either limit needs: a full journal has passed both.
+        self.journal: deque[Any] = deque(maxlen=max(self._replay_steps, self._reseed_after) + 1)
+
+    def seed(self, seed: int, *, dynamic: bool) -> None:
+        """Give the next reset `seed`; later ones draw from the lane's own generator, or repeat it if not `dynamic`."""
+        self._first_seed = seed
+        self._is_used = False
+        self._dynamic = dynamic
+        self._rng = make_rng(seed, "lane")
+
+    def draw_seed(self) -> int:
+        """Return the seed of the reset that comes now."""
+        if not self._is_used or not self._dynamic:
+            self._is_used = True
+            return self._first_seed
+        return int(self._rng.integers(SEED_LIMIT))
+
+    def seed_after_episode(self) -> int | None:
+        """Return the seed of the reset that follows an episode's end; None lets the env's own generator go on."""
+        return self.draw_seed() if not self._dynamic or len(self.journal) >= self._reseed_after else None
+
+    def has_begun(self, seed: int | None) -> None:
+        """Note that the env was reset, with `seed` if it was seeded."""
+        if seed is not None:
+            self.reset_seed = seed
+            self.journal.clear()
+
+    @property
+    def can_replay(self) -> bool:
+        """Tell whether the journal holds everything since the last seeded reset."""
+        return self.reset_seed is not None and len(self.journal) <= self._replay_steps
+
+    def has_crashed(self, error: BaseException) -> None:
+        """Count a crash of this lane's env; raise EnvError if there were too many."""
+        last = [np.asarray(action).tolist() for action in list(self.journal)[-_SHOWN_ACTIONS:]]
+        self.crashes.has_crashed(
+            error, f"last seeded reset {self.reset_seed}, {len(self.journal)} steps ago; last actions {last}"
+        )
+
+    def state_dict(self) -> State:
+        """Return everything needed to bring the lane back; `actions` is empty if it cannot be played again."""
+        return {
+            "reset_seed": self.reset_seed,
+            "can_replay": self.can_replay,
+            "actions": np.array(list(self.journal) if self.can_replay else []),
+            "options": self.options,
+            "first_seed": self._first_seed,
+            "is_used": self._is_used,
+            "dynamic": self._dynamic,
+            "rng": rng_state(self._rng),
+            "restarts": self.crashes.restarts,
+            "crashes_in_a_row": self.crashes.in_a_row,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over the books; the env itself is the manager's matter, and so is the journal."""
+        self.seed(int(state["first_seed"]), dynamic=bool(state["dynamic"]))
+        set_rng_state(self._rng, state["rng"])
+        self._is_used = bool(state["is_used"])
+        self.reset_seed = state["reset_seed"]
+        self.options = state["options"]
+        self.crashes.restarts = int(state["restarts"])
+        self.crashes.in_a_row = int(state["crashes_in_a_row"])
+        self.journal.clear()

@@ -1,0 +1,343 @@
+"""What the in-process manager promises beyond the contract of all managers."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from ding_like.envs.manager.base import BaseEnvManager
+from ding_like.errors import EnvError
+from tests.envs.scripted_env import Recorder, ScriptedEnv
+
+
+class Kept:
+    """Make scripted envs and keep all that were made."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.envs: list[ScriptedEnv] = []
+        self._kwargs = kwargs
+
+    def make(self, lane: int) -> ScriptedEnv:
+        self.envs.append(ScriptedEnv(lane, **self._kwargs))
+        return self.envs[-1]
+
+    def env_fn(self, num: int) -> list[Callable[[], ScriptedEnv]]:
+        return [functools.partial(self.make, lane) for lane in range(num)]
+
+
+class EchoEnv(gymnasium.Env[Any, Any]):
+    """Observe the last action."""
+
+    def __init__(self, action_space: Any) -> None:
+        self.action_space = action_space
+        self.observation_space = spaces.Box(-np.inf, np.inf, (int(np.prod(action_space.shape or ())),), np.float64)
+        self.options: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.options.append(options)
+        return np.zeros(self.observation_space.shape), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), f"{action!r} is no action"
+        return np.reshape(action, self.observation_space.shape), 0.0, False, False, {}
+
+
+def step_times(manager: BaseEnvManager, times: int) -> None:
+    for _ in range(times):
+        manager.step(np.arange(manager.num_lanes), np.zeros(manager.num_lanes, np.int64))
+
+
+def test_idle_lanes_keep_their_observation() -> None:
+    manager = BaseEnvManager(Kept(script=((9, "terminated"),)).env_fn(3))
+    manager.launch()
+
+    for _ in range(2):
+        manager.step(np.array([0, 2]), np.zeros(2, np.int64))
+
+    assert manager.obs[:, 2].tolist() == [2, 0, 2]
+    assert manager.ready.all()
+
+
+def test_lanes_answer_in_the_order_in_which_they_were_given() -> None:
+    manager = BaseEnvManager(Kept().env_fn(3))
+    manager.launch()
+
+    batch = manager.step(np.array([2, 0]), np.array([1, 2]))
+
+    assert batch.lanes.tolist() == [2, 0]
+    assert batch.next_obs[:, 0].tolist() == [2, 0]
+
+
+def test_the_observation_before_a_step_outlives_the_step() -> None:
+    manager = BaseEnvManager(Kept(script=((9, "terminated"),)).env_fn(2))
+    manager.launch()
+    step_times(manager, 3)
+    before = manager.obs
+    copy = before.copy()
+
+    step_times(manager, 1)
+
+    assert np.array_equal(before, copy)
+
+
+def test_every_episode_begins_with_a_seed_by_default() -> None:
+    kept = Kept(script=((2, "terminated"),))
+    manager = BaseEnvManager(kept.env_fn(1))
+    manager.seed(5)
+    manager.launch()
+
+    step_times(manager, 8)
+
+    resets = kept.envs[0].resets
+    assert len(resets) == 5 and None not in resets
+    assert resets[0] == 5 and len(set(resets)) == 5
+
+
+def test_reseed_after_seeds_the_first_episode_that_begins_n_steps_later() -> None:
+    kept = Kept(script=((2, "terminated"),))
+    manager = BaseEnvManager(kept.env_fn(1), dict(reseed_after=5))
+    manager.seed(5)
+    manager.launch()
+
+    step_times(manager, 16)
+
+    # Episodes of 2 steps: 6 is the first end at or after 5.
+    assert [seed is None for seed in kept.envs[0].resets] == [False, True, True, False, True, True, False, True, True]
+
+
+def test_reseed_after_may_exceed_the_cap_of_the_journal() -> None:
+    kept = Kept(script=((2, "terminated"),))
+    manager = BaseEnvManager(kept.env_fn(1), dict(reseed_after=6, resume_replay_steps=1))
+    manager.launch()
+
+    step_times(manager, 6)
+
+    assert [seed is None for seed in kept.envs[0].resets] == [False, True, True, False]
+
+
+def test_static_seeds_are_given_even_if_reseeding_is_rare() -> None:
+    kept = Kept(script=((2, "terminated"),))
+    manager = BaseEnvManager(kept.env_fn(1), dict(reseed_after=100))
+    manager.seed(5, dynamic_seed=False)
+    manager.launch()
+
+    step_times(manager, 4)
+
+    assert kept.envs[0].resets == [5, 5, 5]
+
+
+def test_a_crash_is_logged_with_env_seed_and_last_actions(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    kept = Kept(script=((9, "terminated"),), faults={(0, 3): "raise"}, fault_dir=str(tmp_path))
+    manager = BaseEnvManager(kept.env_fn(1))
+    manager.seed(77)
+    manager.launch()
+
+    with caplog.at_level(logging.WARNING):
+        for action in (1, 2, 0):
+            manager.step(np.arange(1), np.array([action]))
+
+    assert "env 0 broke: ValueError: scripted crash in step" in caplog.text
+    assert "last seeded reset 77, 3 steps ago; last actions [1, 2, 0]" in caplog.text
+
+
+def test_a_crashed_env_is_closed_and_made_anew(tmp_path: Any) -> None:
+    kept = Kept(faults={(0, 1): "raise"}, fault_dir=str(tmp_path))
+    manager = BaseEnvManager(kept.env_fn(1))
+    manager.launch()
+
+    batch = manager.step(np.arange(1), np.zeros(1, np.int64))
+
+    assert batch.lanes.tolist() == [] and batch.dropped.tolist() == [0]
+    assert [env.is_closed for env in kept.envs] == [True, False]
+    assert manager.ready.tolist() == [True]
+
+
+def test_a_crash_leaves_the_answers_of_the_other_lanes(tmp_path: Any) -> None:
+    env_fn = [
+        functools.partial(ScriptedEnv, lane, faults={(0, 1): "raise"} if lane == 1 else None, fault_dir=str(tmp_path))
+        for lane in range(3)
+    ]
+    manager = BaseEnvManager(env_fn)
+    manager.launch()
+
+    batch = manager.step(np.arange(3), np.array([1, 1, 2]))
+
+    assert batch.lanes.tolist() == [0, 2] and batch.dropped.tolist() == [1]
+    assert batch.next_obs[:, 0].tolist() == [0, 2]
+    assert batch.reward.tolist() == [1.0, 1.0]
+    assert manager.obs[:, 2].tolist() == [1, 0, 1]
+
+
+def test_a_fault_in_the_last_step_of_an_episode_drops_it_too(tmp_path: Any) -> None:
+    kept = Kept(script=((2, "terminated"),), faults={(0, 2): "nan_obs"}, fault_dir=str(tmp_path))
+    manager = BaseEnvManager(kept.env_fn(1))
+    recorder = Recorder(manager)
+    manager.launch()
+
+    for _ in range(4):
+        recorder.step()
+
+    assert recorder.dropped == [0]
+    assert [t.terminated for t in recorder.transitions[0]] == [False, False, True]
+
+
+def test_finished_episodes_keep_a_shaky_env_alive_until_its_restarts_are_used_up() -> None:
+    # Episode 0 is fine and episode 1 crashes; a new env begins with episode 0 again.
+    kept = Kept(script=((1, "terminated"), (2, "terminated")), faults={(1, 1): "raise"})
+    manager = BaseEnvManager(kept.env_fn(1), dict(max_env_restarts=7))
+    manager.launch()
+
+    with pytest.raises(EnvError, match="used up its 7 restarts.*max_env_restarts"):
+        step_times(manager, 99)
+
+    assert len(kept.envs) == 8
+
+
+def test_a_lane_that_crashed_is_restored_exactly(tmp_path: Any) -> None:
+    class Shaky(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def step(self, action: Any) -> Any:
+            mark = tmp_path / "struck"
+            if not mark.exists():
+                mark.touch()
+                raise ValueError("once")
+            return super().step(action)
+
+    def env_fn() -> Any:
+        return Shaky(gymnasium.make("CartPole-v1"))
+
+    manager = BaseEnvManager([env_fn])
+    manager.launch()
+    step_times(manager, 5)
+
+    other = BaseEnvManager([env_fn])
+    other.load_state_dict(manager.state_dict())
+
+    assert other.lanes_lost == []
+    assert np.array_equal(other.obs, manager.obs)
+
+
+def test_state_of_a_manager_that_was_not_launched_keeps_its_seeds() -> None:
+    manager = BaseEnvManager(Kept().env_fn(1))
+    manager.seed(42)
+    kept = Kept()
+    other = BaseEnvManager(kept.env_fn(1))
+
+    other.load_state_dict(manager.state_dict())
+    other.launch()
+
+    assert kept.envs[0].resets == [42]
+
+
+def test_envs_with_other_spaces_than_the_first_are_refused() -> None:
+    with pytest.raises(EnvError, match="action_space is Discrete.*lane 1"):
+        BaseEnvManager([lambda: EchoEnv(spaces.Discrete(2)), lambda: EchoEnv(spaces.Discrete(3))])
+
+
+def test_a_first_observation_of_another_shape_is_refused_at_once() -> None:
+    class Wrong(EchoEnv):
+        def reset(self, **kwargs: Any) -> Any:
+            return np.zeros(7), {}
+
+    manager = BaseEnvManager([lambda: Wrong(spaces.Discrete(2))])
+
+    with pytest.raises(EnvError, match=r"first observation of env 0 has shape \(7,\).*\(1,\)"):
+        manager.launch()
+
+
+def test_a_reward_that_is_no_number_is_refused() -> None:
+    class Wrong(EchoEnv):
+        def step(self, action: Any) -> Any:
+            return np.zeros(1), np.zeros(1), False, False, {}
+
+    manager = BaseEnvManager([lambda: Wrong(spaces.Discrete(2))])
+    manager.launch()
+
+    with pytest.raises(EnvError, match=r"shape \(1,\), expected one number"):
+        step_times(manager, 1)
+
+
+def test_a_manager_without_envs_is_refused() -> None:
+    with pytest.raises(EnvError, match="at least one env"):
+        BaseEnvManager([])
+
+
+def test_envs_already_made_are_closed_if_one_cannot_be_made() -> None:
+    kept = Kept()
+
+    def broken() -> Any:
+        raise ValueError("no such world")
+
+    with pytest.raises(ValueError, match="no such world"):
+        BaseEnvManager([*kept.env_fn(2), broken])
+
+    assert [env.is_closed for env in kept.envs] == [True, True]
+
+
+def test_an_env_that_cannot_be_closed_keeps_no_other_open(caplog: pytest.LogCaptureFixture) -> None:
+    class Stuck(ScriptedEnv):
+        def close(self) -> None:
+            raise OSError("stuck")
+
+    kept = Kept()
+    manager = BaseEnvManager([Stuck, *kept.env_fn(1)])
+
+    manager.close()
+
+    assert kept.envs[0].is_closed
+    assert "closing env 0 failed: OSError: stuck" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("space", "actions", "echoed"),
+    [
+        (spaces.Discrete(3, start=5), [0, 2], [[5], [7]]),
+        (spaces.Box(-1, 1, (2,), np.float32), [[0.5, -1], [0, 1]], [[0.5, -1], [0, 1]]),
+        (spaces.Box(-1, 1, (2,), np.float64), [[0.5, -1], [0, 1]], [[0.5, -1], [0, 1]]),
+        (spaces.MultiDiscrete([2, 4]), [[0, 3], [1, 0]], [[0, 3], [1, 0]]),
+        (spaces.MultiBinary(3), [[0, 1, 1], [1, 0, 0]], [[0, 1, 1], [1, 0, 0]]),
+    ],
+)
+def test_actions_reach_the_envs_in_their_own_space(space: Any, actions: Any, echoed: Any) -> None:
+    manager = BaseEnvManager([lambda: EchoEnv(space)] * 2)
+    manager.launch()
+
+    batch = manager.step(np.arange(2), np.array(actions))
+
+    assert batch.next_obs.tolist() == echoed
+
+
+def test_options_go_into_this_and_every_later_reset() -> None:
+    envs: list[EchoEnv] = []
+
+    def env_fn() -> EchoEnv:
+        envs.append(EchoEnv(spaces.Discrete(2)))
+        return envs[-1]
+
+    manager = BaseEnvManager([env_fn, env_fn])
+    manager.launch()
+
+    manager.reset(options={1: {"level": 3}})
+    manager.reset(np.array([1]))
+
+    assert envs[0].options == [None, None]
+    assert envs[1].options == [None, {"level": 3}, {"level": 3}]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("nonfinite", "ignore"), ("reseed_after", -1), ("max_env_restarts", -1), ("step_timeout_s", 0)]
+)
+def test_values_that_no_manager_can_use_are_named(key: str, value: Any) -> None:
+    cfg = {**BaseEnvManager.default_config(), key: value}
+
+    assert [path for path, _ in BaseEnvManager.check_config(cfg)] == [key]
+
+
+def test_the_defaults_contradict_nothing() -> None:
+    assert list(BaseEnvManager.check_config(BaseEnvManager.default_config())) == []
