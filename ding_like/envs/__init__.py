@@ -1,0 +1,18 @@
+"""Environments: managers that run many of them behind arrays, adapters, and factories that make them from a config."""
+
+from ding_like.envs.factory import EnvFactory, create_env_manager, get_vec_env_setting, make_env
+from ding_like.envs.gymnasium_env import GymnasiumEnv
+from ding_like.envs.seed_adapter import SeedEnvManager
+from ding_like.envs.seed_style import BaseEnv, BaseEnvTimestep, SeedStyleEnv
+
+__all__ = [
+    "BaseEnv",
+    "BaseEnvTimestep",
+    "EnvFactory",
+    "GymnasiumEnv",
+    "SeedEnvManager",
+    "SeedStyleEnv",
+    "create_env_manager",
+    "get_vec_env_setting",
+    "make_env",
+]
