@@ -1,0 +1,542 @@
+"""What every env manager promises, whatever is behind it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from ding_like.envs import EnvFactory, create_env_manager
+from ding_like.errors import CheckpointError, EnvError, SchemaError, TrainingError
+from ding_like.types import EnvManager
+from ding_like.utils.checkpoint import load_state, save_state
+from tests.envs.scripted_env import Recorder, ScriptedEnv, expected_transitions
+
+MANAGERS: dict[str, dict[str, Any]] = {
+    "base": dict(type="base"),
+    "gym_vector, next step": dict(type="gym_vector", autoreset_mode="NextStep"),
+    "gym_vector, same step": dict(type="gym_vector", autoreset_mode="SameStep"),
+    "gym_vector, disabled": dict(type="gym_vector", autoreset_mode="Disabled"),
+}
+# Managers that reset one lane with a seed of its own and play its actions again.
+EXACT = ["base", "gym_vector, disabled"]
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture(params=MANAGERS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def make(kind: str) -> Iterator[Make]:
+    """Return a function that makes a manager of the kind under test; all are closed at the end."""
+    made: list[Any] = []
+
+    def make_manager(env_fn: list[Callable[[], Any]], **cfg: Any) -> Any:
+        made.append(create_env_manager({**MANAGERS[kind], **cfg}, env_fn))
+        return made[-1]
+
+    yield make_manager
+    for manager in made:
+        manager.close()
+
+
+def scripted(num: int = 3, **kwargs: Any) -> list[Callable[[], Any]]:
+    return [functools.partial(ScriptedEnv, lane, **kwargs) for lane in range(num)]
+
+
+def classic(env_id: str = "CartPole-v1", num: int = 3) -> list[Callable[[], Any]]:
+    # A wrapper keeps gym_vector from taking the vectorised entry point, whose mode is not ours to choose.
+    wrappers = [dict(type="TimeAwareObservation")]
+    return [EnvFactory(dict(type="gymnasium", env_id=env_id, wrappers=wrappers)) for _ in range(num)]
+
+
+def play(manager: Any, steps: int, rng: np.random.Generator) -> list[Any]:
+    """Step all ready lanes with random actions and return what came back, as plain data."""
+    found = []
+    for _ in range(steps):
+        lanes = np.flatnonzero(manager.ready)
+        if isinstance(manager.action_space, gymnasium.spaces.Discrete):
+            actions = rng.integers(int(manager.action_space.n), size=len(lanes))
+        else:
+            actions = rng.uniform(-1, 1, (len(lanes), *manager.action_space.shape)).astype(np.float32)
+        batch = manager.step(lanes, actions)
+        found.append([np.array(batch[i]).tolist() for i in range(5)])
+    return found
+
+
+def test_is_an_env_manager(make: Make) -> None:
+    assert isinstance(make(scripted()), EnvManager)
+
+
+def test_transitions_are_those_of_the_envs_stepped_by_hand(make: Make) -> None:
+    manager = make(scripted())
+    recorder = Recorder(manager)
+    manager.launch()
+
+    while min(map(len, recorder.transitions)) < 40:
+        recorder.step()
+
+    for lane, transitions in enumerate(recorder.transitions):
+        assert transitions[:40] == expected_transitions(ScriptedEnv(lane), 40)
+
+
+def test_lanes_of_different_scripts_do_not_disturb_each_other(make: Make) -> None:
+    scripts = [((2, "terminated"),), ((7, "truncated"), (1, "terminated")), ((1, "terminated"),)]
+    manager = make([functools.partial(ScriptedEnv, lane, script=script) for lane, script in enumerate(scripts)])
+    recorder = Recorder(manager)
+    manager.launch()
+
+    while min(map(len, recorder.transitions)) < 30:
+        recorder.step()
+
+    for lane, script in enumerate(scripts):
+        assert recorder.transitions[lane][:30] == expected_transitions(ScriptedEnv(lane, script=script), 30)
+
+
+def test_info_at_the_end_is_the_ended_episodes_own(make: Make) -> None:
+    manager = make(scripted(1, script=((3, "truncated"),)))
+    recorder = Recorder(manager)
+    manager.launch()
+
+    while len(recorder.transitions[0]) < 7:
+        recorder.step()
+
+    assert [info for info in recorder.infos if info] == [{0: {"at": 3}}, {0: {"at": 3}}]
+
+
+def test_lanes_may_be_given_in_any_order(make: Make) -> None:
+    manager = make(scripted(script=((9, "terminated"),)))
+    manager.launch()
+
+    batch = manager.step(np.array([2, 0, 1]), np.array([2, 0, 1]))
+
+    alone = [ScriptedEnv(lane) for lane in range(3)]
+    for lane, env in enumerate(alone):
+        env.reset()
+        row = batch.lanes.tolist().index(lane)
+        assert batch.next_obs[row].tolist() == env.step(lane)[0].tolist()
+
+
+def test_step_returns_the_promised_dtypes(make: Make) -> None:
+    manager = make(scripted())
+    manager.launch()
+
+    batch = manager.step(np.arange(3), np.zeros(3, np.int64))
+
+    assert batch.lanes.dtype == np.int64 and batch.dropped.dtype == np.int64
+    assert batch.next_obs.dtype == batch.reward.dtype == np.float32
+    assert batch.terminated.dtype == batch.truncated.dtype == np.bool_
+    assert manager.obs.dtype == np.float32 and manager.observation_space.dtype == np.float32
+
+
+def test_nested_dict_observations_have_flat_keys(make: Make) -> None:
+    manager = make(scripted(as_dict=True))
+    manager.launch()
+
+    batch = manager.step(np.arange(3), np.zeros(3, np.int64))
+
+    assert list(manager.observation_space.spaces) == list(manager.obs) == list(batch.next_obs) == ["arm/code"]
+    assert batch.next_obs["arm/code"][:, 2].tolist() == [1, 1, 1]
+
+
+def test_last_observations_of_dicts_are_the_true_ones(make: Make) -> None:
+    manager = make(scripted(1, as_dict=True, script=((2, "terminated"),)))
+    manager.launch()
+    manager.step(np.arange(1), np.zeros(1, np.int64))
+
+    batch = manager.step(np.arange(1), np.zeros(1, np.int64))
+
+    assert batch.terminated.tolist() == [True]
+    assert batch.next_obs["arm/code"][0, :3].tolist() == [0, 0, 2]
+
+
+def test_what_a_step_returned_stays_until_the_next_step(make: Make) -> None:
+    manager = make(scripted())
+    manager.launch()
+    recorder = Recorder(manager)
+    for _ in range(12):
+        batch = recorder.step()
+        copies = [np.array(part) for part in batch[:5]]
+
+        manager.obs, manager.ready, manager.state_dict()
+
+        for part, copy in zip(batch[:5], copies, strict=True):
+            assert np.array_equal(part, copy)
+
+
+def test_each_lane_delivers_whole_stretches_when_lanes_are_left_idle(make: Make) -> None:
+    manager = make(scripted(3, script=((4, "terminated"), (6, "truncated"))))
+    manager.launch()
+    recorder = Recorder(manager)
+    rng = np.random.default_rng(0)
+
+    for _ in range(300):
+        recorder.step({int(lane) for lane in rng.choice(3, size=2, replace=False)})
+
+    for lane, transitions in enumerate(recorder.transitions):
+        assert len(transitions) > 20
+        assert all(t.obs[0] == lane for t in transitions)
+        for before, after in itertools.pairwise(transitions):
+            goes_on = after.episode == before.episode and after.step == before.step + 1
+            is_new = after.episode > before.episode and after.step == 0
+            assert goes_on or is_new
+            assert not goes_on or after.obs == before.next_obs
+
+
+def test_an_episode_that_breaks_off_is_listed_as_dropped(make: Make) -> None:
+    manager = make(scripted(3, script=((4, "terminated"), (6, "truncated"))))
+    manager.launch()
+    recorder = Recorder(manager)
+    rng = np.random.default_rng(0)
+    broken = [0, 0, 0]
+
+    for _ in range(300):
+        recorder.step({int(lane) for lane in rng.choice(3, size=2, replace=False)})
+
+    for lane, transitions in enumerate(recorder.transitions):
+        for before, after in itertools.pairwise(transitions):
+            broken[lane] += after.step == 0 and not (before.terminated or before.truncated)
+    is_open = [bool(t) and not (t[-1].terminated or t[-1].truncated) for t in recorder.transitions]
+    for lane in range(3):
+        assert recorder.dropped.count(lane) in (broken[lane], broken[lane] + is_open[lane])
+
+
+def test_reset_of_some_lanes_leaves_the_others_where_they_are(make: Make) -> None:
+    manager = make(scripted(3, script=((9, "terminated"),)))
+    manager.launch()
+    manager.step(np.arange(3), np.zeros(3, np.int64))
+
+    manager.reset(np.array([1]))
+
+    assert manager.obs[:, 2].tolist() == [1, 0, 1]
+    assert manager.ready.all()
+
+
+def test_reset_before_launch_launches(make: Make) -> None:
+    manager = make(scripted())
+
+    manager.reset()
+
+    assert manager.obs[:, 1].tolist() == [0, 0, 0]
+
+
+def test_launching_twice_resets_once(make: Make) -> None:
+    manager = make(scripted())
+    manager.launch()
+
+    manager.launch()
+
+    assert manager.obs[:, 1].tolist() == [0, 0, 0]
+
+
+def test_stepping_before_launch_is_an_env_error(make: Make) -> None:
+    with pytest.raises(EnvError, match="launch"):
+        make(scripted()).step(np.arange(3), np.zeros(3, np.int64))
+
+
+def test_stepping_after_close_is_an_env_error(make: Make) -> None:
+    manager = make(scripted())
+    manager.launch()
+    manager.close()
+
+    with pytest.raises(EnvError, match="closed"):
+        manager.step(np.arange(3), np.zeros(3, np.int64))
+
+
+def test_closing_twice_is_fine(make: Make) -> None:
+    manager = make(scripted())
+    manager.close()
+
+    manager.close()
+
+    assert manager.closed
+
+
+def test_actions_of_another_shape_are_a_schema_error(make: Make) -> None:
+    manager = make(scripted())
+    manager.launch()
+
+    with pytest.raises(SchemaError, match=r"\(3, 1\).*\(3,\)"):
+        manager.step(np.arange(3), np.zeros((3, 1), np.int64))
+
+
+@pytest.mark.parametrize("lanes", [[0, 0], [3], [-1]])
+def test_lanes_that_do_not_exist_are_an_env_error(make: Make, lanes: list[int]) -> None:
+    manager = make(scripted())
+    manager.launch()
+
+    with pytest.raises(EnvError, match="0 to 2"):
+        manager.step(np.array(lanes), np.zeros(len(lanes), np.int64))
+
+
+def test_equal_seeds_give_equal_runs(make: Make) -> None:
+    runs = []
+    for _ in range(2):
+        manager = make(classic())
+        manager.seed(7)
+        manager.launch()
+        runs.append(play(manager, 80, np.random.default_rng(0)))
+
+    assert runs[0] == runs[1]
+
+
+def test_other_seeds_give_other_runs(make: Make) -> None:
+    runs = []
+    for seed in (7, 8):
+        manager = make(classic(num=1))
+        manager.seed(seed)
+        manager.launch()
+        runs.append(play(manager, 10, np.random.default_rng(0)))
+
+    assert runs[0] != runs[1]
+
+
+def test_reset_with_seeds_begins_the_same_run_again(make: Make) -> None:
+    manager = make(classic())
+    manager.seed(1)
+    manager.launch()
+    runs = []
+
+    for _ in range(2):
+        manager.reset(seeds=[5, 50, 500])
+        runs.append(play(manager, 80, np.random.default_rng(0)))
+
+    assert runs[0] == runs[1]
+
+
+def test_a_first_reset_gives_lane_i_the_seed_plus_i(make: Make) -> None:
+    manager = make(classic())
+    manager.seed(7)
+
+    manager.launch()
+
+    for lane in range(3):
+        expected, _ = gymnasium.make("CartPole-v1").reset(seed=7 + lane)
+        assert np.array_equal(manager.obs[lane, :4], expected)
+
+
+def test_a_wrong_number_of_seeds_is_an_env_error(make: Make) -> None:
+    with pytest.raises(EnvError, match="2 seeds for 3 lanes"):
+        make(scripted()).reset(seeds=[1, 2])
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_without_dynamic_seeds_every_episode_of_a_lane_begins_alike(make: Make) -> None:
+    manager = make(classic(num=2))
+    manager.seed(3, dynamic_seed=False)
+    manager.launch()
+    first = manager.obs.copy()
+
+    beginnings = []
+    for _ in range(150):
+        batch = manager.step(np.arange(2), np.zeros(2, np.int64))
+        beginnings += [(lane, manager.obs[lane].tolist()) for lane in np.flatnonzero(batch.terminated)]
+
+    assert len(beginnings) > 10
+    assert all(obs == first[lane].tolist() for lane, obs in beginnings)
+
+
+@pytest.mark.parametrize("kind", EXACT)
+@pytest.mark.parametrize("reseed_after", [0, 50])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"])
+def test_a_restored_manager_goes_on_as_the_original_does(make: Make, env_id: str, reseed_after: int) -> None:
+    manager = make(classic(env_id), reseed_after=reseed_after)
+    manager.seed(11)
+    manager.launch()
+    play(manager, 230, np.random.default_rng(1))
+    state, obs = manager.state_dict(), np.array(manager.obs)
+    expected = play(manager, 250, np.random.default_rng(2))
+
+    other = make(classic(env_id), reseed_after=reseed_after)
+    other.load_state_dict(state)
+
+    assert other.lanes_lost == []
+    assert np.array_equal(other.obs, obs)
+    assert play(other, 250, np.random.default_rng(2)) == expected
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_state_survives_a_checkpoint_file(make: Make, tmp_path: Path) -> None:
+    manager = make(classic("Pendulum-v1"))
+    manager.seed(11)
+    manager.launch()
+    play(manager, 30, np.random.default_rng(1))
+
+    save_state(tmp_path / "state.pt", manager.state_dict())
+    other = make(classic("Pendulum-v1"))
+    other.load_state_dict(load_state(tmp_path / "state.pt"))
+
+    assert other.lanes_lost == []
+    assert play(other, 250, np.random.default_rng(2)) == play(manager, 250, np.random.default_rng(2))
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_a_lane_left_idle_is_restored_too(make: Make) -> None:
+    manager = make(classic())
+    manager.seed(11)
+    manager.launch()
+    for _ in range(5):
+        manager.step(np.array([0, 2]), np.array([0, 1]))
+
+    other = make(classic())
+    other.load_state_dict(manager.state_dict())
+
+    assert other.lanes_lost == []
+    assert np.array_equal(other.obs, manager.obs) and np.array_equal(other.ready, manager.ready)
+    assert play(other, 60, np.random.default_rng(2)) == play(manager, 60, np.random.default_rng(2))
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_a_manager_can_be_restored_a_second_time(make: Make) -> None:
+    manager = make(classic())
+    manager.launch()
+    play(manager, 30, np.random.default_rng(1))
+
+    other = make(classic())
+    other.load_state_dict(manager.state_dict())
+    third = make(classic())
+    third.load_state_dict(other.state_dict())
+
+    assert third.lanes_lost == []
+    assert np.array_equal(third.obs, manager.obs)
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_a_stretch_over_the_cap_is_lost_and_begins_anew(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    manager = make(classic("Pendulum-v1", num=2), resume_replay_steps=20)
+    manager.launch()
+    play(manager, 15, np.random.default_rng(1))
+    manager.reset(np.array([1]))
+    play(manager, 15, np.random.default_rng(1))
+
+    other = make(classic("Pendulum-v1", num=2), resume_replay_steps=20)
+    other.load_state_dict(manager.state_dict())
+
+    assert other.lanes_lost == [0]
+    assert np.array_equal(other.obs[1], manager.obs[1])
+    assert "could not be brought back" in caplog.text
+
+
+def test_lanes_that_cannot_come_back_are_said_to_be_lost(kind: str, make: Make) -> None:
+    # The scripted env counts its episodes over resets, so no seed brings it back.
+    manager = make(scripted(2))
+    manager.launch()
+    recorder = Recorder(manager)
+    for _ in range(9):
+        recorder.step()
+
+    other = make(scripted(2))
+    other.load_state_dict(manager.state_dict())
+
+    assert other.lanes_lost == [0, 1]
+    assert other.ready.all()
+    assert other.obs[:, 2].tolist() == [0, 0]
+
+
+def test_a_checkpoint_of_another_size_is_refused(make: Make) -> None:
+    manager = make(scripted(2))
+    manager.launch()
+
+    with pytest.raises(CheckpointError, match="2 lanes, this manager runs 3"):
+        make(scripted(3)).load_state_dict(manager.state_dict())
+
+
+@pytest.mark.parametrize("fault", ["raise", "nan_obs", "inf_reward"])
+def test_a_fault_drops_the_open_episode_and_the_lane_goes_on(make: Make, tmp_path: Any, fault: str) -> None:
+    manager = make(scripted(2, script=((4, "terminated"),), faults={(1, 2): fault}, fault_dir=str(tmp_path)))
+    manager.launch()
+    recorder = Recorder(manager)
+
+    while min(map(len, recorder.transitions)) < 30:
+        recorder.step()
+
+    assert set(recorder.dropped) == {0, 1}
+    for transitions in recorder.transitions:
+        assert np.isfinite([t.next_obs for t in transitions]).all()
+        assert np.isfinite([t.reward for t in transitions]).all()
+        for before, after in itertools.pairwise(transitions):
+            assert after.step == (0 if before.terminated else before.step + 1) or after.step == 0
+
+
+@pytest.mark.parametrize("fault", ["raise", "nan_obs"])
+def test_a_fault_in_reset_is_tried_again(make: Make, tmp_path: Any, fault: str) -> None:
+    manager = make(scripted(2, faults={(0, 0): fault}, fault_dir=str(tmp_path)))
+
+    manager.launch()
+
+    assert np.isfinite(manager.obs).all()
+    assert manager.obs[:, 2].tolist() == [0, 0]
+
+
+# With same-step autoreset the last step of an episode and the reset are one call, and the answer is lost with it.
+@pytest.mark.parametrize("kind", [kind for kind in MANAGERS if "same step" not in kind])
+def test_a_crash_in_a_later_reset_keeps_the_episode_that_ended(make: Make, tmp_path: Any) -> None:
+    manager = make(scripted(1, script=((3, "terminated"),), faults={(1, 0): "raise"}, fault_dir=str(tmp_path)))
+    manager.launch()
+    recorder = Recorder(manager)
+
+    while len(recorder.transitions[0]) < 6:
+        recorder.step()
+
+    assert recorder.dropped == []
+    assert [t.terminated for t in recorder.transitions[0]] == [False, False, True, False, False, True]
+
+
+def test_a_crash_in_a_later_reset_leaves_no_episode_torn(make: Make, tmp_path: Any) -> None:
+    env_fn = [
+        functools.partial(
+            ScriptedEnv, 0, script=((2, "terminated"),), faults={(1, 0): "raise"}, fault_dir=str(tmp_path)
+        ),
+        functools.partial(ScriptedEnv, 1, script=((5, "terminated"),)),
+    ]
+    manager = make(env_fn)
+    manager.launch()
+    recorder = Recorder(manager)
+
+    while min(map(len, recorder.transitions)) < 20:
+        recorder.step()
+
+    for lane, transitions in enumerate(recorder.transitions):
+        torn = 0
+        for before, after in itertools.pairwise(transitions):
+            torn += after.step == 0 and not before.terminated
+            assert after.step == 0 or after.obs == before.next_obs
+        assert torn == recorder.dropped.count(lane)
+
+
+def test_a_crash_loop_ends_with_the_cause(make: Make) -> None:
+    manager = make(scripted(2, script=((4, "terminated"),), faults={(k, 2): "raise" for k in range(99)}))
+    manager.launch()
+    recorder = Recorder(manager)
+
+    with pytest.raises(EnvError, match="broke 5 times without finishing an episode") as caught:
+        for _ in range(99):
+            recorder.step()
+
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert "scripted crash in step" in str(caught.value)
+
+
+def test_an_env_that_never_resets_ends_with_the_cause(make: Make) -> None:
+    manager = make(scripted(2, faults={(k, 0): "raise" for k in range(99)}))
+
+    with pytest.raises(EnvError, match="scripted crash in reset"):
+        manager.launch()
+
+
+@pytest.mark.parametrize("fault", ["nan_obs", "inf_reward"])
+def test_nonfinite_values_raise_if_the_config_says_so(make: Make, fault: str) -> None:
+    manager = make(scripted(2, faults={(0, 1): fault}), nonfinite="raise")
+    manager.launch()
+
+    with pytest.raises(TrainingError, match="env 0"):
+        manager.step(np.arange(2), np.zeros(2, np.int64))
