@@ -1,0 +1,1 @@
+"""Environments and the configs that learn them, one folder each."""

@@ -1,0 +1,1 @@
+"""Balance a pole on a cart."""
