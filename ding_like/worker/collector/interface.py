@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from easydict import EasyDict
-
 from ding_like.types import EnvManager
+from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 
 
-class ISerialCollector(ABC):
+class ISerialCollector(Configurable, ABC):
     """Collect data by stepping environments with a policy, in this process."""
-
-    config: dict[str, Any] = {}
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Return this class's defaults, to be merged with the user's config."""
-        return EasyDict(copy.deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
 
     @abstractmethod
     def reset_env(self, _env: EnvManager | None = None) -> None:

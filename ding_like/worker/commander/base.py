@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
-from easydict import EasyDict
-
 from ding_like.errors import ConfigError
+from ding_like.utils.configurable import Configurable
 
 
-class BaseSerialCommander:
+class BaseSerialCommander(Configurable):
     """Ask the policy for collect settings (`eps`, say), given what learner and collector know."""
-
-    config: dict[str, Any] = {}
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Return this class's defaults, to be merged with the user's config."""
-        return EasyDict(deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
 
     def __init__(
         self,

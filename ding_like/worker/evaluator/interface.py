@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from easydict import EasyDict
-
+from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 
 
-class ISerialEvaluator(ABC):
+class ISerialEvaluator(Configurable, ABC):
     """Judge a policy, in this process."""
-
-    config: dict[str, Any] = {}
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Return this class's defaults, to be merged with the user's config."""
-        return EasyDict(copy.deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
 
     # What an env is differs between evaluators (a manager; a data loader and a metric), hence Any.
     @abstractmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,6 +14,7 @@ from ding_like.config.tree import deep_merge
 from ding_like.data.rows import adapt_learn_mode, as_batch
 from ding_like.errors import ConfigError
 from ding_like.types import LearnMode, Reducer, State
+from ding_like.utils.configurable import Configurable
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.registries import LEARNER_REGISTRY
@@ -51,7 +51,7 @@ class SerialReducer:
 
 
 @LEARNER_REGISTRY.register("base")
-class BaseLearner:
+class BaseLearner(Configurable):
     """Turn batches into updates of a policy; hooks run before and after.
 
     One `train` call runs the `before_iter` hooks once, then for each minibatch of the policy: gradient, reduction,
@@ -74,11 +74,6 @@ class BaseLearner:
         },
     }
     config_free = ("hook",)  # hooks of one's own
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Return this class's defaults, to be merged with the user's config."""
-        return EasyDict(deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
 
     def __init__(
         self,

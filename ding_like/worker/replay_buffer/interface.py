@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from typing import Any
 
-from easydict import EasyDict
-
 from ding_like.types import State
+from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import BUFFER_REGISTRY
 
 
-class IBuffer(ABC):
+class IBuffer(Configurable, ABC):
     """Keep training data and hand out samples of it. Whoever stores, copies; whoever samples, gets fresh memory."""
-
-    config: dict[str, Any] = {}
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Return this class's defaults, to be merged with the user's config."""
-        return EasyDict(deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
 
     @abstractmethod
     def push(self, data: Any, cur_collector_envstep: int) -> None:
