@@ -1,1 +1,0 @@
-"""Configs that learn CartPole."""
