@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import gymnasium
-from easydict import EasyDict
 from gymnasium.envs.registration import EnvSpec
 
 from ding_like.errors import ConfigError, EnvError
+from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import ENV_REGISTRY
 
 # Ids that exist only after a package was imported: prefix -> (package, extra that installs it).
@@ -20,14 +20,14 @@ _REGISTERED_BY = {"ALE/": ("ale_py", "atari")}
 
 
 @ENV_REGISTRY.register("gymnasium")
-class GymnasiumEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
     """Make `cfg.env_id` with `cfg.kwargs`; ids of the form 'module:Id-v0' import the module first.
 
     Raises ConfigError for an id that gymnasium does not know or no longer runs, with the closest ones, and EnvError
     where the package behind it is missing.
     """
 
-    config: ClassVar[dict[str, Any]] = {
+    config = {
         "env_id": None,
         "kwargs": {},  # handed to the environment's constructor
         "max_episode_steps": None,  # None: the time limit that the id was registered with
@@ -40,13 +40,6 @@ class GymnasiumEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         "max_episode_steps": (int, type(None)),
         "render_mode": (str, type(None)),
     }
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Return a copy of the defaults."""
-        cfg = EasyDict(copy.deepcopy(cls.config))
-        cfg.cfg_type = cls.__name__ + "Dict"
-        return cfg
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

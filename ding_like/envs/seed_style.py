@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from easydict import EasyDict
 
 from ding_like.errors import EnvError
+from ding_like.utils.configurable import Configurable
 from ding_like.utils.log import one_time_warning
 
 # What an env observes and takes differs from env to env: hence Any in the signatures of this file.
@@ -29,21 +29,12 @@ class BaseEnvTimestep(NamedTuple):
     info: dict[str, Any]
 
 
-class BaseEnv(ABC):
+class BaseEnv(Configurable, ABC):
     """Stand at the base of envs written in the seed's style.
 
     Such an env knows only `done`, which is read as terminated; `info["TimeLimit.truncated"] = True` marks an episode
     that a time limit cut. New envs are better written as `gymnasium.Env`, which tells the two apart.
     """
-
-    config: ClassVar[dict[str, Any]] = {}
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Return a copy of the defaults."""
-        cfg = EasyDict(copy.deepcopy(cls.config))
-        cfg.cfg_type = cls.__name__ + "Dict"
-        return cfg
 
     @abstractmethod
     def __init__(self, cfg: Any) -> None: ...

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from easydict import EasyDict
 
 from ding_like.data.obs import copy_obs, take_lanes
 from ding_like.envs.manager.lane import Lane
 from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
 from ding_like.errors import CheckpointError, EnvError, TrainingError
 from ding_like.types import Array, Obs, State, StepBatch
+from ding_like.utils.configurable import Configurable
 
 logger = logging.getLogger(__name__)
 
 Self = TypeVar("Self", bound="ArrayEnvManager")
 
 
-class ArrayEnvManager(ABC):
+class ArrayEnvManager(Configurable, ABC):
     """Run E lanes of an environment behind arrays; `types.EnvManager` says what callers rely on.
 
     The first reset of lane i gets seed + i; every later seeded reset draws from the lane's own generator, or repeats
     seed + i if seeds are not dynamic. A sub-class makes the envs, sets the spaces with `_set_spaces`, and steps.
     """
 
-    config: ClassVar[dict[str, Any]] = {
+    config = {
         # Deadlines in seconds; they can only be kept where an env has a process of its own.
         "step_timeout_s": 60.0,
         "reset_timeout_s": 60.0,
@@ -49,13 +48,6 @@ class ArrayEnvManager(ABC):
     lane_seeds = True
     observation_space: Space
     action_space: Space
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Return a copy of the defaults."""
-        cfg = EasyDict(copy.deepcopy(cls.config))
-        cfg.cfg_type = cls.__name__ + "Dict"
-        return cfg
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -39,7 +39,7 @@ class GymVectorEnvManager(ArrayEnvManager):
     Other vector envs go on from generators of their own after an episode, so that resume begins new episodes.
     """
 
-    config: ClassVar[dict[str, Any]] = {
+    config = {
         **ArrayEnvManager.config,
         # None: what the vector env's metadata says; 'Disabled' where SyncVectorEnv is built here.
         "autoreset_mode": None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 from ding_like.envs import GymnasiumEnv
 from ding_like.utils.registries import ENV_REGISTRY
 
@@ -12,4 +10,4 @@ from ding_like.utils.registries import ENV_REGISTRY
 class CartPoleEnv(GymnasiumEnv):
     """Make CartPole-v1: a reward of 1 for each step, at most 500 steps."""
 
-    config: ClassVar[dict[str, Any]] = {**GymnasiumEnv.config, "env_id": "CartPole-v1"}
+    config = {**GymnasiumEnv.config, "env_id": "CartPole-v1"}
