@@ -22,6 +22,7 @@ from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.policy import seed_view
+from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.rl_utils.returns import nstep_return
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, LearnMode
 from ding_like.utils.checkpoint import check_model_state
@@ -59,7 +60,9 @@ class Policy:
             ignore_done=False,
             # Largest norm of the gradient; None: no limit.
             grad_clip_norm=None,
-            # A loss or gradient that is not finite is never applied; this many in a row end the run.
+            # A loss or gradient that is not finite is never applied: "skip" goes on without it, "raise" ends the run.
+            nonfinite="skip",
+            # With "skip", this many in a row end the run.
             max_nonfinite_steps=5,
         ),
         collect=dict(n_sample=None, n_episode=None, unroll_len=1),
@@ -95,6 +98,8 @@ class Policy:
         for path, value in (("nstep", cfg["nstep"]), ("learn.batch_size", cfg["learn"]["batch_size"])):
             if isinstance(value, (int, float)) and value < 1:
                 yield path, f"must be at least 1, got {value}"
+        if cfg["learn"]["nonfinite"] not in ("skip", "raise"):
+            yield "learn.nonfinite", f"must be 'skip' or 'raise', got {cfg['learn']['nonfinite']!r}"
 
     def __init__(
         self, cfg: Mapping[str, Any], model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
@@ -282,6 +287,14 @@ class Policy:
             setattr(self, f"_{name}", value)
         else:
             raise NotImplementedError(f"{type(self).__name__} has no attribute '{name}'")
+
+    def _get_nonfinite_steps(self) -> int:
+        """Return how many updates were not finite and so not applied; raises TrainingError if they must end the run."""
+        return sum(optimizer.check() for optimizer in self._optimizers())
+
+    def _optimizers(self) -> Iterable[FlatOptimizer]:
+        """Return the optimizers whose steps are checked."""
+        return ()
 
     def _reset_learn(self, data_id: Any = None) -> None:
         """Forget nothing: a feed-forward learner has no state per lane."""

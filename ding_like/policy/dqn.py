@@ -125,12 +125,7 @@ class DQNPolicy(Policy):
         self._target_model = copy.deepcopy(self._model)
         self._params = FlatParams(self._model)
         self._target_params = FlatParams(self._target_model)
-        self._optimizer = FlatOptimizer(
-            self._params,
-            learning_rate=learn.learning_rate,
-            grad_clip_norm=learn.grad_clip_norm,
-            max_nonfinite_steps=learn.max_nonfinite_steps,
-        )
+        self._optimizer = FlatOptimizer.from_config(self._params, learn)
         self._num_updates = 0
         self._loss = torch.zeros(())
 
@@ -175,6 +170,9 @@ class DQNPolicy(Policy):
             self._target_params.lerp_from(self._params, learn.target_theta)
         elif self._num_updates % learn.target_update_freq == 0:
             self._target_params.copy_from(self._params)
+
+    def _optimizers(self) -> Iterable[FlatOptimizer]:
+        return (self._optimizer,)
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_value", "target_q_value"]

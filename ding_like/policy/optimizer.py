@@ -20,8 +20,14 @@ class FlatOptimizer:
     """
 
     def __init__(
-        self, params: FlatParams, *, learning_rate: float, grad_clip_norm: float | None, max_nonfinite_steps: int
+        self,
+        params: FlatParams,
+        *,
+        learning_rate: float,
+        grad_clip_norm: float | None = None,
+        max_nonfinite_steps: int = 5,
     ) -> None:
+        """Step `params`; `check` gives up after `max_nonfinite_steps` in a row that were not finite."""
         self._params = params
         self._clip = grad_clip_norm
         self._max_nonfinite_steps = max_nonfinite_steps
@@ -30,6 +36,16 @@ class FlatOptimizer:
         self._nonfinite = torch.zeros((), device=device)
         self._in_a_row = torch.zeros((), device=device)
         self._most_in_a_row = torch.zeros((), device=device)
+
+    @classmethod
+    def from_config(cls, params: FlatParams, learn: Any) -> FlatOptimizer:
+        """Return the optimizer that the `learn` section of a policy's config asks for."""
+        return cls(
+            params,
+            learning_rate=learn.learning_rate,
+            grad_clip_norm=learn.grad_clip_norm,
+            max_nonfinite_steps=1 if learn.nonfinite == "raise" else learn.max_nonfinite_steps,
+        )
 
     @property
     def learning_rate(self) -> float:
@@ -62,15 +78,15 @@ class FlatOptimizer:
     def check(self) -> int:
         """Return how many steps were not finite so far.
 
-        Raises TrainingError if `max_nonfinite_steps` of them came in a row. Reads tensors: call it once per log
+        Raises TrainingError once `max_nonfinite_steps` of them came in a row. Reads tensors: call it once per log
         interval, not per step.
         """
         worst = int(self._most_in_a_row)
         if worst >= self._max_nonfinite_steps:
             raise TrainingError(
-                f"{worst} updates in a row had a loss or gradient that is not finite ({int(self._nonfinite)} in all); "
-                "none was applied. Look at the rewards and observations, lower policy.learn.learning_rate, or set "
-                "policy.learn.grad_clip_norm."
+                f"{worst} update{'s in a row' if worst > 1 else ''} had a loss or gradient that is not finite "
+                f"({int(self._nonfinite)} in all); none was applied. Look at the "
+                "rewards and observations, lower policy.learn.learning_rate, or set policy.learn.grad_clip_norm."
             )
         return int(self._nonfinite)
 

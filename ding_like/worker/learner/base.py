@@ -14,6 +14,7 @@ from ding_like.config.tree import deep_merge
 from ding_like.data.rows import adapt_learn_mode, as_batch
 from ding_like.errors import ConfigError
 from ding_like.types import LearnMode, Reducer, State
+from ding_like.utils.checkpoint import save_state
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
@@ -69,6 +70,7 @@ class BaseLearner(Configurable):
         "hook": {
             "load_ckpt_before_run": "",
             "log_show_after_iter": 100,
+            "check_finite_after_iter": 100,
             "save_ckpt_after_iter": 10000,
             "save_ckpt_after_run": True,
         },
@@ -119,6 +121,7 @@ class BaseLearner(Configurable):
         self._hooks = build_learner_hook_by_cfg(hook_cfg)
         self._mode: LearnMode | None = None
         self._takes_rows = False
+        self._last_minibatch: Any = None  # kept to be looked into if training goes wrong
         if policy is not None:
             self.policy = policy
 
@@ -140,6 +143,7 @@ class BaseLearner(Configurable):
         self.call_hook("before_iter")
         started = perf_counter()
         for minibatch in mode.minibatches(data if batch is None else batch, self._rng, **(policy_kwargs or {})):
+            self._last_minibatch = minibatch
             info, priority = mode.grad(minibatch)
             self._reducer.reduce()
             mode.apply()
@@ -192,6 +196,22 @@ class BaseLearner(Configurable):
             hook(self)
         finally:
             self._ckpt_name = None
+
+    def save_evidence(self) -> Path:
+        """Save the last minibatch, the last values it gave and the weights, and return the file."""
+        path = Path(self._exp_name, f"nonfinite_{self._instance_name}_iter{self.train_iter}.pt")
+        batch = as_batch(self._last_minibatch)
+        columns = {} if batch is None else {name: np.asarray(column) for name, column in batch.columns.items()}
+        bad = [name for name, column in columns.items() if column.dtype.kind == "f" and not np.isfinite(column).all()]
+        evidence = {
+            "batch": columns,
+            "columns_not_finite": bad,
+            "last_values": {name: np.asarray(value) for name, value in self._log_buffer["scalar"].items()},
+            "policy": self._mode_or_fail().state_dict(),
+            "train_iter": self.train_iter,
+        }
+        save_state(path, evidence)
+        return path
 
     def info(self, s: str) -> None:
         """Write a line to the learner's text log."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ding_like.errors import ConfigError, RegistryError
+from ding_like.errors import ConfigError, RegistryError, TrainingError
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.registries import LEARNER_HOOK_REGISTRY
 
@@ -145,6 +145,33 @@ class LogShowHook(PeriodicHook):
                 add_histogram(name, value, engine.train_iter)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
         engine.info(f"iteration {engine.train_iter}, env step {engine.collector_envstep}: {shown}")
+
+
+@LEARNER_HOOK_REGISTRY.register("check_finite")
+class CheckFiniteHook(PeriodicHook):
+    """Count the updates that were not finite (the policy applies none of them), and end the run where it must end.
+
+    What is needed to look into it is saved then: the last batch, the last losses, the weights.
+    """
+
+    default_priority = 20
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._seen = 0
+
+    def __call__(self, engine: BaseLearner) -> None:
+        if engine.train_iter % self._freq:
+            return
+        try:
+            count = int(engine.policy.get_attribute("nonfinite_steps") or 0)
+        except NotImplementedError:
+            return  # a policy in the seed's style counts none
+        except TrainingError as error:
+            raise TrainingError(f"{error} Saved for a closer look: {engine.save_evidence()}") from error
+        if count > self._seen:
+            engine.logger.warning("%d updates were not finite and not applied (%d in all)", count - self._seen, count)
+        self._seen = count
 
 
 @LEARNER_HOOK_REGISTRY.register("log_reduce")

@@ -49,7 +49,7 @@ class NoteHook(LearnerHook):
         self.seen.append(engine.last_iter.val)
 
 
-def test_defaults_are_the_seeds() -> None:
+def test_defaults_are_the_seeds_and_a_check_of_finiteness() -> None:
     cfg = BaseLearner.default_config()
 
     assert cfg.train_iterations == int(1e9)
@@ -58,6 +58,7 @@ def test_defaults_are_the_seeds() -> None:
     assert cfg.hook == {
         "load_ckpt_before_run": "",
         "log_show_after_iter": 100,
+        "check_finite_after_iter": 100,
         "save_ckpt_after_iter": 10000,
         "save_ckpt_after_run": True,
     }
