@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,27 +24,9 @@ EnvConfig = Mapping[str, Any]
 def env_class(cfg: EnvConfig) -> Callable[..., Any]:
     """Return what makes the env of `cfg.type`: a registered class, or what an import path 'module:Name' names.
 
-    Raises RegistryError or ConfigError, with close names, where there is none.
+    Raises RegistryError, with close names, where there is none.
     """
-    name = cfg.get("type", "gymnasium")
-    import_names = cfg.get("import_names", ())
-    if ":" not in name:
-        cls: Callable[..., Any] = ENV_REGISTRY.get(name, import_names)
-        return cls
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"env.type is '{name}', but module '{module_name}' cannot be imported: {error}. Expected "
-            "'module:ClassName' of a module that python finds from the current folder."
-        ) from error
-    found: Callable[..., Any] | None = getattr(module, attribute, None)
-    if callable(found):
-        return found
-    close = difflib.get_close_matches(attribute, dir(module), n=3)
-    hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else "."
-    raise ConfigError(f"env.type is '{name}', but module '{module_name}' has no class '{attribute}'{hint}")
+    return ENV_REGISTRY.get(cfg.get("type", "gymnasium"), cfg.get("import_names", ()))
 
 
 def make_env(cfg: EnvConfig) -> AnyEnv:

@@ -12,7 +12,9 @@ from ding_like.utils.registry import Registry
 # What a registry builds is a protocol's matter (types.py), not one base class: hence Registry[Any].
 POLICY_REGISTRY: Registry[Any] = Registry("policy", "ding_like.policy")
 MODEL_REGISTRY: Registry[Any] = Registry("model", "ding_like.model")
-ENV_REGISTRY: Registry[Any] = Registry("env", "ding_like.envs", modules={"gymnasium": "ding_like.envs.gymnasium_env"})
+ENV_REGISTRY: Registry[Any] = Registry(
+    "env", "ding_like.envs", modules={"gymnasium": "ding_like.envs.gymnasium_env"}, takes_paths=True
+)
 ENV_WRAPPER_REGISTRY: Registry[Any] = Registry("env_wrapper", "ding_like.envs.wrappers")
 ENV_MANAGER_REGISTRY: Registry[Any] = Registry("env_manager", "ding_like.envs.manager")
 LEARNER_REGISTRY: Registry[Any] = Registry("learner", "ding_like.worker.learner")

@@ -30,12 +30,16 @@ class Registry(Generic[T]):
     """Map names to classes.
 
     An unknown name is looked for in three places: the modules in `import_names`, the module that `modules` gives for
-    it, and the module of that name in the home package (or the home module itself, if home is no package).
+    it, and the module of that name in the home package (or the home module itself, if home is no package). With
+    `takes_paths`, a name "module:Class" is an import path, and its class need not be registered.
     """
 
-    def __init__(self, name: str, home: str, *, modules: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, home: str, *, modules: Mapping[str, str] | None = None, takes_paths: bool = False
+    ) -> None:
         self.name = name
         self.home = home
+        self._takes_paths = takes_paths
         self._modules = dict(modules or {})
         self._classes: dict[str, type[T]] = {}
         self._aliases: dict[str, str] = {}
@@ -70,6 +74,8 @@ class Registry(Generic[T]):
         wanted = [import_names] if isinstance(import_names, str) else list(import_names)
         failures = {module: reason for module in wanted if (reason := _try_import(_own_path(module)))}
         own_failures = {module: reason for module, reason in failures.items() if not module.startswith("ding.")}
+        if self._takes_paths and ":" in name:
+            return self._import_path(name)
         cls = self._lookup(name)
         if cls is None:
             failures.update(self._import_from_home(name))
@@ -155,6 +161,21 @@ class Registry(Generic[T]):
                 elif self._lookup(name) is not None:
                     return failures
         return failures
+
+    def _import_path(self, name: str) -> type[T]:
+        module_name, _, attribute = name.partition(":")
+        if reason := _try_import(module_name):
+            raise RegistryError(
+                f"{self.name} '{name}' cannot be imported: {reason}; expected 'module:Class' of a module that python "
+                "finds from the current folder"
+            )
+        module = importlib.import_module(module_name)
+        found = getattr(module, attribute, None)
+        if not callable(found):
+            close = difflib.get_close_matches(attribute, dir(module), n=3)
+            hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+            raise RegistryError(f"{self.name} '{name}': module '{module_name}' has no class '{attribute}'{hint}")
+        return cast("type[T]", found)
 
     def _candidates(self, key: str) -> list[str]:
         if key in self._modules:

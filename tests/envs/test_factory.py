@@ -105,13 +105,13 @@ def test_a_base_env_by_import_path_is_made_with_the_config() -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("no_such_module:Env", "module 'no_such_module' cannot be imported"),
+        ("no_such_module:Env", "cannot be imported: no module no_such_module"),
         ("tests.envs.my_envs:ShoutinEnv", "no class 'ShoutinEnv'; did you mean 'ShoutingEnv'"),
         ("tests.envs.my_envs:NOT_A_CLASS", "no class 'NOT_A_CLASS'"),
     ],
 )
-def test_a_wrong_import_path_is_a_config_error(path: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_wrong_import_path_is_a_registry_error(path: str, said: str) -> None:
+    with pytest.raises(RegistryError, match=said):
         make_env(dict(type=path))
 
 
