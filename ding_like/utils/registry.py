@@ -172,7 +172,8 @@ class Registry(Generic[T]):
         module = importlib.import_module(module_name)
         found = getattr(module, attribute, None)
         if not callable(found):
-            close = difflib.get_close_matches(attribute, dir(module), n=3)
+            callables = [key for key, value in vars(module).items() if callable(value)]
+            close = difflib.get_close_matches(attribute, callables, n=3)
             hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
             raise RegistryError(f"{self.name} '{name}': module '{module_name}' has no class '{attribute}'{hint}")
         return cast("type[T]", found)

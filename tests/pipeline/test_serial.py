@@ -109,6 +109,17 @@ def test_env_setting_replaces_the_configs_env(tmp_path):
     assert [cfg["steps"] for cfg in made] == [7, 7, 7, 5, 5]
 
 
+def test_any_env_class_by_import_path_trains(tmp_path):
+    main, create = make_configs()
+    main["env"].pop("env_id")
+    create["env"]["type"] = "gymnasium.envs.classic_control.acrobot:AcrobotEnv"
+    main["env"]["wrappers"] = [dict(type="TimeLimit", max_episode_steps=20)]
+
+    serial_pipeline((main, create), seed=0, max_env_step=200)
+
+    assert json.loads((tmp_path / "exp/result.json").read_text())["eval_value"] == -20.0
+
+
 def test_a_model_of_ones_own_is_used():
     class Net(torch.nn.Module):
         def __init__(self):
