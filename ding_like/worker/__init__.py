@@ -15,6 +15,7 @@ _BUFFER = "ding_like.worker.replay_buffer"
 
 _HOME_OF: dict[str, str] = {
     "ISerialCollector": _COLLECTOR,
+    "EpisodeSerialCollector": _COLLECTOR,
     "SampleSerialCollector": _COLLECTOR,
     "create_serial_collector": _COLLECTOR,
     "get_serial_collector_cls": _COLLECTOR,

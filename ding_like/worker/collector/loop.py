@@ -180,6 +180,11 @@ class RolloutLoop:
             dropped=np.concatenate([answer.dropped, np.array(bad, np.int64)]),
         )
 
+    @property
+    def is_mid_episode(self) -> bool:
+        """Tell whether some lane has an episode under way."""
+        return bool(self._length.any())
+
     def num_ready(self, count: Callable[[Array, Array], int]) -> int:
         """Return how many training rows `segment` would make now; `count` is the policy's `num_ready`."""
         length = np.concatenate([np.array(self._closed, np.int64), self._open_rows])

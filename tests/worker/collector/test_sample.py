@@ -14,6 +14,7 @@ LENGTHS = [[3, 1, 5], [4], [2, 7]]
 class Rows(Policy):
     def __init__(self, *, nstep: int = 1, n_sample: int | None = 6, on_policy: bool = False) -> None:
         self._nstep, self._gamma, self._n_sample, self._on_policy = nstep, 0.9, n_sample, on_policy
+        self._n_episode = None
         self._collect_actor = CountingActor()
         self._cfg = {}
 

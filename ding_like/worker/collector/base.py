@@ -1,0 +1,177 @@
+"""Do what every serial collector does: hold an env manager, a policy and a rollout loop, and report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ding_like.data.records import EpisodeRecord
+from ding_like.data.rows import adapt_collect_mode
+from ding_like.errors import ConfigError
+from ding_like.types import CollectMode, EnvManager, State
+from ding_like.utils.log import build_logger, close_logger
+from ding_like.utils.metrics import as_metrics_writer
+from ding_like.utils.seeding import rng_state, set_rng_state
+from ding_like.worker.collector.interface import ISerialCollector
+from ding_like.worker.collector.loop import RolloutLoop
+from ding_like.worker.collector.stats import CollectReport, describe
+
+
+class LoopCollector(ISerialCollector):
+    """Collect through a `RolloutLoop`; a sub-class says when to stop and what to hand out.
+
+    The loop is made as soon as there are an env manager and a policy, and made anew with another env manager.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        env: EnvManager | None = None,
+        policy: Any = None,  # a collect mode, ours or any named tuple with the seed's fields
+        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
+        exp_name: str = "default_experiment",
+        instance_name: str = "collector",
+        *,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self._cfg = cfg
+        self._rng = np.random.default_rng(0) if rng is None else rng
+        self._instance_name = instance_name
+        self._logger, _ = build_logger(f"./{exp_name}/log/{instance_name}", instance_name)
+        self._metrics = as_metrics_writer(tb_logger)
+        self._env: EnvManager | None = None
+        self._policy: CollectMode | None = None
+        self._loop: RolloutLoop | None = None
+        self._closed = False
+        self._envstep_offset = 0
+        self.reset(policy, env)
+
+    def reset_env(self, _env: EnvManager | None = None) -> None:
+        """Start from fresh episodes, in a new env manager if one is given."""
+        if _env is not None:
+            self._env = _env
+            self._env.launch()
+        elif self._env is not None:
+            self._env.reset()
+        self._make_loop()
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Act with a new collect mode if one is given; open episodes go on, recurrent state is forgotten."""
+        if _policy is not None:
+            self._policy = adapt_collect_mode(_policy)
+            self._on_policy = bool(self._policy_attribute("on_policy", False))
+        if self._loop is None:
+            self._make_loop()
+        elif self._policy is not None:
+            self._loop.use_actor(self._policy.actor)
+
+    def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
+        """Reset env, policy and all counters."""
+        self._report = CollectReport()
+        self._last_print_iter = 0
+        self._envstep_offset = 0
+        self._loop = None
+        self.reset_policy(_policy)
+        self.reset_env(_env)
+
+    def _make_loop(self) -> None:
+        """Build the loop as soon as there are an env and a policy; the env step count goes on."""
+        if self._loop is not None:
+            self._envstep_offset += self._loop.env_steps
+        self._loop = None
+        if self._env is not None and self._policy is not None:
+            self._loop = RolloutLoop(self._env, self._policy.actor, rng=self._rng)
+
+    @property
+    def envstep(self) -> int:
+        """Return the number of env steps taken so far, over all lanes; dropped ones count."""
+        return self._envstep_offset + (self._loop.env_steps if self._loop is not None else 0)
+
+    @envstep.setter
+    def envstep(self, value: int) -> None:
+        self._envstep_offset = value - (self._loop.env_steps if self._loop is not None else 0)
+
+    @property
+    def mean_return(self) -> float:
+        """Return the mean return of the last episodes, at most 100; NaN before the first."""
+        recent = self._report.recent_returns
+        return sum(recent) / len(recent) if recent else float("nan")
+
+    def _parts(self) -> tuple[RolloutLoop, CollectMode]:
+        if self._loop is None or self._policy is None:
+            raise ConfigError("the collector needs an env and a policy before collect(): call reset(policy, env).")
+        return self._loop, self._policy
+
+    def _policy_attribute(self, name: str, default: Any) -> Any:
+        """Return an optional attribute of the policy; the seed's `get_attribute` raises for one that is absent."""
+        if self._policy is None:
+            return default
+        try:
+            return self._policy.get_attribute(name)
+        except NotImplementedError:
+            return default
+
+    def _count(
+        self, episodes: list[EpisodeRecord], *, first_step: int, samples: int, started_s: float, train_iter: int
+    ) -> None:
+        """Count one `collect` call that began at env step `first_step` of the loop, and report if it is time."""
+        loop, _ = self._parts()
+        self._report.total.dropped_episodes = loop.dropped_episodes
+        self._report.add(
+            episodes,
+            env_steps=loop.env_steps - first_step,
+            samples=samples,
+            duration_s=time.perf_counter() - started_s,
+        )
+        self._print(train_iter)
+
+    def _print(self, train_iter: int) -> None:
+        if train_iter - self._last_print_iter < self._cfg["collect_print_freq"] and train_iter > 0:
+            return
+        if not self._report.has_episodes:
+            return
+        self._last_print_iter = train_iter
+        report = self._report.take()
+        self._logger.info("collect: %s", describe(report))
+        self._metrics.write(self._instance_name, report, env_step=self.envstep, train_iter=train_iter)
+
+    def state_dict(self) -> State:
+        """Return everything that an exact resume needs, the env manager's journal included."""
+        loop, _ = self._parts()
+        return {
+            "loop": loop.state_dict(),
+            "env": self._env.state_dict() if self._env is not None else {},
+            "report": self._report.state_dict(),
+            "last_print_iter": self._last_print_iter,
+            "envstep_offset": self._envstep_offset,
+            "rng": rng_state(self._rng),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what `state_dict` returned; open episodes are played again by the env manager."""
+        loop, _ = self._parts()
+        assert self._env is not None
+        self._env.load_state_dict(state["env"])
+        loop.load_state_dict(state["loop"])
+        loop.drop_lanes(list(getattr(self._env, "lanes_lost", ())))
+        self._report.load_state_dict(state["report"])
+        self._last_print_iter = state["last_print_iter"]
+        self._envstep_offset = state["envstep_offset"]
+        set_rng_state(self._rng, state["rng"])
+
+    def close(self) -> None:
+        """Close the env manager and the text log; may be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._env is not None:
+            self._env.close()
+        close_logger(self._logger)
+
+    def __del__(self) -> None:
+        # A constructor that raised has set nothing yet.
+        if hasattr(self, "_closed"):
+            self.close()
