@@ -8,6 +8,7 @@ from typing import Any
 # Imported on first use: `ding --help` must not wait for torch.
 _HOMES = {
     "serial_pipeline": "ding_like.entry.serial_entry",
+    "serial_pipeline_onpolicy": "ding_like.entry.serial_entry",
     "resume_pipeline": "ding_like.entry.serial_entry",
     "random_collect": "ding_like.pipeline.serial",
     "eval": "ding_like.entry.eval_entry",

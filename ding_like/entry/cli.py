@@ -33,7 +33,7 @@ Examples:
 
 @click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("-m", "--mode", metavar="MODE", help="How to run: serial, eval.")
+@click.option("-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, eval.")
 @click.option("-c", "--config", metavar="FILE", help="Config file (.py) with main_config and create_config.")
 @click.option("-s", "--seed", type=int, multiple=True, metavar="SEED", help="Seed; several -s run several seeds. [0]")
 @click.option("-e", "--env", metavar="ENV", help="Take the shipped config of this env, with -p: cartpole.")
@@ -72,12 +72,13 @@ def ding(**options: Any) -> None:
 
 
 def _run_serial(options: dict[str, Any]) -> None:
-    from ding_like.entry.serial_entry import NO_LIMIT, serial_pipeline
+    from ding_like.entry.serial_entry import NO_LIMIT, serial_pipeline, serial_pipeline_onpolicy
 
+    train = {"serial": serial_pipeline, "serial_onpolicy": serial_pipeline_onpolicy}[options["mode"]]
     path = _config_path(options)
     seeds = options["seed"] or (0,)
     for seed in seeds:
-        serial_pipeline(
+        train(
             path,
             seed=seed,
             max_env_step=_limit(options["env_step"], NO_LIMIT),
@@ -121,7 +122,7 @@ def _run_eval(options: dict[str, Any]) -> None:
         click.echo(f"seed {seed}: mean return {value:.4g}")
 
 
-RUNNERS = {"serial": _run_serial, "eval": _run_eval}
+RUNNERS = {"serial": _run_serial, "serial_onpolicy": _run_serial, "eval": _run_eval}
 
 
 def _limit(value: float | None, default: int) -> int:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ding_like.config import compile_config, read_config
+from ding_like.errors import ConfigError
 from ding_like.pipeline.build import EnvSetting, build_serial, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
-from ding_like.pipeline.serial import SerialRun
+from ding_like.pipeline.serial import LearnFrom, SerialRun, learn_off_policy, learn_on_policy
 from ding_like.policy import Policy
 from ding_like.utils.resume import Saved
 
@@ -57,7 +58,28 @@ def serial_pipeline(
     if load_path is not None:
         overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
     cfg = load_config(input_cfg, seed=seed, overrides=overrides, exp_name=exp_name)
-    arguments = RunArguments(seed, max_train_iter, max_env_step, dynamic_seed)
+    arguments = RunArguments("serial", seed, max_train_iter, max_env_step, dynamic_seed)
+    return _train(cfg, arguments, env_setting=env_setting, model=model)
+
+
+def serial_pipeline_onpolicy(
+    input_cfg: InputConfig,
+    seed: int = 0,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+    max_train_iter: int = NO_LIMIT,
+    max_env_step: int = NO_LIMIT,
+    dynamic_seed: bool = True,
+    *,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+    load_path: str | None = None,
+) -> Policy:
+    """Train on-policy: every batch is trained on once, by the policy that made it. Otherwise as `serial_pipeline`."""
+    if load_path is not None:
+        overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
+    cfg = load_config(input_cfg, seed=seed, overrides=overrides, exp_name=exp_name)
+    arguments = RunArguments("serial_onpolicy", seed, max_train_iter, max_env_step, dynamic_seed)
     return _train(cfg, arguments, env_setting=env_setting, model=model)
 
 
@@ -84,9 +106,13 @@ def resume_pipeline(
     return _train(cfg, arguments, env_setting=env_setting, model=model, saved=saved)
 
 
+_LEARN_FROM: dict[str, LearnFrom] = {"serial": learn_off_policy, "serial_onpolicy": learn_on_policy}
+
+
 class RunArguments(NamedTuple):
     """Hold what a run is started with beside its config; saved with every point to resume from."""
 
+    mode: str
     seed: int
     max_train_iter: int
     max_env_step: int
@@ -101,9 +127,18 @@ def _train(
     model: torch.nn.Module | None,
     saved: Saved | None = None,
 ) -> Policy:
+    learn_from = _LEARN_FROM[arguments.mode]
+    if bool(cfg.policy.on_policy) != (learn_from is learn_on_policy):
+        kind, mode = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
+        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {mode}`.")
     with training_process():
         parts = build_serial(
-            cfg, seed=arguments.seed, env_setting=env_setting, model=model, dynamic_seed=arguments.dynamic_seed
+            cfg,
+            seed=arguments.seed,
+            env_setting=env_setting,
+            model=model,
+            dynamic_seed=arguments.dynamic_seed,
+            with_buffer=learn_from is learn_off_policy,
         )
         try:
             SerialRun(
@@ -113,6 +148,7 @@ def _train(
                 max_env_step=arguments.max_env_step,
                 checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
                 saved=saved,
+                learn_from=learn_from,
             ).run()
         finally:
             parts.close()

@@ -41,14 +41,21 @@ class SerialParts:
     learner: BaseLearner
     collector: SampleSerialCollector
     evaluator: InteractionSerialEvaluator
-    buffer: IBuffer
+    buffer: IBuffer | None  # None: on-policy, nothing is stored
     commander: BaseSerialCommander
     metrics: MetricsSink
+
+    @property
+    def replay_buffer(self) -> IBuffer:
+        """Return the buffer of a run that has one."""
+        assert self.buffer is not None, "an on-policy run has no buffer"
+        return self.buffer
 
     def close(self) -> None:
         """Close every part, the metrics last."""
         for part in (self.collector, self.evaluator, self.learner, self.buffer, self.metrics):
-            part.close()
+            if part is not None:
+                part.close()
 
 
 @contextmanager
@@ -96,6 +103,7 @@ def build_serial(
     env_setting: EnvSetting | None = None,
     model: torch.nn.Module | None = None,
     dynamic_seed: bool = True,
+    with_buffer: bool = True,
 ) -> SerialParts:
     """Return all parts of a serial run, launched and connected."""
     collector_env, evaluator_env = build_envs(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed)
@@ -121,7 +129,9 @@ def build_serial(
     evaluator = create_serial_evaluator(
         cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, seed=seed, **shared
     )
-    buffer = create_buffer(cfg.policy.other.replay_buffer, rng=make_rng(seed, "buffer"), **shared)
+    buffer = None
+    if with_buffer:
+        buffer = create_buffer(cfg.policy.other.replay_buffer, rng=make_rng(seed, "buffer"), **shared)
     commander = BaseSerialCommander(
         cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
     )

@@ -60,7 +60,7 @@ class Checkpointer:
         if not by_steps and self._clock() - self._last_s < self._cfg.save_every_s:
             return
         self.start_from(step)
-        if self._parts.buffer.num_bytes > self._cfg.max_buffer_gb * 1e9:
+        if self._parts.buffer is not None and self._parts.buffer.num_bytes > self._cfg.max_buffer_gb * 1e9:
             if not self._told_large:
                 self._told_large = True
                 logger.info(
@@ -78,7 +78,7 @@ class Checkpointer:
             parts.collector.envstep,
             {
                 "policy": parts.policy.learn_mode.state_dict(),
-                "buffer": parts.buffer.state_dict(),
+                "buffer": {} if parts.buffer is None else parts.buffer.state_dict(),
                 "collector": parts.collector.state_dict(),
                 "run": {
                     **run_state,
@@ -98,7 +98,8 @@ class Checkpointer:
             logger.info("this env manager cannot replay episodes: open ones are dropped, the resume is not exact.")
         try:
             parts.policy.learn_mode.load_state_dict(saved.parts["policy"])
-            parts.buffer.load_state_dict(saved.parts["buffer"])
+            if parts.buffer is not None:
+                parts.buffer.load_state_dict(saved.parts["buffer"])
             parts.collector.load_state_dict(saved.parts["collector"])
             parts.learner.load_state_dict(run["learner"])
             parts.evaluator.load_state_dict(run["evaluator"])

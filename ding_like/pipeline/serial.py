@@ -45,9 +45,36 @@ class RunResult:
     finish_time: str
 
 
+def learn_off_policy(cfg: Any, parts: SerialParts, batch: Any) -> None:
+    """Store a batch and take `update_per_collect` updates, fewer while the buffer holds too little."""
+    learn, buffer, learner = cfg.policy.learn, parts.replay_buffer, parts.learner
+    buffer.push(batch, cur_collector_envstep=parts.collector.envstep)
+    for _ in range(learn.update_per_collect):
+        sample = buffer.sample(learn.batch_size, learner.train_iter)
+        if sample is None:
+            one_time_warning(
+                f"the replay buffer holds {buffer.count()} rows, fewer than batch_size {learn.batch_size}: "
+                "no update yet. policy.random_collect_size fills it first."
+            )
+            break
+        learner.train(sample, parts.collector.envstep)
+        if cfg.policy.priority:
+            buffer.update(learner.priority_info)
+
+
+def learn_on_policy(cfg: Any, parts: SerialParts, batch: Any) -> None:
+    """Train on a batch at once; it is used no second time."""
+    parts.learner.train(batch, parts.collector.envstep)
+
+
+# (config, parts, what was collected): one turn of learning.
+LearnFrom = Callable[[Any, SerialParts, Any], None]
+
+
 class SerialRun:
     """Loop over the parts until a limit is reached or an evaluation reaches `stop_value`.
 
+    `learn_from` says what to do with what was collected: `learn_off_policy` (the default) or `learn_on_policy`.
     `checkpointer` saves points to resume from between two turns of the loop; with `saved` the run goes on from one.
     """
 
@@ -60,6 +87,7 @@ class SerialRun:
         max_env_step: float,
         checkpointer: Checkpointer | None = None,
         saved: Saved | None = None,
+        learn_from: LearnFrom | None = None,
     ) -> None:
         self._cfg = cfg
         self._parts = parts
@@ -67,6 +95,7 @@ class SerialRun:
         self._max_env_step = max_env_step
         self._checkpointer = checkpointer
         self._saved = saved
+        self._learn_from = learn_from or learn_off_policy
         self._last_eval = float("nan")
         self._eval_duration_s = 0.0
         self._earlier_s = 0.0  # what the run took before it was resumed
@@ -92,7 +121,7 @@ class SerialRun:
                         parts.collector,
                         parts.collector_env,
                         parts.commander,
-                        parts.buffer,
+                        parts.replay_buffer,
                     )
             stop = self._loop(signals)
             if self._checkpointer is not None:
@@ -115,8 +144,7 @@ class SerialRun:
             if parts.evaluator.should_eval(parts.learner.train_iter) and self._evaluate():
                 return True
             batch = parts.collector.collect(train_iter=parts.learner.train_iter, policy_kwargs=setting)
-            parts.buffer.push(batch, cur_collector_envstep=parts.collector.envstep)
-            self._train()
+            self._learn_from(self._cfg, parts, batch)
             if self._line.is_due:
                 self._line.show(self._progress(setting))
         return False
@@ -157,21 +185,6 @@ class SerialRun:
             self._parts.collector.envstep >= self._max_env_step
             or self._parts.learner.train_iter >= self._max_train_iter
         )
-
-    def _train(self) -> None:
-        """Take `update_per_collect` updates, fewer while the buffer holds too little."""
-        parts, learn = self._parts, self._cfg.policy.learn
-        for _ in range(learn.update_per_collect):
-            batch = parts.buffer.sample(learn.batch_size, parts.learner.train_iter)
-            if batch is None:
-                one_time_warning(
-                    f"the replay buffer holds {parts.buffer.count()} rows, fewer than batch_size {learn.batch_size}: "
-                    "no update yet. policy.random_collect_size fills it first."
-                )
-                break
-            parts.learner.train(batch, parts.collector.envstep)
-            if self._cfg.policy.priority:
-                parts.buffer.update(parts.learner.priority_info)
 
     def _evaluate(self) -> bool:
         parts = self._parts
