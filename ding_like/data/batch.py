@@ -96,6 +96,11 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
         """Gather rows into fresh memory; `index` [N] of integers."""
         return TransitionBatch({name: column.take(index, axis=0) for name, column in self._columns.items()})
 
+    def own_memory(self) -> TransitionBatch:
+        """Return a batch in which no column is a view of another array."""
+        columns = {name: column if column.base is None else column.copy() for name, column in self._columns.items()}
+        return TransitionBatch(columns)
+
     def select(self, names: Iterable[str]) -> TransitionBatch:
         """Return a batch of these columns only, sharing memory."""
         return TransitionBatch({name: self._columns[name] for name in names})

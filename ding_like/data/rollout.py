@@ -99,7 +99,7 @@ class Rollout:
 
     def keep_last(self, keep: Array) -> None:
         """Forget all but the last `keep[e]` rows of each lane; the order of arrival stays."""
-        if not keep.any():
+        if not np.count_nonzero(keep):
             self.clear()
             return
         lanes = self.as_lanes()

@@ -16,6 +16,7 @@ from ding_like.errors import SchemaError
 from ding_like.model.dqn import DQN
 from ding_like.model.encoder import FCEncoder, check_obs_shape
 from ding_like.model.head import DiscreteHead, DuelingHead
+from ding_like.model.mlp import LinearStack
 from ding_like.types import Array
 
 ArrayFn: TypeAlias = Callable[[Array], Array]
@@ -89,8 +90,8 @@ def _steps(module: nn.Module) -> list[ArrayFn] | None:
         return [_linear(module)]
     if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
         return [_flatten]
-    if type(module) is nn.Sequential:
-        return _chain(module)
+    if type(module) in (nn.Sequential, LinearStack):
+        return _chain(module.children())
     if type(module) is FCEncoder:
         body = _steps(module.main)
         return None if body is None else [_checked_flatten(module.obs_shape), *body]

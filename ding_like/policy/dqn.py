@@ -20,34 +20,50 @@ import torch
 from ding_like.data.batch import TransitionBatch
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_forward import numpy_forward
+from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.rl_utils.exploration import epsilon_greedy, get_epsilon_greedy_fn
-from ding_like.rl_utils.td import double_q_value, nstep_td_target, q_td_error
+from ding_like.rl_utils.td import double_q_value, nstep_td_target, q_td_error, q_td_error_grad
 from ding_like.types import Array, Obs, State
 from ding_like.utils.registries import POLICY_REGISTRY
+
+
+class QValues:
+    """Compute Q values without a gradient, from arrays or tensors."""
+
+    def __init__(self, model: Any, device: torch.device) -> None:
+        self._model = model  # a module with `q(obs) -> [B, A]`
+        self._device = device
+        # Small MLPs on the CPU run on live numpy views of the weights, faster than through torch.
+        self._fast = numpy_forward(model) if device.type == "cpu" else None
+
+    def __call__(self, obs: Any) -> torch.Tensor:
+        """Return [B, A] on the device, for observations [B, ...] or a dict of them."""
+        if self._fast is not None and isinstance(obs, np.ndarray):
+            return torch.from_numpy(self._fast(obs))
+        with torch.no_grad():
+            values: torch.Tensor = self._model.q(self._to_device(obs))
+        return values
+
+    def as_array(self, obs: Obs) -> Array:
+        """Return [B, A] on the host."""
+        if self._fast is not None and not isinstance(obs, dict):
+            return self._fast(obs)
+        values: Array = self(obs).cpu().numpy()
+        return values
+
+    def _to_device(self, obs: Any) -> Any:
+        if isinstance(obs, dict):
+            return {key: self._to_device(value) for key, value in obs.items()}
+        return torch.as_tensor(obs, device=self._device)
 
 
 class QActor:
     """Pick the best action by Q value, or a random one with probability `eps`, drawn per lane."""
 
-    def __init__(self, model: Any, device: torch.device) -> None:
-        self._model = model  # a module with `q(obs) -> [B, A]`
-        self._device = device
-        # Small MLPs on the CPU act on live numpy views of the weights, several times faster than through torch.
-        self._fast = numpy_forward(model) if device.type == "cpu" else None
-
-    def q_values(self, obs: Obs) -> Array:
-        """Return Q values [R, A] of observations [R, ...]."""
-        if self._fast is not None and not isinstance(obs, dict):
-            return self._fast(obs)
-        with torch.no_grad():
-            if isinstance(obs, dict):
-                tensors: Any = {key: torch.from_numpy(value).to(self._device) for key, value in obs.items()}
-            else:
-                tensors = torch.from_numpy(obs).to(self._device)
-            values: Array = self._model.q(tensors).cpu().numpy()
-        return values
+    def __init__(self, q_values: QValues) -> None:
+        self._q_values = q_values
 
     def act(
         self,
@@ -60,7 +76,7 @@ class QActor:
         **_: Any,
     ) -> dict[str, Array]:
         """Return `action` [R] int64; `eps` is one probability, or one per lane [R]."""
-        q = self.q_values(obs)
+        q = self._q_values.as_array(obs)
         greedy = q.argmax(axis=1)
         if isinstance(eps, float) and eps == 0.0:
             return {"action": greedy}
@@ -97,6 +113,8 @@ class DQNPolicy(Policy):
             # Share of the online network mixed into the target after every update; replaces target_update_freq.
             target_theta=None,
             loss="mse",
+            # How gradients are computed: "autograd", or "auto": by hand in numpy where the model is a small MLP.
+            backend="auto",
         ),
         collect=dict(n_sample=8, unroll_len=1),
         other=dict(
@@ -114,6 +132,8 @@ class DQNPolicy(Policy):
         yield from super().check_config(cfg)
         if cfg["learn"]["loss"] not in ("mse", "huber"):
             yield "learn.loss", f"must be 'mse' or 'huber', got {cfg['learn']['loss']!r}"
+        if cfg["learn"]["backend"] not in ("auto", "autograd"):
+            yield "learn.backend", f"must be 'auto' or 'autograd', got {cfg['learn']['backend']!r}"
         if cfg["other"]["eps"]["type"] not in ("exp", "linear"):
             yield "other.eps.type", f"must be 'exp' or 'linear', got {cfg['other']['eps']['type']!r}"
 
@@ -126,14 +146,19 @@ class DQNPolicy(Policy):
         self._params = FlatParams(self._model)
         self._target_params = FlatParams(self._target_model)
         self._optimizer = FlatOptimizer.from_config(self._params, learn)
+        # After FlatParams, which moves the weights.
+        self._online_q = QValues(self._model, self._device)
+        self._target_q = QValues(self._target_model, self._device)
+        by_hand = learn.backend == "auto" and can_differentiate(self._model)
+        self._by_hand = NumpyGrad(self._model, self._params) if by_hand else None
         self._num_updates = 0
         self._loss = torch.zeros(())
 
     def _init_collect(self) -> None:
-        self._collect_actor = QActor(self._model, self._device)
+        self._collect_actor = QActor(QValues(self._model, self._device))
 
     def _init_eval(self) -> None:
-        self._eval_actor = QActor(self._model, self._device)
+        self._eval_actor = QActor(QValues(self._model, self._device))
 
     def _init_command(self) -> None:
         eps = self._cfg.other.eps
@@ -141,11 +166,10 @@ class DQNPolicy(Policy):
 
     def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
         """Fill the gradient of the TD loss for rows of a replay buffer; priorities are absolute TD errors [B]."""
+        next_value = self._next_value(batch)
+        if self._by_hand is not None and isinstance(batch["reward"], np.ndarray):
+            return self._grad_by_hand(self._by_hand, batch, next_value.numpy())
         tensors = batch.to(self._device)
-        next_obs = self._obs(tensors, "next_obs")
-        with torch.no_grad():
-            next_q = self._target_model.q(next_obs)
-            next_value = double_q_value(self._model.q(next_obs), next_q) if self._cfg.double else next_q.amax(dim=1)
         terminated = tensors["terminated"]
         if self._cfg.learn.ignore_done:
             terminated = torch.zeros_like(terminated)
@@ -160,6 +184,29 @@ class DQNPolicy(Policy):
         self._loss = error.loss.detach()
         info = {"total_loss": self._loss, "q_value": q.detach(), "target_q_value": target}
         return info, error.abs_error.cpu().numpy() if self._cfg.priority else None
+
+    def _grad_by_hand(
+        self, model: NumpyGrad, batch: TransitionBatch, next_value: Array
+    ) -> tuple[dict[str, Any], Array | None]:
+        """Do what `grad` does, in numpy: for small networks several times faster."""
+        goes_on = True if self._cfg.learn.ignore_done else ~batch["terminated"]
+        discount = batch.columns.get("discount", self._gamma)
+        # where and not a product: the value of a state after the end is never learned, and may be anything.
+        target = batch["reward"] + discount * np.where(goes_on, next_value, np.float32(0.0))
+        q = model.forward(self._obs(batch))
+        loss, q_grad, abs_error = q_td_error_grad(
+            q, batch["action"], target, weight=batch.columns.get("weight"), loss=self._cfg.learn.loss
+        )
+        model.backward(q_grad)
+        self._loss = torch.tensor(loss)
+        info = {"total_loss": self._loss, "q_value": torch.from_numpy(q), "target_q_value": torch.from_numpy(target)}
+        return info, abs_error if self._cfg.priority else None
+
+    def _next_value(self, batch: TransitionBatch) -> torch.Tensor:
+        """Return the value [B] of each row's next observation: the best action's, by the target network."""
+        next_obs = self._obs(batch, "next_obs")
+        next_q = self._target_q(next_obs)
+        return double_q_value(self._online_q(next_obs), next_q) if self._cfg.double else next_q.amax(dim=1)
 
     def apply(self) -> None:
         """Take one Adam step and move the target network by period or by momentum."""

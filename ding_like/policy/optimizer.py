@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from ding_like.errors import TrainingError
 from ding_like.model.flat_params import FlatParams
@@ -31,11 +31,14 @@ class FlatOptimizer:
         self._params = params
         self._clip = grad_clip_norm
         self._max_nonfinite_steps = max_nonfinite_steps
-        self._adam = torch.optim.Adam([params.as_parameter()], lr=learning_rate, fused=True)
-        device = params.grad_vector.device
-        self._nonfinite = torch.zeros((), device=device)
-        self._in_a_row = torch.zeros((), device=device)
-        self._most_in_a_row = torch.zeros((), device=device)
+        self.learning_rate = learning_rate
+        vector = params.data_vector
+        # Adam's first and second moment and its step count, which the fused kernel keeps as a tensor.
+        self._moments = torch.zeros_like(vector), torch.zeros_like(vector)
+        self._num_steps = torch.zeros((), device=vector.device)
+        self._nonfinite = torch.zeros((), device=vector.device)
+        self._in_a_row = torch.zeros((), device=vector.device)
+        self._most_in_a_row = torch.zeros((), device=vector.device)
 
     @classmethod
     def from_config(cls, params: FlatParams, learn: Any) -> FlatOptimizer:
@@ -46,15 +49,6 @@ class FlatOptimizer:
             grad_clip_norm=learn.grad_clip_norm,
             max_nonfinite_steps=1 if learn.nonfinite == "raise" else learn.max_nonfinite_steps,
         )
-
-    @property
-    def learning_rate(self) -> float:
-        """Return the current learning rate."""
-        return float(self._adam.param_groups[0]["lr"])
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self._adam.param_groups[0]["lr"] = value
 
     def step(self, loss: Tensor) -> Tensor:
         """Apply the gradient in `params` and return its norm before clipping, a 0-dim tensor.
@@ -67,9 +61,26 @@ class FlatOptimizer:
         if self._clip is not None:
             # 1e-6 keeps a gradient of zero from dividing; as in torch.nn.utils.clip_grad_norm_.
             grad.mul_((self._clip / (norm + 1e-6)).clamp_(max=1.0))
-        # Read by the fused kernel: 1.0 leaves parameters, moments and step count untouched.
-        self._adam.found_inf = bad  # type: ignore[attr-defined]
-        self._adam.step()
+        mean, square = self._moments
+        # The functional form: an optimizer object adds as much time again around one vector. `found_inf` = 1 makes the
+        # kernel leave parameters, moments and step count as they are.
+        adam(
+            [self._params.data_vector],
+            [grad],
+            [mean],
+            [square],
+            [],
+            [self._num_steps],
+            fused=True,
+            found_inf=bad,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
         self._nonfinite += bad
         self._in_a_row.add_(1.0).mul_(bad)
         torch.maximum(self._most_in_a_row, self._in_a_row, out=self._most_in_a_row)
@@ -92,11 +103,18 @@ class FlatOptimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return moments, step count and counters."""
-        return {"adam": self._adam.state_dict(), "counts": torch.stack([self._nonfinite, self._in_a_row])}
+        mean, square = self._moments
+        return {
+            "moments": [mean, square],
+            "num_steps": self._num_steps,
+            "counts": torch.stack([self._nonfinite, self._in_a_row]),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned."""
-        # torch keeps the tensors that it is given, and they may be another optimizer's.
-        self._adam.load_state_dict(copy.deepcopy(state["adam"]))
-        self._nonfinite, self._in_a_row = (count.clone() for count in state["counts"].to(self._nonfinite.device))
-        self._most_in_a_row = self._in_a_row.clone()
+        """Take over a copy of what `state_dict` returned."""
+        for own, saved in zip(self._moments, state["moments"], strict=True):
+            own.copy_(saved)
+        self._num_steps.copy_(state["num_steps"])
+        self._nonfinite.copy_(state["counts"][0])
+        self._in_a_row.copy_(state["counts"][1])
+        self._most_in_a_row.copy_(self._in_a_row)

@@ -87,9 +87,9 @@ def test_the_observation_before_a_step_outlives_the_step() -> None:
     assert np.array_equal(before, copy)
 
 
-def test_every_episode_begins_with_a_seed_by_default() -> None:
+def test_every_episode_begins_with_a_seed_if_reseed_after_is_0() -> None:
     kept = Kept(script=((2, "terminated"),))
-    manager = BaseEnvManager(kept.env_fn(1))
+    manager = BaseEnvManager(kept.env_fn(1), dict(reseed_after=0))
     manager.seed(5)
     manager.launch()
 

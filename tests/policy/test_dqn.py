@@ -51,8 +51,10 @@ def slow_loss(policy: DQNPolicy, batch: TransitionBatch, *, double: bool, huber:
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("loss", ["huber", "mse"])
 @pytest.mark.parametrize("ignore_done", [True, False])
-def test_loss_equals_a_slow_walk_over_rows(double, loss, ignore_done):
-    policy = make_policy(double=double, learn=dict(loss=loss, ignore_done=ignore_done))
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
+def test_loss_equals_a_slow_walk_over_rows(double, loss, ignore_done, backend):
+    policy = make_policy(double=double, learn=dict(loss=loss, ignore_done=ignore_done, backend=backend))
+    assert (policy._by_hand is not None) == (backend == "auto")
     # A target network of its own, so that mixing up the two shows.
     with torch.no_grad():
         policy._target_params.data_vector.add_(0.1 * torch.randn_like(policy._target_params.data_vector))
@@ -75,6 +77,22 @@ def test_importance_weights_scale_each_row():
     assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("loss", ["huber", "mse"])
+def test_both_backends_learn_the_same(loss):
+    policies = [make_policy(priority=True, learn=dict(loss=loss, backend=backend)) for backend in ("auto", "autograd")]
+    for seed in range(20):
+        batch = make_batch(seed=seed).with_columns(weight=np.linspace(0.5, 1.5, 16).astype(np.float32))
+        results = []
+        for policy in policies:
+            results.append(policy.grad(batch))
+            policy.apply()
+        (info, priority), (other_info, other_priority) = results
+        np.testing.assert_allclose(priority, other_priority, rtol=1e-4, atol=1e-5)
+        assert float(info["total_loss"]) == pytest.approx(float(other_info["total_loss"]), rel=1e-4)
+
+    torch.testing.assert_close(policies[0]._params.data_vector, policies[1]._params.data_vector, rtol=1e-3, atol=1e-4)
+
+
 def test_priorities_are_absolute_td_errors():
     policy = make_policy(priority=True, learn=dict(loss="mse"))
 
@@ -93,8 +111,10 @@ def test_one_step_rows_without_discount_use_gamma():
     assert float(first["total_loss"]) == pytest.approx(float(second["total_loss"]), rel=1e-6)
 
 
-def test_gradient_equals_plain_autograd():
-    policy = make_policy(double=False)
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
+@pytest.mark.parametrize("dueling", [True, False])
+def test_gradient_equals_plain_autograd(backend, dueling):
+    policy = make_policy(double=False, learn=dict(backend=backend), model=dict(dueling=dueling))
     twin = copy.deepcopy(policy._model)
     batch = make_batch().to("cpu")
 
@@ -177,7 +197,7 @@ def test_acting_sees_each_update():
     with torch.no_grad():
         expected = policy._model.q(torch.from_numpy(obs)).numpy()
 
-    np.testing.assert_allclose(policy.eval_mode.actor.q_values(obs), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(policy.eval_mode.actor._q_values(obs).numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_state_round_trip_continues_bit_equal():

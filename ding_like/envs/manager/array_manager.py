@@ -34,7 +34,7 @@ class ArrayEnvManager(Configurable, ABC):
         "step_timeout_s": 60.0,
         "reset_timeout_s": 60.0,
         # 0: every episode begins with a seeded reset; n: the first that begins n steps after the last seeded reset.
-        "reseed_after": 0,
+        "reseed_after": 1000,
         # Longer open stretches than this many actions are not played again on resume; their episode is dropped.
         "resume_replay_steps": 10_000,
         # Per env and run. A crash loop is stopped much earlier, so this only ends runs that live on restarts.

@@ -129,7 +129,7 @@ class LoopCollector(ISerialCollector):
         self._print(train_iter)
 
     def _print(self, train_iter: int) -> None:
-        if train_iter - self._last_print_iter < self._cfg["collect_print_freq"] and train_iter > 0:
+        if train_iter - self._last_print_iter < self._cfg["collect_print_freq"]:
             return
         if not self._report.has_episodes:
             return

@@ -32,6 +32,7 @@ class RolloutLoop:
         self._actor = actor
         self._rng = rng
         self._lanes = np.arange(lanes, dtype=np.int64)
+        self._in_order: Array | None = None
         self.rollout = Rollout(lanes)
         self._record = record
         self.env_steps = 0
@@ -65,7 +66,7 @@ class RolloutLoop:
         ready = self._manager.ready
         if idle is not None:
             ready = ready & ~idle
-        if ready.all():
+        if np.count_nonzero(ready) == len(ready):
             lanes = self._lanes
             write_obs(self._open_obs, self._manager.obs)
             self._open_version.fill(policy_version)
@@ -102,7 +103,7 @@ class RolloutLoop:
     def _close_rows(self, answer: StepBatch) -> list[EpisodeRecord]:
         lanes = answer.lanes
         # All lanes answered in order: no gather is needed.
-        everyone = len(lanes) == len(self._lanes) and bool((lanes == self._lanes).all())
+        everyone = lanes is self._in_order or self._is_in_order(lanes)
         if self._record:
             self.rollout.append(self._rows(answer, None if everyone else lanes), is_full_step=everyone)
         if everyone:
@@ -116,9 +117,16 @@ class RolloutLoop:
             self._open_rows[lanes] += 1
             self._is_first[lanes] = False
         done = answer.terminated | answer.truncated
-        if not done.any():
+        if not np.count_nonzero(done):
             return []
         return [self._end_episode(int(lane), answer.info.get(int(lane), {})) for lane in lanes[done]]
+
+    def _is_in_order(self, lanes: Array) -> bool:
+        """Tell whether all lanes answered in order; a manager that reuses one array for that is asked only once."""
+        everyone = len(lanes) == len(self._lanes) and bool((lanes == self._lanes).all())
+        if everyone and not lanes.flags.writeable:
+            self._in_order = lanes
+        return everyone
 
     def _rows(self, answer: StepBatch, lanes: Array | None) -> dict[str, Array]:
         """Return the closed rows as columns, in the order of the answer."""
@@ -194,9 +202,9 @@ class RolloutLoop:
     def take(self, segment: Callable[[Rollout], tuple[Any, Array]]) -> Any:
         """Return the training rows that `segment` makes of the rollout; the rows it keeps lead the next call."""
         batch, keep = segment(self.rollout)
-        # The rows handed out may be views of the log; what is kept moves to its front.
-        if isinstance(batch, TransitionBatch) and len(batch):
-            batch = _own_memory(batch, self.rollout)
+        # The rows handed out may be views of the log, which goes on to be written.
+        if isinstance(batch, TransitionBatch):
+            batch = batch.own_memory()
         self.rollout.keep_last(keep)
         self._open_rows[:] = keep
         self._closed = []
@@ -238,14 +246,3 @@ class RolloutLoop:
         """Give up the open episodes of lanes that could not be brought back after a resume."""
         for lane in lanes:
             self._drop_episode(lane)
-
-
-def _own_memory(batch: TransitionBatch, rollout: Rollout) -> TransitionBatch:
-    """Copy the columns that share memory with the rollout, which will overwrite it."""
-    log = rollout.columns()
-    return TransitionBatch(
-        {
-            name: column.copy() if np.shares_memory(column, log.get(name, column[:0])) else column
-            for name, column in batch.columns.items()
-        }
-    )

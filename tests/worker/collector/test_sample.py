@@ -130,7 +130,7 @@ def test_log_has_the_seed_keys(make, tmp_path):
 
     collector = make()
     collector._metrics = Writer()
-    collector.collect(n_sample=30)
+    collector.collect(n_sample=30, train_iter=100)
 
     source, values, env_step, _ = Writer.lines[0]
     assert source == "collector" and env_step == 30

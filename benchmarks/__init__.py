@@ -1,0 +1,1 @@
+"""Measure the package, and peers beside it, in one run."""

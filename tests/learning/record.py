@@ -1,0 +1,94 @@
+"""Train a shipped config over several seeds and write what a fresh evaluation of each last model says.
+
+python -m tests.learning.record CONFIG --seeds 5 --out docs/learning/NAME.json [--mode serial] [KEY=VALUE ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ding_like.config import read_config
+from ding_like.entry import eval as evaluate
+from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+
+PIPELINES = {"serial": serial_pipeline, "serial_onpolicy": serial_pipeline_onpolicy}
+
+
+def record(config: Path, *, mode: str, seeds: int, episodes: int, env_step: int, overrides: list[str]) -> list[dict]:
+    """Return a row per seed: `eval_value` is the mean of `episodes` fresh episodes of the last model."""
+    rows = []
+    for seed in range(seeds):
+        started = time.perf_counter()
+        PIPELINES[mode](str(config), seed=seed, exp_name=f"seed{seed}", max_env_step=env_step, overrides=overrides)
+        wall_s = time.perf_counter() - started
+        result = json.loads(Path(f"seed{seed}/result.json").read_text())
+        newest = Path(f"seed{seed}/ckpt/iteration_{result['train_iter']}.pth.tar")
+        # Another seed than training's: these episodes no evaluation of the run has seen.
+        value = evaluate(
+            str(config),
+            seed=10_000 + seed,
+            load_path=str(newest),
+            overrides=[*overrides, f"env.n_evaluator_episode={episodes}"],
+        )
+        rows.append(
+            dict(
+                seed=seed,
+                eval_value=round(value, 2),
+                env_step=result["env_step"],
+                train_iter=result["train_iter"],
+                stop=result["stop"],
+                wall_s=round(wall_s, 2),
+            )
+        )
+        sys.stdout.write(f"{rows[-1]}\n")
+    return rows
+
+
+def main() -> None:
+    """Parse the command line, train and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--mode", default="serial", choices=list(PIPELINES))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--env-step", type=int, default=10**10)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    config, out = args.config.resolve(), args.out.resolve()
+    read_config(config)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        rows = record(
+            config,
+            mode=args.mode,
+            seeds=args.seeds,
+            episodes=args.episodes,
+            env_step=args.env_step,
+            overrides=args.overrides,
+        )
+        os.chdir("/")
+    summary = dict(
+        config=config.name,
+        mode=args.mode,
+        overrides=args.overrides,
+        episodes=args.episodes,
+        median_eval_value=statistics.median(row["eval_value"] for row in rows),
+        worst_eval_value=min(row["eval_value"] for row in rows),
+        median_env_step=statistics.median(row["env_step"] for row in rows),
+        most_env_steps=max(row["env_step"] for row in rows),
+        runs=rows,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(summary, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
