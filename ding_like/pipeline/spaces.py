@@ -1,43 +1,57 @@
-"""Fit a policy's model to the spaces of its env."""
+"""Fit a policy and its model to the spaces of its env."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
-import gymnasium
+import numpy as np
+from gymnasium import spaces
 
 from ding_like.config import to_plain
 from ding_like.errors import ConfigError
-from ding_like.types import EnvManager
+from ding_like.policy import get_policy_cls
+from ding_like.types import Array, EnvManager
+from ding_like.utils.registries import POLICY_REGISTRY
+
+# A gymnasium space is generic in what it samples, which differs from env to env: hence Space[Any] throughout.
+Space: TypeAlias = spaces.Space[Any]
+
+_FLATTEN = "flatten it in an env wrapper, such as env.wrappers=[dict(type='TransformAction', ...)]"
 
 
 def fit_policy_config(policy_cfg: Any, manager: EnvManager) -> dict[str, Any]:
-    """Return the policy section with `model.obs_shape` and `model.action_shape` filled from the env's spaces.
+    """Return the policy section with what the env's spaces say filled in.
 
-    Raises ConfigError if the config says something else than the env, or if no policy here handles a space.
+    `model.obs_shape` is the length of a vector or the shape of an image. Actions fill four keys:
+
+    | action space             | model.action_shape | action_space | action_low, action_high               |
+    |--------------------------|--------------------|--------------|---------------------------------------|
+    | Discrete(n)              | n                  | "discrete"   | None                                  |
+    | MultiDiscrete([n, m])    | [n, m]             | "discrete"   | None                                  |
+    | MultiBinary(k)           | [2] * k            | "discrete"   | None                                  |
+    | Box of floats, shape [A] | A                  | "continuous" | A numbers each; inf where there is no |
+    |                          |                    |              | bound and the config gives none       |
+
+    Raises ConfigError if the config says something else than the env, or if the policy does not take a space.
     """
     cfg: dict[str, Any] = to_plain(policy_cfg)
     model = cfg.setdefault("model", {})
-    _fill(model, "obs_shape", obs_shape(manager.observation_space))
-    _fill(model, "action_shape", action_shape(manager.action_space))
+    space = manager.action_space
+    _check_policy_takes(cfg, space)
+    _fill(model, "model.obs_shape", obs_shape(manager.observation_space))
+    _fill(model, "model.action_shape", action_shape(space))
+    _fill(cfg, "action_space", "continuous" if isinstance(space, spaces.Box) else "discrete")
+    if isinstance(space, spaces.Box):
+        _fill_bound(cfg, "action_low", space.low)
+        _fill_bound(cfg, "action_high", space.high)
     return cfg
 
 
-def _fill(model: dict[str, Any], key: str, value: int | list[int]) -> None:
-    given = model.get(key)
-    if given is None:
-        model[key] = value
-        return
-    said = list(given) if isinstance(given, (list, tuple)) else [given]
-    if said != (value if isinstance(value, list) else [value]):
-        raise ConfigError(f"policy.model.{key} is {given}, the env has {value}: leave it out, or correct it.")
-
-
-def obs_shape(space: gymnasium.Space[Any]) -> int | list[int]:
+def obs_shape(space: Space) -> int | list[int]:
     """Return the length of a vector observation or the shape of an image; raises ConfigError for other spaces."""
-    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1:
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
         return int(space.shape[0])
-    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 3:
+    if isinstance(space, spaces.Box) and len(space.shape) == 3:
         return [int(size) for size in space.shape]
     raise ConfigError(
         f"no policy here takes the observation space {space}: wrap the env so that it gives a vector or an image "
@@ -45,8 +59,62 @@ def obs_shape(space: gymnasium.Space[Any]) -> int | list[int]:
     )
 
 
-def action_shape(space: gymnasium.Space[Any]) -> int | list[int]:
-    """Return the number of discrete actions; raises ConfigError for other spaces."""
-    if isinstance(space, gymnasium.spaces.Discrete):
+def action_shape(space: Space) -> int | list[int]:
+    """Return the number of discrete actions, a list of them, or the length of a continuous action.
+
+    Raises ConfigError for other spaces and for actions of more than one axis.
+    """
+    if isinstance(space, spaces.Discrete):
         return int(space.n)
-    raise ConfigError(f"no policy here takes the action space {space}: only Discrete actions are supported so far.")
+    if len(space.shape or ()) != 1:
+        raise ConfigError(f"the action space {space} is not one vector: {_FLATTEN}.")
+    if isinstance(space, spaces.MultiDiscrete):
+        return [int(n) for n in space.nvec]
+    if isinstance(space, spaces.MultiBinary):
+        return [2] * int(space.shape[0])
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return int(space.shape[0])
+    raise ConfigError(f"no policy here takes the action space {space} of {space.dtype}: {_FLATTEN}.")
+
+
+def _check_policy_takes(cfg: dict[str, Any], space: Space) -> None:
+    """Refuse an action space that the policy's class does not declare; one that declares nothing takes all."""
+    cls = get_policy_cls(cfg)
+    takes = getattr(cls, "action_spaces", None)
+    kind = type(space).__name__
+    if takes is None or kind in takes:
+        return
+    others = [
+        name for name in POLICY_REGISTRY.names() if kind in getattr(POLICY_REGISTRY.get(name), "action_spaces", ())
+    ]
+    choose = f"choose a policy that does (create_config.policy.type: {', '.join(others)}), or " if others else ""
+    raise ConfigError(
+        f"policy '{cfg['type']}' takes {' or '.join(takes)} actions ({cls.__name__}.action_spaces), the env's action "
+        f"space is {space}: {choose}change the space in an env wrapper."
+    )
+
+
+def _fill(section: dict[str, Any], path: str, value: int | str | list[int]) -> None:
+    key = path.rpartition(".")[2]
+    given = section.get(key)
+    if given is None:
+        section[key] = value
+        return
+    said = list(given) if isinstance(given, (list, tuple)) else [given]
+    if said != (value if isinstance(value, list) else [value]):
+        raise ConfigError(f"policy.{path} is {given}, the env has {value}: leave it out, or correct it.")
+
+
+def _fill_bound(cfg: dict[str, Any], key: str, bound: Array) -> None:
+    """Fill one side's bounds; the config may give them where the env has none."""
+    given = cfg.get(key)
+    if given is None:
+        cfg[key] = bound.tolist()
+        return
+    try:
+        said = np.broadcast_to(np.asarray(given, np.float64), bound.shape)
+    except ValueError as error:
+        raise ConfigError(f"policy.{key} is {given}; expected one number, or {len(bound)} of them.") from error
+    if (np.isfinite(bound) & ~np.isclose(said, bound)).any():
+        raise ConfigError(f"policy.{key} is {given}, the env has {bound.tolist()}: leave it out, or correct it.")
+    cfg[key] = said.tolist()

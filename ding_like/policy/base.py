@@ -50,6 +50,11 @@ class Policy:
         nstep=1,
         # Env steps with random actions before the first update.
         random_collect_size=0,
+        # "discrete" or "continuous"; None: what the env has.
+        action_space=None,
+        # Bounds of continuous actions, one number or one per dimension; None: the env's.
+        action_low=None,
+        action_high=None,
         # Keyword arguments of the model; `type` and `import_names` choose another one.
         model=dict(),
         learn=dict(
@@ -71,6 +76,9 @@ class Policy:
     )
     config_free: tuple[str, ...] = ("model",)
     config_types: dict[str, tuple[type, ...]] = {
+        "action_space": (str,),
+        "action_low": (int, float, list),
+        "action_high": (int, float, list),
         "learn.grad_clip_norm": (int, float),
         "collect.n_sample": (int,),
         "collect.n_episode": (int,),
@@ -78,6 +86,9 @@ class Policy:
 
     # Setting one of a group turns the defaults of the others off.
     config_alternatives: tuple[tuple[str, ...], ...] = (("collect.n_sample", "collect.n_episode"),)
+
+    # Names of gymnasium spaces: whose actions the algorithm can choose. None: any.
+    action_spaces: tuple[str, ...] | None = ("Discrete",)
 
     @classmethod
     def default_config(cls) -> EasyDict:
