@@ -41,11 +41,14 @@ class FlatOptimizer:
         self._most_in_a_row = torch.zeros((), device=vector.device)
 
     @classmethod
-    def from_config(cls, params: FlatParams, learn: Any) -> FlatOptimizer:
-        """Return the optimizer that the `learn` section of a policy's config asks for."""
+    def from_config(cls, params: FlatParams, learn: Any, *, learning_rate: float | None = None) -> FlatOptimizer:
+        """Return the optimizer that the `learn` section of a policy's config asks for.
+
+        `learning_rate` replaces the section's, for policies with several optimizers.
+        """
         return cls(
             params,
-            learning_rate=learn.learning_rate,
+            learning_rate=learn.learning_rate if learning_rate is None else learning_rate,
             grad_clip_norm=learn.grad_clip_norm,
             max_nonfinite_steps=1 if learn.nonfinite == "raise" else learn.max_nonfinite_steps,
         )
