@@ -131,6 +131,7 @@ class Recorder:
         self.dropped: list[int] = []
         self.infos: list[dict[int, Any]] = []
         self.counts = [0] * manager.num_lanes
+        self.opened: dict[int, tuple[Any, int]] = {}  # lane -> (obs, action) of a step without an answer yet
 
     def step(self, wanted: set[int] | None = None) -> Any:
         """Step all lanes that are ready and wanted."""
@@ -138,9 +139,9 @@ class Recorder:
         obs = np.array(self.manager.obs)[lanes]
         actions = np.array([action_of(i, self.counts[i]) for i in lanes], np.int64)
         batch = self.manager.step(lanes, actions)
-        opened = {int(lane): (obs[row], int(actions[row])) for row, lane in enumerate(lanes)}
+        self.opened.update({int(lane): (obs[row], int(actions[row])) for row, lane in enumerate(lanes)})
         for row, lane in enumerate(batch.lanes.tolist()):
-            before, action = opened[lane]
+            before, action = self.opened.pop(lane)
             self.counts[lane] += 1
             self.transitions[lane].append(
                 Transition(
