@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 
@@ -13,6 +14,10 @@ def init_orthogonal(module: nn.Module, gain: float = 2**0.5) -> None:
     """
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            nn.init.orthogonal_(layer.weight, gain)
+            # torch refuses weights that are not contiguous, which channels_last ones are not.
+            fresh = torch.empty_like(layer.weight, memory_format=torch.contiguous_format)
+            nn.init.orthogonal_(fresh, gain)
+            with torch.no_grad():
+                layer.weight.copy_(fresh)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
