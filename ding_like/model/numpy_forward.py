@@ -17,6 +17,7 @@ from ding_like.model.dqn import DQN
 from ding_like.model.encoder import FCEncoder, check_obs_shape
 from ding_like.model.head import DiscreteHead, DuelingHead
 from ding_like.model.mlp import LinearStack
+from ding_like.model.vac import LOG_SIGMA_RANGE, GaussianHead
 from ding_like.types import Array
 
 ArrayFn: TypeAlias = Callable[[Array], Array]
@@ -26,9 +27,9 @@ def numpy_forward(module: nn.Module) -> ArrayFn | None:
     """Return a function from observations [R, O...] to the module's output [R, A], or None if torch is needed.
 
     Understood are Linear, ReLU, Tanh, Identity, Flatten, Sequential and our encoders, heads and Q network made of
-    them (of DQN: what `q` returns), on the CPU in float32 or float64 and without hooks. In-place changes of the
-    parameters show at once, and parameters that were pointed elsewhere are noticed at the next call, which raises
-    SchemaError if they have left the CPU. The layers themselves must stay the same.
+    them (of DQN: what `q` returns; of VAC: its `towers`), on the CPU in float32 or float64 and without hooks. In-place
+    changes of the parameters show at once, and parameters that were pointed elsewhere are noticed at the next call,
+    which raises SchemaError if they have left the CPU. The layers themselves must stay the same.
     """
     if not _is_plain(module) or _steps(module) is None:
         return None
@@ -102,6 +103,8 @@ def _steps(module: nn.Module) -> list[ArrayFn] | None:
         return None if value is None or advantage is None else [_dueling(value, advantage)]
     if type(module) is DQN:
         return _chain((module.encoder, module.head))
+    if type(module) is GaussianHead:
+        return _gaussian(module)
     return None
 
 
@@ -142,6 +145,25 @@ def _dueling(value: list[ArrayFn], advantage: list[ArrayFn]) -> ArrayFn:
         return _run(value, x) + centred
 
     return apply
+
+
+def _gaussian(head: GaussianHead) -> list[ArrayFn] | None:
+    body = _steps(head.main)
+    if body is None:
+        return None
+    mean: list[ArrayFn] = [_linear(head.mu)] if head.bound_type is None else [_linear(head.mu), np.tanh]
+    if head.sigma_layer is not None:
+        layer = _linear(head.sigma_layer)
+        return [*body, lambda x: np.concatenate([_run(mean, x), np.clip(layer(x), *LOG_SIGMA_RANGE)], axis=1)]
+    log_sigma = head.log_sigma.detach().numpy()
+
+    def apply(x: Array) -> Array:
+        y = np.empty((len(x), 2 * len(log_sigma)), log_sigma.dtype)
+        y[:, : len(log_sigma)] = _run(mean, x)
+        y[:, len(log_sigma) :] = log_sigma
+        return y
+
+    return [*body, apply]
 
 
 def _checked_flatten(obs_shape: tuple[int, ...]) -> ArrayFn:

@@ -1,0 +1,202 @@
+"""Define the network of actor-critic methods: what to do, and what a state is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ding_like.errors import ConfigError
+from ding_like.model.encoder import build_encoder
+from ding_like.model.head import DiscreteHead
+from ding_like.model.init import init_orthogonal
+from ding_like.model.mlp import Activation, NormType, as_sizes, build_mlp
+from ding_like.utils.registries import MODEL_REGISTRY
+
+ActionSpace = Literal["discrete", "continuous"]
+SigmaType = Literal["independent", "conditioned", "fixed"]
+BoundType = Literal["tanh"]
+
+# A sigma computed from the state is kept within e^-20 .. e^2, where it and its square stay finite in float32.
+LOG_SIGMA_RANGE = (-20.0, 2.0)
+
+
+class GaussianHead(nn.Module):
+    """Give mean and log standard deviation of A actions, side by side: [B, 2 A].
+
+    `sigma_type` 'independent' learns one sigma per action, the same in all states; 'conditioned' computes it from the
+    state; both begin at `initial_sigma`. 'fixed' keeps `fixed_sigma_value`. `bound_type` 'tanh' keeps the mean within
+    (-1, 1). Raises ConfigError for another choice or a sigma that is not positive.
+    """
+
+    log_sigma: Tensor  # [A], a parameter, or a buffer if fixed; a 'conditioned' head has `sigma_layer` instead
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        hidden_size: int | None = None,
+        layer_num: int = 1,
+        activation: Activation = "relu",
+        norm_type: NormType | None = None,
+        sigma_type: SigmaType = "independent",
+        initial_sigma: float = 1.0,
+        fixed_sigma_value: float = 0.3,
+        bound_type: BoundType | None = None,
+    ) -> None:
+        super().__init__()
+        start = fixed_sigma_value if sigma_type == "fixed" else initial_sigma
+        if layer_num < 0 or start <= 0 or bound_type not in (None, "tanh"):
+            raise ConfigError(
+                f"the actor's head has layer_num {layer_num}, sigma {start}, bound_type {bound_type!r}; expected 0 "
+                "layers or more, a sigma above 0, and None or 'tanh'"
+            )
+        hidden = [input_size if hidden_size is None else hidden_size] * layer_num
+        self.main = build_mlp(input_size, hidden, activation=activation, norm_type=norm_type)
+        self.mu = nn.Linear((input_size, *hidden)[-1], output_size)
+        self.bound_type = bound_type
+        self.sigma_layer: nn.Linear | None = None
+        self._log_start = math.log(start)
+        if sigma_type == "conditioned":
+            self.sigma_layer = nn.Linear(self.mu.in_features, output_size)
+        elif sigma_type == "independent":
+            self.log_sigma = nn.Parameter(torch.full((output_size,), self._log_start))
+        elif sigma_type == "fixed":
+            self.register_buffer("log_sigma", torch.full((output_size,), self._log_start))
+        else:
+            raise ConfigError(f"sigma_type is {sigma_type!r}; expected 'independent', 'conditioned' or 'fixed'")
+
+    def init_orthogonal(self, gain: float) -> None:
+        """Begin with means near 0 and sigma at its start; see `model.init`."""
+        init_orthogonal(self.mu, gain)
+        if self.sigma_layer is not None:
+            init_orthogonal(self.sigma_layer, gain)
+            nn.init.constant_(self.sigma_layer.bias, self._log_start)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.main(x)
+        mu = self.mu(features)
+        if self.bound_type is not None:
+            mu = torch.tanh(mu)
+        if self.sigma_layer is None:
+            log_sigma = self.log_sigma.expand_as(mu)
+        else:
+            log_sigma = self.sigma_layer(features).clamp(*LOG_SIGMA_RANGE)
+        return torch.cat([mu, log_sigma], dim=1)
+
+
+@MODEL_REGISTRY.register("vac")
+class VAC(nn.Module):
+    """Hold an actor and a critic, each an encoder chosen by the observation's shape and a head.
+
+    `action_shape` is the number of discrete actions, a list of them where there are several at once, or the number of
+    continuous ones. With `share_encoder` both heads are on one encoder. The actor gives logits [B, A] (of several
+    actions side by side), or mean and log sigma [B, 2 A] as `GaussianHead` says. With `orthogonal_init` the weights
+    begin orthogonal: gain sqrt(2) in hidden layers, 0.01 at the actor's output, so that all actions are about equally
+    likely, and 1 at the critic's (Engstrom et al. 2020). Raises ConfigError for sizes that do not fit.
+    """
+
+    def __init__(
+        self,
+        obs_shape: int | Sequence[int],
+        action_shape: int | Sequence[int],
+        *,
+        action_space: ActionSpace = "discrete",
+        share_encoder: bool = True,
+        encoder_hidden_size_list: Sequence[int] | None = None,
+        encoder_kernel_size: Sequence[int] | None = None,
+        encoder_stride: Sequence[int] | None = None,
+        actor_head_hidden_size: int | None = 64,
+        actor_head_layer_num: int = 1,
+        critic_head_hidden_size: int | None = 64,
+        critic_head_layer_num: int = 1,
+        activation: Activation = "relu",
+        norm_type: NormType | None = None,
+        sigma_type: SigmaType = "independent",
+        initial_sigma: float = 1.0,
+        fixed_sigma_value: float = 0.3,
+        bound_type: BoundType | None = None,
+        orthogonal_init: bool = True,
+    ) -> None:
+        super().__init__()
+        layers: dict[str, Any] = dict(activation=activation, norm_type=norm_type)  # Any: of each keyword its own
+        encoders = [
+            build_encoder(
+                obs_shape, encoder_hidden_size_list, kernel_size=encoder_kernel_size, stride=encoder_stride, **layers
+            )
+            for _ in range(1 if share_encoder else 2)
+        ]
+        self.share_encoder = share_encoder
+        if share_encoder:
+            self.encoder = encoders[0]
+        else:
+            self.actor_encoder, self.critic_encoder = encoders
+        width = encoders[0].output_size
+        size = _output_size(action_space, action_shape)
+        layers.update(hidden_size=actor_head_hidden_size, layer_num=actor_head_layer_num)
+        self.actor_head: GaussianHead | DiscreteHead
+        if action_space == "continuous":
+            self.actor_head = GaussianHead(
+                width,
+                size,
+                sigma_type=sigma_type,
+                initial_sigma=initial_sigma,
+                fixed_sigma_value=fixed_sigma_value,
+                bound_type=bound_type,
+                **layers,
+            )
+        else:
+            self.actor_head = DiscreteHead(width, size, **layers)
+        layers.update(hidden_size=critic_head_hidden_size, layer_num=critic_head_layer_num)
+        self.critic_head = DiscreteHead(width, 1, **layers)
+        if orthogonal_init:
+            self._init_orthogonal()
+
+    def _init_orthogonal(self) -> None:
+        init_orthogonal(self)
+        init_orthogonal(self.critic_head.main[-1], gain=1.0)
+        if isinstance(self.actor_head, GaussianHead):
+            self.actor_head.init_orthogonal(gain=0.01)
+        else:
+            init_orthogonal(self.actor_head.main[-1], gain=0.01)
+
+    def towers(self) -> tuple[nn.Sequential, nn.Sequential]:
+        """Return actor and critic, each as a stack of its encoder and head; the layers are this network's own."""
+        encoders = (self.encoder,) * 2 if self.share_encoder else (self.actor_encoder, self.critic_encoder)
+        return nn.Sequential(encoders[0], self.actor_head), nn.Sequential(encoders[1], self.critic_head)
+
+    def actor(self, x: Tensor) -> Tensor:
+        """Return what the action distribution is made of, [B, P], for observations [B, O...]."""
+        output: Tensor = self.actor_head((self.encoder if self.share_encoder else self.actor_encoder)(x))
+        return output
+
+    def critic(self, x: Tensor) -> Tensor:
+        """Return the values [B] of observations [B, O...]."""
+        value: Tensor = self.critic_head((self.encoder if self.share_encoder else self.critic_encoder)(x))
+        return value.squeeze(1)
+
+    def actor_critic(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what `actor` and `critic` do; a shared encoder runs once."""
+        if not self.share_encoder:
+            return self.actor(x), self.critic(x)
+        features = self.encoder(x)
+        return self.actor_head(features), self.critic_head(features).squeeze(1)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        """Return {'logit': what the action distribution is made of [B, P], 'value': [B]}."""
+        logit, value = self.actor_critic(x)
+        return {"logit": logit, "value": value}
+
+
+def _output_size(action_space: str, action_shape: int | Sequence[int]) -> int:
+    """Return how many logits or continuous actions there are."""
+    sizes = as_sizes("action_shape", action_shape)
+    if action_space not in ("discrete", "continuous"):
+        raise ConfigError(f"action_space is {action_space!r}; expected 'discrete' or 'continuous'")
+    if action_space == "continuous" and len(sizes) != 1:
+        raise ConfigError(f"action_shape is {sizes}; continuous actions need one number, how many there are")
+    return sum(sizes)

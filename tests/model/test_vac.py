@@ -1,0 +1,172 @@
+"""The actor-critic network: its shapes, its beginning, and its towers in numpy."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ding_like.errors import ConfigError
+from ding_like.model import FlatParams, numpy_forward
+from ding_like.model.vac import VAC, GaussianHead
+from ding_like.utils.registries import MODEL_REGISTRY
+
+SMALL = dict(encoder_hidden_size_list=[8, 8], activation="tanh", actor_head_layer_num=0, critic_head_layer_num=0)
+KINDS = [
+    dict(action_shape=3),
+    dict(action_shape=[3, 2]),
+    dict(action_shape=2, action_space="continuous"),
+    dict(action_shape=2, action_space="continuous", sigma_type="conditioned", bound_type="tanh"),
+    dict(action_shape=2, action_space="continuous", sigma_type="fixed", actor_head_layer_num=1),
+]
+
+
+def make(**changes) -> VAC:
+    return VAC(4, **{**SMALL, "action_shape": 3, **changes})
+
+
+@pytest.mark.parametrize(("kind", "size"), list(zip(KINDS, [3, 5, 4, 4, 4], strict=True)))
+@pytest.mark.parametrize("share", [True, False])
+def test_actor_and_critic_give_one_row_per_observation(kind, size, share):
+    model = make(share_encoder=share, **kind)
+
+    output, value = model.actor_critic(torch.randn(5, 4))
+
+    assert output.shape == (5, size)
+    assert value.shape == (5,)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_both_at_once_equal_each_alone(share):
+    model, x = make(share_encoder=share), torch.randn(5, 4)
+
+    output, value = model.actor_critic(x)
+
+    torch.testing.assert_close(output, model.actor(x))
+    torch.testing.assert_close(value, model.critic(x))
+    torch.testing.assert_close(model(x), {"logit": output, "value": value})
+
+
+def test_a_shared_encoder_is_stored_once():
+    shared, separate = make(share_encoder=True), make(share_encoder=False)
+
+    assert sum("encoder" in name for name in shared.state_dict()) * 2 == sum(
+        "encoder" in name for name in separate.state_dict()
+    )
+
+
+def test_separate_towers_share_no_gradient():
+    model = make(share_encoder=False)
+
+    model.critic(torch.randn(5, 4)).sum().backward()
+
+    assert all(
+        parameter.grad is None for parameter in (*model.actor_encoder.parameters(), *model.actor_head.parameters())
+    )
+
+
+def test_images_take_the_convolutional_encoder():
+    model = VAC([2, 36, 36], 3)
+
+    assert model.actor(torch.zeros(2, 2, 36, 36, dtype=torch.uint8)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [True, False])
+def test_towers_in_numpy_equal_torch_and_follow_updates(kind, share):
+    model = make(share_encoder=share, orthogonal_init=False, **kind)
+    params = FlatParams(model)
+    forwards = [numpy_forward(tower) for tower in model.towers()]
+    x = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
+    with torch.no_grad():
+        params.data_vector.mul_(1.5)
+
+        expected = model.actor(torch.from_numpy(x)).numpy(), model.critic(torch.from_numpy(x)).numpy()
+
+    np.testing.assert_allclose(forwards[0](x), expected[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(forwards[1](x)[:, 0], expected[1], rtol=1e-5, atol=1e-5)
+
+
+def test_towers_hold_the_networks_own_layers():
+    model = make(share_encoder=False)
+
+    actor, critic = model.towers()
+
+    assert {id(p) for p in (*actor.parameters(), *critic.parameters())} == {id(p) for p in model.parameters()}
+
+
+def test_orthogonal_init_makes_all_actions_about_equally_likely():
+    probability = torch.softmax(make().actor(torch.randn(50, 4)), dim=1)
+
+    assert (probability - 1 / 3).abs().max() < 0.02
+
+
+def test_orthogonal_init_has_the_gains_of_the_paper():
+    model = make(share_encoder=False)
+
+    hidden = model.actor_encoder.main[2].weight
+    torch.testing.assert_close(hidden @ hidden.T, 2 * torch.eye(8), atol=1e-5, rtol=0)
+    torch.testing.assert_close(model.critic_head.main[-1].weight.norm(), torch.tensor(1.0))
+    assert all(not layer.bias.any() for layer in model.modules() if isinstance(layer, nn.Linear))
+
+
+@pytest.mark.parametrize(
+    ("sigma", "expected"),
+    [
+        (dict(sigma_type="independent"), 1.0),
+        (dict(sigma_type="independent", initial_sigma=0.5), 0.5),
+        (dict(sigma_type="conditioned", initial_sigma=0.5), 0.5),
+        (dict(sigma_type="fixed"), 0.3),
+    ],
+)
+def test_sigma_begins_where_it_is_told(sigma, expected):
+    model = make(action_shape=2, action_space="continuous", **sigma)
+
+    log_sigma = model.actor(torch.zeros(3, 4))[:, 2:]
+
+    torch.testing.assert_close(log_sigma.exp(), torch.full((3, 2), expected))
+
+
+def test_fixed_sigma_is_saved_but_not_trained():
+    head = GaussianHead(3, 2, sigma_type="fixed")
+
+    assert "log_sigma" in head.state_dict()
+    assert "log_sigma" not in dict(head.named_parameters())
+
+
+def test_bound_type_tanh_keeps_the_mean_inside():
+    model = make(action_shape=2, action_space="continuous", bound_type="tanh", orthogonal_init=False)
+
+    assert model.actor(1e4 * torch.randn(20, 4))[:, :2].abs().max() <= 1
+
+
+def test_a_copy_is_a_network_of_its_own():
+    model = make()
+    twin = copy.deepcopy(model)
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+
+    assert not torch.equal(twin.actor(torch.ones(1, 4)), model.actor(torch.ones(1, 4)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(action_space="hybrid"), "'hybrid'; expected 'discrete' or 'continuous'"),
+        (dict(action_space="continuous", action_shape=[2, 2]), "need one number"),
+        (dict(action_space="continuous", sigma_type="free"), "'free'; expected 'independent'"),
+        (dict(action_space="continuous", initial_sigma=0.0), "sigma 0.0"),
+        (dict(action_space="continuous", bound_type="clip"), "bound_type 'clip'"),
+        (dict(action_shape=0), "action_shape"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        make(**change)
+
+
+def test_it_is_registered():
+    assert MODEL_REGISTRY.get("vac") is VAC
