@@ -1,38 +1,63 @@
-"""Print one JSON line per measurement; pin the maths libraries to one thread. Imported before torch and numpy."""
+"""What every contender shares: one thread, a clock, one JSON line per measurement. Imported before torch and numpy."""
 
 from __future__ import annotations
 
+import cProfile
 import json
 import os
+import platform
+import pstats
 import sys
 import time
+from importlib.metadata import version
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_name] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-
-def emit(name: str, metric: str, value: float, unit: str) -> None:
-    """Print one result."""
-    sys.stdout.write(json.dumps(dict(name=name, metric=metric, value=value, unit=unit)) + "\n")
-    sys.stdout.flush()
+_PROFILE_LINES = 25
 
 
 class Clock:
-    """Hold wall and CPU seconds from construction to `stop`."""
+    """Measure wall and CPU seconds from `start` to `stop`; with `profile`, also where they go."""
 
-    def __init__(self) -> None:
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
+    def __init__(self, *, profile: bool = False) -> None:
         self.wall_s = self.cpu_s = 0.0
+        self._profile = cProfile.Profile() if profile else None
+
+    def start(self) -> None:
+        """Start the clock."""
+        if self._profile is not None:
+            self._profile.enable()
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def stop(self) -> None:
         """Stop the clock."""
         self.wall_s, self.cpu_s = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        if self._profile is not None:
+            self._profile.disable()
+
+    def report(self, env_steps: int, *, updates: int | None = None) -> None:
+        """Print the rates of a run, or its profile: under a profiler a rate means nothing."""
+        if self._profile is not None:
+            pstats.Stats(self._profile).sort_stats("tottime").print_stats(_PROFILE_LINES)
+            return
+        emit("env_steps_cpu", round(env_steps / self.cpu_s, 1), "steps/cpu-s")
+        emit("env_steps_wall", round(env_steps / self.wall_s, 1), "steps/s")
+        if updates is not None:
+            emit("updates", updates, "")
 
 
-def emit_rates(name: str, clock: Clock, env_steps: int, updates: int | None = None) -> None:
-    """Print the rows of a run: rates by CPU and by wall clock."""
-    emit(name, "env_steps_cpu", round(env_steps / clock.cpu_s, 1), "steps/cpu-s")
-    emit(name, "env_steps_wall", round(env_steps / clock.wall_s, 1), "steps/s")
-    if updates is not None:
-        emit(name, "updates", updates, "")
+def emit(metric: str, value: float, unit: str) -> None:
+    """Print one measurement."""
+    _print({"metric": metric, "value": value, "unit": unit})
+
+
+def emit_versions(*packages: str) -> None:
+    """Print what ran: Python and the installed versions of these packages."""
+    _print({"versions": {"python": platform.python_version(), **{name: version(name) for name in packages}}})
+
+
+def _print(row: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(row) + "\n")
+    sys.stdout.flush()

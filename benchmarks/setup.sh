@@ -5,5 +5,5 @@ folder=${BENCH_VENVS:-$HOME/.cache/ding_bench}/peers
 here=$(cd "$(dirname "$0")" && pwd)
 [ -f "$folder/ready" ] && exit 0
 python3 -m venv "$folder"
-"$folder/bin/pip" install -q -c "$here/../constraints.txt" torch 'gymnasium[classic-control]' 'stable-baselines3>=2.9'
+"$folder/bin/pip" install -q -c "$here/../constraints.txt" torch numpy 'gymnasium[classic-control]' 'stable-baselines3>=2.9'
 touch "$folder/ready"

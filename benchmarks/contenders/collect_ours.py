@@ -1,57 +1,43 @@
-"""Our sample collector: act with the MLP, step 8 CartPole in process, store every transition."""
+"""Our sample collector: act with the MLP, step 8 CartPole, store every transition in a replay buffer."""
 
 from __future__ import annotations
 
 import argparse
-import cProfile
-import os
-import pstats
-import tempfile
 
-from benchmarks.common import Clock, emit_rates
+from benchmarks.common import Clock, emit_versions  # isort: skip  (pins the threads first)
+
 from benchmarks.contenders.dqn_ours import configs
-
-
-def run(steps: int, manager: str) -> tuple[Clock, int]:
-    """Collect `steps` env steps in chunks of 256, as SB3 does below, after a warm-up."""
-    from ding_like.config import compile_config
-    from ding_like.pipeline.build import build_serial, training_process
-
-    main, create = configs(20000)
-    create["env_manager"]["type"] = manager
-    main["policy"]["collect"]["n_sample"] = 256
-    cfg = compile_config(main, create, seed=0)
-    with training_process():
-        parts = build_serial(cfg, seed=0)
-        collector, buffer = parts.collector, parts.replay_buffer
-        for _ in range(4):
-            buffer.push(collector.collect(policy_kwargs={"eps": 0.0}), collector.envstep)
-        first = collector.envstep
-        clock = Clock()
-        while collector.envstep - first < steps:
-            buffer.push(collector.collect(policy_kwargs={"eps": 0.0}), collector.envstep)
-        clock.stop()
-        done = clock, collector.envstep - first
-        parts.close()
-    return done
+from ding_like.config import compile_config
+from ding_like.pipeline.build import build_serial, training_process
 
 
 def main() -> None:
-    """Print the rates, or a profile."""
+    """Collect in calls of 256 samples, as the peers do, and print the rates, or a profile."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100000)
-    parser.add_argument("--manager", default="base")
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--manager", default="base", help="the env manager")
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        if args.profile:
-            profile = cProfile.Profile()
-            profile.runcall(run, args.steps, args.manager)
-            pstats.Stats(profile).sort_stats("tottime").print_stats(30)
-            return
-        emit_rates("ours", *run(args.steps, args.manager))
-        os.chdir("/")
+    clock = Clock(profile=args.profile)
+    cfg = compile_config(*configs(steps=args.steps, n_sample=256, manager=args.manager), seed=0)
+    with training_process():
+        parts = build_serial(cfg, seed=0)
+        collector, buffer = parts.collector, parts.replay_buffer
+
+        def collect_until(env_step: int) -> None:
+            while collector.envstep < env_step:
+                samples = collector.collect(policy_kwargs={"eps": 0.0})
+                buffer.push(samples, cur_collector_envstep=collector.envstep)
+
+        collect_until(1000)
+        warm = collector.envstep
+        clock.start()
+        collect_until(warm + args.steps)
+        clock.stop()
+        env_steps = collector.envstep - warm
+        parts.close()
+    clock.report(env_steps)
+    emit_versions("torch", "numpy", "gymnasium")
 
 
 if __name__ == "__main__":

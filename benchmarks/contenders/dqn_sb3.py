@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.common import Clock, emit_rates  # isort: skip  (pins the threads first)
+from benchmarks.common import Clock, emit_versions  # isort: skip  (pins the threads first)
 
-import gymnasium as gym
+import gymnasium
 import torch
 from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 
 def main() -> None:
-    """Print the rates."""
+    """Train once and print the rates."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=20000)
+    parser.add_argument("--steps", type=int, default=20_000)
     args = parser.parse_args()
     torch.set_num_threads(1)
     model = DQN(
         "MlpPolicy",
-        DummyVecEnv([lambda: gym.make("CartPole-v1")] * 8),
+        DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * 8),
         learning_rate=1e-3,
-        buffer_size=100000,
+        buffer_size=100_000,
         learning_starts=1000,
         batch_size=64,
+        gamma=0.99,
         train_freq=1,
         gradient_steps=1,
-        target_update_interval=4000,
+        target_update_interval=4000,  # env steps: 500 updates
         exploration_fraction=0.5,
         exploration_final_eps=0.1,
         policy_kwargs=dict(net_arch=[128, 128, 64]),
@@ -35,9 +36,11 @@ def main() -> None:
         seed=0,
     )
     clock = Clock()
+    clock.start()
     model.learn(args.steps, log_interval=None)
     clock.stop()
-    emit_rates("sb3", clock, model.num_timesteps, model._n_updates)
+    clock.report(model.num_timesteps, updates=model._n_updates)
+    emit_versions("stable_baselines3", "torch", "numpy", "gymnasium")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,15 @@
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from benchmarks.rounds import run_once
+from benchmarks.table import BENCHMARKS
 
 
-@pytest.mark.parametrize("script", ["dqn_ours", "collect_ours"])
-def test_our_contenders_print_rates(script, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.contenders.{script}", "--steps", "1100"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+@pytest.mark.parametrize(("benchmark", "updates"), [("end_to_end", [25]), ("collect", [])])
+def test_our_contenders_print_rates_updates_and_versions(benchmark, updates):
+    rows = run_once(BENCHMARKS[benchmark].contenders["ours"], timeout_s=60, extra=["--steps", "1200"])
 
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert {row["metric"] for row in rows} >= {"env_steps_cpu", "env_steps_wall"}, done.stderr
-    assert all(row["value"] > 0 for row in rows)
+    values = {row["metric"]: row["value"] for row in rows if "metric" in row}
+    assert values.pop("env_steps_cpu") > 0
+    assert values.pop("env_steps_wall") > 0
+    assert list(values.values()) == updates
+    assert any({"torch", "gymnasium"} <= row.get("versions", {}).keys() for row in rows)

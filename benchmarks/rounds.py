@@ -1,0 +1,165 @@
+"""Run contenders in turn, A B C A B C ..., and make medians and ratios of what they print."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.table import Benchmark, Contender
+
+ROOT = Path(__file__).parents[1]
+# Who sets one of these chooses how fast the maths libraries are: figures with and without do not compare.
+_MATHS_SETTINGS = ("OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY", "NPY_DISABLE_CPU_FEATURES")
+
+Row = dict[str, Any]  # one line of a result file
+
+
+class ContenderError(Exception):
+    """A contender failed, or printed no measurement."""
+
+
+class Series(NamedTuple):
+    """Hold one metric of one contender, a value for each round."""
+
+    name: str
+    metric: str
+    unit: str
+    values: list[float]
+
+
+class Measured(NamedTuple):
+    """Hold what all rounds of one benchmark printed."""
+
+    series: list[Series]
+    versions: dict[str, Mapping[str, str]]  # by contender
+    errors: dict[str, str]  # by contender; one that fails is left out from then on
+
+
+def measure(
+    contenders: Mapping[str, Contender], *, rounds: int, timeout_s: float, extra: Sequence[str] = ()
+) -> Measured:
+    """Run every contender once a round; `extra` are further arguments for each of them."""
+    found: dict[tuple[str, str], Series] = {}
+    measured = Measured([], {}, {})
+    for _ in range(rounds):
+        for name, contender in contenders.items():
+            if name in measured.errors:
+                continue
+            try:
+                rows = run_once(contender, timeout_s=timeout_s, extra=extra)
+            except (ContenderError, subprocess.TimeoutExpired) as error:
+                measured.errors[name] = str(error)
+                continue
+            for row in rows:
+                if "versions" in row:
+                    measured.versions[name] = row["versions"]
+                else:
+                    key = name, row["metric"]
+                    found.setdefault(key, Series(name, row["metric"], row["unit"], [])).values.append(row["value"])
+    measured.series.extend(one for one in found.values() if one.name not in measured.errors)
+    return measured
+
+
+def run_once(contender: Contender, *, timeout_s: float, extra: Sequence[str] = ()) -> list[Row]:
+    """Run one contender in a process and a folder of its own and return its JSON lines.
+
+    Raises ContenderError if it fails or measures nothing, subprocess.TimeoutExpired if it takes too long.
+    """
+    done = _run(contender, timeout_s=timeout_s, extra=extra)
+    rows: list[Row] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not any("metric" in row for row in rows):
+        raise ContenderError(f"{contender.script} printed no measurement:\n{(done.stderr or done.stdout)[-2000:]}")
+    return rows
+
+
+def profile(contender: Contender, *, timeout_s: float, extra: Sequence[str] = ()) -> str:
+    """Return the profile that a contender of ours prints."""
+    done = _run(contender, timeout_s=timeout_s, extra=[*extra, "--profile"])
+    if done.returncode:
+        raise ContenderError(f"{contender.script} failed:\n{done.stderr[-2000:]}")
+    # Where a package lies says nothing, and the name of someone's home does not belong in a report.
+    return done.stdout.replace(f"{ROOT}{os.sep}", "")
+
+
+def _run(contender: Contender, *, timeout_s: float, extra: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    module = f"benchmarks.contenders.{contender.script}"
+    with tempfile.TemporaryDirectory() as folder:
+        return subprocess.run(
+            [str(contender.python), "-m", module, *contender.args, *extra],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            cwd=folder,
+            # Nothing but this tree: a peer must not see the packages of another environment.
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+
+
+def summarise(benchmark: Benchmark, measured: Measured) -> list[Row]:
+    """Return one row per metric and contender (median, lo, hi, n), then the ratios of ours to each peer.
+
+    A ratio is the median over rounds of the two that ran in the same round.
+    """
+    rows = [_row(one.name, one.metric, one.unit, one.values) for one in measured.series]
+    for metric in benchmark.metrics:
+        rates = {one.name: one.values for one in measured.series if one.metric == metric}
+        ours = [name for name in rates if benchmark.contenders[name].is_ours]
+        rows += [_ratio(metric, mine, peer, rates) for mine in ours for peer in rates if peer not in ours]
+    return rows
+
+
+def _ratio(metric: str, ours: str, peer: str, rates: Mapping[str, list[float]]) -> Row:
+    ratios = [round(mine / theirs, 3) for mine, theirs in zip(rates[ours], rates[peer], strict=True)]
+    return _row(f"{ours} / {peer}", metric, "ratio", ratios)
+
+
+def _row(name: str, metric: str, unit: str, values: list[float]) -> Row:
+    return {
+        "name": name,
+        "metric": metric,
+        "value": round(statistics.median(values), 3),
+        "unit": unit,
+        "n": len(values),
+        "lo": min(values),
+        "hi": max(values),
+    }
+
+
+def circumstances(measured: Measured) -> Row:
+    """Return what the figures depend on: machine, date, commit, versions."""
+    return {
+        "name": "circumstances",
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": _commit(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cpus": os.cpu_count(),
+        "load_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "maths_settings": {name: os.environ[name] for name in _MATHS_SETTINGS if name in os.environ},
+        "versions": measured.versions,
+    }
+
+
+def _commit() -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None  # not a checkout
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,65 @@
+"""List what is measured, and the contenders in each benchmark."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+VENVS = Path(os.environ.get("BENCH_VENVS", Path.home() / ".cache" / "ding_bench"))
+
+
+class Contender(NamedTuple):
+    """Say how one contender runs: a module of `benchmarks.contenders`, its arguments, its environment."""
+
+    script: str
+    args: tuple[str, ...] = ()
+    venv: str | None = None  # a name that setup.sh makes; None: the interpreter that runs the benchmarks
+
+    @property
+    def is_ours(self) -> bool:
+        """Tell whether this measures the package, and not a peer."""
+        return self.script.endswith("_ours")
+
+    @property
+    def python(self) -> Path:
+        """Return the interpreter, which may not exist."""
+        return Path(sys.executable) if self.venv is None else VENVS / self.venv / "bin" / "python"
+
+
+class Benchmark(NamedTuple):
+    """Name the metrics that ratios are made of, and the contenders, ours first."""
+
+    metrics: tuple[str, ...]
+    contenders: dict[str, Contender]
+
+    @property
+    def has_ours(self) -> bool:
+        """Tell whether the package has something to measure here yet."""
+        return any(contender.is_ours for contender in self.contenders.values())
+
+
+# One process on one thread is timed by CPU seconds, which a busy neighbour hardly changes; collectors by the wall clock
+# first, because there are some that use several processes.
+BENCHMARKS = {
+    "end_to_end": Benchmark(
+        ("env_steps_cpu",),
+        {
+            "ours": Contender("dqn_ours"),
+            "ours_autograd": Contender("dqn_ours", ("--backend", "autograd")),
+            "sb3": Contender("dqn_sb3", venv="peers"),
+        },
+    ),
+    "collect": Benchmark(
+        ("env_steps_wall", "env_steps_cpu"),
+        {
+            "ours": Contender("collect_ours"),
+            "ours_gym_vector": Contender("collect_ours", ("--manager", "gym_vector")),
+            "sb3": Contender("collect_sb3", venv="peers"),
+            "gymnasium_sync_loop": Contender("collect_gymnasium", ("--vector", "sync")),
+            "gymnasium_vector_loop": Contender("collect_gymnasium", ("--vector", "vector_entry_point")),
+        },
+    ),
+    "end_to_end_ppo": Benchmark(("env_steps_cpu",), {"sb3": Contender("ppo_sb3", venv="peers")}),
+}

@@ -1,0 +1,103 @@
+import json
+import subprocess
+
+import pytest
+
+from benchmarks import rounds
+from benchmarks.__main__ import main
+from benchmarks.rounds import Measured, Series, measure, summarise
+from benchmarks.table import BENCHMARKS, Benchmark, Contender
+
+TWO = Benchmark(("speed",), {"ours": Contender("x_ours"), "peer": Contender("x_peer")})
+
+
+@pytest.fixture
+def printed(monkeypatch):
+    """Let contenders print these values of `speed`, one a run, instead of running; an error is raised."""
+    queues = {}
+
+    def run_once(contender, **_):
+        value = queues[contender.script].pop(0)
+        if isinstance(value, Exception):
+            raise value
+        return [{"metric": "speed", "value": value, "unit": "1/s"}, {"versions": {"python": "3"}}]
+
+    monkeypatch.setattr(rounds, "run_once", run_once)
+    return queues
+
+
+def test_measure_runs_the_contenders_in_turn(printed):
+    printed.update(x_ours=[1.0, 2.0], x_peer=[3.0, 4.0])
+
+    measured = measure(TWO.contenders, rounds=2, timeout_s=1)
+
+    assert [(one.name, one.values) for one in measured.series] == [("ours", [1.0, 2.0]), ("peer", [3.0, 4.0])]
+    assert measured.versions == {"ours": {"python": "3"}, "peer": {"python": "3"}}
+
+
+def test_measure_leaves_out_a_contender_that_fails_in_any_round(printed):
+    printed.update(x_ours=[1.0, 2.0], x_peer=[3.0, subprocess.TimeoutExpired("x_peer", 1)])
+
+    measured = measure(TWO.contenders, rounds=2, timeout_s=1)
+
+    assert [one.name for one in measured.series] == ["ours"]
+    assert "timed out" in measured.errors["peer"]
+
+
+def test_a_script_that_prints_nothing_is_an_error_with_its_output():
+    with pytest.raises(rounds.ContenderError, match="No module named .*nobody"):
+        rounds.run_once(Contender("nobody"), timeout_s=60)
+
+
+def test_summarise_takes_ratios_within_rounds():
+    # Both slow down threefold in round 2: the ratios, 2 2 3, do not notice, and their median is 2.
+    series = [
+        Series("ours", "speed", "1/s", [60.0, 20.0, 90.0]),
+        Series("peer", "speed", "1/s", [30.0, 10.0, 30.0]),
+    ]
+
+    rows = {row["name"]: row for row in summarise(TWO, Measured(series, {}, {}))}
+
+    assert rows["ours"] == dict(name="ours", metric="speed", value=60.0, unit="1/s", n=3, lo=20.0, hi=90.0)
+    assert rows["ours / peer"]["value"] == 2.0
+    assert (rows["ours / peer"]["lo"], rows["ours / peer"]["hi"]) == (2.0, 3.0)
+
+
+def test_main_writes_one_line_a_row_and_the_circumstances(printed, tmp_path, monkeypatch):
+    monkeypatch.setitem(BENCHMARKS, "two", TWO)
+    printed.update(x_ours=[4.0], x_peer=[2.0])
+
+    with pytest.raises(SystemExit) as left:
+        main(["--only", "two", "--rounds", "1", "--out", str(tmp_path)])
+
+    assert left.value.code == 0
+    *rows, last = [json.loads(line) for line in (tmp_path / "two.jsonl").read_text().splitlines()]
+    assert {row["name"]: row["value"] for row in rows} == {"ours": 4.0, "peer": 2.0, "ours / peer": 2.0}
+    assert last["versions"] == {"ours": {"python": "3"}, "peer": {"python": "3"}}
+    assert last["date"]
+
+
+def test_main_exits_1_if_a_contender_failed(printed, tmp_path, monkeypatch):
+    monkeypatch.setitem(BENCHMARKS, "two", TWO)
+    printed.update(x_ours=[rounds.ContenderError("broken")], x_peer=[2.0])
+
+    with pytest.raises(SystemExit) as left:
+        main(["--only", "two", "--rounds", "1", "--out", str(tmp_path)])
+
+    assert left.value.code == 1
+
+
+def test_without_peers_only_ours_runs(printed, tmp_path, monkeypatch):
+    monkeypatch.setitem(BENCHMARKS, "two", TWO)
+    printed.update(x_ours=[4.0], x_peer=[])
+
+    with pytest.raises(SystemExit):
+        main(["--only", "two", "--rounds", "1", "--no-peers", "--out", str(tmp_path)])
+
+    assert [json.loads(line)["name"] for line in (tmp_path / "two.jsonl").read_text().splitlines()][:-1] == ["ours"]
+
+
+def test_list_names_every_benchmark(capsys):
+    main(["--list"])
+
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(BENCHMARKS)
