@@ -1,0 +1,78 @@
+"""Tell the person who started a run how it goes, and take no more than a hundredth of its time for that."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from ding_like.pipeline.report.progress import Limits, Pace, Progress
+from ding_like.pipeline.report.views import LineView, choose_view
+
+logger = logging.getLogger(__name__)
+
+# A report that took t seconds is followed by none for this many times t.
+_REST = 100.0
+
+
+class RunConsole:
+    """Show a run from its opening lines to its summary; use it with `with`, so that the terminal is given back.
+
+    On a terminal a panel is kept up to date below the log; elsewhere a line is logged every ten seconds. It draws in
+    the thread that calls it and starts none.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        limits: Limits,
+        *,
+        opening: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._opening = opening
+        self._clock = clock
+        self._view = choose_view(title, limits)
+        self._pace = Pace(limits)
+        self._next_s = clock() + self._view.every_s
+
+    def __enter__(self) -> RunConsole:
+        self._view.open(self._opening)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._view.close()
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether the next `update` is due; asking costs next to nothing, making a Progress does not."""
+        return self._clock() >= self._next_s
+
+    def start(self, progress: Progress) -> None:
+        """Measure speed and time left from here: call it once, before the loop or after a resume."""
+        self._pace.add(progress)
+
+    def update(self, progress: Progress) -> None:
+        """Show the newest state."""
+        started = self._clock()
+        self._pace.add(progress)
+        try:
+            self._view.show(progress, self._pace)
+        except OSError:  # the terminal has gone away: the run goes on without it
+            self._view.close()
+            self._view = LineView(self._limits)
+        now = self._clock()
+        self._next_s = now + max(self._view.every_s, _REST * (now - started))
+
+    def event(self, text: str) -> None:
+        """Say something that happened, in the log and above the panel."""
+        logger.info("%s", text)
+
+    def close_summary(self, lines: Sequence[str]) -> None:
+        """Put the panel to rest and show the run's last lines below it."""
+        self._view.close()
+        self._view.tell(lines)

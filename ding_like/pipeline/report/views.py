@@ -1,0 +1,159 @@
+"""Show a run's progress: a live panel on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.logging import RichHandler
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ding_like.pipeline.report.progress import (
+    EvalInterval,
+    Limits,
+    Pace,
+    Progress,
+    describe_line,
+    describe_rows,
+    eta_text,
+)
+from ding_like.pipeline.report.text import clock
+from ding_like.utils.log import PACKAGE_LOGGER
+
+logger = logging.getLogger(__name__)
+
+_MIN_WIDTH, _MAX_WIDTH = 20, 100
+# Columns left free on the right: a terminal writes ^C behind the panel, which must not wrap and move it.
+_ROOM = 3
+
+
+class View(Protocol):
+    """Show how a run goes."""
+
+    every_s: float  # how often it wants news
+
+    def open(self, lines: Sequence[str]) -> None:
+        """Show what the run is."""
+
+    def show(self, progress: Progress, pace: Pace) -> None:
+        """Show how far it is."""
+
+    def close(self) -> None:
+        """Give the terminal back; may be called again."""
+
+    def tell(self, lines: Sequence[str]) -> None:
+        """Show the run's last lines, after `close`."""
+
+
+def choose_view(title: str, limits: Limits) -> View:
+    """Return a panel where the command line logs to a terminal through rich, lines of the log everywhere else.
+
+    `utils.log.setup_console` is what looks for a terminal and NO_COLOR. The panel shares its console, so that log
+    lines scroll above the panel.
+    """
+    consoles = [handler.console for handler in PACKAGE_LOGGER.handlers if isinstance(handler, RichHandler)]
+    if consoles and logger.isEnabledFor(logging.INFO):
+        return PanelView(consoles[0], title, limits)
+    return LineView(limits)
+
+
+class LineView:
+    """Log one line every ten seconds."""
+
+    every_s = 10.0
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._intervals = EvalInterval()
+
+    def open(self, lines: Sequence[str]) -> None:
+        self.tell(lines)
+
+    def show(self, progress: Progress, pace: Pace) -> None:
+        logger.info("%s", describe_line(progress, pace, self._limits, self._intervals))
+
+    def close(self) -> None:
+        """Do nothing: lines need no end."""
+
+    def tell(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            logger.info("%s", line)
+
+
+class PanelView:
+    """Keep a panel at the bottom of a terminal; it starts no thread, each `show` draws it once."""
+
+    every_s = 0.4
+
+    def __init__(self, console: Console, title: str, limits: Limits) -> None:
+        self._console = console
+        self._title = title
+        self._limits = limits
+        self._intervals = EvalInterval()
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+
+    def open(self, lines: Sequence[str]) -> None:
+        self.tell(lines)
+        self._live.start()
+
+    def show(self, progress: Progress, pace: Pace) -> None:
+        self._live.update(self._panel(progress, pace), refresh=True)
+
+    def close(self) -> None:
+        # A terminal that has gone away cannot be tidied up.
+        with suppress(OSError):
+            self._live.stop()
+
+    def tell(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            text = Text(line)
+            text.highlight_regex(r"^\S+", "bold")
+            self._console.print(text, soft_wrap=True)
+
+    def _panel(self, progress: Progress, pace: Pace) -> Panel:
+        rows = Table.grid(padding=(0, 2, 0, 0))
+        rows.add_column(style="bold", no_wrap=True, min_width=7)
+        rows.add_column(overflow="ellipsis", no_wrap=True)
+        for label, pairs in describe_rows(progress, pace, self._intervals):
+            rows.add_row(label, _pairs_text(pairs))
+        return Panel(
+            Group(self._bar(progress, pace), rows),
+            title=f"[bold]{self._title}",
+            title_align="left",
+            subtitle=clock(progress.duration_s),
+            subtitle_align="right",
+            box=box.ROUNDED,
+            border_style="cyan",
+            width=max(min(self._console.width - _ROOM, _MAX_WIDTH), _MIN_WIDTH),
+        )
+
+    def _bar(self, progress: Progress, pace: Pace) -> Table | Text:
+        """Return a bar up to the budget that runs out first; without a budget there is nothing to measure against."""
+        budget = self._limits.nearest(progress.env_step, progress.train_iter)
+        if budget is None:
+            stop = "" if self._limits.stop is None else f"   until {self._limits.describe()}"
+            return Text(f"{progress.env_step:,} env steps   {progress.train_iter:,} updates{stop}")
+        fraction, done, limit, unit = budget
+        line = Table.grid(expand=True, padding=(0, 2, 0, 0))
+        line.add_column(ratio=1)
+        line.add_column(no_wrap=True)
+        bar = ProgressBar(total=1.0, completed=fraction, complete_style="cyan", finished_style="green")
+        line.add_row(bar, f"{done:,}/{limit:,.0f} {unit}   ETA {eta_text(pace)}")
+        return line
+
+
+def _pairs_text(pairs: Sequence[tuple[str, str]]) -> Text:
+    text = Text()
+    for index, (name, value) in enumerate(pairs):
+        text.append("   " if index else "")
+        text.append(f"{name} " if name else "", style="dim")
+        text.append(value)
+    return text
