@@ -1,0 +1,138 @@
+"""Read what a run wrote into its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ding_like.config import read_config
+from ding_like.errors import ConfigError
+from ding_like.pipeline.report.progress import Limits
+from ding_like.types import Array
+
+# A row of what a collector or evaluator reports: env step, and the returns of some episodes.
+_FIELDS = ("env_step", "reward_mean", "reward_std", "reward_min", "reward_max", "episode_count")
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Hold the returns that one part reported, as columns [N] in order of rising env steps."""
+
+    env_step: Array
+    mean: Array
+    std: Array
+    low: Array
+    high: Array
+    count: Array  # episodes of each report
+
+    def __len__(self) -> int:
+        return len(self.env_step)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Hold what a folder says about its run."""
+
+    folder: Path
+    training: Reports
+    evaluation: Reports
+    config: Mapping[str, Any]  # empty if the folder has none
+    result: Mapping[str, Any]  # empty for a run that has not ended
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def env(self) -> str:
+        """Return what the env is called, "" if the folder does not say."""
+        env = self.config.get("env", {})
+        return str(env.get("env_id") or env.get("type") or "")
+
+    @property
+    def policy(self) -> str:
+        """Return the policy's registry name, "" if the folder does not say."""
+        return str(self.config.get("policy", {}).get("type", ""))
+
+    @property
+    def stop_value(self) -> float | None:
+        """Return the evaluation that ends the run, None without one."""
+        return Limits(stop_value=self.config.get("env", {}).get("stop_value")).stop
+
+
+def read_run(folder: Path) -> Run:
+    """Return what a folder holds; raises ConfigError if it is no folder of a run or has no returns yet."""
+    if not folder.is_dir():
+        raise ConfigError(f"there is no experiment folder '{folder}'.{_similar(folder)}")
+    metrics = folder / "metrics.jsonl"
+    if not metrics.is_file():
+        raise ConfigError(f"'{folder}' holds no metrics.jsonl: it is no experiment folder, or its run wrote nothing.")
+    lines = _read_lines(metrics)
+    training, evaluation = (_reports(lines, source) for source in ("collector", "evaluator"))
+    if not len(training) and not len(evaluation):
+        raise ConfigError(f"{metrics} has no returns yet: no episode has ended in this run.")
+    return Run(folder, training, evaluation, read_settings(folder), read_result(folder))
+
+
+def read_settings(folder: Path) -> Mapping[str, Any]:
+    """Return the main config that a run saved, empty if there is none."""
+    path = folder / "total_config.py"
+    return read_config(path).main_config if path.is_file() else {}
+
+
+def read_result(folder: Path) -> Mapping[str, Any]:
+    """Return what `result.json` says, empty if the run has not ended."""
+    path = folder / "result.json"
+    if not path.is_file():
+        return {}
+    try:
+        result: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is no JSON ({error}); delete it, the rest of the run can be read.") from error
+    return result
+
+
+def _similar(folder: Path) -> str:
+    """Name the experiment folders beside a missing one."""
+    parent = folder.parent
+    found = sorted(path.parent.name for path in parent.glob("*/metrics.jsonl")) if parent.is_dir() else []
+    return f" There are: {', '.join(found[:8])}." if found else ""
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    # A run that is going on may be writing its last line at this moment.
+    complete = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    try:
+        return [json.loads(line) for line in complete.splitlines()]
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} has a line that is no JSON: {error.doc[:60]!r}. Delete that line.") from error
+
+
+def _reports(lines: list[dict[str, Any]], source: str) -> Reports:
+    rows = [[float(line[name]) for name in _FIELDS] for line in lines if line["source"] == source and _has_all(line)]
+    table = np.array(rows, np.float64).reshape(len(rows), len(_FIELDS))
+    # A part that was not told the env step says -1.
+    table = table[(table[:, 0] >= 0) & np.isfinite(table).all(axis=1)]
+    table = table[_is_last_word(table[:, 0])]
+    env_step, mean, std, low, high, count = table.T
+    return Reports(env_step, mean, std, low, high, count)
+
+
+def _has_all(line: Mapping[str, Any]) -> bool:
+    return all(name in line for name in _FIELDS)
+
+
+def _is_last_word(env_step: Array) -> Array:
+    """Return bool[N]: the reports that no later one goes back behind.
+
+    Where a run was taken up again from an earlier point, what had been reported beyond that point is void.
+    """
+    if not len(env_step):
+        return np.zeros(0, bool)
+    later = np.minimum.accumulate(env_step[::-1])[::-1]
+    return env_step < np.append(later[1:], np.inf)
