@@ -1,0 +1,230 @@
+"""Film a policy: play episodes in an env of their own and write a small GIF."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from easydict import EasyDict
+
+from ding_like.config import to_plain
+from ding_like.data.rows import adapt_eval_mode
+from ding_like.envs import EnvFactory, create_env_manager, make_env
+from ding_like.errors import ConfigError, EnvError
+from ding_like.pipeline.report.text import measure
+from ding_like.types import Array
+from ding_like.utils.files import atomic_write
+from ding_like.utils.seeding import make_rng
+from ding_like.worker.evaluator import play_episodes
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
+
+_FILMED_STEPS = 1000  # of an episode; of a longer one only its end is added
+_MAX_WIDTH = 400  # pixels
+# Of a film of one episode; one of several may be up to four times as large.
+_MAX_FRAMES = 150
+_MAX_BYTES = 400_000
+_MAX_S = 12.0
+_MAX_FACTOR = 4
+_NUM_COLOURS = 64
+_PALETTE_FRAMES = 12  # that the colours are chosen from
+_MIN_FRAMES = 30  # fewer are not taken for the sake of size
+_END_S = 1.0  # how long an episode's last frame stays
+_DEFAULT_FPS = 30
+
+
+def make_video(
+    policy: Any,  # an eval mode, ours or any named tuple with the seed's fields
+    env_fn: Callable[[], AnyEnv],
+    path: str | Path,
+    *,
+    seed: int = 0,
+    num_episodes: int = 1,
+) -> list[float]:
+    """Play episodes with an eval mode, write them as a GIF to `path`, and return their returns.
+
+    `env_fn` makes an env that renders RGB arrays, `filmable` one from a config. An episode's first
+    1,000 steps and its end are filmed; of more than 150 frames every n-th is kept. The return so far stands above the
+    picture. Raises ConfigError without pillow and EnvError for an env that cannot render.
+    """
+    if importlib.util.find_spec("PIL") is None:
+        raise ConfigError("a video needs pillow; install it with: pip install 'ding-like[viz]'.")
+    with _no_window():
+        camera = Camera(env_fn(), num_episodes=num_episodes)
+        manager = create_env_manager({"type": "base"}, [lambda: camera])
+        try:
+            manager.launch()
+            camera.start()
+            rng = make_rng(seed, "video")
+            returns = play_episodes(manager, adapt_eval_mode(policy), num_episodes, rng=rng).returns
+        finally:
+            manager.close()
+    with atomic_write(path) as file:
+        file.write(camera.develop())
+    return returns
+
+
+def filmable(env_cfg: Mapping[str, Any], env_fn: Callable[..., Any] = make_env) -> Callable[[], AnyEnv]:
+    """Return what makes the env of a config with `render_mode="rgb_array"`; `env_fn` is that of an `env_setting`.
+
+    It raises EnvError for a class that knows no render mode.
+    """
+    cfg = EasyDict(to_plain(env_cfg))
+    cfg.render_mode = "rgb_array"
+    # A class by import path is given `kwargs` and nothing else.
+    if ":" in cfg.get("type", ""):
+        cfg.kwargs = EasyDict(cfg.get("kwargs", {}), render_mode="rgb_array")
+    factory = EnvFactory(cfg, env_fn)
+
+    def make() -> AnyEnv:
+        try:
+            return factory()
+        except TypeError as error:
+            name = cfg.get("type", getattr(env_fn, "__name__", "the env"))
+            raise EnvError(f"{name} cannot be made with render_mode='rgb_array': {error}") from error
+
+    return make
+
+
+@contextmanager
+def _no_window() -> Iterator[None]:
+    """Let pygame, which many envs draw with, look for no screen and print no greeting meanwhile."""
+    settings = {"SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+    added = {name: value for name, value in settings.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+class Frame(NamedTuple):
+    """Hold one picture of a film."""
+
+    pixels: Array  # [H, W, 3] uint8
+    caption: str
+    is_last: bool  # of its episode
+
+
+class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Film the first episodes of an env from `start` on.
+
+    When frames get too many, every other one goes, and from then on half as many are taken.
+    """
+
+    def __init__(self, env: AnyEnv, *, num_episodes: int) -> None:
+        super().__init__(env)
+        self._num_episodes = num_episodes
+        self._factor = min(num_episodes, _MAX_FACTOR)
+        self._frames: list[Frame] = []
+        self._is_on = False
+        self._episode = 0
+        self._return = 0.0
+        self._length = 0  # of the episode, in steps
+        self._time = 0  # of the film, in steps
+        self._every = 1
+
+    def start(self) -> None:
+        """Film from the next reset on. Raises EnvError if the env, which has been reset, does not render."""
+        self._shoot(is_last=False)
+        self._is_on = True
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode of the film."""
+        answer = super().reset(**kwargs)
+        self._return, self._length = 0.0, 0
+        self._film(is_last=False)
+        return answer
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the env and take a frame if it is time."""
+        answer = super().step(action)
+        self._return += float(np.asarray(answer[1]))
+        self._length += 1
+        is_last = bool(answer[2] or answer[3])
+        self._film(is_last=is_last)
+        self._episode += is_last
+        return answer
+
+    def _film(self, *, is_last: bool) -> None:
+        # The env is reset once more after the last episode.
+        if not self._is_on or self._episode >= self._num_episodes or (self._length > _FILMED_STEPS and not is_last):
+            return
+        if self._time % self._every == 0 or is_last:
+            self._frames.append(self._shoot(is_last=is_last))
+        self._time += 1
+        if len(self._frames) >= _MAX_FRAMES * self._factor:
+            self._frames = _every_other(self._frames)
+            self._every *= 2
+
+    def _shoot(self, *, is_last: bool) -> Frame:
+        try:
+            pixels: Any = self.env.render()
+        except Exception as error:  # whatever the env's drawing raises: pygame, OpenGL, a driver
+            raise EnvError(f"{self.env} cannot render: {type(error).__name__}: {error}") from error
+        if not isinstance(pixels, np.ndarray) or pixels.ndim != 3 or pixels.shape[2] != 3:
+            what = f"an array {pixels.shape}" if isinstance(pixels, np.ndarray) else f"{type(pixels).__name__}"
+            raise EnvError(f"{self.env} cannot render: render() gave {what}, expected RGB [H, W, 3].")
+        number = f"episode {self._episode + 1}   " if self._num_episodes > 1 else ""
+        return Frame(pixels.astype(np.uint8), f"{number}return {measure(self._return)}", is_last)
+
+    def develop(self) -> bytes:
+        """Return the film as a GIF of a few hundred kilobytes, at the env's own frame rate or faster to end soon."""
+        frames, width = self._frames, _MAX_WIDTH
+        film_s = len(frames) * self._every / float(self.metadata.get("render_fps") or _DEFAULT_FPS)
+        while True:
+            data = _encode(frames, width, min(film_s, _MAX_S * self._factor) / len(frames))
+            excess = len(data) / (_MAX_BYTES * self._factor)
+            if excess <= 1 or len(frames) <= _MIN_FRAMES:
+                return data
+            while excess > 1 and len(frames) > _MIN_FRAMES:
+                # Half the frames, each 0.8 x 0.8 as large.
+                frames, width, excess = _every_other(frames), int(0.8 * width), excess * 0.32
+
+
+def _every_other(frames: list[Frame]) -> list[Frame]:
+    return [frame for index, frame in enumerate(frames) if index % 2 == 0 or frame.is_last]
+
+
+def _encode(frames: list[Frame], width: int, frame_s: float) -> bytes:
+    from PIL import Image
+
+    images = [_captioned(frame, width) for frame in frames]
+    # One palette for all keeps still parts still, which is what makes the file small.
+    sample = np.linspace(0, len(images) - 1, min(len(images), _PALETTE_FRAMES)).astype(int)
+    mosaic = np.concatenate([np.asarray(images[index]) for index in sample])
+    palette = Image.fromarray(mosaic).quantize(_NUM_COLOURS)
+    first, *rest = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    # Viewers slow a film down that asks for less than 20 ms a frame.
+    frame_ms = max(round(1000 * frame_s), 20)
+    duration_ms = [round(1000 * _END_S) if frame.is_last else frame_ms for frame in frames]
+    data = io.BytesIO()
+    first.save(data, "GIF", save_all=True, append_images=rest, duration=duration_ms, loop=0, optimize=False)
+    return data.getvalue()
+
+
+def _captioned(frame: Frame, width: int) -> Image.Image:
+    """Return a frame of at most `width` pixels under a strip with its caption, which hides nothing of it."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    image = Image.fromarray(frame.pixels)
+    if image.width > width:
+        image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
+    font_px = max(image.width // 24, 9)
+    strip = round(1.6 * font_px)
+    captioned = Image.new("RGB", (image.width, image.height + strip), "#222222")
+    captioned.paste(image, (0, strip))
+    font = ImageFont.load_default(size=font_px)
+    ImageDraw.Draw(captioned).text((font_px // 2, strip / 2), frame.caption, font=font, fill="white", anchor="lm")
+    return captioned
