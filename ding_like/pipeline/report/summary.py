@@ -1,0 +1,122 @@
+"""Say what a run is before it starts, and what it made when it has ended."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from ding_like import __version__
+from ding_like.pipeline.report.interval import bootstrap_interval
+from ding_like.pipeline.report.progress import Limits
+from ding_like.pipeline.report.runs import read_result, read_settings
+from ding_like.pipeline.report.text import interval, measure, short
+from ding_like.types import EnvManager
+from ding_like.utils.seeding import make_rng
+
+_MAX_LISTED = 3  # overrides that are named before it is said how many more there are
+# What a run may have written that a person wants to open, in this order.
+_FILES = ("curve.png", "curve.svg", "agent.gif", "ckpt/ckpt_best.pth.tar", "metrics.jsonl", "total_config.py")
+
+
+def opening_lines(
+    cfg: Any,
+    *,
+    collector_env: EnvManager,
+    evaluator_env: EnvManager,
+    policy: Any,  # a Policy, or anything with an eval mode
+    limits: Limits,
+    overrides: Sequence[str] = (),
+) -> list[str]:
+    """Return what a person wants to check in a run's first second: versions, config, env, policy, what ends it."""
+    threads = torch.get_num_threads()
+    versions = (
+        f"ding_like {__version__} | torch {torch.__version__}, {threads} thread{'s' * (threads > 1)} | "
+        f"gymnasium {gymnasium.__version__} | python {platform.python_version()}"
+    )
+    env = cfg.env.get("env_id") or cfg.env.type
+    spaces = f"obs {describe_space(collector_env.observation_space)}  act {describe_space(collector_env.action_space)}"
+    lanes = f"{collector_env.num_lanes} to collect, {evaluator_env.num_lanes} to evaluate ({cfg.env.manager.type})"
+    size = short(sum(_sizes(policy.eval_mode.state_dict())))
+    device = "cuda" if cfg.policy.cuda else "cpu"
+    return [
+        versions,
+        f"experiment  {cfg.exp_name}/  {_count_changes(Path(cfg.exp_name))}",
+        *_override_lines(overrides),
+        f"env         {env}  {spaces}  {lanes}",
+        f"policy      {cfg.policy.type} on {device}  {size} parameters  seed {cfg.seed}",
+        f"until       {limits.describe()}",
+    ]
+
+
+def describe_space(space: gymnasium.Space[Any]) -> str:
+    """Return a space in a word: Box(4,) float32, Discrete(2), Dict(image, state)."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return f"Dict({', '.join(space.spaces)})"
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return f"Discrete({space.n})"
+    return f"{type(space).__name__}{space.shape} {space.dtype}"
+
+
+def _sizes(state: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the number of elements of every array in nested states."""
+    for value in state.values():
+        if isinstance(value, Mapping):
+            yield from _sizes(value)
+        elif isinstance(value, (torch.Tensor, np.ndarray)):
+            yield int(np.prod(value.shape))
+
+
+def _count_changes(folder: Path) -> str:
+    """Return how many settings are not the defaults, by the table that the run saved; its first row names columns."""
+    path = folder / "config_diff.txt"
+    if not path.is_file():
+        return ""
+    return f"{len(path.read_text(encoding='utf-8').splitlines()) - 1} settings are not the defaults (config_diff.txt)"
+
+
+def _override_lines(overrides: Sequence[str]) -> list[str]:
+    if not overrides:
+        return []
+    more = f"  and {len(overrides) - _MAX_LISTED} more" if len(overrides) > _MAX_LISTED else ""
+    return [f"overrides   {'  '.join(overrides[:_MAX_LISTED])}{more}"]
+
+
+def closing_lines(folder: str | Path) -> list[str]:
+    """Return the verdict on a finished run, the files it wrote, and what to type next."""
+    exp = str(folder)
+    found = [name for name in _FILES if (Path(folder) / name).is_file()]
+    result = read_result(Path(folder))
+    stop = Limits(stop_value=read_settings(Path(folder)).get("env", {}).get("stop_value")).stop
+    share = result["eval_duration_s"] / max(result["duration_s"], 1e-9)
+    return [
+        _verdict(result, stop),
+        f"took    {result['env_step']:,} env steps, {result['train_iter']:,} updates, "
+        f"{result['duration_s']:.1f} s ({share:.0%} of it evaluation)",
+        f"wrote   {exp}/",
+        f"        {'  '.join(found)}",
+        f"next    ding enjoy {exp}   ding plot {exp}",
+        f"        ding -m serial -c {exp}/total_config.py -s 1 -s 2",
+    ]
+
+
+def _verdict(result: Mapping[str, Any], stop: float | None) -> str:
+    """Return what the last model is worth, by episodes that no stop rule has seen."""
+    returns = result["eval_value_raw"]
+    ends = bootstrap_interval(returns, rng=make_rng(0, "interval"))
+    if not result["stop"]:
+        word = "done    "
+    elif stop is None or result["eval_value"] >= stop:
+        word = "solved  "
+    else:
+        word = "stopped "
+    goal = "" if stop is None else f", stop value {measure(stop)}"
+    return (
+        f"{word}the last model returns {measure(result['eval_value'])} {interval(*ends)} "
+        f"(95% CI of {len(returns)} fresh episodes{goal})"
+    )
