@@ -1,0 +1,91 @@
+"""Watch a trained agent: `ding enjoy EXP`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ding_like.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ding_like.pipeline.build import EnvSetting
+
+
+class Enjoyed(NamedTuple):
+    """Hold what was played."""
+
+    path: Path  # the video
+    returns: list[float]
+
+
+def enjoy(
+    exp_name: str | Path,
+    ckpt: str = "best",
+    *,
+    num_episodes: int = 1,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+) -> Enjoyed:
+    """Play a checkpoint of a finished or running experiment in a fresh env, and write a GIF of it.
+
+    `ckpt` is 'best', 'last' or a file. `out` is by default `agent.gif` in the folder, `agent_<ckpt>.gif` for another
+    checkpoint than the best. `env_setting` and `model` must be given again if the run was started with them. Raises
+    ConfigError for a folder without a run, CheckpointError without a checkpoint, EnvError if the env cannot render.
+    """
+    from ding_like.config import compile_config, read_config
+    from ding_like.envs import get_vec_env_setting
+    from ding_like.pipeline.report.pictures import find_checkpoint
+    from ding_like.pipeline.report.video import filmable, make_video
+    from ding_like.utils.checkpoint import load_state
+
+    folder = Path(exp_name)
+    config_file = folder / "total_config.py"
+    if not config_file.is_file():
+        raise ConfigError(f"'{folder}' is no experiment folder: it has no total_config.py.")
+    if num_episodes < 1:
+        raise ConfigError(f"num_episodes is {num_episodes}, expected 1 or more.")
+    path = find_checkpoint(folder, ckpt)
+    file = read_config(config_file)
+    cfg = compile_config(file.main_config, file.create_config, source=str(config_file), renew_dir=False, save=False)
+    env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
+    make_env = filmable(env_cfgs[0], env_fn)
+    mode = _eval_mode(cfg, make_env, model)
+    mode.load_state_dict(load_state(path))
+    name = "agent.gif" if ckpt == "best" else f"agent_{path.name.split('.')[0]}.gif"
+    video = Path(out) if out else folder / name
+    returns = make_video(mode, make_env, video, seed=cfg.seed if seed is None else seed, num_episodes=num_episodes)
+    return Enjoyed(video, returns)
+
+
+def _eval_mode(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
+    """Return the eval mode of the config's policy, with fresh weights; an env is made to see its spaces."""
+    from ding_like.envs import create_env_manager
+    from ding_like.pipeline.spaces import fit_policy_config
+    from ding_like.policy import create_policy
+
+    manager = create_env_manager({"type": "base"}, [make_env])
+    try:
+        return create_policy(fit_policy_config(cfg.policy, manager), model=model, enable_field=["eval"]).eval_mode
+    finally:
+        manager.close()
+
+
+@click.command("enjoy", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("experiment", metavar="EXP")
+@click.option("--ckpt", default="best", metavar="CKPT", help="best, last, or a file. [best]")
+@click.option("-n", "--episodes", type=click.IntRange(min=1), default=1, metavar="N", help="Episodes to play. [1]")
+@click.option("-s", "--seed", type=int, metavar="SEED", help="Seed of the episodes. [the run's]")
+@click.option("-o", "--out", metavar="FILE.gif", help="Where to write the video. [EXP/agent.gif]")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def command(experiment: str, ckpt: str, episodes: int, seed: int | None, out: str | None, debug: bool) -> None:
+    """Play a trained agent and write a video of it: ding enjoy my_exp --ckpt last --episodes 3"""
+    path, returns = enjoy(experiment, ckpt, num_episodes=episodes, seed=seed, out=out)
+    listed = "  ".join(f"{value:.4g}" for value in returns)
+    mean = f"  mean {sum(returns) / len(returns):.4g}" if len(returns) > 1 else ""
+    click.echo(f"returns {listed}{mean}\n{path}")

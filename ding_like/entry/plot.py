@@ -1,0 +1,40 @@
+"""Draw the learning curves of one or several runs: `ding plot EXP...`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from ding_like.errors import ConfigError
+
+
+def plot(experiments: Sequence[str | Path], out: str | Path | None = None) -> Path:
+    """Draw learning curves and return the picture's path.
+
+    One experiment is drawn in detail, several are compared; folders that differ in `_seed<number>` only become a mean
+    and a band. `out` is a .png or .svg file, by default `curve.png` of the one experiment or `compare.png` here.
+    Without matplotlib an SVG is written in place of a PNG. Raises ConfigError for a folder without a run.
+    """
+    from ding_like.pipeline.report.curve import plot_groups, plot_run, save_plot
+    from ding_like.pipeline.report.runs import read_run
+
+    if not experiments:
+        raise ConfigError("plot() needs at least one experiment folder.")
+    runs = [read_run(Path(folder)) for folder in dict.fromkeys(map(str, experiments))]
+    if len(runs) == 1:
+        return save_plot(plot_run(runs[0]), Path(out) if out else runs[0].folder / "curve.png")
+    return save_plot(plot_groups(runs), Path(out or "compare.png"))
+
+
+@click.command("plot", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("experiments", nargs=-1, required=True, metavar="EXP...")
+@click.option("-o", "--out", metavar="FILE", help="A .png or .svg file. [EXP/curve.png; compare.png for several]")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def command(experiments: tuple[str, ...], out: str | None, debug: bool) -> None:
+    """Draw the learning curves of experiments.
+
+    Folders that differ in _seed<number> only become one curve with a band: ding plot exp_seed0 exp_seed1 other
+    """
+    click.echo(str(plot(experiments, out)))

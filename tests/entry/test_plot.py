@@ -1,0 +1,50 @@
+import pytest
+from click.testing import CliRunner
+
+from ding_like.entry.plot import command, plot
+from ding_like.errors import ConfigError
+from tests.pipeline.report.run_folder import training_and_evaluation, write_run
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for seed in (0, 1):
+        write_run(tmp_path / f"exp_seed{seed}", training_and_evaluation(), seed=seed)
+
+
+def test_one_experiment_gets_its_curve_into_its_folder(tmp_path):
+    result = CliRunner().invoke(command, ["exp_seed0"])
+
+    assert result.output == "exp_seed0/curve.png\n"
+    assert (tmp_path / "exp_seed0" / "curve.png").is_file()
+
+
+def test_several_experiments_are_compared_here(tmp_path):
+    result = CliRunner().invoke(command, ["exp_seed0", "exp_seed1"])
+
+    assert result.output == "compare.png\n"
+    assert (tmp_path / "compare.png").is_file()
+
+
+def test_out_names_the_file(tmp_path):
+    result = CliRunner().invoke(command, ["exp_seed0", "exp_seed1", "--out", "here/both.svg"])
+
+    assert result.output == "here/both.svg\n"
+    assert "exp (2 seeds, range)" in (tmp_path / "here" / "both.svg").read_text()
+
+
+def test_experiment_given_twice_counts_once(tmp_path):
+    assert plot(["exp_seed0", "exp_seed0"], "curve.svg").name == "curve.svg"
+
+    assert "training, smoothed" in (tmp_path / "curve.svg").read_text()
+
+
+def test_missing_folder_is_a_config_error():
+    with pytest.raises(ConfigError, match=r"no experiment folder 'nope'\. There are: exp_seed0, exp_seed1"):
+        plot(["exp_seed0", "nope"])
+
+
+def test_no_experiment_is_a_config_error():
+    with pytest.raises(ConfigError, match="at least one experiment"):
+        plot([])
