@@ -9,8 +9,13 @@ from typing import Any
 
 import gymnasium
 
+# Importing them registers their short names.
+from ding_like.envs.wrappers import atari, normalization, record_gif, returns, standard  # noqa: F401
+from ding_like.envs.wrappers.state import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import ConfigError
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
+
+__all__ = ["adopt_wrapper_states", "load_wrapper_states", "wrap", "wrapper_states"]
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 

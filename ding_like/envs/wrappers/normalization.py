@@ -1,0 +1,132 @@
+"""Normalise observations and rewards with running statistics that are saved with the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers.utils import RunningMeanStd
+
+from ding_like.envs.wrappers.returns import EpisodeReturn
+from ding_like.errors import CheckpointError, ConfigError
+from ding_like.types import State
+from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
+
+AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
+
+# Gymnasium's own would lose their statistics when a run is resumed, so their names stand for these.
+ENV_WRAPPER_REGISTRY.alias("NormalizeObservation", "obs_norm")
+ENV_WRAPPER_REGISTRY.alias("NormalizeReward", "reward_norm")
+
+
+@ENV_WRAPPER_REGISTRY.register("obs_norm")
+class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
+    """Shift and scale each number of an observation to mean 0 and variance 1, as far as they are known by now.
+
+    What is then beyond `clip` is cut: early on, with little known, a number can be far out.
+    An observation with a NaN or an infinity passes unchanged and is not learned from: one of them would spoil the
+    statistics for good, and the env manager has to see it. `update_running_mean = False` stops learning.
+    """
+
+    def __init__(self, env: AnyEnv, epsilon: float = 1e-8, *, clip: float = 10.0) -> None:
+        if not isinstance(env.observation_space, gymnasium.spaces.Box):
+            raise ConfigError(
+                f"obs_norm takes Box observations, the env has {env.observation_space}; put dict(type="
+                "'FlattenObservation') before it in env.wrappers."
+            )
+        super().__init__(env, epsilon)
+        self._clip = clip
+        # Gymnasium counts in float32, in which a mean stands still after some ten million observations.
+        self.obs_rms = RunningMeanStd(shape=env.observation_space.shape)  # type: ignore[no-untyped-call]
+
+    def observation(self, observation: Any) -> Any:
+        """Return the observation normalised, float32."""
+        if not np.isfinite(observation).all():
+            return np.float32(observation)
+        return np.clip(super().observation(observation), -self._clip, self._clip)
+
+    def state_dict(self) -> State:
+        """Return the statistics."""
+        return _state_of(self.obs_rms, is_frozen=not self.update_running_mean)
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from the statistics that `state_dict` returned."""
+        _load(self.obs_rms, state)
+        self.update_running_mean = not state["is_frozen"]
+
+    def adopt(self, states: Sequence[State]) -> None:
+        """Use the joint statistics of several wrappers from now on and learn no more."""
+        _load(self.obs_rms, _joined(states))
+        self.update_running_mean = False
+
+
+@ENV_WRAPPER_REGISTRY.register("reward_norm")
+class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
+    """Divide rewards by the standard deviation of the discounted return, as far as it is known by now.
+
+    What is then beyond `clip` is cut: the first reward of a run would be 100 times the later ones.
+    The discounted return starts from 0 with every episode, also after a truncation. `info["eval_episode_return"]`
+    holds the sum of the env's own rewards at an episode's end, so reports and `stop_value` mean those. A reward that
+    is not finite passes unchanged and is not learned from. Source: Engstrom et al. 2020, reward scaling.
+    """
+
+    def __init__(self, env: AnyEnv, gamma: float = 0.99, epsilon: float = 1e-8, *, clip: float = 10.0) -> None:
+        super().__init__(EpisodeReturn(env), gamma, epsilon)
+        self._clip = clip
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode with a discounted return of 0."""
+        self.discounted_reward = np.zeros(1)
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the env and return the reward normalised."""
+        obs, given, terminated, truncated, info = self.env.step(action)
+        reward = float(given)
+        if math.isfinite(reward):
+            self.discounted_reward = self.discounted_reward * self.gamma + reward
+            if self.update_running_mean:
+                self.return_rms.update(self.discounted_reward)  # type: ignore[no-untyped-call]
+            reward /= math.sqrt(float(self.return_rms.var) + self.epsilon)
+            reward = min(max(reward, -self._clip), self._clip)
+        return obs, reward, terminated, truncated, info
+
+    def state_dict(self) -> State:
+        """Return the statistics; the discounted return belongs to the open episode, which is played again."""
+        return _state_of(self.return_rms, is_frozen=not self.update_running_mean)
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from the statistics that `state_dict` returned."""
+        _load(self.return_rms, state)
+        self.update_running_mean = not state["is_frozen"]
+
+    def adopt(self, states: Sequence[State]) -> None:
+        """Use the joint statistics of several wrappers from now on and learn no more."""
+        _load(self.return_rms, _joined(states))
+        self.update_running_mean = False
+
+
+def _state_of(rms: RunningMeanStd, *, is_frozen: bool) -> State:
+    return {"mean": np.array(rms.mean), "var": np.array(rms.var), "count": float(rms.count), "is_frozen": is_frozen}
+
+
+def _load(rms: RunningMeanStd, state: State) -> None:
+    mean, var = np.array(state["mean"]), np.array(state["var"])
+    if mean.shape != np.shape(rms.mean):
+        raise CheckpointError(
+            f"the saved statistics have shape {mean.shape}, this env needs {np.shape(rms.mean)}; use the env and "
+            "env.wrappers of the run that saved them."
+        )
+    rms.mean, rms.var, rms.count = mean, var, float(state["count"])
+
+
+def _joined(states: Sequence[State]) -> State:
+    """Return the statistics of all that several have seen, as if one had seen it."""
+    count = np.array([state["count"] for state in states])
+    mean, var = (np.stack([state[name] for state in states]) for name in ("mean", "var"))
+    weight = (count / count.sum()).reshape(-1, *[1] * (mean.ndim - 1))
+    joint = (weight * mean).sum(axis=0)
+    return {"mean": joint, "var": (weight * (var + (mean - joint) ** 2)).sum(axis=0), "count": float(count.sum())}

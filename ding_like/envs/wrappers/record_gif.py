@@ -1,0 +1,105 @@
+"""Record episodes as GIF files, with pillow only."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from ding_like.errors import EnvError
+from ding_like.types import Array
+from ding_like.utils.files import atomic_write
+from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
+
+AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
+
+# A longer episode keeps every other frame, and so on: memory and file stay small.
+_MAX_FRAMES = 300
+_DEFAULT_FPS = 30
+# Viewers slow a film down that asks for less.
+_MIN_FRAME_MS = 20
+
+
+@ENV_WRAPPER_REGISTRY.register("record_gif")
+class RecordGif(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Write every episode to `{folder}/{name}_{number}.gif`, from 0; numbers that are taken are passed over.
+
+    The env must have been made with `render_mode="rgb_array"`. An episode of over 300 frames is thinned out and plays
+    as fast as a short one. One that is broken off is written by the next reset, or by `close`. Raises EnvError
+    without pillow and for an env that does not render RGB arrays.
+    """
+
+    def __init__(self, env: AnyEnv, folder: str | Path, name: str = "episode") -> None:
+        super().__init__(env)
+        if importlib.util.find_spec("PIL") is None:
+            raise EnvError("recording episodes needs pillow; install it with: pip install 'ding-like[viz]'")
+        if env.render_mode != "rgb_array":
+            raise EnvError(
+                f"recording needs render_mode='rgb_array', {env} was made with {env.render_mode!r}; set "
+                "env.render_mode='rgb_array' in the config, or pass it to gymnasium.make."
+            )
+        self._folder = Path(folder)
+        self._name = name
+        self._number = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._frames: list[Array] = []
+        self._time = 0
+        self._every = 1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin the next film."""
+        self._write()
+        answer = self.env.reset(seed=seed, options=options)
+        self._shoot(is_last=False)
+        return answer
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the env and take a frame."""
+        answer = self.env.step(action)
+        is_last = bool(answer[2] or answer[3])
+        self._shoot(is_last=is_last)
+        if is_last:
+            self._write()
+        return answer
+
+    def close(self) -> None:
+        """Write what is under way and close the env."""
+        self._write()
+        self.env.close()
+
+    def _shoot(self, *, is_last: bool) -> None:
+        is_due = self._time % self._every == 0
+        self._time += 1
+        if not is_due and not is_last:
+            return
+        pixels: Any = self.env.render()
+        if not isinstance(pixels, np.ndarray) or pixels.ndim != 3 or pixels.shape[2] != 3:
+            raise EnvError(f"render() of {self.env} gave {type(pixels).__name__}, expected an RGB array [H, W, 3].")
+        self._frames.append(np.array(pixels, np.uint8))
+        if len(self._frames) > _MAX_FRAMES:
+            self._frames = self._frames[::2]
+            self._every *= 2
+
+    def _write(self) -> None:
+        frames, every = self._frames, self._every
+        self._begin()
+        if len(frames) < 2:
+            return  # nothing happened yet
+        from PIL import Image
+
+        frame_ms = max(round(1000 * every / float(self.metadata.get("render_fps") or _DEFAULT_FPS)), _MIN_FRAME_MS)
+        first, *rest = [Image.fromarray(frame) for frame in frames]
+        with atomic_write(self._next_path()) as file:
+            first.save(file, "GIF", save_all=True, append_images=rest, duration=frame_ms, loop=0)
+
+    def _next_path(self) -> Path:
+        while True:
+            path = self._folder / f"{self._name}_{self._number}.gif"
+            self._number += 1
+            if not path.exists():
+                return path
