@@ -1,0 +1,1 @@
+"""What `check_env` looks at, one file per kind of fault."""

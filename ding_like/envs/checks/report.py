@@ -1,0 +1,58 @@
+"""Gather what a check finds."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Level = Literal["fault", "warning", "note"]
+LEVELS: tuple[Level, ...] = ("fault", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Tell one thing about an env: a fault breaks a run, a warning may spoil it, a note is good to know."""
+
+    level: Level
+    topic: str
+    seen: str
+    expected: str = ""
+    mend: str = ""
+    count: int = 1  # how often it was seen; `seen` tells the first
+
+
+class UncheckableError(Exception):
+    """End a check: what was found, and stands in the report, makes the rest meaningless."""
+
+
+class Report:
+    """Gather findings; one that comes again is counted."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, ...], Finding] = {}
+
+    def add(self, level: Level, topic: str, seen: str, expected: str = "", mend: str = "") -> None:
+        """Note a finding; those that differ in `seen` only are one."""
+        key = (level, topic, expected, mend)
+        old = self._found.get(key)
+        new = Finding(level, topic, seen, expected, mend)
+        self._found[key] = new if old is None else replace(old, count=old.count + 1)
+
+    def stop(self, topic: str, seen: str, expected: str, mend: str) -> UncheckableError:
+        """Note a fault after which nothing can be checked, and return the exception to raise."""
+        self.add("fault", topic, seen, expected, mend)
+        self.add("note", "check", "it ended at a fault; there may be more behind it", mend="mend that and check again")
+        return UncheckableError(seen)
+
+    def findings(self) -> list[Finding]:
+        """Return all findings, faults first, each level in the order of discovery."""
+        return [each for level in LEVELS for each in self._found.values() if each.level == level]
+
+
+def where(error: Exception) -> str:
+    """Describe an exception and the line of the env that it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and "ding_like" not in frame.filename]
+    at = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {error}{at}"
