@@ -1,0 +1,151 @@
+"""Show a gymnasium env in the seed's style, for code that was written for such envs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from easydict import EasyDict
+
+from ding_like.config import to_plain
+from ding_like.envs.gymnasium_env import GymnasiumEnv
+from ding_like.envs.seed_style import SEED_LIMIT, BaseEnv, BaseEnvTimestep
+from ding_like.envs.wrappers import wrap
+from ding_like.envs.wrappers.record_gif import RecordGif
+from ding_like.errors import ConfigError, EnvError
+
+AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
+
+
+class DingEnvWrapper(BaseEnv):
+    """Adapt a gymnasium env, given itself or by `cfg.env_id`, to `BaseEnv`.
+
+    `cfg.env_wrapper` lists what goes around it, innermost first: functions that take an env, names of wrappers, or
+    dicts with `type` and the wrapper's arguments, beside it or in `kwargs`. With `cfg.env_id` the env is made from
+    `cfg.kwargs`, `cfg.max_episode_steps` and `cfg.render_mode`; the other keys are the caller's own.
+
+    A timestep's reward is float32 [1]. At an episode's end `info` holds `eval_episode_return` and
+    `TimeLimit.truncated`, so that the two ways to end stay apart; `gymnasium_env` is the env itself, with both flags.
+    """
+
+    def __init__(
+        self,
+        env: AnyEnv | None = None,
+        cfg: Mapping[str, Any] | None = None,
+        seed_api: bool = True,  # a place of the seed's signature: gymnasium seeds through reset
+        caller: str = "collector",  # likewise: "collector" or "evaluator", for wrappers of the caller's own
+        is_gymnasium: bool = True,  # likewise: there is nothing but gymnasium here
+    ) -> None:
+        self._cfg = EasyDict(to_plain(dict(cfg or {})))
+        self._caller = caller
+        self._given = env
+        if env is not None and not isinstance(env, gymnasium.Env):
+            raise EnvError(
+                f"DingEnvWrapper got {env!r}, expected a gymnasium.Env; for a config write DingEnvWrapper(cfg=...)."
+            )
+        self._replay_path: str | None = None
+        self._seed: int | None = None
+        self._rng: np.random.Generator | None = None
+        self._env = self._make(self._cfg.get("render_mode"))
+        self._observation_space = self._env.observation_space
+        self._action_space = self._env.action_space
+        self._reward_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+    def _make(self, render_mode: str | None) -> AnyEnv:
+        env = self._given
+        if env is None:
+            keys = ("env_id", "kwargs", "max_episode_steps")
+            env = GymnasiumEnv({**{k: self._cfg[k] for k in keys if k in self._cfg}, "render_mode": render_mode})
+        wrappers = self._cfg.get("env_wrapper", ())
+        for spec in [wrappers] if isinstance(wrappers, str) else wrappers:
+            env = _wrapped(env, spec)
+        return env
+
+    @property
+    def gymnasium_env(self) -> AnyEnv:
+        """Return the gymnasium env inside, wrapped as the config says."""
+        return self._env
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        """Start the next reset from `seed`, and later ones from numbers drawn from it, or from it again."""
+        self._seed = int(seed)
+        self._rng = np.random.default_rng(self._seed) if dynamic_seed else None
+        self._action_space.seed(self._seed)
+
+    def reset(self, **reset_param: Any) -> Any:
+        """Begin an episode and return its first observation; parameters reach the env as `options`.
+
+        An env that was never seeded goes on with its own random numbers.
+        """
+        seed = self._seed
+        if self._rng is not None:
+            self._seed = int(self._rng.integers(SEED_LIMIT))
+        self._return = 0.0
+        obs, _ = self._env.reset(seed=seed, options=reset_param or None)
+        return obs
+
+    def step(self, action: Any) -> BaseEnvTimestep:
+        """Step the env; a discrete action may be a number or an array of one."""
+        if isinstance(self._action_space, gymnasium.spaces.Discrete):
+            action = int(np.asarray(action).reshape(()))
+        obs, reward, terminated, truncated, info = self._env.step(action)
+        self._return += float(reward)
+        done = bool(terminated or truncated)
+        if done:
+            is_cut = bool(truncated and not terminated)
+            info = {"eval_episode_return": self._return, **info, "TimeLimit.truncated": is_cut}
+        return BaseEnvTimestep(obs, np.array([reward], np.float32), done, info)
+
+    def enable_save_replay(self, replay_path: str | None = None) -> None:
+        """Write every episode from the next reset on as a GIF into the folder `replay_path`, by default ./video.
+
+        An env that was made from `cfg.env_id` is made anew with `render_mode="rgb_array"` if it was not; one that was
+        given must have it. Raises EnvError where it has not, or pillow is missing.
+        """
+        if self._replay_path is not None:
+            raise EnvError(f"episodes are recorded already, to '{self._replay_path}'; make a new env for another path.")
+        env = self._env
+        if env.render_mode != "rgb_array" and self._given is None:
+            env = self._make("rgb_array")
+        path = replay_path or "./video"
+        try:
+            recording = RecordGif(env, path)
+        except EnvError:
+            if env is not self._env:
+                env.close()
+            raise
+        if env is not self._env:
+            self._env.close()
+        self._env, self._replay_path = recording, path
+
+    def render(self) -> Any:
+        """Return what the env draws."""
+        return self._env.render()
+
+    def close(self) -> None:
+        """Close the env."""
+        self._env.close()
+
+    def clone(self, caller: str = "collector") -> DingEnvWrapper:
+        """Return a new wrapper of the same config. Raises EnvError for an env that was given as an object."""
+        if self._given is not None:
+            raise EnvError("an env that was given as an object cannot be cloned; give its id: cfg=dict(env_id=...).")
+        return DingEnvWrapper(cfg=self._cfg, caller=caller)
+
+    def __repr__(self) -> str:
+        return f"DingEnvWrapper({self._env!r})"
+
+
+def _wrapped(env: AnyEnv, spec: Callable[[AnyEnv], AnyEnv] | str | Mapping[str, Any]) -> AnyEnv:
+    if isinstance(spec, str):
+        return wrap(env, [{"type": spec}])
+    if isinstance(spec, Mapping):
+        flat = {key: value for key, value in spec.items() if key != "kwargs"}
+        return wrap(env, [{**flat, **spec.get("kwargs", {})}])
+    if not callable(spec):
+        raise ConfigError(
+            f"cfg.env_wrapper holds {spec!r}; expected a function, a wrapper's name or a dict with 'type'."
+        )
+    return spec(env)
