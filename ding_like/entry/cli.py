@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import re
 import sys
@@ -27,6 +28,8 @@ Examples:
   ding -m serial -c my_config.py policy.learn.batch_size=128 env.collector_env_num=4
   ding -m eval -c my_config.py --load-path my_exp/ckpt/ckpt_best.pth.tar
   ding --resume my_exp
+  ding plot my_exp_seed0 my_exp_seed1
+  ding enjoy my_exp
   ding -q policy
 """
 
@@ -60,7 +63,10 @@ def ding(**options: Any) -> None:
         return
     for override in options["overrides"]:
         if "=" not in override:
-            raise ConfigError(f"'{override}' is no override; expected KEY=VALUE. `ding --help` shows the options.")
+            raise ConfigError(
+                f"'{override}' is neither a sub-command ({', '.join(SUB_COMMANDS)}, which come first) nor KEY=VALUE. "
+                "`ding --help` shows the options."
+            )
     mode = options["mode"]
     if mode is None:
         raise ConfigError("no mode given; try `ding -m serial -c CONFIG`. `ding --help` shows the options.")
@@ -187,6 +193,15 @@ def _close(word: str, words: Sequence[str]) -> str:
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
+# Sub-command -> where its click command is; imported on use.
+SUB_COMMANDS = {"plot": "ding_like.entry.plot", "enjoy": "ding_like.entry.enjoy"}
+
+
+def _sub_command(name: str) -> click.Command:
+    command: click.Command = importlib.import_module(SUB_COMMANDS[name]).command
+    return command
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; an expected error is one message and exit status 1, `--debug` shows its traceback."""
     from ding_like.utils.log import close_console, setup_console
@@ -197,7 +212,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.path.insert(0, "")
     setup_console(logging.INFO)
     try:
-        ding(args=arguments, prog_name="ding", standalone_mode=False)
+        if arguments and arguments[0] in SUB_COMMANDS:
+            _sub_command(arguments[0])(args=arguments[1:], prog_name=f"ding {arguments[0]}", standalone_mode=False)
+        else:
+            ding(args=arguments, prog_name="ding", standalone_mode=False)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:

@@ -10,6 +10,10 @@ from ding_like.config import compile_config, read_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build import EnvSetting, build_serial, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
+from ding_like.pipeline.report.pictures import write_pictures
+from ding_like.pipeline.report.progress import Limits
+from ding_like.pipeline.report.run_console import RunConsole
+from ding_like.pipeline.report.summary import closing_lines, opening_lines
 from ding_like.pipeline.serial import LearnFrom, SerialRun, learn_off_policy, learn_on_policy
 from ding_like.policy import Policy
 from ding_like.utils.resume import Saved
@@ -59,7 +63,7 @@ def serial_pipeline(
         overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
     cfg = load_config(input_cfg, seed=seed, overrides=overrides, exp_name=exp_name)
     arguments = RunArguments("serial", seed, max_train_iter, max_env_step, dynamic_seed)
-    return _train(cfg, arguments, env_setting=env_setting, model=model)
+    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides)
 
 
 def serial_pipeline_onpolicy(
@@ -80,7 +84,7 @@ def serial_pipeline_onpolicy(
         overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
     cfg = load_config(input_cfg, seed=seed, overrides=overrides, exp_name=exp_name)
     arguments = RunArguments("serial_onpolicy", seed, max_train_iter, max_env_step, dynamic_seed)
-    return _train(cfg, arguments, env_setting=env_setting, model=model)
+    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides)
 
 
 def resume_pipeline(
@@ -126,6 +130,7 @@ def _train(
     env_setting: EnvSetting | None,
     model: torch.nn.Module | None,
     saved: Saved | None = None,
+    overrides: Sequence[str] = (),
 ) -> Policy:
     learn_from = _LEARN_FROM[arguments.mode]
     if bool(cfg.policy.on_policy) != (learn_from is learn_on_policy):
@@ -140,16 +145,29 @@ def _train(
             dynamic_seed=arguments.dynamic_seed,
             with_buffer=learn_from is learn_off_policy,
         )
+        limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
+        opening = opening_lines(
+            cfg,
+            collector_env=parts.collector_env,
+            evaluator_env=parts.evaluator_env,
+            policy=parts.policy,
+            limits=limits,
+            overrides=overrides,
+        )
         try:
-            SerialRun(
-                cfg,
-                parts,
-                max_train_iter=arguments.max_train_iter,
-                max_env_step=arguments.max_env_step,
-                checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
-                saved=saved,
-                learn_from=learn_from,
-            ).run()
+            with RunConsole(cfg.exp_name, limits, opening=opening) as console:
+                SerialRun(
+                    cfg,
+                    parts,
+                    max_train_iter=arguments.max_train_iter,
+                    max_env_step=arguments.max_env_step,
+                    console=console,
+                    checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
+                    saved=saved,
+                    learn_from=learn_from,
+                ).run()
+                write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
+                console.close_summary(closing_lines(cfg.exp_name))
         finally:
             parts.close()
     return parts.policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from ding_like.data.rows import adapt_collect_mode
 from ding_like.pipeline.build import SerialParts
 from ding_like.pipeline.checkpoint import Checkpointer
 from ding_like.pipeline.interrupt import StopSignal
-from ding_like.pipeline.report.console import Progress, ProgressLine
+from ding_like.pipeline.report.progress import Progress
+from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.types import EnvManager, State
@@ -85,6 +86,7 @@ class SerialRun:
         *,
         max_train_iter: float,
         max_env_step: float,
+        console: RunConsole,
         checkpointer: Checkpointer | None = None,
         saved: Saved | None = None,
         learn_from: LearnFrom | None = None,
@@ -96,10 +98,10 @@ class SerialRun:
         self._checkpointer = checkpointer
         self._saved = saved
         self._learn_from = learn_from or learn_off_policy
-        self._last_eval = float("nan")
+        self._console = console
+        self._eval_returns: list[float] = []  # of the last evaluation
         self._eval_duration_s = 0.0
         self._earlier_s = 0.0  # what the run took before it was resumed
-        self._line = ProgressLine(max_env_step=max_env_step, max_train_iter=max_train_iter)
 
     def run(self) -> RunResult:
         """Train to the end, evaluate the last model afresh, and write `result.json`.
@@ -123,6 +125,7 @@ class SerialRun:
                         parts.commander,
                         parts.replay_buffer,
                     )
+            self._console.start(self._progress({}))
             stop = self._loop(signals)
             if self._checkpointer is not None:
                 self._checkpointer.save(self._state())
@@ -145,13 +148,13 @@ class SerialRun:
                 return True
             batch = parts.collector.collect(train_iter=parts.learner.train_iter, policy_kwargs=setting)
             self._learn_from(self._cfg, parts, batch)
-            if self._line.is_due:
-                self._line.show(self._progress(setting))
+            if self._console.is_due:
+                self._console.update(self._progress(setting))
         return False
 
     def _state(self) -> State:
         return {
-            "last_eval": self._last_eval,
+            "eval_returns": self._eval_returns,
             "eval_duration_s": self._eval_duration_s,
             "duration_s": self._duration_s(),
         }
@@ -159,10 +162,9 @@ class SerialRun:
     def _resume(self, saved: Saved) -> None:
         assert self._checkpointer is not None, "a run that resumes can also be saved"
         state = self._checkpointer.restore(saved)
-        self._last_eval = state["last_eval"]
+        self._eval_returns = state["eval_returns"]
         self._eval_duration_s = state["eval_duration_s"]
         self._earlier_s = state["duration_s"]
-        self._line.start_from(self._parts.collector.envstep)
         logger.info(
             "resumed %s at env step %s, iteration %s",
             self._cfg.exp_name,
@@ -193,19 +195,23 @@ class SerialRun:
             parts.learner.save_checkpoint, parts.learner.train_iter, parts.collector.envstep
         )
         self._eval_duration_s += time.perf_counter() - started
-        returns = info["eval_episode_return"]
-        self._last_eval = sum(returns) / len(returns)
+        self._eval_returns = info["eval_episode_return"]
         return stop
 
-    def _progress(self, setting: dict[str, Any]) -> Progress:
+    def _progress(self, setting: Mapping[str, Any]) -> Progress:
         parts = self._parts
-        note = "  ".join(f"{name} {value:.3g}" for name, value in setting.items() if isinstance(value, float))
+        monitor = parts.learner.monitor
         return Progress(
             env_step=parts.collector.envstep,
             train_iter=parts.learner.train_iter,
+            duration_s=self._duration_s(),
+            eval_duration_s=self._eval_duration_s,
             mean_return=parts.collector.mean_return,
-            last_eval=self._last_eval,
-            note=note,
+            mean_length=parts.collector.mean_length,
+            eval_returns=self._eval_returns,
+            best_eval=parts.evaluator.best_return if self._eval_returns else float("nan"),
+            setting=setting,
+            learn={} if monitor is None else monitor.averages(),
         )
 
     def _judge(self, *, stop: bool) -> RunResult:
@@ -228,17 +234,6 @@ class SerialRun:
         path = Path(self._cfg.exp_name) / "result.json"
         with atomic_write(path) as file:
             file.write(json.dumps(asdict(result), indent=2).encode())
-        verdict = "solved" if result.stop else "done"
-        logger.info(
-            "%s: fresh evaluation of the last model %.1f over %d episodes, after %s env steps and %s updates in %.1f s",
-            verdict,
-            result.eval_value,
-            len(result.eval_value_raw),
-            f"{result.env_step:,}",
-            f"{result.train_iter:,}",
-            result.duration_s,
-        )
-        logger.info("wrote %s", path)
 
 
 def random_collect(

@@ -37,6 +37,19 @@ def test_serial_mode_trains_and_overrides_apply(tmp_path):
     assert 700 <= result["env_step"] < 720
     diff = (tmp_path / "exp/config_diff.txt").read_text()
     assert "policy.learn.batch_size" in diff
+    assert (tmp_path / "exp/curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "exp/agent.gif").read_bytes().startswith(b"GIF8")
+
+
+def test_plot_and_enjoy_are_sub_commands(tmp_path, capsys):
+    run("-m", "serial", "-c", str(CONFIG), "--env-step", "600", "--exp-name", "exp")
+
+    assert run("plot", "exp", "--out", "other.png") == 0
+    assert run("enjoy", "exp", "--out", "other.gif") == 0
+
+    assert (tmp_path / "other.png").is_file() and (tmp_path / "other.gif").is_file()
+    assert "returns" in capsys.readouterr().out
+    assert run("plot", "nowhere") == 1
 
 
 def test_several_seeds_get_a_folder_each(tmp_path):
@@ -70,7 +83,7 @@ def test_eval_mode_prints_the_mean_return(capsys):
         (["-m", "eval", "-c", str(CONFIG)], ["needs a checkpoint"]),
         (["-m", "serial", "-c", str(CONFIG), "create.policy.type=dqnn"], ["dqnn", "dqn"]),
         (["-m", "serial", "-c", str(CONFIG), "create.env.type=cartpoll"], ["cartpoll", "cartpole"]),
-        (["-m", "serial", "-c", str(CONFIG), "batch_size"], ["'batch_size' is no override"]),
+        (["-m", "serial", "-c", str(CONFIG), "batch_size"], ["'batch_size' is neither a sub-command"]),
         (["-m", "serial", "-e", "cartpole", "-p", "dqnn"], ["no shipped config", "cartpole_dqn"]),
         (["-q", "polisy"], ["no registry 'polisy'", "Did you mean 'policy'?"]),
     ],

@@ -30,6 +30,8 @@ def make_configs(**changes):
 @pytest.fixture(autouse=True)
 def in_tmp(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # Drawing takes longer than these runs; tests/entry/test_cli.py looks at the pictures of a run.
+    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
 def read(path) -> list[dict]:

@@ -100,6 +100,12 @@ class LoopCollector(ISerialCollector):
         recent = self._report.recent_returns
         return sum(recent) / len(recent) if recent else float("nan")
 
+    @property
+    def mean_length(self) -> float:
+        """Return the mean length of the last episodes, at most 100, in env steps; NaN before the first."""
+        recent = self._report.recent_lengths
+        return sum(recent) / len(recent) if recent else float("nan")
+
     def _parts(self) -> tuple[RolloutLoop, CollectMode]:
         if self._loop is None or self._policy is None:
             raise ConfigError("the collector needs an env and a policy before collect(): call reset(policy, env).")

@@ -11,13 +11,17 @@ import numpy as np
 from ding_like.data.records import CollectStats, EpisodeRecord
 from ding_like.types import State
 
+# Episodes that the means on the console are over.
+_RECENT = 100
+
 
 class CollectReport:
     """Gather episodes and durations between two log lines; the keys of a report are the seed's."""
 
     def __init__(self) -> None:
         self.total = CollectStats()
-        self.recent_returns: deque[float] = deque(maxlen=100)
+        self.recent_returns: deque[float] = deque(maxlen=_RECENT)
+        self.recent_lengths: deque[int] = deque(maxlen=_RECENT)
         self._clear()
 
     def _clear(self) -> None:
@@ -32,6 +36,7 @@ class CollectReport:
         returns = [episode.return_ for episode in episodes]
         self._returns += returns
         self.recent_returns.extend(returns)
+        self.recent_lengths.extend(episode.length for episode in episodes)
         self._episode_steps += sum(episode.length for episode in episodes)
         self._env_steps += env_steps
         self._samples += samples
@@ -81,7 +86,7 @@ class CollectReport:
         return {
             "total": vars(self.total).copy(),
             "returns": list(self._returns),
-            "recent_returns": list(self.recent_returns),
+            "recent": [list(self.recent_returns), list(self.recent_lengths)],
             "open": [self._env_steps, self._samples, self._episode_steps],
             "duration_s": self._duration_s,
         }
@@ -90,7 +95,8 @@ class CollectReport:
         """Take over what `state_dict` returned."""
         self.total = CollectStats(**state["total"])
         self._returns = list(state["returns"])
-        self.recent_returns = deque(state["recent_returns"], maxlen=100)
+        returns, lengths = state["recent"]
+        self.recent_returns, self.recent_lengths = deque(returns, maxlen=_RECENT), deque(lengths, maxlen=_RECENT)
         self._env_steps, self._samples, self._episode_steps = state["open"]
         self._duration_s = state["duration_s"]
 
