@@ -1,0 +1,194 @@
+"""Turn what an actor network says into actions: numpy to act, torch to learn.
+
+Each family of distributions has both sides in one class. R lanes act, B rows are learned from, A is the number of
+actions (or dimensions of a continuous one), K how many discrete actions there are at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ding_like.errors import ConfigError
+from ding_like.types import Array
+
+# Stands for minus infinity where a mask forbids an action: times a probability of 0 it is 0 and not NaN.
+FORBIDDEN = -1e9
+_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+class ActionFamily(Protocol):
+    """Say what an algorithm needs of a family of distributions over one env's actions."""
+
+    column: str  # the column of a batch that `log_prob` is of
+
+    def sample(self, output: Array, rng: np.random.Generator) -> dict[str, Array]:
+        """Return `action` as the env takes it, `log_prob` [R] float32, and `column` where that is another one."""
+
+    def mode(self, output: Array) -> Array:
+        """Return the most likely action as the env takes it."""
+
+    def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return both for each row, [B]; `action` is the batch's `column`."""
+
+
+class Categorical:
+    """Choose one of A actions; `output` is logits [R, A], an action is [R] int64."""
+
+    column = "action"
+
+    def sample(self, output: Array, rng: np.random.Generator) -> dict[str, Array]:
+        action, log_prob = _sample_logits(output, rng.random(len(output)))
+        return {"action": action, "log_prob": log_prob}
+
+    def mode(self, output: Array) -> Array:
+        return cast(Array, output.argmax(axis=1))
+
+    def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs = F.log_softmax(output, dim=1)
+        chosen = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
+        return chosen, -(log_probs.exp() * log_probs).sum(dim=1)
+
+
+class MultiCategorical:
+    """Choose K actions at once, independently; `output` is the logits of all, side by side, an action [R, K] int64.
+
+    Bits are discrete actions of two values each.
+    """
+
+    column = "action"
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = list(sizes)
+        ends = np.cumsum(self._sizes).tolist()
+        self._factors = [slice(end - size, end) for size, end in zip(self._sizes, ends, strict=True)]
+
+    def sample(self, output: Array, rng: np.random.Generator) -> dict[str, Array]:
+        draws = rng.random((len(output), len(self._sizes)))
+        sampled = [_sample_logits(output[:, factor], draws[:, k]) for k, factor in enumerate(self._factors)]
+        actions, log_probs = zip(*sampled, strict=True)
+        return {"action": np.stack(actions, axis=1), "log_prob": np.sum(log_probs, axis=0)}
+
+    def mode(self, output: Array) -> Array:
+        return np.stack([output[:, factor].argmax(axis=1) for factor in self._factors], axis=1)
+
+    def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        one = Categorical()
+        pairs = zip(torch.split(output, self._sizes, dim=1), action.unbind(dim=1), strict=True)
+        parts = [one.log_prob_and_entropy(logit, chosen) for logit, chosen in pairs]
+        log_prob, entropy = (torch.stack(column).sum(dim=0) for column in zip(*parts, strict=True))
+        return log_prob, entropy
+
+
+class Gaussian:
+    """Draw A numbers from a normal distribution and bring them into an env's bounds.
+
+    `output` is mean and log sigma side by side, [R, 2 A]. What is drawn is column `action_raw` [R, A], from which the
+    algorithm learns; `action` is what the env takes. `action_raw` counts in units where an action's bounds are -1 and 1
+    (an action without bounds has the env's own unit). Then either
+
+    - the env is given the nearest action within its bounds: clipping counts as a part of the env, and `log_prob` is
+      that of `action_raw`; or
+    - with `squash`, tanh brings `action_raw` within (-1, 1), and `log_prob` is the density of the result,
+      `log N(u) - sum log(1 - tanh(u)^2)` (Haarnoja et al. 2018, appendix C). The entropy has no closed form: that of
+      the normal distribution stands in for it.
+    """
+
+    column = "action_raw"
+
+    def __init__(self, size: int, *, low: Array | None = None, high: Array | None = None, squash: bool = False) -> None:
+        """Act within `low` and `high` [A], by default -1 and 1 with `squash` and none without.
+
+        Raises ConfigError if they have another shape, or if `squash` lacks one.
+        """
+        end = 1.0 if squash else np.inf
+        self._low = np.full(size, -end, np.float32) if low is None else np.asarray(low, np.float32)
+        self._high = np.full(size, end, np.float32) if high is None else np.asarray(high, np.float32)
+        if self._low.shape != (size,) or self._high.shape != (size,):
+            raise ConfigError(
+                f"{size} continuous actions need as many bounds, got low {self._low.shape} and high "
+                f"{self._high.shape}; flatten the action space in an env wrapper"
+            )
+        bounded = np.isfinite(self._low) & np.isfinite(self._high)
+        if squash and not bounded.all():
+            raise ConfigError(
+                f"action_bound='tanh' needs actions with bounds, got low {self._low.tolist()} and high "
+                f"{self._high.tolist()}; set policy.action_bound='clip', or bound the action space in an env wrapper"
+            )
+        with np.errstate(invalid="ignore"):  # inf - inf, where there is no bound
+            self._half = np.where(bounded, (self._high - self._low) / 2, 1.0).astype(np.float32)
+            self._centre = np.where(bounded, (self._high + self._low) / 2, 0.0).astype(np.float32)
+        self._size = size
+        self._squash = squash
+
+    def sample(self, output: Array, rng: np.random.Generator) -> dict[str, Array]:
+        mu, log_sigma = output[:, : self._size], output[:, self._size :]
+        noise = rng.standard_normal(mu.shape, dtype=np.float32)
+        raw = mu + np.exp(log_sigma) * noise
+        log_prob = -(0.5 * noise * noise + log_sigma + np.float32(_HALF_LOG_TWO_PI)).sum(axis=1)
+        if self._squash:
+            # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)), which does not round to log 0.
+            log_prob -= 2.0 * (math.log(2.0) - raw - np.logaddexp(0.0, -2.0 * raw)).sum(axis=1)
+        return {"action": self.to_env(raw), "action_raw": raw, "log_prob": log_prob}
+
+    def mode(self, output: Array) -> Array:
+        return self.to_env(output[:, : self._size])
+
+    def to_env(self, raw: Array) -> Array:
+        """Return what the env takes for `action_raw` [R, A], float32."""
+        inside = np.tanh(raw) if self._squash else raw
+        # Clipped in both cases: rounding may leave a bound by an ulp.
+        action: Array = np.clip(self._centre + self._half * inside, self._low, self._high)
+        return action
+
+    def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        mu, log_sigma = output.chunk(2, dim=1)
+        noise = (action - mu) * (-log_sigma).exp()
+        total_log_sigma = log_sigma.sum(dim=1)
+        constant = self._size * _HALF_LOG_TWO_PI
+        log_prob = -0.5 * (noise * noise).sum(dim=1) - total_log_sigma - constant
+        if self._squash:
+            log_prob = log_prob - 2.0 * (math.log(2.0) - action - F.softplus(-2.0 * action)).sum(dim=1)
+        return log_prob, total_log_sigma + (0.5 * self._size + constant)
+
+
+def build_family(
+    action_space: str,
+    action_shape: int | Sequence[int],
+    *,
+    low: Array | None = None,
+    high: Array | None = None,
+    squash: bool = False,
+) -> ActionFamily:
+    """Return the family for a kind of action space; bounds and `squash` are for 'continuous' ones.
+
+    `action_shape` is the number of discrete actions, a list of them for several at once, or the number of continuous
+    ones. Raises ConfigError for another kind.
+    """
+    if action_space == "discrete":
+        return Categorical() if isinstance(action_shape, int) else MultiCategorical(action_shape)
+    if action_space == "continuous":
+        size = action_shape if isinstance(action_shape, int) else action_shape[0]
+        return Gaussian(size, low=low, high=high, squash=squash)
+    raise ConfigError(f"policy.action_space is {action_space!r}; expected 'discrete' or 'continuous'")
+
+
+def mask_logits(output: Array, mask: Array) -> Array:
+    """Return logits [R, A] in which the actions that `mask` [R, A] forbids (0) have no chance."""
+    return np.where(mask != 0, output, np.asarray(FORBIDDEN, output.dtype))
+
+
+def _sample_logits(logit: Array, draw: Array) -> tuple[Array, Array]:
+    """Return (action, its log probability) by inverting the distribution function at `draw` [R], in [0, 1)."""
+    shifted = logit - np.maximum.reduce(logit, axis=1, keepdims=True)
+    cumulated = np.add.accumulate(np.exp(shifted), axis=1)
+    total = cumulated[:, -1]
+    # 1 - draw lies in (0, 1]: an action of probability 0 is never the first to reach it, nor is there none that does.
+    action = np.add.reduce(cumulated < ((1.0 - draw) * total)[:, None], axis=1)
+    return action, shifted[np.arange(len(action)), action] - np.log(total)

@@ -1,0 +1,104 @@
+"""Compute the losses of proximal policy optimisation on torch tensors. B is the batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ding_like.errors import SchemaError
+from ding_like.types import Array, State
+
+
+class PPOPolicyLoss(NamedTuple):
+    """Hold a loss to differentiate and what tells how far the policy has moved; all are 0-dim."""
+
+    loss: Tensor
+    approx_kl: Tensor  # KL(old, new), estimated by mean((r - 1) - log r), which is never negative
+    clip_fraction: Tensor  # share of rows whose ratio lies outside the clip range
+
+
+def ppo_policy_loss(
+    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, *, clip_ratio: float, dual_clip: float | None = None
+) -> PPOPolicyLoss:
+    """Return the clipped surrogate loss; all tensors are [B], and only `log_prob` has a gradient.
+
+    With r = exp(log_prob - old_log_prob), a row counts `-min(r A, clip(r, 1 - clip_ratio, 1 + clip_ratio) A)`. With
+    clip_ratio 0.2: r 1.5, A 2 gives -2.4; r 1.5, A -2 gives 3.0, as nothing limits a move that made it worse. With
+    `dual_clip` c > 1 a row with A < 0 counts at most -c A. Raises SchemaError if shapes differ.
+    Source: Schulman et al. 2017, eq. 7; Ye et al. 2020 for the dual clip; Schulman 2020, "Approximating KL divergence".
+    """
+    _check_rows(log_prob, old_log_prob=old_log_prob, advantage=advantage)
+    log_ratio = log_prob - old_log_prob
+    ratio = log_ratio.exp()
+    surrogate = torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip_ratio, 1.0 + clip_ratio) * advantage)
+    if dual_clip is not None:
+        surrogate = torch.where(advantage < 0, torch.maximum(surrogate, dual_clip * advantage), surrogate)
+    with torch.no_grad():
+        moved = ratio - 1.0
+        approx_kl = (moved - log_ratio).mean()
+        clip_fraction = (moved.abs() > clip_ratio).float().mean()
+    return PPOPolicyLoss(-surrogate.mean(), approx_kl, clip_fraction)
+
+
+def ppo_value_loss(value: Tensor, return_: Tensor, *, old_value: Tensor, value_clip: float | None = None) -> Tensor:
+    """Return the mean squared error of `value` [B] to `return_` [B].
+
+    With `value_clip` c, the worse of `value` and `old_value + clip(value - old_value, -c, c)` counts in each row.
+    Raises SchemaError if shapes differ. Source: Schulman et al. 2017, eq. 9; the clip is of their implementation.
+    """
+    _check_rows(value, return_=return_, old_value=old_value)
+    error = (value - return_).square()
+    if value_clip is not None:
+        clipped = old_value + (value - old_value).clamp(-value_clip, value_clip)
+        error = torch.maximum(error, (clipped - return_).square())
+    return error.mean()
+
+
+def normalise(x: Tensor) -> Tensor:
+    """Return `x` shifted and scaled to mean 0 and standard deviation 1; a constant becomes 0."""
+    std, mean = torch.std_mean(x, correction=0)
+    return (x - mean) / (std + 1e-8)
+
+
+class RunningStd:
+    """Follow the standard deviation of all numbers seen so far (Chan et al. 1983); 1 before the first."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._mean = 0.0
+        self._square_sum = 0.0  # of deviations from the mean
+
+    def update(self, values: Array) -> None:
+        """Take in more numbers [N]."""
+        new = len(values)
+        mean = float(values.mean(dtype=np.float64))
+        square_sum = float(np.square(values - mean, dtype=np.float64).sum())
+        total, shift = self._count + new, mean - self._mean
+        self._square_sum += square_sum + shift**2 * self._count * new / total
+        self._mean += shift * new / total
+        self._count = total
+
+    @property
+    def std(self) -> float:
+        """Return the standard deviation; 1 as long as there is none to speak of."""
+        variance = self._square_sum / max(self._count, 1)
+        return variance**0.5 if variance > 1e-12 else 1.0
+
+    def state_dict(self) -> State:
+        return {"count": self._count, "mean": self._mean, "square_sum": self._square_sum}
+
+    def load_state_dict(self, state: State) -> None:
+        self._count, self._mean, self._square_sum = state["count"], state["mean"], state["square_sum"]
+
+
+def _check_rows(first: Tensor, **rows: Tensor) -> None:
+    """Refuse [B, 1] beside [B], which would broadcast to [B, B] without a word."""
+    for name, tensor in rows.items():
+        if first.dim() != 1 or tensor.shape != first.shape:
+            raise SchemaError(
+                f"{name} has shape {tuple(tensor.shape)} beside {tuple(first.shape)}; expected [B] for both: give one "
+                "number per row"
+            )

@@ -1,0 +1,230 @@
+"""Families of distributions: what is drawn, what it is worth in log probability, and where an env's bounds lie."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import distributions as reference
+
+from ding_like.errors import ConfigError
+from ding_like.rl_utils.distributions import Categorical, Gaussian, MultiCategorical, build_family, mask_logits
+
+SEEDS = st.integers(0, 2**31)
+ROWS = st.integers(1, 9)
+
+
+def numbers(seed: int, *shape: int, scale: float = 2.0):
+    return (scale * np.random.default_rng(seed).normal(size=shape)).astype(np.float32)
+
+
+class Draws:
+    """Stand in for a generator that draws given numbers."""
+
+    def __init__(self, *draws):
+        self._draws = np.array(draws)
+
+    def random(self, shape):
+        return self._draws.reshape(shape)
+
+
+def evaluate(family, output, columns):
+    log_prob, entropy = family.log_prob_and_entropy(torch.from_numpy(output), torch.from_numpy(columns[family.column]))
+    return log_prob.numpy(), entropy.numpy()
+
+
+@given(SEEDS, ROWS, st.integers(1, 6))
+def test_categorical_equals_torch(seed, rows, actions):
+    output = numbers(seed, rows, actions)
+
+    columns = Categorical().sample(output, np.random.default_rng(seed))
+
+    expected = reference.Categorical(logits=torch.from_numpy(output))
+    log_prob, entropy = evaluate(Categorical(), output, columns)
+    np.testing.assert_allclose(columns["log_prob"], log_prob, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(log_prob, expected.log_prob(torch.from_numpy(columns["action"])), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(entropy, expected.entropy(), rtol=1e-5, atol=1e-6)
+    assert columns["log_prob"].dtype == np.float32
+
+
+@given(SEEDS, ROWS, st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_several_actions_at_once_add_up_their_factors(seed, rows, sizes):
+    family, output = MultiCategorical(sizes), numbers(seed, rows, sum(sizes))
+
+    columns = family.sample(output, np.random.default_rng(seed))
+
+    assert columns["action"].shape == (rows, len(sizes))
+    assert (columns["action"] < sizes).all()
+    log_prob, entropy = evaluate(family, output, columns)
+    np.testing.assert_allclose(columns["log_prob"], log_prob, rtol=1e-5, atol=1e-5)
+    factors = [reference.Categorical(logits=part) for part in torch.from_numpy(output).split(sizes, dim=1)]
+    actions = torch.from_numpy(columns["action"])
+    expected = sum(factor.log_prob(actions[:, k]) for k, factor in enumerate(factors))
+    np.testing.assert_allclose(log_prob, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(entropy, sum(factor.entropy() for factor in factors), rtol=1e-5, atol=1e-5)
+
+
+@given(SEEDS, ROWS, st.integers(1, 3))
+def test_gaussian_equals_torch(seed, rows, size):
+    family, output = Gaussian(size), numbers(seed, rows, 2 * size, scale=1.0)
+
+    columns = family.sample(output, np.random.default_rng(seed))
+
+    log_prob, entropy = evaluate(family, output, columns)
+    mu, log_sigma = torch.from_numpy(output).chunk(2, dim=1)
+    expected = reference.Independent(reference.Normal(mu, log_sigma.exp()), 1)
+    np.testing.assert_allclose(columns["log_prob"], log_prob, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        log_prob, expected.log_prob(torch.from_numpy(columns["action_raw"])), rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(entropy, expected.entropy(), rtol=1e-5, atol=1e-5)
+
+
+@given(SEEDS, ROWS, st.integers(1, 3))
+def test_squashed_gaussian_has_the_density_of_its_result(seed, rows, size):
+    family, output = Gaussian(size, squash=True), numbers(seed, rows, 2 * size, scale=0.5)
+
+    columns = family.sample(output, np.random.default_rng(seed))
+
+    mu, log_sigma = torch.from_numpy(output).double().chunk(2, dim=1)
+    normal = reference.Normal(mu, log_sigma.exp())
+    squashed = reference.Independent(reference.TransformedDistribution(normal, reference.TanhTransform()), 1)
+    raw = torch.from_numpy(columns["action_raw"]).double()
+    expected = squashed.log_prob(torch.tanh(raw)).numpy()
+    log_prob, _ = evaluate(family, output, columns)
+    np.testing.assert_allclose(columns["log_prob"], expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(log_prob, expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(columns["action"], np.tanh(columns["action_raw"]), rtol=1e-6)
+
+
+def test_log_probabilities_of_worked_examples():
+    # Logits 0 and log 3: probabilities 1/4 and 3/4, entropy 1/4 log 4 + 3/4 log 4/3 = 0.5623.
+    log_prob, entropy = Categorical().log_prob_and_entropy(torch.tensor([[0.0, math.log(3.0)]]), torch.tensor([1]))
+    assert float(log_prob) == pytest.approx(math.log(0.75))
+    assert float(entropy) == pytest.approx(0.5623, abs=1e-4)
+
+    # N(1, 2) at 3: one sigma away, so -1/2 - log 2 - log sqrt(2 pi) = -2.1121; entropy 1/2 + log 2 + 0.9189 = 2.1121.
+    output, action = torch.tensor([[1.0, math.log(2.0)]]), torch.tensor([[3.0]])
+    log_prob, entropy = Gaussian(1).log_prob_and_entropy(output, action)
+    assert float(log_prob) == pytest.approx(-2.1121, abs=1e-4)
+    assert float(entropy) == pytest.approx(2.1121, abs=1e-4)
+
+    # The same squashed: tanh(3)^2 = 0.990134, and -2.1121 - log(1 - 0.990134) = 2.5065.
+    log_prob, _ = Gaussian(1, squash=True).log_prob_and_entropy(output, action)
+    assert float(log_prob) == pytest.approx(2.5065, abs=1e-4)
+
+
+def test_squashed_density_stays_finite_far_out():
+    log_prob, _ = Gaussian(1, squash=True).log_prob_and_entropy(torch.tensor([[50.0, 0.0]]), torch.tensor([[50.0]]))
+
+    # -log(1 - tanh(50)^2) is about 2 * 50 - log 4.
+    assert float(log_prob) == pytest.approx(-0.9189 + 100 - math.log(4.0), abs=1e-3)
+
+
+def test_actions_are_drawn_as_often_as_their_probability_says():
+    output = np.log(np.tile(np.array([[0.2, 0.5, 0.3]], np.float32), (20_000, 1)))
+
+    action = Categorical().sample(output, np.random.default_rng(0))["action"]
+
+    np.testing.assert_allclose(np.bincount(action) / 20_000, [0.2, 0.5, 0.3], atol=0.01)
+
+
+def test_gaussian_actions_have_the_mean_and_deviation_asked_for():
+    output = np.tile(np.array([[0.5, -1.0, math.log(0.1), math.log(2.0)]], np.float32), (20_000, 1))
+
+    raw = Gaussian(2).sample(output, np.random.default_rng(0))["action_raw"]
+
+    np.testing.assert_allclose(raw.mean(axis=0), [0.5, -1.0], atol=0.05)
+    np.testing.assert_allclose(raw.std(axis=0), [0.1, 2.0], rtol=0.03)
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.5, 1 - 2**-53])
+def test_forbidden_actions_are_never_drawn(draw):
+    output, mask = numbers(0, 1, 5), np.array([[0, 1, 0, 1, 0]])
+
+    columns = Categorical().sample(mask_logits(output, mask), Draws(draw))
+
+    assert columns["action"][0] in (1, 3)
+    assert np.isfinite(columns["log_prob"]).all()
+
+
+def test_the_only_legal_action_is_certain_and_leaves_no_entropy():
+    output = mask_logits(numbers(0, 1, 3), np.array([[0, 1, 0]]))
+
+    log_prob, entropy = Categorical().log_prob_and_entropy(torch.from_numpy(output), torch.tensor([1]))
+
+    assert (float(log_prob), float(entropy)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "width"),
+    [(Categorical(), 3), (MultiCategorical([2, 3]), 5), (Gaussian(2), 4)],
+    ids=["one", "two", "box"],
+)
+def test_a_lane_draws_the_same_beside_more_lanes(family, width):
+    output = numbers(0, 6, width)
+
+    few = family.sample(output[:2], np.random.default_rng(3))
+    many = family.sample(output, np.random.default_rng(3))
+
+    for name, column in few.items():
+        np.testing.assert_array_equal(column, many[name][:2])
+
+
+def test_most_likely_actions():
+    output = np.array([[0.0, 2.0, 1.0, 3.0, -1.0]], np.float32)
+
+    assert Categorical().mode(output).tolist() == [3]
+    assert MultiCategorical([3, 2]).mode(output).tolist() == [[1, 0]]
+    assert Gaussian(2).mode(np.array([[0.5, -7.0, 1.0, 1.0]], np.float32)).tolist() == [[0.5, -7.0]]
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ([0.0, 0.5, 3.0], [1.0, 7.5, 3.0]),  # the middle, three quarters, and no bounds at all
+        ([-1.0, 1.0, 0.0], [-1.0, 10.0, 0.0]),
+        ([9.0, -9.0, -9.0], [3.0, 0.0, -9.0]),
+    ],
+)
+def test_actions_are_scaled_to_the_bounds_and_clipped_there(raw, expected):
+    low, high = np.array([-1.0, 0.0, -np.inf]), np.array([3.0, 10.0, np.inf])
+    family = Gaussian(3, low=low, high=high)
+
+    assert family.to_env(np.array([raw], np.float32)).tolist() == [expected]
+
+
+def test_squashed_actions_fill_the_bounds_and_never_leave_them():
+    family = Gaussian(1, low=np.array([-0.1]), high=np.array([0.7]), squash=True)
+
+    action = family.to_env(np.array([[-40.0], [0.0], [40.0]], np.float32))
+
+    np.testing.assert_allclose(action, [[-0.1], [0.3], [0.7]], atol=1e-7)
+    assert action.min() >= np.float32(-0.1) and action.max() <= np.float32(0.7)
+
+
+def test_an_action_with_one_bound_keeps_its_unit_and_that_bound():
+    family = Gaussian(1, low=np.array([0.0]), high=np.array([np.inf]))
+
+    assert family.to_env(np.array([[-3.0], [5.0]], np.float32)).tolist() == [[0.0], [5.0]]
+
+
+def test_kinds_of_action_space_have_their_families():
+    assert isinstance(build_family("discrete", 3), Categorical)
+    assert isinstance(build_family("discrete", [3]), MultiCategorical)
+    assert isinstance(build_family("continuous", 2), Gaussian)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: build_family("hybrid", 2), "'hybrid'; expected 'discrete' or 'continuous'"),
+        (lambda: Gaussian(2, low=np.zeros(3), high=np.ones(3)), "2 continuous actions need as many bounds"),
+        (lambda: Gaussian(1, low=np.zeros(1), high=np.array([np.inf]), squash=True), "action_bound='clip'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make, message):
+    with pytest.raises(ConfigError, match=message):
+        make()

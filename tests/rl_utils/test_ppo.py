@@ -1,0 +1,153 @@
+"""The losses of PPO against a slow walk over rows."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ding_like.errors import SchemaError
+from ding_like.rl_utils.ppo import RunningStd, normalise, ppo_policy_loss, ppo_value_loss
+
+SEEDS = st.integers(0, 2**31)
+ROWS = st.integers(1, 12)
+
+
+def tensors(seed: int, rows: int, *, scale: float = 1.0, num: int = 3):
+    return (torch.from_numpy(scale * x) for x in np.random.default_rng(seed).normal(size=(num, rows)))
+
+
+@given(SEEDS, ROWS, st.floats(0.05, 0.5), st.one_of(st.none(), st.floats(1.1, 4.0)))
+def test_policy_loss_equals_a_slow_walk_over_rows(seed, rows, clip, dual_clip):
+    log_prob, old, advantage = tensors(seed, rows)
+
+    result = ppo_policy_loss(log_prob, old, advantage, clip_ratio=clip, dual_clip=dual_clip)
+
+    losses, kls, clipped = [], [], []
+    for new_log, old_log, adv in zip(log_prob.tolist(), old.tolist(), advantage.tolist(), strict=True):
+        ratio = math.exp(new_log - old_log)
+        gain = min(ratio * adv, min(max(ratio, 1 - clip), 1 + clip) * adv)
+        if dual_clip is not None and adv < 0:
+            gain = max(gain, dual_clip * adv)
+        losses.append(-gain)
+        kls.append(ratio - 1 - (new_log - old_log))
+        clipped.append(abs(ratio - 1) > clip)
+    assert float(result.loss) == pytest.approx(np.mean(losses), abs=1e-6)
+    assert float(result.approx_kl) == pytest.approx(np.mean(kls), abs=1e-6)
+    assert float(result.clip_fraction) == pytest.approx(np.mean(clipped), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "dual_clip", "loss", "moves"),
+    [
+        (1.5, 2.0, None, -2.4, False),  # clipped at 1.2: no more gain from going on
+        (1.5, -2.0, None, 3.0, True),  # it made it worse: nothing limits the way back
+        (0.5, 2.0, None, -1.0, True),
+        (0.5, -2.0, None, 1.6, False),  # clipped at 0.8
+        (1.1, 2.0, None, -2.2, True),
+        (9.0, -2.0, 3.0, 6.0, False),  # dual clip: 3 * 2, not 9 * 2
+        (2.0, -2.0, 3.0, 4.0, True),
+    ],
+)
+def test_worked_examples_with_clip_ratio_a_fifth(ratio, advantage, dual_clip, loss, moves):
+    log_prob = torch.tensor([math.log(ratio)], requires_grad=True)
+
+    result = ppo_policy_loss(log_prob, torch.zeros(1), torch.tensor([advantage]), clip_ratio=0.2, dual_clip=dual_clip)
+    result.loss.backward()
+
+    assert float(result.loss.detach()) == pytest.approx(loss, rel=1e-5)
+    assert (float(log_prob.grad) != 0) == moves
+
+
+def test_gradient_at_the_old_policy_is_the_policy_gradient():
+    log_prob, _, advantage = tensors(0, 5)
+    new = log_prob.clone().requires_grad_()
+
+    ppo_policy_loss(new, log_prob, advantage, clip_ratio=0.2).loss.backward()
+
+    torch.testing.assert_close(new.grad, -advantage / 5)
+
+
+@given(SEEDS, ROWS, st.one_of(st.none(), st.floats(0.05, 1.0)))
+def test_value_loss_equals_a_slow_walk_over_rows(seed, rows, clip):
+    value, return_, old = tensors(seed, rows)
+
+    loss = ppo_value_loss(value, return_, old_value=old, value_clip=clip)
+
+    errors = []
+    for v, target, before in zip(value.tolist(), return_.tolist(), old.tolist(), strict=True):
+        error = (v - target) ** 2
+        if clip is not None:
+            limited = before + min(max(v - before, -clip), clip)
+            error = max(error, (limited - target) ** 2)
+        errors.append(error)
+    assert float(loss) == pytest.approx(np.mean(errors), abs=1e-6)
+
+
+def test_a_clipped_value_takes_no_step_beyond_the_clip():
+    # From 0 towards 2, already at 1 with a clip of 0.5: the clipped value 0.5 is worse (2.25 against 1) and constant.
+    value = torch.tensor([1.0], requires_grad=True)
+
+    loss = ppo_value_loss(value, torch.tensor([2.0]), old_value=torch.zeros(1), value_clip=0.5)
+    loss.backward()
+
+    assert float(loss.detach()) == pytest.approx(2.25)
+    assert float(value.grad) == 0.0
+
+
+def test_normalised_numbers_have_mean_0_and_deviation_1():
+    x = normalise(torch.tensor([1.0, 2.0, 3.0, 6.0]))
+
+    assert float(x.mean()) == pytest.approx(0.0, abs=1e-6)
+    assert float(x.std(correction=0)) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_one_number_normalises_to_0():
+    assert normalise(torch.tensor([7.0])).tolist() == [0.0]
+
+
+@given(SEEDS, st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_running_deviation_is_that_of_everything_seen(seed, sizes):
+    rng, running = np.random.default_rng(seed), RunningStd()
+    parts = [rng.normal(3.0, 2.0, size) for size in sizes]
+    for part in parts:
+        running.update(part)
+
+    everything = np.concatenate(parts)
+
+    assert running.std == pytest.approx(everything.std() if len(everything) > 1 else 1.0)
+
+
+def test_running_deviation_is_1_before_the_first_number_and_among_equal_ones():
+    running = RunningStd()
+    assert running.std == 1.0
+
+    running.update(np.full(5, 3.0))
+
+    assert running.std == 1.0
+
+
+def test_running_deviation_goes_on_from_its_state():
+    first, second = RunningStd(), RunningStd()
+    first.update(np.arange(5.0))
+    second.load_state_dict(first.state_dict())
+    for running in (first, second):
+        running.update(np.arange(3.0))
+
+    assert first.std == second.std
+
+
+@pytest.mark.parametrize("name", ["old_log_prob", "advantage"])
+def test_a_column_of_columns_is_refused(name):
+    columns = dict(old_log_prob=torch.zeros(4), advantage=torch.zeros(4))
+    columns[name] = torch.zeros(4, 1)
+
+    with pytest.raises(SchemaError, match=rf"{name} has shape \(4, 1\)"):
+        ppo_policy_loss(torch.zeros(4), **columns, clip_ratio=0.2)
+
+
+def test_values_of_another_shape_are_refused():
+    with pytest.raises(SchemaError, match=r"return_ has shape \(4,\) beside \(4, 1\)"):
+        ppo_value_loss(torch.zeros(4, 1), torch.zeros(4), old_value=torch.zeros(4))
