@@ -25,11 +25,13 @@ class FlatOptimizer:
         *,
         learning_rate: float,
         grad_clip_norm: float | None = None,
+        adam_eps: float = 1e-8,
         max_nonfinite_steps: int = 5,
     ) -> None:
         """Step `params`; `check` gives up after `max_nonfinite_steps` in a row that were not finite."""
         self._params = params
         self._clip = grad_clip_norm
+        self._eps = adam_eps
         self._max_nonfinite_steps = max_nonfinite_steps
         self.learning_rate = learning_rate
         vector = params.data_vector
@@ -44,12 +46,15 @@ class FlatOptimizer:
     def from_config(cls, params: FlatParams, learn: Any, *, learning_rate: float | None = None) -> FlatOptimizer:
         """Return the optimizer that the `learn` section of a policy's config asks for.
 
-        `learning_rate` replaces the section's, for policies with several optimizers.
+        `learning_rate` replaces the section's, for policies with several optimizers. Read if there are: `adam_eps`, and
+        `grad_clip_value`, DI-engine's name for `grad_clip_norm`.
         """
+        clip = getattr(learn, "grad_clip_value", None) if learn.grad_clip_norm is None else learn.grad_clip_norm
         return cls(
             params,
             learning_rate=learn.learning_rate if learning_rate is None else learning_rate,
-            grad_clip_norm=learn.grad_clip_norm,
+            grad_clip_norm=clip,
+            adam_eps=getattr(learn, "adam_eps", 1e-8),
             max_nonfinite_steps=1 if learn.nonfinite == "raise" else learn.max_nonfinite_steps,
         )
 
@@ -81,7 +86,7 @@ class FlatOptimizer:
             beta2=0.999,
             lr=self.learning_rate,
             weight_decay=0.0,
-            eps=1e-8,
+            eps=self._eps,
             maximize=False,
         )
         self._nonfinite += bad

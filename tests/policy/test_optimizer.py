@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -96,3 +98,36 @@ def test_state_round_trip_goes_on_equally():
         o.step(backward(m, p))
 
     assert torch.equal(params.data_vector, other_params.data_vector)
+
+
+def test_adam_eps_is_passed_on():
+    # The first step of Adam is g / (|g| + eps) times the learning rate: half of it where eps is as large as g.
+    model, params, _ = make()
+    optimizer = FlatOptimizer(params, learning_rate=0.1, adam_eps=1.0)
+    before = params.data_vector.clone()
+    params.grad_vector.fill_(1.0)
+
+    optimizer.step(torch.zeros(()))
+
+    torch.testing.assert_close(params.data_vector, before - 0.05)
+
+
+def test_config_may_name_eps_and_the_largest_norm_as_di_engine_does():
+    _, params, _ = make()
+    learn = SimpleNamespace(
+        learning_rate=0.1,
+        grad_clip_norm=None,
+        nonfinite="skip",
+        max_nonfinite_steps=5,
+        adam_eps=1e3,
+        grad_clip_value=2.0,
+    )
+    optimizer = FlatOptimizer.from_config(params, learn)
+    before = params.data_vector.clone()
+    params.grad_vector.fill_(1.0)
+
+    optimizer.step(torch.zeros(()))
+
+    # A gradient of norm sqrt(8) is cut to norm 2, and the large eps all but stops the step.
+    torch.testing.assert_close(params.grad_vector, torch.full((8,), 2 / 8**0.5))
+    assert (params.data_vector - before).abs().max() < 1e-4
