@@ -17,6 +17,7 @@ from ding_like.model.encoder import FCEncoder, check_obs_shape
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.head import DiscreteHead, DuelingHead
 from ding_like.model.mlp import LinearStack
+from ding_like.model.vac import LOG_SIGMA_RANGE, VAC, GaussianHead
 from ding_like.types import Array
 
 
@@ -30,7 +31,8 @@ class _Layer(Protocol):
 class NumpyGrad:
     """Run a module forwards and backwards on live views of its parameters and gradients in `params`.
 
-    Raises ValueError for a module that `can_differentiate` refuses.
+    Of a VAC, the output is what the actor gives and, in the last column, the value. Raises ValueError for a module that
+    `can_differentiate` refuses.
     """
 
     def __init__(self, module: nn.Module, params: FlatParams) -> None:
@@ -85,6 +87,11 @@ def _layers(module: nn.Module, grads: dict[int, Array] | None) -> _Layer | None:
         return None if value is None or advantage is None else _Dueling(value, advantage)
     if isinstance(module, DQN) and kind is DQN:
         return _chain((module.encoder, module.head), grads)
+    if isinstance(module, GaussianHead) and kind is GaussianHead:
+        body = _layers(module.main, grads)
+        return None if body is None else _Gaussian(module, body, grads)
+    if isinstance(module, VAC) and kind is VAC:
+        return _actor_critic(module, grads)
     return None
 
 
@@ -92,6 +99,13 @@ def _chain(modules: Iterable[nn.Module], grads: dict[int, Array] | None) -> _Lay
     layers = [_layers(module, grads) for module in modules]
     known = [layer for layer in layers if layer is not None]
     return _Chain(known) if len(known) == len(layers) else None
+
+
+def _actor_critic(model: VAC, grads: dict[int, Array] | None) -> _Layer | None:
+    encoders = [model.encoder] if model.share_encoder else [model.actor_encoder, model.critic_encoder]
+    parts = [_layers(part, grads) for part in (*encoders, model.actor_head, model.critic_head)]
+    known = [part for part in parts if part is not None]
+    return _ActorCritic(known[:-2], *known[-2:]) if len(known) == len(parts) else None
 
 
 class _Chain:
@@ -196,6 +210,60 @@ class _Dueling:
         back = self._value.backward(total)
         back += self._advantage.backward(grad - total / grad.shape[1])
         return back
+
+
+class _Gaussian:
+    """Mean and log sigma side by side; a log sigma that is the same for all rows gets the sum of their gradients."""
+
+    def __init__(self, head: GaussianHead, body: _Layer, grads: dict[int, Array] | None) -> None:
+        self._body = body
+        mean: list[_Layer] = [_Linear(head.mu, grads)] + ([] if head.bound_type is None else [_Tanh()])
+        self._mean = _Chain(mean)
+        self._size = head.mu.out_features
+        self._sigma = None if head.sigma_layer is None else _Linear(head.sigma_layer, grads)
+        if head.sigma_layer is None:
+            self._log_sigma = head.log_sigma.detach().numpy()
+            self._log_sigma_grad = None if grads is None else grads.get(id(head.log_sigma))  # None: a fixed one
+
+    def forward(self, x: Array) -> Array:
+        features = self._body.forward(x)
+        y = np.empty((len(features), 2 * self._size), np.float32)
+        y[:, : self._size] = self._mean.forward(features)
+        if self._sigma is None:
+            y[:, self._size :] = self._log_sigma
+        else:
+            free = self._sigma.forward(features)
+            y[:, self._size :] = np.clip(free, *LOG_SIGMA_RANGE)
+            self._is_free = y[:, self._size :] == free
+        return y
+
+    def backward(self, grad: Array) -> Array:
+        grad_sigma = grad[:, self._size :]
+        back = self._mean.backward(grad[:, : self._size])
+        if self._sigma is not None:
+            back += self._sigma.backward(grad_sigma * self._is_free)
+        elif self._log_sigma_grad is not None:
+            np.add.reduce(grad_sigma, axis=0, out=self._log_sigma_grad)
+        return self._body.backward(back)
+
+
+class _ActorCritic:
+    """The actor's output and, in the last column, the value; on one encoder or on two."""
+
+    def __init__(self, encoders: list[_Layer], actor: _Layer, critic: _Layer) -> None:
+        self._encoders = encoders
+        self._actor = actor
+        self._critic = critic
+
+    def forward(self, x: Array) -> Array:
+        features = [encoder.forward(x) for encoder in self._encoders]
+        return np.concatenate([self._actor.forward(features[0]), self._critic.forward(features[-1])], axis=1)
+
+    def backward(self, grad: Array) -> Array:
+        actor, critic = self._actor.backward(grad[:, :-1]), self._critic.backward(grad[:, -1:])
+        if len(self._encoders) == 1:
+            return self._encoders[0].backward(actor + critic)
+        return self._encoders[0].backward(actor) + self._encoders[1].backward(critic)
 
 
 _STATELESS: dict[type[nn.Module], type[_Relu] | type[_Tanh] | type[_Identity]] = {

@@ -9,6 +9,7 @@ from torch import nn
 
 from ding_like.errors import ConfigError
 from ding_like.model import FlatParams, numpy_forward
+from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.model.vac import VAC, GaussianHead
 from ding_like.utils.registries import MODEL_REGISTRY
 
@@ -170,3 +171,53 @@ def test_settings_that_do_not_fit_are_refused(change, message):
 
 def test_it_is_registered():
     assert MODEL_REGISTRY.get("vac") is VAC
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("layer_num", [0, 1])
+def test_gradients_by_hand_equal_autograds(kind, share, layer_num):
+    model = make(
+        share_encoder=share,
+        orthogonal_init=False,
+        **{"actor_head_layer_num": layer_num, **kind},
+        critic_head_layer_num=1,
+    )
+    params = FlatParams(model)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(7, 4)).astype(np.float32)
+    output, value = model.actor_critic(torch.from_numpy(x))
+    grad = rng.normal(size=(7, output.shape[1] + 1)).astype(np.float32)
+    params.zero_grad()
+    torch.cat([output, value[:, None]], dim=1).backward(torch.from_numpy(grad))
+    expected = params.grad_vector.clone()
+
+    by_hand = NumpyGrad(model, params)
+    params.zero_grad()
+    joined = by_hand.forward(x)
+    by_hand.backward(grad.copy())
+
+    np.testing.assert_allclose(joined[:, :-1], output.detach().numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(joined[:, -1], value.detach().numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(params.grad_vector.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_sigma_at_its_limit_gets_no_gradient_by_hand_either():
+    head = GaussianHead(1, 2, layer_num=0, sigma_type="conditioned")
+    with torch.no_grad():
+        head.sigma_layer.weight.copy_(torch.tensor([[9.0], [1.0]]))
+        head.sigma_layer.bias.zero_()
+    params = FlatParams(head)
+    by_hand = NumpyGrad(head, params)
+
+    output = by_hand.forward(np.ones((1, 1), np.float32))
+    by_hand.backward(np.ones((1, 4), np.float32))
+
+    assert output[0, 2:].tolist() == [2.0, 1.0]
+    assert head.sigma_layer.weight.grad.ravel().tolist() == [0.0, 1.0]
+
+
+def test_networks_that_numpy_does_not_know_are_left_to_autograd():
+    assert can_differentiate(make())
+    assert not can_differentiate(make(activation="gelu"))
+    assert not can_differentiate(VAC([2, 36, 36], 3))

@@ -102,7 +102,7 @@ def test_state_round_trip_goes_on_equally():
 
 def test_adam_eps_is_passed_on():
     # The first step of Adam is g / (|g| + eps) times the learning rate: half of it where eps is as large as g.
-    model, params, _ = make()
+    _, params, _ = make()
     optimizer = FlatOptimizer(params, learning_rate=0.1, adam_eps=1.0)
     before = params.data_vector.clone()
     params.grad_vector.fill_(1.0)
