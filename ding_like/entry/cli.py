@@ -30,6 +30,7 @@ Examples:
   ding --resume my_exp
   ding plot my_exp_seed0 my_exp_seed1
   ding enjoy my_exp
+  ding check-env CartPole-v1
   ding -q policy
 """
 
@@ -194,7 +195,11 @@ def _close(word: str, words: Sequence[str]) -> str:
 
 
 # Sub-command -> where its click command is; imported on use.
-SUB_COMMANDS = {"plot": "ding_like.entry.plot", "enjoy": "ding_like.entry.enjoy"}
+SUB_COMMANDS = {
+    "plot": "ding_like.entry.plot",
+    "enjoy": "ding_like.entry.enjoy",
+    "check-env": "ding_like.entry.check_env",
+}
 
 
 def _sub_command(name: str) -> click.Command:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ding_like.data.records import EvalResult
@@ -11,6 +12,7 @@ from ding_like.data.rows import adapt_eval_mode
 from ding_like.entry.serial_entry import InputConfig, load_config
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.pipeline.build import EnvSetting, training_process
+from ding_like.pipeline.report.video import filmable, make_video
 from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.policy import create_policy
 from ding_like.utils.checkpoint import load_state
@@ -37,11 +39,14 @@ def eval(
     """Play `env.n_evaluator_episode` episodes and return the mean return.
 
     The weights are those of `state_dict`, else of the checkpoint at `load_path`, else of `model`, else fresh ones.
-    Writes nothing but the video in `replay_path`.
+    Writes nothing but a video of one episode, `agent.gif` in the folder `replay_path`.
     """
     cfg = load_config(input_cfg, seed=seed, overrides=overrides, save=False, renew_dir=False)
     with training_process():
-        result = _play(cfg, seed, env_setting, model, state_dict, load_path)
+        if state_dict is None and load_path is not None:
+            state_dict = load_state(load_path)
+        setting = env_setting or get_vec_env_setting(cfg.env, collect=False)
+        result = _play(cfg, seed, setting, model, state_dict, replay_path)
     logger.info("mean return %.4g over %d episodes", result.mean, len(result.returns))
     return result.mean
 
@@ -49,23 +54,23 @@ def eval(
 def _play(
     cfg: Any,
     seed: int,
-    env_setting: EnvSetting | None,
+    env_setting: EnvSetting,
     model: torch.nn.Module | None,
     state_dict: Mapping[str, Any] | None,
-    load_path: str | None,
+    replay_path: str | None,
 ) -> EvalResult:
-    env_fn, _, evaluator_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
+    env_fn, _, evaluator_cfgs = env_setting
     manager = create_env_manager(cfg.env.manager, [EnvFactory(env, env_fn) for env in evaluator_cfgs])
     manager.seed(seed)
     try:
         manager.launch()
         set_pkg_seed(seed, use_cuda=bool(cfg.policy.cuda))
         policy = create_policy(fit_policy_config(cfg.policy, manager), model=model, enable_field=["eval"])
-        if state_dict is None and load_path is not None:
-            state_dict = load_state(load_path)
         if state_dict is not None:
             policy.eval_mode.load_state_dict(state_dict)
         mode = adapt_eval_mode(policy.eval_mode)
+        if replay_path is not None:
+            make_video(mode, filmable(evaluator_cfgs[0], env_fn), Path(replay_path) / "agent.gif", seed=seed)
         return play_episodes(manager, mode, cfg.env.n_evaluator_episode, rng=make_rng(seed, "eval"))
     finally:
         manager.close()

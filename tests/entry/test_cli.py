@@ -64,9 +64,11 @@ def test_several_seeds_get_a_folder_each(tmp_path):
 def test_eval_mode_prints_the_mean_return(capsys):
     run("-m", "serial", "-c", str(CONFIG), "--env-step", "600", "--exp-name", "exp")
 
-    status = run("-m", "eval", "-c", str(CONFIG), "--load-path", "exp/ckpt/ckpt_best.pth.tar")
+    model = ("--load-path", "exp/ckpt/ckpt_best.pth.tar")
+    status = run("-m", "eval", "-c", str(CONFIG), *model, "--replay-path", "films")
 
     assert status == 0
+    assert Path("films/agent.gif").is_file()
     assert "seed 0: mean return " in capsys.readouterr().out
 
 
