@@ -190,12 +190,17 @@ class SerialRun:
 
     def _evaluate(self) -> bool:
         parts = self._parts
-        started = time.perf_counter()
+        started, best = time.perf_counter(), parts.evaluator.best_return
         stop, info = parts.evaluator.eval(
             parts.learner.save_checkpoint, parts.learner.train_iter, parts.collector.envstep
         )
         self._eval_duration_s += time.perf_counter() - started
         self._eval_returns = info["eval_episode_return"]
+        if parts.evaluator.best_return > best:
+            self._console.event(
+                f"env step {parts.collector.envstep:,}  eval {parts.evaluator.best_return:.4g} is the best so far -> "
+                "ckpt/ckpt_best.pth.tar"
+            )
         return stop
 
     def _progress(self, setting: Mapping[str, Any]) -> Progress:
