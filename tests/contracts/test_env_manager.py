@@ -24,9 +24,12 @@ MANAGERS: dict[str, dict[str, Any]] = {
     "gym_vector, same step": dict(type="gym_vector", autoreset_mode="SameStep"),
     "gym_vector, disabled": dict(type="gym_vector", autoreset_mode="Disabled"),
     "subprocess": dict(type="subprocess"),
+    "subprocess, any": dict(type="subprocess", wait_num=1),
 }
 # Managers that reset one lane with a seed of its own and play its actions again.
 EXACT = ["base", "gym_vector, disabled", "subprocess"]
+# Managers whose lanes answer in an order that does not depend on the machine.
+ORDERED = [kind for kind in MANAGERS if kind != "subprocess, any"]
 
 Make = Callable[..., Any]
 
@@ -74,6 +77,17 @@ def play(manager: Any, steps: int, rng: np.random.Generator) -> list[Any]:
     return found
 
 
+def step_all(manager: Any, lanes: Any, actions: Any) -> dict[int, list[float]]:
+    """Step lanes until each of them has answered, and return their next observations."""
+    found: dict[int, list[float]] = {}
+    chosen, taken = np.array(lanes), np.array(actions)
+    while len(found) < len(lanes):
+        batch = manager.step(chosen, taken)
+        found.update(zip(batch.lanes.tolist(), batch.next_obs.tolist(), strict=True))
+        chosen, taken = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return found
+
+
 def test_is_an_env_manager(make: Make) -> None:
     assert isinstance(make(scripted()), EnvManager)
 
@@ -118,13 +132,12 @@ def test_lanes_may_be_given_in_any_order(make: Make) -> None:
     manager = make(scripted(script=((9, "terminated"),)))
     manager.launch()
 
-    batch = manager.step(np.array([2, 0, 1]), np.array([2, 0, 1]))
+    next_obs = step_all(manager, [2, 0, 1], [2, 0, 1])
 
     alone = [ScriptedEnv(lane) for lane in range(3)]
     for lane, env in enumerate(alone):
         env.reset()
-        row = batch.lanes.tolist().index(lane)
-        assert batch.next_obs[row].tolist() == env.step(lane)[0].tolist()
+        assert next_obs[lane] == env.step(lane)[0].tolist()
 
 
 def test_step_returns_the_promised_dtypes(make: Make) -> None:
@@ -146,7 +159,7 @@ def test_nested_dict_observations_have_flat_keys(make: Make) -> None:
     batch = manager.step(np.arange(3), np.zeros(3, np.int64))
 
     assert list(manager.observation_space.spaces) == list(manager.obs) == list(batch.next_obs) == ["arm/code"]
-    assert batch.next_obs["arm/code"][:, 2].tolist() == [1, 1, 1]
+    assert set(batch.next_obs["arm/code"][:, 2]) == {1}
 
 
 def test_last_observations_of_dicts_are_the_true_ones(make: Make) -> None:
@@ -214,7 +227,7 @@ def test_an_episode_that_breaks_off_is_listed_as_dropped(make: Make) -> None:
 def test_reset_of_some_lanes_leaves_the_others_where_they_are(make: Make) -> None:
     manager = make(scripted(3, script=((9, "terminated"),)))
     manager.launch()
-    manager.step(np.arange(3), np.zeros(3, np.int64))
+    step_all(manager, [0, 1, 2], [0, 0, 0])
 
     manager.reset(np.array([1]))
 
@@ -279,6 +292,7 @@ def test_lanes_that_do_not_exist_are_an_env_error(make: Make, lanes: list[int]) 
         manager.step(np.array(lanes), np.zeros(len(lanes), np.int64))
 
 
+@pytest.mark.parametrize("kind", ORDERED)
 def test_equal_seeds_give_equal_runs(make: Make) -> None:
     runs = []
     for _ in range(2):
@@ -301,6 +315,7 @@ def test_other_seeds_give_other_runs(make: Make) -> None:
     assert runs[0] != runs[1]
 
 
+@pytest.mark.parametrize("kind", ORDERED)
 def test_reset_with_seeds_begins_the_same_run_again(make: Make) -> None:
     manager = make(classic())
     manager.seed(1)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ding_like.data.obs import take_lanes, write_obs
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant, rows_equal, without_lanes
+from ding_like.envs.manager.lane import play_again
 from ding_like.envs.seed_style import as_gymnasium
 from ding_like.envs.spaces import check_equal_spaces
 from ding_like.errors import EnvError
@@ -167,13 +168,9 @@ class BaseEnvManager(ArrayEnvManager):
             return False
         lane, env = self._lanes[index], self._envs[index]
         try:
-            obs, _ = env.reset(seed=saved["reset_seed"], options=lane.options)
-            lane.has_begun(saved["reset_seed"])
-            for action in self._actions.split(saved["actions"].astype(self._actions.dtype)):
-                lane.journal.append(action)
-                obs, _, terminated, truncated, _ = env.step(action)
-                if terminated or truncated:
-                    obs, _ = env.reset(options=lane.options)
+            seed, actions = saved["reset_seed"], self._actions.split(saved["actions"].astype(self._actions.dtype))
+            lane.has_begun(seed)
+            obs = play_again(env, seed=seed, options=lane.options, actions=actions, note=lane.journal.append)
         except Exception as error:  # an env may raise anything; the lane counts as lost
             logger.warning("env %d broke while its actions were played again: %s", index, error)
             return False

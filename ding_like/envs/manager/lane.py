@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from ding_like.envs.seed_style import SEED_LIMIT
@@ -85,6 +87,16 @@ class Lane:
         """Return the seed of the reset that follows an episode's end; None lets the env's own generator go on."""
         return self.draw_seed() if not self._dynamic or len(self.journal) >= self._reseed_after else None
 
+    def seed_ahead(self) -> tuple[int, int]:
+        """Return (seed, steps), which lets another process follow the rule of `seed_after_episode`.
+
+        An episode that ends `steps` or more after the last seeded reset is followed by a reset with that seed, an
+        earlier one by a reset without. What the lane draws next is not changed by this.
+        """
+        ahead = copy.copy(self)
+        ahead._rng = copy.deepcopy(self._rng)
+        return ahead.draw_seed(), self._reseed_after if self._dynamic else 0
+
     def has_begun(self, seed: int | None) -> None:
         """Note that the env was reset, with `seed` if it was seeded."""
         if seed is not None:
@@ -128,3 +140,21 @@ class Lane:
         self.crashes.restarts = int(state["restarts"])
         self.crashes.in_a_row = int(state["crashes_in_a_row"])
         self.journal.clear()
+
+
+def play_again(
+    env: gymnasium.Env[Any, Any],
+    *,
+    seed: int,
+    options: dict[str, Any] | None,
+    actions: Iterable[Any],
+    note: Callable[[Any], None],
+) -> Any:
+    """Reset an env with `seed`, play `actions` again, and return what to act on next; `note` hears of each before."""
+    obs, _ = env.reset(seed=seed, options=options)
+    for action in actions:
+        note(action)
+        obs, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            obs, _ = env.reset(options=options)
+    return obs

@@ -1,192 +1,284 @@
-"""Be one env in a process of its own: read commands from a pipe, leave results in shared memory. Imports no torch."""
+"""Run in a process of its own and step the envs of some lanes there; the other side is `subprocess_process`.
+
+Commands come through one pipe, answers go through another; observations, rewards and actions stay in shared memory.
+Nothing here imports torch.
+"""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import faulthandler
+import fcntl
+import functools
+import logging
 import os
 import signal
-import struct
 import time
-from collections.abc import Callable, Mapping
-from multiprocessing import shared_memory
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing import spawn
+from multiprocessing.reduction import ForkingPickler
+from types import FrameType
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
+from ding_like.envs.manager.lane import play_again
+from ding_like.envs.manager.subprocess_memory import MAKE, RESET, STEP, LaneMemory
+from ding_like.envs.manager.subprocess_message import Channel, describe_failure, describe_space, space_of
 from ding_like.envs.seed_style import as_gymnasium
-from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
-from ding_like.types import Array, Obs
+from ding_like.envs.spaces import ActionLayout, ObsLayout
+from ding_like.types import Obs
 
-# Commands, one byte each; all but STEP and CLOSE are followed by JSON and raw bytes, each after its length.
-STEP, RESET, REPLAY, REMAKE, CLOSE = b"s", b"r", b"p", b"m", b"c"
-# Replies: OK alone, or one of the others followed by a length and JSON.
-OK, TOLD, FAILED = b"k", b"i", b"e"
+logger = logging.getLogger(__name__)
 
-_LENGTH = struct.Struct("<I")
+# Messages and env configs are trees of many types, hence Any throughout this file.
+
+# True while this process imports the script that started it: that script must not start processes then.
+is_importing_main = False
 
 
-class Block(NamedTuple):
-    """Say how arrays of all lanes lie in one block of shared memory."""
+class Start(NamedTuple):
+    """Tell a process what it runs; pickled, as the start arguments of a process are."""
 
-    arrays: dict[str, tuple[int, tuple[int, ...], str]]  # name -> (offset, shape, dtype)
-    size: int
+    number: int  # of the process
+    lanes: Sequence[int]
+    num_lanes: int
+    num_processes: int
+    env_fns: Sequence[bytes]  # pickled one by one, so that a broken one can be named
+    spaces: Sequence[Any] | None  # as described; None: make the envs and say which spaces they have
+    preparation: dict[str, Any]  # sys.path and the like, for multiprocessing.spawn.prepare
 
-    @classmethod
-    def of(cls, arrays: Mapping[str, Array]) -> Block:
-        """Lay arrays of these shapes and dtypes one after another."""
-        placed, offset = {}, 0
-        for name, array in arrays.items():
-            placed[name] = (offset, array.shape, array.dtype.str)
-            # 64: each array begins on a cache line of its own.
-            offset += -(-array.nbytes // 64) * 64
-        return cls(placed, max(offset, 1))
 
-    def views(self, memory: shared_memory.SharedMemory) -> dict[str, Array]:
-        """Return the arrays in a block of memory."""
-        return {
-            name: np.ndarray(shape, dtype, memory.buf, offset) for name, (offset, shape, dtype) in self.arrays.items()
+@dataclass
+class Report:
+    """Collect what a command has to say; most steps say nothing."""
+
+    ended: list[tuple[int, bool, bool]] = field(default_factory=list)  # lane, terminated, truncated
+    infos: list[tuple[int, Any]] = field(default_factory=list)
+    failed: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    nonfinite: list[tuple[int, str]] = field(default_factory=list)
+    # Lanes whose new episode could not begin, though the last one ended well.
+    unbegun: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    bad_beginnings: list[int] = field(default_factory=list)  # their first observation is not finite
+    fault: str | None = None  # what breaks the rules at every try
+
+    def as_message(self) -> dict[str, Any] | None:
+        return {name: value for name, value in vars(self).items() if value} or None
+
+
+class EnvWorker:
+    """Make, reset, step and replay the envs of some lanes, as commands say."""
+
+    def __init__(self, start: Start, memory_file: int) -> None:
+        self._lanes = list(start.lanes)
+        self._make = {
+            lane: functools.partial(_make_env, pickled)
+            for lane, pickled in zip(self._lanes, start.env_fns, strict=True)
         }
+        self._envs: dict[int, gymnasium.Env[Any, Any]] = {}
+        self._options: dict[int, dict[str, Any] | None] = dict.fromkeys(self._lanes)
+        self._since_seeded = dict.fromkeys(self._lanes, 0)  # steps since the last seeded reset
+        self.spaces = start.spaces
+        if start.spaces is None:
+            self._envs = {lane: make() for lane, make in self._make.items()}
+            envs = self._envs.values()
+            first = self._envs[self._lanes[0]]
+            self._layout, self._actions = ObsLayout(first.observation_space), ActionLayout(first.action_space)
+            self.spaces = [[describe_space(env.observation_space), describe_space(env.action_space)] for env in envs]
+        else:
+            observation_space, action_space = map(space_of, start.spaces)
+            self._layout, self._actions = ObsLayout(observation_space), ActionLayout(action_space)
+        self._memory = LaneMemory(
+            memory_file,
+            self._layout,
+            self._actions,
+            num_lanes=start.num_lanes,
+            num_processes=start.num_processes,
+        )
+        self._doing = self._memory.doing(start.number)
+        self._write = self._layout.writer(self._memory.obs)
+        self._write_first = self._layout.writer(self._memory.first_obs)
+        own = slice(self._lanes[0], self._lanes[-1] + 1)
+        self._own_obs = _part(self._memory.obs, own)
+        self._own_rewards = self._memory.reward[own]
 
+    def carry_out(self, command: Any) -> Any:
+        """Carry out one command and return the answer; None says that there is nothing to say."""
+        started = time.monotonic()
+        report = Report()
+        if command is None:
+            self._step(self._lanes, report)
+        elif command["do"] == "step":
+            self._step(command["lanes"], report)
+        elif command["do"] == "begin":
+            for lane, seed, options, make_anew in command["lanes"]:
+                self._begin_as_told(lane, seed, options, make_anew, report)
+        else:
+            assert command["do"] == "replay", f"no command {command!r}"
+            for lane, seed, options, actions in command["lanes"]:
+                self._replay(lane, seed, options, actions, report)
+        self._doing.end(time.monotonic() - started)
+        return report.as_message()
 
-def obs_of(views: Mapping[str, Array], prefix: str) -> Obs:
-    """Return the arrays named `prefix` or `prefix/key` as an observation."""
-    if prefix in views:
-        return views[prefix]
-    return {name[len(prefix) + 1 :]: view for name, view in views.items() if name.startswith(f"{prefix}/")}
-
-
-def send(pipe: int, kind: bytes, payload: Mapping[str, Any] | None = None, raw: bytes = b"") -> None:
-    """Write a message; without a payload it is one byte."""
-    if payload is None:
-        os.write(pipe, kind)
-        return
-    body = json.dumps(payload, default=_plain).encode()
-    data = memoryview(kind + _LENGTH.pack(len(body)) + body + _LENGTH.pack(len(raw)) + raw)
-    while data:
-        data = data[os.write(pipe, data) :]
-
-
-def receive_payload(pipe: int) -> tuple[dict[str, Any], bytes]:
-    """Read what follows the kind of a message that has a payload. Raises EOFError if the other side is gone."""
-    body = _read(pipe, _LENGTH.unpack(_read(pipe, _LENGTH.size))[0])
-    raw = _read(pipe, _LENGTH.unpack(_read(pipe, _LENGTH.size))[0])
-    return json.loads(body), raw
-
-
-def _read(pipe: int, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = os.read(pipe, size - len(data))
-        if not part:
-            raise EOFError("the other side of the pipe is gone")
-        data += part
-    return data
-
-
-def _plain(value: Any) -> Any:
-    """Return numpy values as JSON takes them; anything else as its text."""
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    return repr(value)
-
-
-def run(
-    env_fn: Callable[[], Any],
-    lane: int,
-    spaces: tuple[Space, Space],
-    memory_name: str,
-    block: Block,
-    requests: Connection,
-    replies: Connection,
-) -> None:
-    """Serve one env until the parent closes it or is gone."""
-    # Ctrl-C goes to the whole group of processes; the parent decides what becomes of this one.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    memory = shared_memory.SharedMemory(name=memory_name)
-    worker = _Worker(env_fn, lane, spaces, block.views(memory))
-    commands: dict[bytes, Callable[[dict[str, Any], bytes], dict[str, Any] | None]] = {
-        RESET: worker.reset,
-        REPLAY: worker.replay,
-        REMAKE: worker.make,
-    }
-    request, reply = requests.fileno(), replies.fileno()
-    try:
-        while (command := os.read(request, 1)) not in (CLOSE, b""):
+    def _step(self, lanes: Sequence[int], report: Report) -> None:
+        memory, begin, clock = self._memory, self._doing.begin, time.monotonic
+        taken = self._actions.split(memory.action[lanes])  # a copy: envs may keep what they are given
+        for lane, action in zip(lanes, taken, strict=True):
+            begin(lane, STEP, clock())
+            self._since_seeded[lane] += 1
             try:
-                told = worker.step() if command == STEP else commands[command](*receive_payload(request))
-            except Exception as error:  # an env may raise anything; the parent counts it and makes the env anew
-                send(reply, FAILED, {"error": type(error).__name__, "message": str(error)})
-            else:
-                send(reply, OK if told is None else TOLD, told)
-    except (EOFError, BrokenPipeError):
-        pass  # the parent is gone: so is the reason to be
-    finally:
-        worker.close()
-        worker.views.clear()
-        memory.close()
-
-
-class _Worker:
-    def __init__(
-        self, env_fn: Callable[[], Any], lane: int, spaces: tuple[Space, Space], views: dict[str, Array]
-    ) -> None:
-        self._env_fn = env_fn
-        self._lane = lane
-        self._spaces = spaces
-        self._layout, self._actions = ObsLayout(spaces[0]), ActionLayout(spaces[1])
-        self.views = views
-        self._write_obs = self._layout.writer(obs_of(views, "obs"))
-        self._write_next_obs = self._layout.writer(obs_of(views, "next_obs"))
-        self._env: gymnasium.Env[Any, Any] | None = None
-
-    def make(self, payload: dict[str, Any], raw: bytes) -> None:
-        """Make the env, in place of a broken one."""
-        self.close()
-        env = as_gymnasium(self._env_fn())
-        if (env.observation_space, env.action_space) != self._spaces:
-            raise ValueError(
-                f"its spaces are {env.observation_space} and {env.action_space}, env 0 has {self._spaces[0]} and "
-                f"{self._spaces[1]}; all envs of a manager need the same"
-            )
-        self._env = env
-
-    def _made(self) -> gymnasium.Env[Any, Any]:
-        assert self._env is not None, "the parent makes the env before it uses it"
-        return self._env
-
-    def step(self) -> dict[str, Any] | None:
-        lane, views = self._lane, self.views
-        action = self._actions.split(views["action"][lane : lane + 1])[0]
-        started = time.perf_counter()
-        obs, reward, terminated, truncated, info = self._made().step(action)
-        views["busy_s"][lane] += time.perf_counter() - started
-        self._write_next_obs(lane, obs)
-        self._write_obs(lane, obs)
-        views["reward"][lane] = reward
-        views["ended"][lane] = (terminated, truncated)
-        return {"info": info} if info else None
-
-    def reset(self, payload: dict[str, Any], raw: bytes) -> None:
-        started = time.perf_counter()
-        obs, _ = self._made().reset(seed=payload["seed"], options=payload["options"])
-        self.views["busy_s"][self._lane] += time.perf_counter() - started
-        if fault := self._layout.fault(obs):
-            raise ValueError(f"its first observation {fault}")
-        self._write_obs(self._lane, obs)
-
-    def replay(self, payload: dict[str, Any], raw: bytes) -> None:
-        """Reset with a seed and play actions again; the last observation ends up in `obs`."""
-        self.reset(payload, b"")
-        env = self._made()
-        for action in self._actions.split(np.frombuffer(raw, payload["dtype"]).reshape(payload["shape"])):
-            obs, _, terminated, truncated, _ = env.step(action)
+                obs, reward, terminated, truncated, info = self._envs[lane].step(action)
+                self._write(lane, obs)
+                if shape := getattr(reward, "shape", ()):
+                    report.fault = f"rewards have shape {shape}, expected one number; return float(reward)."
+                    return
+                memory.reward[lane] = reward
+            except Exception as error:  # an env may raise anything; the manager has it made anew
+                report.failed.append((lane, describe_failure(error)))
+                continue
+            if info:
+                report.infos.append((lane, info))
             if terminated or truncated:
-                obs, _ = env.reset(options=payload["options"])
-            self._write_obs(self._lane, obs)
+                report.ended.append((lane, bool(terminated), bool(truncated)))
+                self._begin_after_episode(lane, report)
+        if not (self._layout.all_finite(self._own_obs) and np.isfinite(self._own_rewards).all()):
+            self._find_nonfinite(lanes, report)
+
+    def _find_nonfinite(self, lanes: Sequence[int], report: Report) -> None:
+        finite_obs = self._layout.finite_rows(self._own_obs)
+        failed = {lane for lane, _ in report.failed}
+        for lane in set(lanes) - failed:
+            if not np.isfinite(self._memory.reward[lane]):
+                report.nonfinite.append((lane, "reward"))
+            elif not finite_obs[lane - self._lanes[0]]:
+                report.nonfinite.append((lane, "observation"))
+
+    def _begin_after_episode(self, lane: int, report: Report) -> None:
+        """Reset a lane by the rule that `Lane.seed_after_episode` states, so that no one need be asked."""
+        is_seeded = self._since_seeded[lane] >= self._memory.reseed_after[lane]
+        try:
+            self._begin(lane, int(self._memory.next_seed[lane]) if is_seeded else None, report)
+        except Exception as error:  # an env may raise anything; the manager has it made anew
+            report.unbegun.append((lane, describe_failure(error)))
+
+    def _begin_as_told(
+        self, lane: int, seed: int | None, options: dict[str, Any] | None, make_anew: bool, report: Report
+    ) -> None:
+        self._options[lane] = options
+        try:
+            if make_anew or lane not in self._envs:
+                self._make_anew(lane)
+            self._begin(lane, seed, report)
+        except Exception as error:  # an env may raise anything; the manager has it made anew
+            report.unbegun.append((lane, describe_failure(error)))
+
+    def _begin(self, lane: int, seed: int | None, report: Report) -> None:
+        self._doing.begin(lane, RESET, time.monotonic())
+        obs, _ = self._envs[lane].reset(seed=seed, options=self._options[lane])
+        if fault := self._layout.fault(obs):
+            report.fault = f"the first observation of env {lane} {fault}. Mend the env or its space."
+            return
+        self._write_first(lane, obs)
+        if not self._layout.all_finite(_part(self._memory.first_obs, slice(lane, lane + 1))):
+            report.bad_beginnings.append(lane)
+        if seed is not None:
+            self._since_seeded[lane] = 0
+
+    def _make_anew(self, lane: int) -> None:
+        self._doing.begin(lane, MAKE, time.monotonic())
+        broken = self._envs.pop(lane, None)
+        if broken is not None:
+            try:
+                broken.close()
+            except Exception as error:  # it is broken already: whatever close says, a new one takes its place
+                logger.debug("closing the broken env %d failed: %s", lane, error)
+        self._envs[lane] = self._make[lane]()
+
+    def _replay(self, lane: int, seed: int, options: dict[str, Any] | None, actions: Any, report: Report) -> None:
+        self._options[lane] = options
+        self._since_seeded[lane] = len(actions)
+
+        def note(action: Any) -> None:
+            # A step that is played again may be followed by a reset, hence the deadline of a reset.
+            self._doing.begin(lane, RESET, time.monotonic())
+
+        try:
+            if lane not in self._envs:
+                self._make_anew(lane)
+            note(None)
+            taken = self._actions.split(actions)
+            obs = play_again(self._envs[lane], seed=seed, options=options, actions=taken, note=note)
+            self._write_first(lane, obs)
+        except Exception as error:  # an env may raise anything; the lane counts as lost
+            report.failed.append((lane, describe_failure(error)))
 
     def close(self) -> None:
-        if self._env is not None:
-            env, self._env = self._env, None
-            env.close()
+        """Close every env."""
+        for lane, env in self._envs.items():
+            try:
+                env.close()
+            except Exception as error:  # the other envs must be closed too, and nobody can mend this one now
+                logger.warning("closing env %d failed: %s: %s", lane, type(error).__name__, error)
+
+
+def _make_env(pickled: bytes) -> gymnasium.Env[Any, Any]:
+    return as_gymnasium(ForkingPickler.loads(pickled)())
+
+
+def _part(obs: Obs, rows: slice) -> Obs:
+    """Return a view of some rows."""
+    return {key: array[rows] for key, array in obs.items()} if isinstance(obs, dict) else obs[rows]
+
+
+def main(read_end: int, write_end: int, life: int, memory_file: int) -> None:
+    """Serve the manager at the other end of the pipes until it closes them or dies."""
+    for descriptor in (read_end, write_end, life, memory_file):
+        os.set_inheritable(descriptor, False)
+    _die_with_the_manager(life)
+    faulthandler.enable()
+    # The manager decides when its envs end: Ctrl-C and a scheduler's SIGTERM are its matter. Handlers rather than
+    # SIG_IGN, which programs that an env starts would inherit.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave_to_the_manager)
+    channel = Channel(read_end, write_end)
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        channel.send()
+        worker = _start(channel, memory_file)
+        if worker is not None:
+            try:
+                while True:
+                    channel.send(worker.carry_out(channel.receive()))
+            finally:
+                worker.close()
+
+
+def _start(channel: Channel, memory_file: int) -> EnvWorker | None:
+    """Return the worker that the manager asks for; None, and the cause is sent, if it cannot be made."""
+    global is_importing_main
+    start: Start = ForkingPickler.loads(channel.receive())
+    try:
+        is_importing_main = True
+        spawn.prepare(start.preparation)
+        is_importing_main = False
+        worker = EnvWorker(start, memory_file)
+    except Exception as error:  # importing and making envs runs any code
+        channel.send({"failure": describe_failure(error)})
+        return None
+    channel.send({"spaces": worker.spaces})
+    return worker
+
+
+def _leave_to_the_manager(number: int, frame: FrameType | None) -> None:
+    """Handle a signal by doing nothing."""
+
+
+def _die_with_the_manager(life: int) -> None:
+    """Have the system end this process when the manager's end of the `life` pipe closes, whatever an env is doing.
+
+    The end of the pipe is a signal of the kernel's, SIGIO, and its default is death: no lock of the interpreter is in
+    the way, as it would be for a thread that watches.
+    """
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
