@@ -143,7 +143,7 @@ def describe_line(progress: Progress, pace: Pace, limits: Limits, intervals: Eva
     pairs = [
         ("env step", f"{progress.env_step:,}{done}"),
         ("iter", f"{progress.train_iter:,}"),
-        *_rollout(progress),
+        *(pair for pair in _rollout(progress) if pair[0] != "length"),
         *([("eval", f"{measure(sum(returns) / len(returns))} {interval(*intervals.of(returns))}")] if returns else []),
         *_learning(progress.learn)[:1],
         *_speed(progress, pace)[:1],

@@ -89,7 +89,8 @@ def test_rows_leave_out_what_is_not_there_yet():
 
 def test_line_holds_the_gist():
     limits = Limits(max_env_step=1000)
-    progress = make_progress(eval_returns=[9.0], setting={"eps": 0.5}, learn={"total_loss": 2.0, "q_value": 1.0})
+    learn = {"total_loss": 2.0, "q_value": 1.0}
+    progress = make_progress(mean_length=21.5, eval_returns=[9.0], setting={"eps": 0.5}, learn=learn)
     pace = make_pace(limits, make_progress(env_step=0, duration_s=0), progress)
 
     line = describe_line(progress, pace, limits, EvalInterval())
