@@ -1,14 +1,14 @@
-"""Turn what an actor network says into actions: numpy to act, torch to learn.
+"""Turn what an actor network says into actions: numpy to act, torch to learn, numpy to learn without autograd.
 
-Each family of distributions has both sides in one class. R lanes act, B rows are learned from, A is the number of
+Each family of distributions has all sides in one class. R lanes act, B rows are learned from, A is the number of
 actions (or dimensions of a continuous one), K how many discrete actions there are at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,15 @@ from ding_like.types import Array
 # Stands for minus infinity where a mask forbids an action: times a probability of 0 it is 0 and not NaN.
 FORBIDDEN = -1e9
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+class ByHand(NamedTuple):
+    """Hold what `log_prob_and_entropy` says, of arrays, and the way back."""
+
+    log_prob: Array  # [B]
+    entropy: Array  # [B]
+    # (gradient of a loss by log_prob [B], its gradient by every entropy, a number) -> its gradient by output [B, P]
+    backward: Callable[[Array, float], Array]
 
 
 class ActionFamily(Protocol):
@@ -36,6 +45,9 @@ class ActionFamily(Protocol):
 
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return both for each row, [B]; `action` is the batch's `column`."""
+
+    def by_hand(self, output: Array, action: Array) -> ByHand:
+        """Do the same in numpy."""
 
 
 class Categorical:
@@ -54,6 +66,25 @@ class Categorical:
         log_probs = F.log_softmax(output, dim=1)
         chosen = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
         return chosen, -(log_probs.exp() * log_probs).sum(dim=1)
+
+    def by_hand(self, output: Array, action: Array) -> ByHand:
+        rows = np.arange(len(output))
+        shifted = output - np.maximum.reduce(output, axis=1, keepdims=True)
+        probs = np.exp(shifted)
+        total = np.add.reduce(probs, axis=1, keepdims=True)
+        probs /= total
+        log_probs = shifted - np.log(total)
+        entropy = -np.add.reduce(probs * log_probs, axis=1)
+
+        def backward(by_log_prob: Array, by_entropy: float) -> Array:
+            # d log p_a / dz = onehot(a) - p and dH / dz = -p (log p + H)
+            grad = probs * -by_log_prob[:, None]
+            grad[rows, action] += by_log_prob
+            if by_entropy:
+                grad -= by_entropy * probs * (log_probs + entropy[:, None])
+            return cast(Array, grad)
+
+        return ByHand(log_probs[rows, action], entropy, backward)
 
 
 class MultiCategorical:
@@ -84,6 +115,17 @@ class MultiCategorical:
         parts = [one.log_prob_and_entropy(logit, chosen) for logit, chosen in pairs]
         log_prob, entropy = (torch.stack(column).sum(dim=0) for column in zip(*parts, strict=True))
         return log_prob, entropy
+
+    def by_hand(self, output: Array, action: Array) -> ByHand:
+        one = Categorical()
+        parts = [one.by_hand(output[:, factor], action[:, k]) for k, factor in enumerate(self._factors)]
+
+        def backward(by_log_prob: Array, by_entropy: float) -> Array:
+            return np.concatenate([part.backward(by_log_prob, by_entropy) for part in parts], axis=1)
+
+        return ByHand(
+            np.add.reduce([part.log_prob for part in parts]), np.add.reduce([part.entropy for part in parts]), backward
+        )
 
 
 class Gaussian:
@@ -133,8 +175,7 @@ class Gaussian:
         raw = mu + np.exp(log_sigma) * noise
         log_prob = -(0.5 * noise * noise + log_sigma + np.float32(_HALF_LOG_TWO_PI)).sum(axis=1)
         if self._squash:
-            # log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)), which does not round to log 0.
-            log_prob -= 2.0 * (math.log(2.0) - raw - np.logaddexp(0.0, -2.0 * raw)).sum(axis=1)
+            log_prob -= _log_slope(raw)
         return {"action": self.to_env(raw), "action_raw": raw, "log_prob": log_prob}
 
     def mode(self, output: Array) -> Array:
@@ -156,6 +197,25 @@ class Gaussian:
         if self._squash:
             log_prob = log_prob - 2.0 * (math.log(2.0) - action - F.softplus(-2.0 * action)).sum(dim=1)
         return log_prob, total_log_sigma + (0.5 * self._size + constant)
+
+    def by_hand(self, output: Array, action: Array) -> ByHand:
+        mu, log_sigma = output[:, : self._size], output[:, self._size :]
+        per_sigma = np.exp(-log_sigma)
+        noise = (action - mu) * per_sigma
+        total_log_sigma = np.add.reduce(log_sigma, axis=1)
+        constant = self._size * _HALF_LOG_TWO_PI
+        log_prob = -0.5 * np.add.reduce(noise * noise, axis=1) - total_log_sigma - constant
+        if self._squash:
+            log_prob -= _log_slope(action)
+
+        def backward(by_log_prob: Array, by_entropy: float) -> Array:
+            # d log p / d mu = noise / sigma, d log p / d log sigma = noise^2 - 1, dH / d log sigma = 1
+            grad = np.empty_like(output)
+            grad[:, : self._size] = noise * per_sigma * by_log_prob[:, None]
+            grad[:, self._size :] = (noise * noise - 1.0) * by_log_prob[:, None] + by_entropy
+            return grad
+
+        return ByHand(log_prob, total_log_sigma + (0.5 * self._size + constant), backward)
 
 
 def build_family(
@@ -182,6 +242,12 @@ def build_family(
 def mask_logits(output: Array, mask: Array) -> Array:
     """Return logits [R, A] in which the actions that `mask` [R, A] forbids (0) have no chance."""
     return np.where(mask != 0, output, np.asarray(FORBIDDEN, output.dtype))
+
+
+def _log_slope(raw: Array) -> Array:
+    """Return log(1 - tanh(u)^2), summed over the action [R, A], as 2 (log 2 - u - softplus(-2 u)): never log 0."""
+    log_slope: Array = 2.0 * (math.log(2.0) - raw - np.logaddexp(0.0, -2.0 * raw))
+    return cast(Array, log_slope.sum(axis=1))
 
 
 def _sample_logits(logit: Array, draw: Array) -> tuple[Array, Array]:

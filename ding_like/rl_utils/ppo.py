@@ -1,8 +1,9 @@
-"""Compute the losses of proximal policy optimisation on torch tensors. B is the batch."""
+"""Compute the losses of proximal policy optimisation, on torch tensors or by hand on arrays. B is the batch."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -57,8 +58,62 @@ def ppo_value_loss(value: Tensor, return_: Tensor, *, old_value: Tensor, value_c
     return error.mean()
 
 
-def normalise(x: Tensor) -> Tensor:
+class LossByHand(NamedTuple):
+    """Hold what a loss says of arrays, and its gradient."""
+
+    loss: float
+    grad: Array  # [B], by log_prob or value
+
+
+def ppo_policy_loss_by_hand(
+    log_prob: Array, old_log_prob: Array, advantage: Array, *, clip_ratio: float, dual_clip: float | None = None
+) -> tuple[LossByHand, float, float]:
+    """Return (what `ppo_policy_loss` says of arrays, the approximate KL, the clip fraction)."""
+    log_ratio = log_prob - old_log_prob
+    ratio = np.exp(log_ratio)
+    gain = ratio * advantage
+    clipped = np.clip(ratio, 1.0 - clip_ratio, 1.0 + clip_ratio) * advantage
+    moves = gain <= clipped  # where the surrogate is the unclipped one, whose slope is the ratio times A
+    surrogate = np.where(moves, gain, clipped)
+    if dual_clip is not None:
+        bound = dual_clip * advantage
+        is_bound = (advantage < 0) & (surrogate < bound)
+        surrogate, moves = np.where(is_bound, bound, surrogate), moves & ~is_bound
+    moved = ratio - 1.0
+    return (
+        LossByHand(-_mean(surrogate), gain * moves * (-1.0 / len(gain))),
+        _mean(moved - log_ratio),
+        _mean(np.abs(moved) > clip_ratio),
+    )
+
+
+def ppo_value_loss_by_hand(
+    value: Array, return_: Array, *, old_value: Array, value_clip: float | None = None
+) -> LossByHand:
+    """Return what `ppo_value_loss` says of arrays."""
+    error = value - return_
+    slope = error
+    if value_clip is not None:
+        moved = value - old_value
+        clipped = old_value + np.clip(moved, -value_clip, value_clip) - return_
+        is_worse = np.square(clipped) > np.square(error)
+        error = np.where(is_worse, clipped, error)
+        slope = np.where(is_worse & (np.abs(moved) > value_clip), 0.0, error)
+    return LossByHand(_mean(np.square(error)), slope * np.float32(2.0 / len(value)))
+
+
+def _mean(x: Array) -> float:
+    return float(np.add.reduce(x)) / len(x)
+
+
+TensorOrArray = TypeVar("TensorOrArray", Tensor, Array)
+
+
+def normalise(x: TensorOrArray) -> TensorOrArray:
     """Return `x` shifted and scaled to mean 0 and standard deviation 1; a constant becomes 0."""
+    if isinstance(x, np.ndarray):
+        centred = x - _mean(x)
+        return centred / (math.sqrt(_mean(centred * centred)) + 1e-8)
     std, mean = torch.std_mean(x, correction=0)
     return (x - mean) / (std + 1e-8)
 

@@ -99,6 +99,32 @@ def test_squashed_gaussian_has_the_density_of_its_result(seed, rows, size):
     np.testing.assert_allclose(columns["action"], np.tanh(columns["action_raw"]), rtol=1e-6)
 
 
+FAMILIES = {
+    "categorical": (Categorical(), 3),
+    "multi": (MultiCategorical([2, 3]), 5),
+    "gaussian": (Gaussian(2), 4),
+    "squashed": (Gaussian(2, squash=True), 4),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@given(SEEDS, ROWS, st.sampled_from([0.0, -0.3]))
+def test_by_hand_equals_autograd(name, seed, rows, by_entropy):
+    family, width = FAMILIES[name]
+    output, rng = numbers(seed, rows, width, scale=0.5).astype(np.float64), np.random.default_rng(seed)
+    action = family.sample(output.astype(np.float32), rng)[family.column]
+    by_log_prob = rng.normal(size=rows)
+    tensor = torch.from_numpy(output).requires_grad_()
+    log_prob, entropy = family.log_prob_and_entropy(tensor, torch.from_numpy(action))
+    ((log_prob * torch.from_numpy(by_log_prob)).sum() + by_entropy * entropy.sum()).backward()
+
+    result = family.by_hand(output, action)
+
+    np.testing.assert_allclose(result.log_prob, log_prob.detach(), atol=1e-6)
+    np.testing.assert_allclose(result.entropy, entropy.detach(), atol=1e-6)
+    np.testing.assert_allclose(result.backward(by_log_prob, by_entropy), tensor.grad, rtol=1e-6, atol=1e-6)
+
+
 def test_log_probabilities_of_worked_examples():
     # Logits 0 and log 3: probabilities 1/4 and 3/4, entropy 1/4 log 4 + 3/4 log 4/3 = 0.5623.
     log_prob, entropy = Categorical().log_prob_and_entropy(torch.tensor([[0.0, math.log(3.0)]]), torch.tensor([1]))

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ding_like.errors import SchemaError
-from ding_like.rl_utils.ppo import RunningStd, normalise, ppo_policy_loss, ppo_value_loss
+from ding_like.rl_utils.ppo import (
+    RunningStd,
+    normalise,
+    ppo_policy_loss,
+    ppo_policy_loss_by_hand,
+    ppo_value_loss,
+    ppo_value_loss_by_hand,
+)
 
 SEEDS = st.integers(0, 2**31)
 ROWS = st.integers(1, 12)
@@ -37,6 +44,35 @@ def test_policy_loss_equals_a_slow_walk_over_rows(seed, rows, clip, dual_clip):
     assert float(result.loss) == pytest.approx(np.mean(losses), abs=1e-6)
     assert float(result.approx_kl) == pytest.approx(np.mean(kls), abs=1e-6)
     assert float(result.clip_fraction) == pytest.approx(np.mean(clipped), abs=1e-6)
+
+
+@given(SEEDS, ROWS, st.floats(0.05, 0.5), st.one_of(st.none(), st.floats(1.1, 4.0)))
+def test_policy_loss_by_hand_equals_autograd(seed, rows, clip, dual_clip):
+    log_prob, old, advantage = tensors(seed, rows)
+    log_prob.requires_grad_()
+    expected = ppo_policy_loss(log_prob, old, advantage, clip_ratio=clip, dual_clip=dual_clip)
+    expected.loss.backward()
+
+    arrays = log_prob.detach().numpy(), old.numpy(), advantage.numpy()
+    policy, approx_kl, clip_fraction = ppo_policy_loss_by_hand(*arrays, clip_ratio=clip, dual_clip=dual_clip)
+
+    assert policy.loss == pytest.approx(float(expected.loss.detach()), abs=1e-6)
+    assert approx_kl == pytest.approx(float(expected.approx_kl), abs=1e-6)
+    assert clip_fraction == pytest.approx(float(expected.clip_fraction), abs=1e-6)
+    np.testing.assert_allclose(policy.grad, log_prob.grad, atol=1e-6)
+
+
+@given(SEEDS, ROWS, st.one_of(st.none(), st.floats(0.05, 1.0)))
+def test_value_loss_by_hand_equals_autograd(seed, rows, clip):
+    value, return_, old = tensors(seed, rows)
+    value.requires_grad_()
+    expected = ppo_value_loss(value, return_, old_value=old, value_clip=clip)
+    expected.backward()
+
+    critic = ppo_value_loss_by_hand(value.detach().numpy(), return_.numpy(), old_value=old.numpy(), value_clip=clip)
+
+    assert critic.loss == pytest.approx(float(expected.detach()), abs=1e-6)
+    np.testing.assert_allclose(critic.grad, value.grad, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -97,15 +133,17 @@ def test_a_clipped_value_takes_no_step_beyond_the_clip():
     assert float(value.grad) == 0.0
 
 
-def test_normalised_numbers_have_mean_0_and_deviation_1():
-    x = normalise(torch.tensor([1.0, 2.0, 3.0, 6.0]))
+@pytest.mark.parametrize("kind", [torch.tensor, np.array])
+def test_normalised_numbers_have_mean_0_and_deviation_1(kind):
+    # Mean 3 and squared deviations 4 1 0 9: deviation sqrt(14 / 4).
+    x = normalise(kind([1.0, 2.0, 3.0, 6.0]))
 
-    assert float(x.mean()) == pytest.approx(0.0, abs=1e-6)
-    assert float(x.std(correction=0)) == pytest.approx(1.0, abs=1e-6)
+    assert x.tolist() == pytest.approx([-1.0690, -0.5345, 0.0, 1.6036], abs=1e-4)
 
 
-def test_one_number_normalises_to_0():
-    assert normalise(torch.tensor([7.0])).tolist() == [0.0]
+@pytest.mark.parametrize("kind", [torch.tensor, np.array])
+def test_one_number_normalises_to_0(kind):
+    assert normalise(kind([7.0])).tolist() == [0.0]
 
 
 @given(SEEDS, st.lists(st.integers(1, 9), min_size=1, max_size=5))
