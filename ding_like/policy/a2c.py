@@ -1,0 +1,64 @@
+"""Advantage actor-critic (Mnih et al. 2016), its synchronous form: all lanes act, then one step is taken on their rows.
+
+With advantages A (generalised; `gae_lambda=1` gives those of the paper), values V and R = A + V when acting:
+
+    loss = mean(-log_prob * A) + value_weight * mean((V - R)^2) - entropy_weight * mean(entropy)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.policy.onpolicy import OnPolicyActorCritic
+from ding_like.rl_utils.a2c import a2c_loss
+from ding_like.rl_utils.ppo import normalise
+from ding_like.types import Array
+from ding_like.utils.registries import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("a2c")
+class A2CPolicy(OnPolicyActorCritic):
+    """Learn discrete or continuous actions by policy gradients."""
+
+    config: dict[str, Any] = dict(
+        type="a2c",
+        learn=dict(
+            # Rows of a minibatch; None: all that were collected, in one step.
+            batch_size=None,
+            learning_rate=1e-3,
+            entropy_weight=0.01,
+            # Advantages of mean 0 and deviation 1.
+            adv_norm=False,
+        ),
+        collect=dict(n_sample=64),
+    )
+    config_types = {**OnPolicyActorCritic.config_types, "learn.batch_size": (int,)}
+
+    def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
+        """Yield every row once: all together, or in shuffled minibatches of `batch_size`."""
+        self._begin_train(len(batch))
+        if self._cfg.learn.batch_size is None:
+            yield batch
+        else:
+            yield from self._shuffled(batch, self._cfg.learn.batch_size, rng)
+
+    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+        """Fill the gradient of the loss for one minibatch."""
+        learn, rows = self._cfg.learn, batch.to(self._device)
+        log_prob, entropy, value = self._evaluate(rows)
+        advantage = normalise(rows["advantage"]) if learn.adv_norm else rows["advantage"]
+        losses = a2c_loss(log_prob, value, advantage=advantage, return_=rows["return_"])
+        entropy = entropy.mean()
+        loss = self._backward(losses.policy + learn.value_weight * losses.value - learn.entropy_weight * entropy)
+        info = {
+            "cur_lr": self._optimizer.learning_rate,
+            "total_loss": loss,
+            "policy_loss": losses.policy.detach(),
+            "value_loss": losses.value.detach(),
+            "entropy": entropy.detach(),
+        }
+        return info, None

@@ -1,0 +1,311 @@
+"""Hold what PPO and A2C share: acting, advantages along lanes, minibatches. Their losses are in their files."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import columns_to_obs
+from ding_like.data.rollout import Rollout
+from ding_like.errors import ConfigError
+from ding_like.model.flat_params import FlatParams
+from ding_like.model.numpy_forward import numpy_forward
+from ding_like.policy.base import Policy
+from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.rl_utils.distributions import FORBIDDEN, ActionFamily, build_family, mask_logits
+from ding_like.rl_utils.returns import gae
+from ding_like.rl_utils.schedule import Schedule, constant, linear_schedule
+from ding_like.types import Array, Obs, State
+
+
+class Tower:
+    """Compute one tower of an actor-critic without a gradient, arrays in and out.
+
+    `run` is the network's own method; `stack`, if given, the same as a module: small MLPs on the CPU run on live numpy
+    views of the weights, faster than through torch.
+    """
+
+    def __init__(self, run: Callable[[Any], Tensor], stack: nn.Module | None, device: torch.device) -> None:
+        self._run = run
+        self._device = device
+        self._fast = numpy_forward(stack) if stack is not None and device.type == "cpu" else None
+
+    def __call__(self, obs: Obs) -> Array:
+        """Return the output for observations [R, O...], or a dict of them."""
+        if self._fast is not None and not isinstance(obs, dict):
+            return self._fast(obs)
+        with torch.no_grad():
+            output: Array = self._run(self._to_device(obs)).cpu().numpy()
+        return output
+
+    def _to_device(self, obs: Obs) -> Any:
+        if isinstance(obs, dict):
+            return {key: self._to_device(value) for key, value in obs.items()}
+        return torch.as_tensor(obs, device=self._device)
+
+
+class FamilyActor:
+    """Draw actions from a family of distributions, or with `greedy` take the most likely ones."""
+
+    def __init__(self, tower: Tower, family: ActionFamily, *, greedy: bool) -> None:
+        self._tower = tower
+        self._family = family
+        self._greedy = greedy
+
+    def act(self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **_: Any) -> dict[str, Array]:
+        """Return `action` [R, ...]; unless greedy also `log_prob` [R] and, of continuous actions, `action_raw`."""
+        obs, mask = split_mask(obs)
+        output = self._tower(obs)
+        if mask is not None:
+            output = mask_logits(output, mask)
+        return {"action": self._family.mode(output)} if self._greedy else self._family.sample(output, rng)
+
+    def reset(self, lanes: Array | None = None) -> None:
+        """Forget nothing: a feed-forward network has no state."""
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Do nothing: there is no state."""
+
+
+class OnPolicyActorCritic(Policy):
+    """Learn an actor and a critic from the rows that they have just made, with generalised advantages.
+
+    The model is a 'vac', or any with its methods `actor`, `critic` and `actor_critic`. Of a dict observation, the entry
+    `action_mask` [R, A] says which discrete actions are legal, and the network sees the rest.
+    """
+
+    config: dict[str, Any] = dict(
+        on_policy=True,
+        discount_factor=0.99,
+        # How continuous actions are kept within the env's bounds: "clip", or "tanh" of what was drawn.
+        action_bound="clip",
+        learn=dict(
+            value_weight=0.5,
+            entropy_weight=0.0,
+            # DI-engine's names for learn.grad_clip_norm.
+            grad_clip_type="clip_norm",
+            grad_clip_value=0.5,
+            # Large enough to keep Adam's steps small where gradients vanish.
+            adam_eps=1e-5,
+            # Straight lines from the values above to those here, over the first `env_steps` rows trained on; None: no
+            # schedule.
+            schedule=dict(env_steps=None, lr_end=0.0),
+        ),
+        collect=dict(
+            n_sample=1024,
+            # DI-engine's place for policy.discount_factor; None: the value there.
+            discount_factor=None,
+            # 1: Monte Carlo returns, 0: one-step differences.
+            gae_lambda=0.95,
+        ),
+    )
+    config_types = {
+        **Policy.config_types,
+        "learn.grad_clip_value": (int, float),
+        "learn.schedule.env_steps": (int,),
+        "collect.discount_factor": (int, float),
+    }
+    config_alternatives = (*Policy.config_alternatives, ("learn.grad_clip_norm", "learn.grad_clip_value"))
+    action_spaces = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        learn, collect = cfg["learn"], cfg["collect"]
+        if cfg["action_bound"] not in ("clip", "tanh"):
+            yield "action_bound", f"must be 'clip' or 'tanh', got {cfg['action_bound']!r}"
+        if learn["grad_clip_type"] != "clip_norm":
+            yield "learn.grad_clip_type", f"must be 'clip_norm', got {learn['grad_clip_type']!r}"
+        if not 0 <= collect["gae_lambda"] <= 1:
+            yield "collect.gae_lambda", f"must lie in [0, 1], got {collect['gae_lambda']}"
+        if cfg["nstep"] != 1:
+            yield "nstep", "has no use with generalised advantages; set collect.gae_lambda"
+        if cfg["priority"]:
+            yield "priority", "has no use here: rows are used as they come"
+
+    def __init__(
+        self, cfg: Mapping[str, Any], model: nn.Module | None = None, enable_field: Sequence[str] | None = None
+    ) -> None:
+        super().__init__(cfg, model, enable_field)
+        if self._cfg.collect.discount_factor is not None:
+            self._gamma = float(self._cfg.collect.discount_factor)
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "vac", []
+
+    def _build_model(self) -> nn.Module:
+        model = self._cfg.model
+        if model.get("type", "vac") == "vac":
+            model.setdefault("action_space", self._cfg.action_space or "discrete")
+        return super()._build_model()
+
+    @cached_property
+    def _family(self) -> ActionFamily:
+        cfg = self._cfg
+        shape = cfg.model.get("action_shape")
+        if shape is None:
+            raise ConfigError("policy.model.action_shape is not set: the policy must know how many actions there are.")
+        low, high = (None if side is None else np.array(side, np.float32) for side in (cfg.action_low, cfg.action_high))
+        return build_family(
+            cfg.action_space or "discrete", shape, low=low, high=high, squash=cfg.action_bound == "tanh"
+        )
+
+    def _tower(self, which: str) -> Tower:
+        towers = getattr(self._model, "towers", None)
+        stack = None if towers is None else towers()[("actor", "critic").index(which)]
+        return Tower(getattr(self._model, which), stack, self._device)
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        self._params = FlatParams(self._model)
+        self._optimizer = FlatOptimizer.from_config(self._params, learn)
+        self._learning_rate = self._schedule(learn.learning_rate, learn.schedule.lr_end)
+        self._rows_trained = 0.0  # a share of a row where rows are used more than once
+        self._loss = torch.zeros(())
+
+    @cached_property
+    def _critic(self) -> Tower:
+        return self._tower("critic")
+
+    def _init_collect(self) -> None:
+        self._collect_actor = FamilyActor(self._tower("actor"), self._family, greedy=False)
+
+    def _init_eval(self) -> None:
+        self._eval_actor = FamilyActor(self._tower("actor"), self._family, greedy=True)
+
+    def _schedule(self, start: float, end: float | None) -> Schedule:
+        num_steps = self._cfg.learn.schedule.env_steps
+        return constant(start) if num_steps is None or end is None else linear_schedule(start, end, num_steps=num_steps)
+
+    # ---- rows
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows `segment` makes of stretches of these lengths [S]: all."""
+        return int(length.sum())
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (the rollout's rows with `value`, `advantage` and `return_`, nothing to keep per lane [E])."""
+        batch = TransitionBatch({**rollout.columns(), **self._targets(rollout)})
+        return batch, np.zeros(rollout.num_lanes, np.int64)
+
+    def _targets(self, rollout: Rollout) -> dict[str, Array]:
+        """Return values, advantages and the critic's targets of a rollout's rows [N], in one forward of the critic."""
+        columns, lanes = rollout.columns(), rollout.as_lanes()
+        ended = columns["terminated"] | columns["truncated"]
+        terminated = np.zeros_like(ended) if self._cfg.learn.ignore_done else columns["terminated"]
+        # The next observation of a row is the observation of the lane's next row, but for the last row of an episode
+        # and of a lane. There the true one is needed, unless nothing comes after it.
+        is_edge = ended.copy()
+        is_edge[lanes.row[lanes.length - 1, np.arange(len(lanes.length))][lanes.length > 0]] = True
+        edge = np.flatnonzero(is_edge & ~terminated)
+        values = self._values(_join_obs(columns, edge))
+        value, next_value = values[: len(ended)], np.zeros(len(ended), np.float32)
+        follows = lanes.valid[1:]
+        next_value[lanes.row[:-1][follows]] = value[lanes.row[1:][follows]]
+        next_value[edge] = values[len(ended) :]
+        advantage = np.empty_like(value)
+        advantage[lanes.row[lanes.valid]] = gae(
+            *(column[lanes.row] for column in (columns["reward"], value, next_value, terminated, ended)),
+            gamma=self._gamma,
+            lam=self._cfg.collect.gae_lambda,
+            valid=lanes.valid,
+        )[lanes.valid]
+        return {"value": value, "advantage": advantage, "return_": advantage + value}
+
+    def _values(self, obs: Obs) -> Array:
+        """Return the critic's values [N] float32, in units of reward."""
+        return self._critic(split_mask(obs)[0]).reshape(-1).astype(np.float32, copy=False)
+
+    # ---- learning
+
+    # Whether `grad` takes arrays.
+    _learns_by_hand = False
+
+    def _begin_train(self, num_rows: float) -> None:
+        """Set what follows a schedule for a batch that stands for so many env steps, and count them."""
+        self._optimizer.learning_rate = self._learning_rate(int(self._rows_trained))
+        self._rows_trained += num_rows
+
+    def _shuffled(self, batch: TransitionBatch, batch_size: int, rng: np.random.Generator) -> Iterator[TransitionBatch]:
+        """Yield the rows once, in random order, in minibatches of about `batch_size` that differ by at most one row.
+
+        There are `len(batch) / batch_size`, rounded, so that no row is left out and no minibatch is much smaller than
+        the others.
+        """
+        wanted = {self._family.column, "log_prob", "value", "advantage", "return_"}
+        names = [name for name in batch.columns if name in wanted or name == "obs" or name.startswith("obs/")]
+        # One gather for the epoch; its minibatches are slices of it.
+        rows = batch.select(names).take(rng.permutation(len(batch)))
+        if not self._learns_by_hand:
+            rows = rows.to(self._device)
+        parts = max(1, round(len(batch) / batch_size))
+        ends = [len(batch) * part // parts for part in range(parts + 1)]
+        for start, stop in itertools.pairwise(ends):
+            yield rows[start:stop]
+
+    def _evaluate(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (log probability of each row's action, entropy, value), all [B] and with gradients."""
+        obs, mask = split_mask(self._obs(rows))
+        output, value = self._model.actor_critic(obs)
+        if mask is not None:
+            output = output.masked_fill(mask == 0, FORBIDDEN)
+        log_prob, entropy = self._family.log_prob_and_entropy(output, rows[self._family.column])
+        return log_prob, entropy, value
+
+    def _backward(self, loss: Tensor) -> Tensor:
+        """Fill the gradient of `loss` (0-dim) and return it detached."""
+        self._params.zero_grad()
+        loss.backward()
+        self._loss = loss.detach()
+        return self._loss
+
+    def apply(self) -> None:
+        """Take one Adam step."""
+        self._optimizer.step(self._loss)
+
+    def _optimizers(self) -> Iterable[FlatOptimizer]:
+        return (self._optimizer,)
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "policy_loss", "value_loss", "entropy"]
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "rows_trained": self._rows_trained,
+        }
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        self._load_model(state["model"])
+        # A checkpoint of weights alone (a pre-trained model) starts with a fresh optimizer and schedule.
+        if "optimizer" in state:
+            self._optimizer.load_state_dict(state["optimizer"])
+        self._rows_trained = state.get("rows_trained", 0.0)
+
+
+def split_mask(obs: Any) -> tuple[Any, Any]:
+    """Return (observation, action mask or None) of arrays or tensors; one entry beside the mask stands for itself."""
+    if not isinstance(obs, dict) or "action_mask" not in obs:
+        return obs, None
+    rest = {key: value for key, value in obs.items() if key != "action_mask"}
+    return (next(iter(rest.values())) if len(rest) == 1 else rest), obs["action_mask"]
+
+
+def _join_obs(columns: Mapping[str, Array], edge: Array) -> Obs:
+    """Return all `obs` [N, ...] and, behind them, the `next_obs` of the rows `edge`."""
+    obs, next_obs = columns_to_obs("obs", columns), columns_to_obs("next_obs", columns)
+    if isinstance(obs, dict):
+        return {key: np.concatenate([obs[key], next_obs[key].take(edge, axis=0)]) for key in obs}
+    return np.concatenate([obs, next_obs.take(edge, axis=0)])

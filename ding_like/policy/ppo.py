@@ -1,0 +1,245 @@
+"""Proximal policy optimisation (Schulman et al. 2017).
+
+A rollout of the current policy is used for several epochs of minibatches, and a clip keeps each from moving the policy
+far from the one that acted. With r = exp(log_prob - log_prob when acting), advantages A (generalised, Schulman et al.
+2016), values V and R = A + V when acting:
+
+    loss = mean(-min(r A, clip(r, 1 - c, 1 + c) A)) + value_weight * mean((V - R)^2) - entropy_weight * mean(entropy)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.rollout import Rollout
+from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
+from ding_like.policy.onpolicy import OnPolicyActorCritic, split_mask
+from ding_like.rl_utils.distributions import mask_logits
+from ding_like.rl_utils.ppo import (
+    RunningStd,
+    normalise,
+    ppo_policy_loss,
+    ppo_policy_loss_by_hand,
+    ppo_value_loss,
+    ppo_value_loss_by_hand,
+)
+from ding_like.types import Array, Obs
+from ding_like.utils.registries import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("ppo")
+class PPOPolicy(OnPolicyActorCritic):
+    """Learn discrete or continuous actions by clipped policy gradients."""
+
+    config: dict[str, Any] = dict(
+        type="ppo",
+        # Compute advantages anew, with the critic as it is by then, before each epoch.
+        recompute_adv=False,
+        learn=dict(
+            epoch_per_collect=10,
+            batch_size=64,
+            learning_rate=3e-4,
+            # How far the probability of an action may move, as a ratio.
+            clip_ratio=0.2,
+            # Weight at which a bad action stops counting more (above 1, Ye et al. 2020); None: never.
+            dual_clip=None,
+            # How far a value may move from the old one, in units of reward; None: as far as it likes.
+            value_clip=None,
+            # Advantages of mean 0 and deviation 1: True in each minibatch, "batch" once for the whole batch, False not.
+            adv_norm=True,
+            # Let the critic count in running standard deviations of the returns.
+            value_norm=False,
+            # Stop the epochs of a batch once the policy has moved this far, by the mean KL of an epoch; None: never.
+            target_kl=None,
+            # Begin with orthogonal weights.
+            ppo_param_init=True,
+            # How gradients are computed: "autograd", or "auto": by hand in numpy where the model is a small MLP.
+            backend="auto",
+            schedule=dict(clip_end=None),
+        ),
+    )
+    config_types = {
+        **OnPolicyActorCritic.config_types,
+        "learn.dual_clip": (int, float),
+        "learn.value_clip": (int, float),
+        "learn.adv_norm": (bool, str),
+        "learn.target_kl": (int, float),
+        "learn.schedule.clip_end": (int, float),
+    }
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        learn = cfg["learn"]
+        if learn["epoch_per_collect"] < 1:
+            yield "learn.epoch_per_collect", f"must be at least 1, got {learn['epoch_per_collect']}"
+        if learn["clip_ratio"] <= 0:
+            yield "learn.clip_ratio", f"must be above 0, got {learn['clip_ratio']}"
+        if learn["dual_clip"] is not None and learn["dual_clip"] <= 1:
+            yield "learn.dual_clip", f"must be above 1, got {learn['dual_clip']}"
+        if learn["backend"] not in ("auto", "autograd"):
+            yield "learn.backend", f"must be 'auto' or 'autograd', got {learn['backend']!r}"
+        if learn["adv_norm"] not in (True, False, "batch"):
+            yield "learn.adv_norm", f"must be True, False or 'batch', got {learn['adv_norm']!r}"
+
+    def _build_model(self) -> nn.Module:
+        model = self._cfg.model
+        if model.get("type", "vac") == "vac":
+            model.setdefault("orthogonal_init", self._cfg.learn.ppo_param_init)
+        return super()._build_model()
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        learn = self._cfg.learn
+        self._clip_ratio = self._schedule(learn.clip_ratio, learn.schedule.clip_end)
+        self._clip = learn.clip_ratio
+        self._epoch_kl: list[Any] = []  # numbers, or tensors that may still be computed
+        by_hand = learn.backend == "auto" and can_differentiate(self._model)
+        self._by_hand = NumpyGrad(self._model, self._params) if by_hand else None
+        self._learns_by_hand = by_hand
+
+    @cached_property
+    def _returns(self) -> RunningStd:
+        """Return what the critic counts in with learn.value_norm."""
+        return RunningStd()
+
+    def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
+        """Yield shuffled minibatches, epoch after epoch, until the policy has moved by `target_kl`.
+
+        The KL is read once per epoch: it is the only tensor that training waits for.
+        """
+        learn = self._cfg.learn
+        self._begin_train(len(batch))
+        if learn.value_norm:
+            self._returns.update(batch["return_"])
+        for epoch in range(learn.epoch_per_collect):
+            if epoch and self._cfg.recompute_adv:
+                batch = batch.with_columns(**self._targets(_as_rollout(batch)))
+            rows = batch
+            if learn.adv_norm == "batch":
+                rows = batch.with_columns(advantage=normalise(batch["advantage"]))
+            self._epoch_kl = []
+            yield from self._shuffled(rows, learn.batch_size, rng)
+            if learn.target_kl is not None and _mean(self._epoch_kl) > learn.target_kl:
+                return
+
+    def _begin_train(self, num_rows: float) -> None:
+        self._clip = self._clip_ratio(int(self._rows_trained))
+        super()._begin_train(num_rows)
+
+    def _values(self, obs: Obs) -> Array:
+        values = super()._values(obs)
+        return values * np.float32(self._returns.std) if self._cfg.learn.value_norm else values
+
+    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+        """Fill the gradient of the loss for one minibatch."""
+        if self._by_hand is not None and isinstance(batch["advantage"], np.ndarray):
+            return self._grad_by_hand(self._by_hand, batch), None
+        learn, rows = self._cfg.learn, batch.to(self._device)
+        log_prob, entropy, value = self._evaluate(rows)
+        advantage = normalise(rows["advantage"]) if learn.adv_norm is True else rows["advantage"]
+        policy = ppo_policy_loss(
+            log_prob, rows["log_prob"], advantage, clip_ratio=self._clip, dual_clip=learn.dual_clip
+        )
+        value_loss = ppo_value_loss(value, **self._value_targets(rows))
+        entropy = entropy.mean()
+        loss = self._backward(policy.loss + learn.value_weight * value_loss - learn.entropy_weight * entropy)
+        return self._info(
+            total_loss=loss,
+            policy_loss=policy.loss.detach(),
+            value_loss=value_loss.detach(),
+            entropy=entropy.detach(),
+            approx_kl=policy.approx_kl,
+            clip_fraction=policy.clip_fraction,
+        ), None
+
+    def _grad_by_hand(self, model: NumpyGrad, rows: TransitionBatch) -> dict[str, Any]:
+        """Do what `grad` does, in numpy: for small networks several times faster."""
+        learn, size = self._cfg.learn, len(rows)
+        obs, mask = split_mask(self._obs(rows))
+        output = model.forward(obs)
+        logit, value = output[:, :-1], output[:, -1]
+        if mask is not None:
+            logit = mask_logits(logit, mask)
+        with np.errstate(all="ignore"):  # numbers that are not finite are the optimizer's to find
+            actor = self._family.by_hand(logit, rows[self._family.column])
+            advantage = normalise(rows["advantage"]) if learn.adv_norm is True else rows["advantage"]
+            policy, approx_kl, clip_fraction = ppo_policy_loss_by_hand(
+                actor.log_prob, rows["log_prob"], advantage, clip_ratio=self._clip, dual_clip=learn.dual_clip
+            )
+            critic = ppo_value_loss_by_hand(value, **self._value_targets(rows))
+            entropy = float(np.add.reduce(actor.entropy)) / size
+            grad = np.empty_like(output)
+            grad[:, :-1] = actor.backward(policy.grad, -learn.entropy_weight / size)
+            grad[:, -1] = learn.value_weight * critic.grad
+        model.backward(grad)
+        loss = policy.loss + learn.value_weight * critic.loss - learn.entropy_weight * entropy
+        self._loss = torch.tensor(loss)
+        return self._info(
+            total_loss=loss,
+            policy_loss=policy.loss,
+            value_loss=critic.loss,
+            entropy=entropy,
+            approx_kl=approx_kl,
+            clip_fraction=clip_fraction,
+        )
+
+    def _value_targets(self, rows: TransitionBatch) -> dict[str, Any]:
+        """Return what the value loss compares the critic with, in the unit that the critic counts in."""
+        scale = self._returns.std if self._cfg.learn.value_norm else 1.0
+        clip = self._cfg.learn.value_clip
+        if scale == 1.0:
+            return {"return_": rows["return_"], "old_value": rows["value"], "value_clip": clip}
+        return {
+            "return_": rows["return_"] / scale,
+            "old_value": rows["value"] / scale,
+            "value_clip": None if clip is None else clip / scale,
+        }
+
+    def _info(self, *, approx_kl: Any, **values: Any) -> dict[str, Any]:
+        """Return what the learner is told of a minibatch; numbers, or tensors that may still be computed."""
+        if self._cfg.learn.target_kl is not None:
+            self._epoch_kl.append(approx_kl)
+        return {**values, "approx_kl": approx_kl, "cur_lr": self._optimizer.learning_rate, "clip_ratio": self._clip}
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return [*super()._monitor_vars_learn(), "approx_kl", "clip_fraction", "clip_ratio"]
+
+    def _state_dict_act(self) -> dict[str, Any]:
+        return {**super()._state_dict_act(), "returns": self._returns.state_dict()}
+
+    def _load_state_dict_act(self, state: Mapping[str, Any]) -> None:
+        super()._load_state_dict_act(state)
+        self._load_returns(state)
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {**super()._state_dict_learn(), "returns": self._returns.state_dict()}
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        super()._load_state_dict_learn(state)
+        self._load_returns(state)
+
+    def _load_returns(self, state: Mapping[str, Any]) -> None:
+        # Weights alone, as another program may have saved them, come without.
+        if "returns" in state:
+            self._returns.load_state_dict(state["returns"])
+
+
+def _mean(values: list[Any]) -> float:
+    """Return the mean of numbers or 0-dim tensors; waits for them."""
+    return float(sum(values) / len(values))
+
+
+def _as_rollout(batch: TransitionBatch) -> Rollout:
+    """Return rows that were collected together, in order of arrival, as the log that they came from."""
+    rollout = Rollout(int(batch["lane"].max()) + 1, capacity=len(batch))
+    rollout.append(batch.columns)
+    return rollout

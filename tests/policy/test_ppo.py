@@ -1,0 +1,653 @@
+"""PPO: rows and advantages along lanes, the loss, minibatches, acting, state."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from ding_like.config import compile_config, deep_merge, to_plain
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.rollout import Rollout
+from ding_like.errors import ConfigError
+from ding_like.policy import create_policy
+from ding_like.policy.onpolicy import split_mask
+from ding_like.policy.ppo import PPOPolicy
+from ding_like.policy.ppo_offpolicy import PPOOffPolicy
+from ding_like.worker.collector.loop import RolloutLoop
+from ding_like.worker.learner.base import BaseLearner
+from tests.worker.scripted_manager import CountingActor, ScriptedManager
+
+SMALL = dict(encoder_hidden_size_list=[8, 8], activation="tanh", actor_head_layer_num=0, critic_head_layer_num=0)
+KINDS = {
+    "one": dict(action_space="discrete", model=dict(action_shape=3)),
+    "several": dict(action_space="discrete", model=dict(action_shape=[3, 2])),
+    "clipped": dict(
+        action_space="continuous", action_low=[-2.0, 0.0], action_high=[2.0, 1.0], model=dict(action_shape=2)
+    ),
+    "squashed": dict(
+        action_space="continuous",
+        action_bound="tanh",
+        action_low=[-2.0, 0.0],
+        action_high=[2.0, 1.0],
+        model=dict(action_shape=2, sigma_type="conditioned"),
+    ),
+}
+BACKENDS = ["auto", "autograd"]
+
+
+def make_policy(cls=PPOPolicy, /, *, network=None, **changes):
+    torch.manual_seed(0)
+    cfg = to_plain(cls.default_config())
+    cfg["model"] = dict(obs_shape=3, action_shape=3, **SMALL)
+    return cls(deep_merge(cfg, changes), model=network)
+
+
+def act(policy, obs, *, seed: int = 0):
+    rows = len(obs)
+    return policy.collect_mode.actor.act(
+        obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed)
+    )
+
+
+def make_batch(policy, rows: int = 24, *, seed: int = 0) -> TransitionBatch:
+    """Return rows of the policy's own actions, with advantages and returns made up."""
+    rng = np.random.default_rng(seed)
+    obs = rng.normal(size=(rows, 3)).astype(np.float32)
+    made_up = {name: rng.normal(size=rows).astype(np.float32) for name in ("advantage", "return_", "value")}
+    return TransitionBatch({"obs": obs, **act(policy, obs, seed=seed), **made_up})
+
+
+def make_rollout(policy, steps: int = 6, lanes: int = 4, *, seed: int = 0) -> Rollout:
+    rng = np.random.default_rng(seed)
+    rollout = Rollout(lanes)
+    obs = rng.normal(size=(steps + 1, lanes, 3)).astype(np.float32)
+    for t in range(steps):
+        rollout.append(
+            {
+                "obs": obs[t],
+                **act(policy, obs[t], seed=seed + t),
+                "next_obs": obs[t + 1],
+                "reward": rng.normal(size=lanes).astype(np.float32),
+                "terminated": rng.random(lanes) < 0.2,
+                "truncated": rng.random(lanes) < 0.2,
+                "lane": np.arange(lanes),
+            }
+        )
+    return rollout
+
+
+# ---- rows
+
+
+class Knower(nn.Module):
+    """Judge the scripted manager's observations by a formula, and remember what was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.asked: list[list[float]] = []
+
+    @staticmethod
+    def value_of(lane, episode, step) -> float:
+        return math.sin(3 * lane + 5 * episode + 7 * step)
+
+    def actor(self, x):
+        raise AssertionError("nothing acts here")
+
+    def critic(self, x):
+        self.asked += x.tolist()
+        return torch.tensor([self.value_of(*row) for row in x.tolist()])
+
+
+def slow_advantages(history, manager, *, gamma, lam, ignore_done=False):
+    """Walk every episode backwards, each stretch that was collected on its own."""
+    stretches = {}
+    for lane, episode, step in history:
+        stretches.setdefault((lane, episode), []).append(step)
+    result = {}
+    for (lane, episode), steps in stretches.items():
+        lengths = manager._lengths[lane]
+        running = 0.0
+        for step in reversed(steps):
+            done = step + 1 == lengths[episode % len(lengths)]
+            terminated = done and episode % 2 == 0 and not ignore_done
+            bootstrap = 0.0 if terminated else Knower.value_of(lane, episode, step + 1)
+            delta = manager.reward_of(lane, episode, step) + gamma * bootstrap - Knower.value_of(lane, episode, step)
+            running = delta + (0.0 if done else gamma * lam * running)
+            result[lane, episode, step] = running
+    return result
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3), min_size=1, max_size=4),
+    st.integers(0, 3),
+    st.booleans(),
+    st.integers(0, 10_000),
+)
+def test_advantages_equal_a_slow_walk_and_no_row_is_lost(lengths, delay, ignore_done, seed):
+    rng, model = np.random.default_rng(seed), Knower()
+    manager = ScriptedManager(lengths, delay=delay, seed=seed)
+    policy = make_policy(
+        network=model, discount_factor=0.9, learn=dict(ignore_done=ignore_done), collect=dict(gae_lambda=0.7)
+    )
+    loop = RolloutLoop(manager, CountingActor(), rng=rng)
+    for _ in range(4):
+        begin = len(manager.history)
+        for _ in range(int(rng.integers(1, 9))):
+            loop.step({})
+        if not len(loop.rollout):
+            continue
+        expected_rows, model.asked = loop.num_ready(policy.num_ready), []
+
+        batch = loop.take(policy.segment)
+
+        expected = slow_advantages(manager.history[begin:], manager, gamma=0.9, lam=0.7, ignore_done=ignore_done)
+        got = {tuple(int(v) for v in row["obs"]): row for row in batch}
+        assert got.keys() == expected.keys()
+        assert len(batch) == expected_rows == len(expected)
+        for key, row in got.items():
+            assert float(row["value"]) == pytest.approx(Knower.value_of(*key), abs=1e-6)
+            assert float(row["advantage"]) == pytest.approx(expected[key], rel=1e-6, abs=1e-5)
+            assert float(row["return_"]) == pytest.approx(float(row["advantage"]) + float(row["value"]), rel=1e-6)
+        assert len(model.asked) == len({tuple(row) for row in model.asked}), "an observation was judged twice"
+        assert not len(loop.rollout), "on-policy rows are used once"
+
+
+def test_worked_example_of_a_truncated_and_a_terminated_row():
+    # gamma 0.5, lambda 0.5, rewards 1; V(lane 0, episode 1, step 1) = sin 12 where the truncated episode went on.
+    # Truncated after one step: 1 + 0.5 sin 12 - sin 5. Terminated after one step: 1 - sin 0.
+    model = Knower()
+    policy = make_policy(network=model, discount_factor=0.5, collect=dict(gae_lambda=0.5))
+    rollout = Rollout(1)
+    for episode, flag in ((0, "terminated"), (1, "truncated")):
+        ends = {name: np.array([name == flag]) for name in ("terminated", "truncated")}
+        obs, next_obs = np.array([[0, episode, 0]], np.float32), np.array([[0, episode, 1]], np.float32)
+        rollout.append(
+            {"obs": obs, "next_obs": next_obs, "reward": np.ones(1, np.float32), "lane": np.zeros(1, int), **ends}
+        )
+
+    batch, keep = policy.segment(rollout)
+
+    assert batch["advantage"].tolist() == pytest.approx([1.0, 1 + 0.5 * math.sin(12) - math.sin(5)], abs=1e-6)
+    assert keep.tolist() == [0]
+    assert [0.0, 0.0, 1.0] not in model.asked, "nothing comes after a terminated row"
+
+
+def test_gamma_may_stand_where_di_engine_has_it():
+    assert make_policy(discount_factor=0.9)._gamma == 0.9
+    assert make_policy(discount_factor=0.9, collect=dict(discount_factor=0.8))._gamma == 0.8
+
+
+def test_dict_observations_have_their_last_ones_judged_too():
+    policy = make_policy()
+    seen = []
+    policy._critic = lambda obs: seen.append(obs) or np.zeros(len(obs["a"]), np.float32)
+    rollout = Rollout(2)
+    for t in range(3):
+        columns = {
+            f"{prefix}/{key}": np.full((2, 1), t + (prefix == "next_obs"), np.float32)
+            for prefix in ("obs", "next_obs")
+            for key in "ab"
+        }
+        flags = {name: np.zeros(2, bool) for name in ("terminated", "truncated")}
+        rollout.append({**columns, **flags, "reward": np.zeros(2, np.float32), "lane": np.arange(2)})
+
+    policy.segment(rollout)
+
+    assert [seen[0][key].ravel().tolist() for key in "ab"] == [[0, 0, 1, 1, 2, 2, 3, 3]] * 2
+
+
+# ---- the loss
+
+
+@torch.no_grad()
+def slow_loss(policy, batch):
+    """Go row by row, as the paper says."""
+    learn, scale = policy._cfg.learn, policy._returns.std if policy._cfg.learn.value_norm else 1.0
+    advantage = batch["advantage"].astype(float)
+    if learn.adv_norm is True:
+        advantage = (advantage - advantage.mean()) / advantage.std()
+    terms = []
+    for i, row in enumerate(batch):
+        output, value = policy._model.actor_critic(torch.tensor(row["obs"][None]))
+        action = torch.tensor(row[policy._family.column])[None]
+        log_prob, entropy = (float(x) for x in policy._family.log_prob_and_entropy(output, action))
+        ratio = math.exp(log_prob - float(row["log_prob"]))
+        gain = min(ratio * advantage[i], min(max(ratio, 0.8), 1.2) * advantage[i])
+        if learn.dual_clip is not None and advantage[i] < 0:
+            gain = max(gain, learn.dual_clip * advantage[i])
+        target, old = float(row["return_"]) / scale, float(row["value"]) / scale
+        error = (float(value) - target) ** 2
+        if learn.value_clip is not None:
+            limit = learn.value_clip / scale
+            error = max(error, (old + min(max(float(value) - old, -limit), limit) - target) ** 2)
+        terms.append((-gain, error, entropy))
+    policy_loss, value_loss, entropy = np.mean(terms, axis=0)
+    return policy_loss + learn.value_weight * value_loss - learn.entropy_weight * entropy
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "learn",
+    [
+        dict(),
+        dict(adv_norm=False, entropy_weight=0.1, dual_clip=1.5),
+        dict(adv_norm="batch", value_clip=0.3, value_weight=0.7),
+        dict(value_norm=True, value_clip=0.3),
+    ],
+    ids=["plain", "dual", "value_clip", "value_norm"],
+)
+def test_loss_equals_a_slow_walk_over_rows(kind, backend, learn):
+    policy = make_policy(learn=dict(backend=backend, **learn), **KINDS[kind])
+    batch = make_batch(policy)
+    policy._returns.update(np.array([0.0, 4.0]))
+    with torch.no_grad():  # another policy than the one that acted, so that ratios leave the clip range
+        policy._params.data_vector.add_(0.3 * torch.randn_like(policy._params.data_vector))
+
+    info, priority = policy.grad(batch)
+
+    assert 0 < float(info["clip_fraction"]) < 1
+    assert float(info["total_loss"]) == pytest.approx(slow_loss(policy, batch), rel=1e-5, abs=1e-6)
+    assert priority is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [True, False])
+def test_both_backends_have_the_same_gradient(kind, share):
+    gradients = []
+    for backend in BACKENDS:
+        learn = dict(backend=backend, entropy_weight=0.1, value_clip=0.5, dual_clip=2.0)
+        policy = make_policy(**deep_merge(KINDS[kind], dict(learn=learn, model=dict(share_encoder=share))))
+        batch = make_batch(policy)
+        with torch.no_grad():
+            policy._params.data_vector.add_(0.3 * torch.randn_like(policy._params.data_vector))
+        policy.grad(batch)
+        gradients.append(policy._params.grad_vector.clone())
+
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
+
+
+def test_networks_that_numpy_does_not_know_learn_by_autograd():
+    policy = make_policy(model=dict(activation="gelu"))
+
+    info, _ = policy.grad(make_batch(policy))
+
+    assert policy._by_hand is None
+    assert float(info["total_loss"]) == pytest.approx(slow_loss(policy, make_batch(policy)), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_at_the_policy_that_acted_nothing_has_moved(kind, backend):
+    policy = make_policy(learn=dict(backend=backend), **KINDS[kind])
+
+    info, _ = policy.grad(make_batch(policy))
+
+    assert float(info["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
+    assert float(info["clip_fraction"]) == 0.0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_forbidden_actions_are_neither_drawn_nor_learned_about(backend):
+    policy = make_policy(learn=dict(backend=backend, entropy_weight=0.1))
+    rng = np.random.default_rng(0)
+    mask = np.tile(np.array([[1, 0, 1]], np.int8), (200, 1))
+    obs = {"vector": rng.normal(size=(200, 3)).astype(np.float32), "action_mask": mask}
+
+    columns = act(policy, obs)
+    made_up = {name: rng.normal(size=200).astype(np.float32) for name in ("advantage", "return_", "value")}
+    info, _ = policy.grad(TransitionBatch({"obs/vector": obs["vector"], "obs/action_mask": mask, **columns, **made_up}))
+
+    assert set(columns["action"]) == {0, 2}
+    assert float(info["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
+    assert float(info["entropy"]) == pytest.approx(math.log(2), abs=1e-3)
+    assert policy._model.actor_head.main[-1].bias.grad[1] == 0.0
+
+
+def test_a_mask_beside_one_entry_leaves_that_entry():
+    mask, one, two = np.ones(2), np.zeros(3), np.zeros(4)
+
+    assert split_mask(one) == (one, None) or split_mask(one)[0] is one
+    assert split_mask({"action_mask": mask, "a": one})[0] is one
+    assert split_mask({"action_mask": mask, "a": one, "b": two})[0].keys() == {"a", "b"}
+    assert split_mask({"action_mask": mask, "a": one})[1] is mask
+
+
+# ---- minibatches
+
+
+def rows_of(minibatch):
+    return [tuple(row) for row in np.asarray(minibatch["obs"]).tolist()]
+
+
+@given(st.integers(1, 60), st.integers(1, 30), st.integers(1, 3), st.sampled_from(BACKENDS))
+@settings(max_examples=40)
+def test_every_epoch_has_every_row_once_in_minibatches_of_about_equal_size(rows, size, epochs, backend):
+    policy = make_policy(learn=dict(epoch_per_collect=epochs, batch_size=size, backend=backend))
+    batch = make_batch(policy, rows)
+
+    minibatches = list(policy.minibatches(batch, np.random.default_rng(0)))
+
+    per_epoch = max(1, round(rows / size))
+    sizes = [len(minibatch) for minibatch in minibatches]
+    assert len(minibatches) == epochs * per_epoch
+    assert max(sizes) - min(sizes) <= 1
+    for epoch in range(epochs):
+        seen = [row for part in minibatches[epoch * per_epoch : (epoch + 1) * per_epoch] for row in rows_of(part)]
+        assert sorted(seen) == sorted(rows_of(batch))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_shuffled_rows_stay_whole(backend):
+    policy = make_policy(learn=dict(epoch_per_collect=2, batch_size=8, backend=backend))
+    batch = make_batch(policy)
+    whole = {row: i for i, row in enumerate(rows_of(batch))}
+
+    for minibatch in policy.minibatches(batch, np.random.default_rng(0)):
+        source = [whole[row] for row in rows_of(minibatch)]
+        for name, column in minibatch.columns.items():
+            np.testing.assert_array_equal(np.asarray(column), batch[name][source])
+
+
+def train(policy, batch, *, seed: int = 0):
+    infos = []
+    for minibatch in policy.minibatches(batch, np.random.default_rng(seed)):
+        info, _ = policy.grad(minibatch)
+        policy.apply()
+        infos.append({name: float(value) for name, value in info.items()})
+    return infos
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_epochs_end_once_the_policy_has_moved_by_the_target_kl(backend):
+    learn = dict(epoch_per_collect=20, batch_size=8, learning_rate=0.05, backend=backend)
+    free, stopped = make_policy(learn=learn), make_policy(learn=dict(**learn, target_kl=0.1))
+    batch = make_batch(free)
+
+    infos, every = train(stopped, batch), train(free, batch)
+
+    assert len(every) == 60
+    assert 3 <= len(infos) < 60
+    epochs = np.array([info["approx_kl"] for info in infos]).reshape(-1, 3).mean(axis=1)
+    assert epochs[-1] > 0.1
+    assert (epochs[:-1] <= 0.1).all()
+    assert infos == every[: len(infos)], "until then nothing is different"
+
+
+def test_advantages_are_normalised_once_for_the_batch_if_so_asked():
+    policy = make_policy(learn=dict(adv_norm="batch", epoch_per_collect=1, batch_size=8))
+    batch = make_batch(policy)
+
+    parts = [part["advantage"] for part in policy.minibatches(batch, np.random.default_rng(0))]
+
+    together = np.concatenate(parts)
+    assert (together.mean(), together.std()) == (pytest.approx(0, abs=1e-6), pytest.approx(1, abs=1e-5))
+    assert abs(parts[0].mean()) > 1e-3
+
+
+def test_advantages_are_recomputed_before_each_epoch_if_so_asked():
+    policy = make_policy(recompute_adv=True, learn=dict(epoch_per_collect=2, batch_size=100, learning_rate=0.01))
+    rollout = make_rollout(policy)
+    batch, _ = policy.segment(rollout)
+    seen = []
+    for minibatch in policy.minibatches(batch, np.random.default_rng(0)):
+        seen.append(dict(zip(rows_of(minibatch), minibatch["advantage"].tolist(), strict=True)))
+        policy.grad(minibatch)
+        policy.apply()
+        if len(seen) == 1:
+            anew, _ = policy.segment(rollout)
+
+    assert seen[0] == dict(zip(rows_of(batch), batch["advantage"].tolist(), strict=True))
+    assert seen[1] == pytest.approx(dict(zip(rows_of(anew), anew["advantage"].tolist(), strict=True)), abs=1e-6)
+    assert seen[0] != seen[1]
+
+
+def test_learning_rate_and_clip_range_follow_the_rows_trained_on():
+    schedule = dict(env_steps=48, lr_end=0.0, clip_end=0.1)
+    policy = make_policy(learn=dict(learning_rate=1e-3, clip_ratio=0.2, schedule=schedule, epoch_per_collect=1))
+
+    infos = [train(policy, make_batch(policy))[0] for _ in range(4)]
+
+    assert [info["cur_lr"] for info in infos] == pytest.approx([1e-3, 5e-4, 0.0, 0.0])
+    assert [info["clip_ratio"] for info in infos] == pytest.approx([0.2, 0.15, 0.1, 0.1])
+
+
+def test_the_learner_counts_minibatches(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    policy = make_policy(learn=dict(epoch_per_collect=3, batch_size=6))
+    learner = BaseLearner(dict(hook=dict(log_show_after_iter=1)), policy=policy.learn_mode, exp_name="exp")
+    batch = make_batch(policy)
+
+    infos = learner.train(batch, 24)
+    learner.close()
+
+    assert learner.train_iter == len(infos) == 12
+    assert set(policy.learn_mode.monitor_vars()) <= set(infos[0])
+
+
+# ---- value normalisation
+
+
+def test_the_critic_counts_in_deviations_of_the_returns():
+    policy = make_policy(learn=dict(value_norm=True, epoch_per_collect=1))
+    batch = make_batch(policy).with_columns(return_=np.linspace(-50, 50, 24).astype(np.float32))
+    obs = batch["obs"]
+    before = policy._values(obs)
+
+    list(policy.minibatches(batch, np.random.default_rng(0)))
+
+    np.testing.assert_allclose(policy._values(obs), before * batch["return_"].std(), rtol=1e-5)
+
+
+# ---- acting
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_acting_equals_the_network_in_torch(kind):
+    policy = make_policy(**KINDS[kind])
+    obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+
+    columns = act(policy, obs)
+
+    output = policy._model.actor(torch.from_numpy(obs))
+    log_prob, _ = policy._family.log_prob_and_entropy(output, torch.from_numpy(columns[policy._family.column]))
+    np.testing.assert_allclose(columns["log_prob"], log_prob.detach(), rtol=1e-4, atol=1e-5)
+    assert "value" not in columns
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evaluation_takes_the_most_likely_action_and_draws_nothing(kind):
+    policy = make_policy(**KINDS[kind])
+    obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+
+    columns = policy.eval_mode.actor.act(obs, lanes=np.arange(5), is_first=np.zeros(5, bool), rng=None)
+
+    assert list(columns) == ["action"]
+    output = policy._model.actor(torch.from_numpy(obs)).detach().numpy()
+    np.testing.assert_allclose(columns["action"], policy._family.mode(output), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["clipped", "squashed"])
+def test_continuous_actions_stay_within_the_envs_bounds(kind):
+    policy = make_policy(**KINDS[kind])
+    obs = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
+
+    columns = act(policy, obs)
+
+    assert (columns["action"] >= [-2, 0]).all() and (columns["action"] <= [2, 1]).all()
+    assert np.abs(columns["action_raw"]).max() > 1.5, "what was drawn is kept as it was"
+
+
+def test_a_network_without_towers_acts_through_torch():
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 4)
+
+        def actor(self, x):
+            return self.layer(x)[:, :3]
+
+        def critic(self, x):
+            return self.layer(x)[:, 3]
+
+        def actor_critic(self, x):
+            return self.actor(x), self.critic(x)
+
+    policy = make_policy(network=Plain())
+    batch, _ = policy.segment(make_rollout(policy))
+    train(policy, batch)
+
+    assert policy._by_hand is None
+    assert set(batch["action"]) <= {0, 1, 2}
+
+
+# ---- learning
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_learns_a_bandit(kind):
+    # The best action is the first of each choice, or a raw 0.5 in each dimension.
+    policy = make_policy(learn=dict(learning_rate=0.01, batch_size=64, epoch_per_collect=4), **KINDS[kind])
+    rng = np.random.default_rng(0)
+    rewards = []
+    for turn in range(25):
+        obs = rng.normal(size=(128, 3)).astype(np.float32)
+        columns = act(policy, obs, seed=turn)
+        chosen = columns[policy._family.column].reshape(128, -1)
+        reward = -np.abs(chosen - (0.5 if chosen.dtype.kind == "f" else 0)).sum(axis=1).astype(np.float32)
+        flags = {"terminated": np.ones(128, bool), "truncated": np.zeros(128, bool), "lane": np.arange(128)}
+        rollout = Rollout(128)
+        rollout.append({"obs": obs, "next_obs": obs, **columns, "reward": reward, **flags})
+        train(policy, policy.segment(rollout)[0], seed=turn)
+        rewards.append(reward.mean())
+
+    assert rewards[-1] > 0.6 * rewards[0]
+    assert rewards[-1] > rewards[0] + 0.4
+
+
+# ---- state
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_state_round_trip_continues_bit_equal(backend):
+    learn = dict(
+        backend=backend,
+        batch_size=8,
+        epoch_per_collect=2,
+        value_norm=True,
+        schedule=dict(env_steps=100, lr_end=0.0, clip_end=0.1),
+    )
+    first, second = make_policy(learn=learn), make_policy(learn=learn)
+    train(first, make_batch(first))
+    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
+
+    batch = make_batch(first, seed=1)
+    infos = [train(policy, batch, seed=1) for policy in (first, second)]
+
+    assert infos[0] == infos[1]
+    assert torch.equal(first._params.data_vector, second._params.data_vector)
+    assert second._params.is_intact()
+
+
+def test_a_collector_takes_over_weights_and_the_critics_unit():
+    learner, collector = make_policy(learn=dict(value_norm=True)), make_policy(learn=dict(value_norm=True))
+    train(learner, make_batch(learner))
+    obs = make_batch(learner)["obs"]
+
+    collector.collect_mode.load_state_dict(learner.collect_mode.state_dict())
+
+    np.testing.assert_array_equal(collector._values(obs), learner._values(obs))
+    np.testing.assert_array_equal(act(collector, obs)["action"], act(learner, obs)["action"])
+
+
+def test_weights_alone_start_with_a_fresh_optimizer():
+    trained, fresh = make_policy(), make_policy()
+    train(trained, make_batch(trained))
+
+    fresh.learn_mode.load_state_dict({"model": trained._model.state_dict()})
+
+    assert torch.equal(fresh._params.data_vector, trained._params.data_vector)
+    assert fresh._rows_trained == 0
+
+
+# ---- off-policy
+
+
+def test_off_policy_takes_a_buffers_batch_as_one_minibatch():
+    policy = make_policy(PPOOffPolicy)
+    batch = make_batch(policy)
+
+    assert [part is batch for part in policy.minibatches(batch, np.random.default_rng(0))] == [True]
+
+
+def test_off_policy_schedules_count_env_steps_not_rows():
+    # 2 updates of 24 rows follow every 12 env steps: 48 rows stand for 12 steps.
+    learn = dict(update_per_collect=2, batch_size=24, learning_rate=1.0, schedule=dict(env_steps=12, lr_end=0.0))
+    policy = make_policy(PPOOffPolicy, learn=learn, collect=dict(n_sample=12))
+
+    infos = [train(policy, make_batch(policy))[0] for _ in range(3)]
+
+    assert [info["cur_lr"] for info in infos] == pytest.approx([1.0, 0.5, 0.0])
+
+
+# ---- config
+
+
+def compile_with(policy: str, tmp_path, **changes):
+    main = dict(exp_name=str(tmp_path / "exp"), env=dict(env_id="CartPole-v1"), policy=changes)
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=policy))
+    return compile_config(main, create, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(learn=dict(adv_norm="epoch")), "adv_norm.*must be True, False or 'batch'"),
+        (dict(learn=dict(backend="jit")), "backend.*'auto' or 'autograd'"),
+        (dict(learn=dict(clip_ratio=0.0)), "clip_ratio.*above 0"),
+        (dict(learn=dict(dual_clip=0.5)), "dual_clip.*above 1"),
+        (dict(learn=dict(epoch_per_collect=0)), "epoch_per_collect.*at least 1"),
+        (dict(learn=dict(grad_clip_type="clip_value")), "grad_clip_type.*'clip_norm'"),
+        (dict(learn=dict(grad_clip_norm=1.0, grad_clip_value=1.0)), "both set"),
+        (dict(action_bound="wrap"), "action_bound.*'clip' or 'tanh'"),
+        (dict(collect=dict(gae_lambda=1.5)), "gae_lambda.*\\[0, 1\\]"),
+        (dict(nstep=3), "nstep.*gae_lambda"),
+        (dict(priority=True), "priority.*no use"),
+    ],
+)
+def test_contradictions_in_the_config_are_told(changes, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        compile_with("ppo", tmp_path, **changes)
+
+
+@pytest.mark.parametrize("changes", [dict(recompute_adv=True), dict(learn=dict(target_kl=0.1))])
+def test_off_policy_refuses_what_needs_the_whole_rollout(changes, tmp_path):
+    with pytest.raises(ConfigError, match="where rows come from a buffer"):
+        compile_with("ppo_offpolicy", tmp_path, **changes)
+
+
+def test_the_default_config_is_in_order(tmp_path):
+    cfg = compile_with("ppo", tmp_path)
+
+    assert cfg.policy.on_policy is True
+    assert cfg.policy.learn.grad_clip_value == 0.5
+
+
+def test_the_norm_limit_has_either_name(tmp_path):
+    cfg = compile_with("ppo", tmp_path, learn=dict(grad_clip_norm=2.0))
+
+    assert (cfg.policy.learn.grad_clip_norm, cfg.policy.learn.grad_clip_value) == (2.0, None)
+
+
+def test_a_policy_that_does_not_know_its_actions_says_so():
+    cfg = to_plain(PPOPolicy.default_config())
+
+    with pytest.raises(ConfigError, match=r"model.action_shape is not set"):
+        create_policy(cfg, model=Knower())
