@@ -1,18 +1,17 @@
-"""Our DQN end to end: a serial run with hooks and logs at their defaults."""
+"""Our DQN end to end: `serial_pipeline` with hooks and logs at their defaults."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks.common import Clock, emit_versions  # isort: skip  (pins the threads first)
 
-from ding_like.config import compile_config
-from ding_like.pipeline.build import build_serial, training_process
-from ding_like.pipeline.serial import SerialRun
+from ding_like.entry import serial_pipeline
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
-from ding_like.worker import BaseLearner, InteractionSerialEvaluator, LearnerHook
+from ding_like.worker import BaseLearner, InteractionSerialEvaluator, LearnerHook, register_learner_hook
+
+RANDOM_STEPS = 1000
 
 
 def configs(*, steps: int, n_sample: int = 8, manager: str = "base", backend: str = "auto") -> tuple[Any, Any]:
@@ -24,7 +23,7 @@ def configs(*, steps: int, n_sample: int = 8, manager: str = "base", backend: st
             discount_factor=0.99,
             double=False,
             nstep=1,
-            random_collect_size=1000,
+            random_collect_size=RANDOM_STEPS,
             model=dict(encoder_hidden_size_list=[128, 128, 64], dueling=False, head_layer_num=0),
             learn=dict(
                 update_per_collect=1,
@@ -58,34 +57,36 @@ class NeverEvaluator(InteractionSerialEvaluator):
         return False
 
 
-class CallHook(LearnerHook):
-    """Call a function at one position of the run."""
+class ClockHook(LearnerHook):
+    """Start the clock before the loop, and stop it at the last update: what follows saves, judges and draws."""
 
-    def __init__(self, call: Callable[[], None], *, position: str, priority: float) -> None:
-        super().__init__(call.__name__, priority, position=position)
-        self._call = call
+    clock: Clock
+    updates: int
+    env_steps = 0  # what the run had done when the clock stopped
 
     def __call__(self, engine: BaseLearner) -> None:
-        self._call()
+        if self.position == "before_run":
+            self.clock.start()
+        elif engine.train_iter + 1 == self.updates:  # hooks run before the count goes up
+            self.clock.stop()
+            ClockHook.env_steps = engine.collector_envstep
 
 
 def main() -> None:
-    """Train once and print the rates, or a profile; the clock covers the loop, not building and not judging."""
+    """Train once and print the rates, or a profile."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--backend", default="auto", choices=["auto", "autograd"])
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
     args = parser.parse_args()
-    clock = Clock(profile=args.profile)
-    cfg = compile_config(*configs(steps=args.steps, backend=args.backend), seed=0)
-    with training_process():
-        parts = build_serial(cfg, seed=0)
-        # The last thing before the loop, the first thing after it: checkpoints are loaded and saved outside.
-        parts.learner.register_hook(CallHook(clock.start, position="before_run", priority=1000))
-        parts.learner.register_hook(CallHook(clock.stop, position="after_run", priority=0))
-        result = SerialRun(cfg, parts, max_train_iter=float("inf"), max_env_step=args.steps).run()
-        parts.close()
-    clock.report(result.env_step, updates=result.train_iter)
+    ClockHook.clock = Clock(profile=args.profile)
+    ClockHook.updates = (args.steps - RANDOM_STEPS) // 8
+    register_learner_hook("clock", ClockHook)
+    main_config, create_config = configs(steps=args.steps, backend=args.backend)
+    hooks = {f"clock_{position}": True for position in ("before_run", "after_iter")}
+    main_config["policy"]["learn"]["learner"] = dict(hook=hooks)
+    serial_pipeline((main_config, create_config), seed=0, max_env_step=args.steps)
+    ClockHook.clock.report(ClockHook.env_steps, updates=ClockHook.updates)
     emit_versions("torch", "numpy", "gymnasium")
 
 
