@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent
 EXTRAS = {
     "classic": ["pygame-ce>=2.5"],
     "atari": ["ale-py>=0.10", "opencv-python-headless>=4"],
-    "viz": ["matplotlib>=3.7", "pillow>=10"],
+    "viz": ["matplotlib>=3.7", "pillow>=10.1"],
     "test": [
         "pytest>=8",
         "pytest-xdist>=3.5",

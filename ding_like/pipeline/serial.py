@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from ding_like.pipeline.checkpoint import Checkpointer
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
+from ding_like.pipeline.report.text import measure
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.types import EnvManager, State
@@ -99,6 +101,7 @@ class SerialRun:
         self._saved = saved
         self._learn_from = learn_from or learn_off_policy
         self._console = console
+        self._setting: Mapping[str, Any] = {}  # what the commander said last
         self._eval_returns: list[float] = []  # of the last evaluation
         self._eval_duration_s = 0.0
         self._earlier_s = 0.0  # what the run took before it was resumed
@@ -125,8 +128,9 @@ class SerialRun:
                         parts.commander,
                         parts.replay_buffer,
                     )
-            self._console.start(self._progress({}))
+            self._console.start(self._progress())
             stop = self._loop(signals)
+            self._console.update(self._progress())
             if self._checkpointer is not None:
                 self._checkpointer.save(self._state())
             if signals.received is not None:
@@ -143,13 +147,13 @@ class SerialRun:
         while not self._is_at_limit() and signals.received is None:
             if self._checkpointer is not None:
                 self._checkpointer.save_if_due(self._state)
-            setting = parts.commander.step()
+            self._setting = parts.commander.step()
             if parts.evaluator.should_eval(parts.learner.train_iter) and self._evaluate():
                 return True
-            batch = parts.collector.collect(train_iter=parts.learner.train_iter, policy_kwargs=setting)
+            batch = parts.collector.collect(train_iter=parts.learner.train_iter, policy_kwargs=self._setting)
             self._learn_from(self._cfg, parts, batch)
             if self._console.is_due:
-                self._console.update(self._progress(setting))
+                self._console.update(self._progress())
         return False
 
     def _state(self) -> State:
@@ -196,14 +200,14 @@ class SerialRun:
         )
         self._eval_duration_s += time.perf_counter() - started
         self._eval_returns = info["eval_episode_return"]
-        if parts.evaluator.best_return > best:
+        if parts.evaluator.best_return > best > -math.inf:
+            best_eval = measure(parts.evaluator.best_return)
             self._console.event(
-                f"env step {parts.collector.envstep:,}  eval {parts.evaluator.best_return:.4g} is the best so far -> "
-                "ckpt/ckpt_best.pth.tar"
+                f"env step {parts.collector.envstep:,}  eval {best_eval} is the best so far -> ckpt/ckpt_best.pth.tar"
             )
         return stop
 
-    def _progress(self, setting: Mapping[str, Any]) -> Progress:
+    def _progress(self) -> Progress:
         parts = self._parts
         monitor = parts.learner.monitor
         return Progress(
@@ -215,7 +219,7 @@ class SerialRun:
             mean_length=parts.collector.mean_length,
             eval_returns=self._eval_returns,
             best_eval=parts.evaluator.best_return if self._eval_returns else float("nan"),
-            setting=setting,
+            setting=self._setting,
             learn={} if monitor is None else monitor.averages(),
         )
 

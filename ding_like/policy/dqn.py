@@ -182,7 +182,7 @@ class DQNPolicy(Policy):
         self._params.zero_grad()
         error.loss.backward()
         self._loss = error.loss.detach()
-        info = {"total_loss": self._loss, "q_value": q.detach(), "target_q_value": target}
+        info = {**self._lr_and_loss(), "q_value": q.detach(), "target_q_value": target}
         return info, error.abs_error.cpu().numpy() if self._cfg.priority else None
 
     def _grad_by_hand(
@@ -199,8 +199,11 @@ class DQNPolicy(Policy):
         )
         model.backward(q_grad)
         self._loss = torch.tensor(loss)
-        info = {"total_loss": self._loss, "q_value": torch.from_numpy(q), "target_q_value": torch.from_numpy(target)}
+        info = {**self._lr_and_loss(), "q_value": torch.from_numpy(q), "target_q_value": torch.from_numpy(target)}
         return info, abs_error if self._cfg.priority else None
+
+    def _lr_and_loss(self) -> dict[str, Any]:
+        return {"cur_lr": self._optimizer.learning_rate, "total_loss": self._loss}
 
     def _next_value(self, batch: TransitionBatch) -> torch.Tensor:
         """Return the value [B] of each row's next observation: the best action's, by the target network."""
