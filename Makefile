@@ -43,7 +43,9 @@ check: $(FULL) ## lint, format and types, changing nothing
 smoke: $(FULL) ## one short run of each pipeline, in a temporary folder
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cd "$$folder" && \
 	$(BIN)/ding -m serial -c $(CONFIG) -s 0 --env-step 2000 --exp-name smoke && \
-	test -s smoke/result.json && echo "smoke: serial ok"
+	test -s smoke/result.json && echo "smoke: serial ok" && \
+	$(BIN)/ding -m serial_onpolicy -e cartpole -p ppo -s 0 --env-step 2000 --exp-name smoke_onpolicy && \
+	test -s smoke_onpolicy/result.json && echo "smoke: serial_onpolicy ok"
 
 fix: $(FULL) ## format and mend what can be mended
 	$(BIN)/ruff check --fix .
