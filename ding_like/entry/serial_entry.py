@@ -167,7 +167,7 @@ def _train(
                     learn_from=learn_from,
                 ).run()
                 write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
-                console.close_summary(closing_lines(cfg.exp_name))
+                console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
         finally:
             parts.close()
     return parts.policy

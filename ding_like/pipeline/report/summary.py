@@ -87,8 +87,8 @@ def _override_lines(overrides: Sequence[str]) -> list[str]:
     return [f"overrides   {'  '.join(overrides[:_MAX_LISTED])}{more}"]
 
 
-def closing_lines(folder: str | Path) -> list[str]:
-    """Return the verdict on a finished run, the files it wrote, and what to type next."""
+def closing_lines(folder: str | Path, *, mode: str = "serial") -> list[str]:
+    """Return the verdict on a finished run, the files it wrote, and what to type next; `mode` is what it ran in."""
     exp = str(folder)
     found = [name for name in _FILES if (Path(folder) / name).is_file()]
     result = read_result(Path(folder))
@@ -101,7 +101,7 @@ def closing_lines(folder: str | Path) -> list[str]:
         f"wrote   {exp}/",
         f"        {'  '.join(found)}",
         f"next    ding enjoy {exp}   ding plot {exp}",
-        f"        ding -m serial -c {exp}/total_config.py -s 1 -s 2",
+        f"        ding -m {mode} -c {exp}/total_config.py -s 1 -s 2",
     ]
 
 
