@@ -8,7 +8,8 @@ ROOT = Path(__file__).parent
 
 EXTRAS = {
     "classic": ["pygame-ce>=2.5"],
-    "atari": ["ale-py>=0.10", "opencv-python-headless>=4"],
+    "atari": ["ale-py>=0.12.1", "opencv-python-headless>=4"],
+    "envpool": ["envpool>=1.2"],
     "viz": ["matplotlib>=3.7", "pillow>=10.1"],
     "test": [
         "pytest>=8",

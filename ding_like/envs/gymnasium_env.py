@@ -55,26 +55,34 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
             self.step = self.env.step  # type: ignore[method-assign]
 
     @classmethod
-    def vector_entry(cls, cfg: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the arguments of `gymnasium.make_vec` for this config if its id has a vectorised entry point.
-
-        None where it has none, and where the config or a sub-class asks for more than such an env knows of.
-        """
+    def plain_config(cls, cfg: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the whole config if it describes an id's env and nothing more; None for a sub-class that adds code."""
         if (cls.step, cls.reset, cls.__init__) != (
             gymnasium.Wrapper.step,
             gymnasium.Wrapper.reset,
             GymnasiumEnv.__init__,
         ):
             return None
-        cfg = {**cls.config, **cfg}
-        if cfg["wrappers"] or cfg["render_mode"] or _spec(cfg["env_id"]).vector_entry_point is None:
+        return {**cls.config, **cfg}
+
+    @classmethod
+    def vector_entry(cls, cfg: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the arguments of `gymnasium.make_vec` for this config if its id has a vectorised entry point.
+
+        None where it has none, and where the config or a sub-class asks for more than such an env knows of.
+        """
+        plain = cls.plain_config(cfg)
+        if plain is None:
+            return None
+        cfg = plain
+        if cfg["wrappers"] or cfg["render_mode"] or env_spec(cfg["env_id"]).vector_entry_point is None:
             return None
         limit = {} if cfg["max_episode_steps"] is None else {"max_episode_steps": cfg["max_episode_steps"]}
         return {"id": cfg["env_id"], "vectorization_mode": "vector_entry_point", **cfg["kwargs"], **limit}
 
 
 def _make(cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    spec = copy.deepcopy(_spec(cfg["env_id"]))
+    spec = copy.deepcopy(env_spec(cfg["env_id"]))
     # A manager resets before it steps: the wrapper that checks this costs 3 % of a CartPole step.
     spec.order_enforce = False
     kwargs = dict(cfg["kwargs"])
@@ -90,7 +98,7 @@ def _make(cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
         raise ConfigError(_bad_id(cfg["env_id"], error)) from error
 
 
-def _spec(env_id: str) -> EnvSpec:
+def env_spec(env_id: str) -> EnvSpec:
     """Find an id in gymnasium's registry, importing what registers it."""
     if not env_id:
         raise ConfigError("env.env_id is not set; expected a gymnasium id such as 'CartPole-v1'.")

@@ -151,7 +151,11 @@ def _space(env: Any, name: str) -> Any:
 
 
 def as_gymnasium(env: Any) -> gymnasium.Env[Any, Any]:
-    """Return `env` as a gymnasium env, adapting one in the seed's style. Raises EnvError for anything else."""
+    """Return `env` as a gymnasium env, adapting one in the seed's style. Raises EnvError for anything else.
+
+    Of an env that shows a gymnasium env in the seed's style, `DingEnvWrapper`, it is the `gymnasium_env` inside.
+    """
+    env = getattr(env, "gymnasium_env", env)
     if isinstance(env, gymnasium.Env):
         return env
     missing = [name for name in ("reset", "step", "seed", "close") if not callable(getattr(env, name, None))]

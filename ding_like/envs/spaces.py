@@ -68,9 +68,10 @@ class ObsLayout:
 
         return write_leaves
 
-    def from_batch(self, obs: Any) -> Obs:
-        """Return a vector env's observations [E, O...] as memory of our own, in our dtypes and flat keys."""
-        arrays = {key: np.array(leaf.of(obs), dtype=leaf.dtype) for key, leaf in self._leaves.items()}
+    def from_batch(self, obs: Any, *, copy: bool = True) -> Obs:
+        """Return a vector env's observations [E, O...] in our dtypes and flat keys, by default as memory of our own."""
+        take = np.array if copy else np.asarray
+        arrays = {key: take(leaf.of(obs), dtype=leaf.dtype) for key, leaf in self._leaves.items()}
         return arrays if self.is_dict else arrays[""]
 
     def fault(self, obs: Any) -> str | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
+import gymnasium
 import numpy as np
 
 from ding_like.data.obs import copy_obs, take_lanes
 from ding_like.envs.manager.lane import Lane
 from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
+from ding_like.envs.wrappers import adopt_wrapper_states, wrapper_states
 from ding_like.errors import CheckpointError, EnvError, TrainingError
 from ding_like.types import Array, Obs, State, StepBatch
 from ding_like.utils.configurable import Configurable
@@ -146,10 +148,14 @@ class ArrayEnvManager(Configurable, ABC):
 
     def state_dict(self) -> State:
         """Return what brings every lane back to where it is: its last seeded reset and the actions since."""
+        lanes = [lane.state_dict() for lane in self._lanes]
+        for saved, now in zip(lanes, self.wrapper_states(), strict=False):  # a vector env has none
+            if not saved["can_replay"]:
+                saved["wrappers"] = now
         return {
             "is_launched": self._is_launched,
             "dynamic": self._dynamic,
-            "lanes": [lane.state_dict() for lane in self._lanes],
+            "lanes": lanes,
             "obs": copy_obs(self.obs),
         }
 
@@ -181,6 +187,19 @@ class ArrayEnvManager(Configurable, ABC):
     @abstractmethod
     def _restore(self, state: State) -> list[int]:
         """Play the journals of `state` again; return the lanes that did not come back."""
+
+    def wrapper_states(self) -> list[list[State]]:
+        """Return what the wrappers of each lane's env remember; an empty list where no lane has an env of its own."""
+        return [wrapper_states(env) for env in self._wrapped_envs()]
+
+    def adopt_wrapper_states(self, states: Sequence[Sequence[State]]) -> None:
+        """Let all lanes know what the lanes of another manager know together, and learn no more."""
+        for env in self._wrapped_envs():
+            adopt_wrapper_states(env, states)
+
+    def _wrapped_envs(self) -> Sequence[gymnasium.Env[Any, Any]]:
+        """Return the envs of this process, one a lane; none where a vector env stands for all."""
+        return ()
 
     def close(self) -> None:
         """Close every env; a second call does nothing."""

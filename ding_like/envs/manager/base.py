@@ -15,6 +15,7 @@ from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, cons
 from ding_like.envs.manager.lane import play_again
 from ding_like.envs.seed_style import as_gymnasium
 from ding_like.envs.spaces import check_equal_spaces
+from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import EnvError
 from ding_like.types import Array, Obs, State, StepBatch
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
@@ -132,6 +133,8 @@ class BaseEnvManager(ArrayEnvManager):
             try:
                 if make_anew:
                     self._make_anew(index)
+                if seed is not None:
+                    lane.wrappers = wrapper_states(self._envs[index])
                 obs, _ = self._envs[index].reset(seed=seed, options=lane.options)
             except Exception as error:  # an env may raise anything; has_crashed ends a crash loop
                 lane.has_crashed(error)
@@ -146,12 +149,17 @@ class BaseEnvManager(ArrayEnvManager):
             seed, make_anew = lane.draw_seed(), True
 
     def _make_anew(self, index: int) -> None:
+        states = wrapper_states(self._envs[index])
         try:
             self._envs[index].close()
         except Exception as error:  # it is broken already: whatever close says, a new one takes its place
             logger.debug("closing the broken env %d failed: %s", index, error)
         self._envs[index] = as_gymnasium(self._env_fn[index]())
+        load_wrapper_states(self._envs[index], states)
         self._step_env[index] = self._envs[index].step
+
+    def _wrapped_envs(self) -> Sequence[gymnasium.Env[Any, Any]]:
+        return self._envs
 
     def _reset_lanes(self, lanes: list[int]) -> None:
         for index in lanes:
@@ -164,6 +172,7 @@ class BaseEnvManager(ArrayEnvManager):
 
     def _replay(self, index: int, saved: State) -> bool:
         """Reset one env with its seed and play its actions again; tell whether that was possible."""
+        load_wrapper_states(self._envs[index], saved["wrappers"])
         if not saved["can_replay"]:
             return False
         lane, env = self._lanes[index], self._envs[index]

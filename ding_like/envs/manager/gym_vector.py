@@ -16,6 +16,7 @@ from ding_like.envs.factory import config_of, env_class
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, rows_equal, without_lanes
 from ding_like.envs.manager.lane import CrashBudget
 from ding_like.envs.seed_style import SEED_LIMIT, as_gymnasium
+from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Array, Obs, State, StepBatch
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
@@ -45,6 +46,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         "autoreset_mode": None,
     }
     config_types: ClassVar[dict[str, tuple[type, ...]]] = {"autoreset_mode": (str, type(None))}
+    _gives_fresh_memory = False  # True where the vector env's observations are never written into again
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -63,7 +65,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         except BaseException:
             self.close()
             raise
-        self._takes_lane_seeds = isinstance(self._vector, SyncVectorEnv)
+        self._takes_lane_seeds = self._takes_seed_per_lane()
         self.lane_seeds = self._takes_lane_seeds and self._mode is AutoresetMode.DISABLED
         if not self.lane_seeds:
             logger.info("%s cannot bring back single lanes: a resumed run begins new episodes", self._vector)
@@ -79,6 +81,14 @@ class GymVectorEnvManager(ArrayEnvManager):
             return gymnasium.make_vec(num_envs=self.num_envs, **entry)
         mode = _parse_mode(self._cfg["autoreset_mode"] or AutoresetMode.DISABLED)
         return SyncVectorEnv([_adapted(make) for make in self._env_fn], copy=False, autoreset_mode=mode)
+
+    def _read_obs(self, obs: Any) -> Obs:
+        """Return the vector env's observations as memory that it does not write into later."""
+        return self._layout.from_batch(obs, copy=not self._gives_fresh_memory)
+
+    def _takes_seed_per_lane(self) -> bool:
+        """Tell whether the vector env resets lanes by a mask, each with a seed or None of its own."""
+        return isinstance(self._vector, SyncVectorEnv)
 
     def _autoreset_mode(self) -> AutoresetMode:
         said, asked = self._vector.metadata.get("autoreset_mode"), self._cfg["autoreset_mode"]
@@ -122,12 +132,13 @@ class GymVectorEnvManager(ArrayEnvManager):
         self._is_open[chosen] = True
         done = (terminated | truncated) & ~self._in_dummy_step
         ended = np.flatnonzero(done).tolist()
-        self._obs = true_obs = self._layout.from_batch(obs)
+        self._obs = true_obs = self._read_obs(obs)
         if ended and self._mode is AutoresetMode.SAME_STEP:
             true_obs = self._with_final_obs(ended, info["final_obs"])
         batch = StepBatch(
             lanes=chosen,
-            next_obs=take_lanes(true_obs, chosen),
+            # Where nothing is going to be written into it, `obs` itself is handed out: frames are large.
+            next_obs=true_obs if is_full and not ended else take_lanes(true_obs, chosen),
             reward=np.array(reward, np.float32)[chosen],
             terminated=terminated[chosen],
             truncated=truncated[chosen],
@@ -236,8 +247,10 @@ class GymVectorEnvManager(ArrayEnvManager):
     def _reset_anew(self) -> None:
         while True:
             try:
+                states = self.wrapper_states()
                 self._close_envs()
                 self._vector = self._make()
+                self._load_wrapper_states(dict(enumerate(states)))
                 return self._reset_vector(self._all)
             except Exception as error:  # an env may raise anything; has_crashed ends a crash loop
                 self._crashes.has_crashed(error)
@@ -261,7 +274,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         elif lanes == self._all:
             # One generator for all lanes: one seed made of all seeds.
             seed = np.random.SeedSequence(list(seeds.values())).generate_state(1)[0] % SEED_LIMIT
-            self._obs = self._layout.from_batch(self._vector.reset(seed=int(seed))[0])
+            self._obs = self._read_obs(self._vector.reset(seed=int(seed))[0])
         else:
             raise EnvError(f"{self._vector} resets all its lanes or none; call reset() without lanes.")
         for flags in (self._in_dummy_step, self._is_adrift, self._is_open):
@@ -275,9 +288,12 @@ class GymVectorEnvManager(ArrayEnvManager):
         mask[list(seeds)] = True
         options = None if mask.all() else {"reset_mask": mask}
         own = [seeds.get(index) for index in self._all] if self._takes_lane_seeds else None
+        for index, env in enumerate(self._wrapped_envs()):
+            if seeds.get(index) is not None:
+                self._lanes[index].wrappers = wrapper_states(env)
         obs, _ = self._vector.reset(seed=own, options=options)  # type: ignore[arg-type]  # SyncVectorEnv takes lists
         lanes = np.flatnonzero(mask)
-        write_obs(self._obs, take_lanes(self._layout.from_batch(obs), lanes), lanes)
+        write_obs(self._obs, take_lanes(self._read_obs(obs), lanes), lanes)
         for index, seed in seeds.items():
             self._lanes[index].has_begun(seed)
 
@@ -311,10 +327,12 @@ class GymVectorEnvManager(ArrayEnvManager):
         total = max(len(stretch) for stretch in stretches)
         starts = [total - len(stretch) for stretch in stretches]
         rng = make_rng(0, "replay")  # for the steps of a lane before its own stretch, which its reset forgets
+        self._load_wrapper_states({index: lane["wrappers"] for index, lane in enumerate(saved)})
         self._reset_some({index: lane["reset_seed"] for index, lane in enumerate(saved)})
         for time in range(total + 1):
             begin = {index: saved[index]["reset_seed"] for index in self._all if time and starts[index] == time}
             if begin:
+                self._load_wrapper_states({index: saved[index]["wrappers"] for index in begin})
                 self._reset_some(begin)
             if time == total:
                 return
@@ -326,9 +344,17 @@ class GymVectorEnvManager(ArrayEnvManager):
             for index in playing:
                 self._lanes[index].journal.append(played[index])
             obs, _, terminated, truncated, _ = self._vector.step(actions)
-            self._obs = self._layout.from_batch(obs)
+            self._obs = self._read_obs(obs)
             if (terminated | truncated).any():
                 self._reset_some(dict.fromkeys(np.flatnonzero(terminated | truncated).tolist()))
+
+    def _wrapped_envs(self) -> Sequence[gymnasium.Env[Any, Any]]:
+        return self._vector.envs if isinstance(self._vector, SyncVectorEnv) else ()
+
+    def _load_wrapper_states(self, states: Mapping[int, list[State]]) -> None:
+        for index, env in enumerate(self._wrapped_envs()):
+            if index in states:
+                load_wrapper_states(env, states[index])
 
     def _close_envs(self) -> None:
         try:

@@ -63,6 +63,7 @@ class Lane:
         self.index = index
         self.reset_seed: int | None = None  # None: not reset yet
         self.options: dict[str, Any] | None = None  # handed to every reset of this lane's env
+        self.wrappers: list[State] = []  # what the env's wrappers remembered just before the last seeded reset
         self.crashes = CrashBudget(f"env {index}", cfg)
         self._reseed_after = int(cfg["reseed_after"])
         self._replay_steps = int(cfg["resume_replay_steps"])
@@ -122,6 +123,7 @@ class Lane:
             "can_replay": self.can_replay,
             "actions": np.array(list(self.journal) if self.can_replay else []),
             "options": self.options,
+            "wrappers": self.wrappers,
             "first_seed": self._first_seed,
             "is_used": self._is_used,
             "dynamic": self._dynamic,
@@ -137,6 +139,7 @@ class Lane:
         self._is_used = bool(state["is_used"])
         self.reset_seed = state["reset_seed"]
         self.options = state["options"]
+        self.wrappers = state["wrappers"]
         self.crashes.restarts = int(state["restarts"])
         self.crashes.in_a_row = int(state["crashes_in_a_row"])
         self.journal.clear()

@@ -12,7 +12,7 @@ import gymnasium
 # Importing them registers their short names.
 from ding_like.envs.wrappers import atari, normalization, record_gif, returns, standard  # noqa: F401
 from ding_like.envs.wrappers.state import adopt_wrapper_states, load_wrapper_states, wrapper_states
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, DingError
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 
 __all__ = ["adopt_wrapper_states", "load_wrapper_states", "wrap", "wrapper_states"]
@@ -32,7 +32,9 @@ def wrap(env: AnyEnv, wrappers: Iterable[Mapping[str, Any]]) -> AnyEnv:
         make = _find(name)
         try:
             env = make(env, **kwargs)
-        except TypeError as error:
+        except DingError:
+            raise  # it says what is wrong
+        except (TypeError, ValueError, gymnasium.error.Error) as error:
             raise ConfigError(
                 f"env.wrappers: {name} cannot be made with {kwargs}: {error}. It takes {inspect.signature(make)}."
             ) from error
