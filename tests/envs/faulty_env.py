@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from ding_like.envs import make_env
 from tests.envs.scripted_env import ScriptedEnv
 
 
@@ -173,3 +174,9 @@ class UnreliableEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         except FileExistsError:
             return False
         return True
+
+
+def make_unreliable(cfg: Any) -> Any:
+    """Make the env of a config; one with an entry `unreliable` breaks as its keyword arguments say."""
+    env = make_env(cfg)
+    return UnreliableEnv(env, **cfg["unreliable"]) if "unreliable" in cfg else env
