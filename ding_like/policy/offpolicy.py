@@ -1,0 +1,243 @@
+"""Hold what DDPG, TD3 and SAC share: networks with targets, rows as tensors, acting. Losses are in their own files."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.model.flat_params import FlatParams
+from ding_like.model.numpy_forward import numpy_forward
+from ding_like.policy.base import Policy
+from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.rl_utils.action_range import ActionRange
+from ding_like.rl_utils.noise import gaussian_noise
+from ding_like.types import Array, Obs, State
+
+
+class Rows(NamedTuple):
+    """Hold a minibatch as tensors on the policy's device."""
+
+    obs: Any  # [B, O...], or a dict of them
+    action: Tensor  # [B, A] in [-1, 1]
+    reward: Tensor  # [B], the n-step return
+    next_obs: Any
+    discount: Tensor | float  # [B], what multiplies the value of next_obs
+    terminated: Tensor  # [B] bool; all False with learn.ignore_done
+    weight: Tensor | float  # [B], importance weights
+
+
+class TrainedNetwork:
+    """Hold a network with its flat parameters, its target network, if it has one, and its optimizer."""
+
+    def __init__(self, network: Any, learn: Any, *, learning_rate: float, has_target: bool = True) -> None:
+        self.network = network
+        # Any: a target that is there is called like the network.
+        self.target: Any = copy.deepcopy(network) if has_target else None
+        self.params = FlatParams(network)
+        self.target_params = None if self.target is None else FlatParams(self.target)
+        self.optimizer = FlatOptimizer.from_config(self.params, learn, learning_rate=learning_rate)
+        self._parameters = list(network.parameters())
+        self._loss = torch.zeros(())
+
+    def backward(self, loss: Tensor) -> Tensor:
+        """Fill the gradients of this network, of no other that `loss` (0-dim) went through, and return it detached."""
+        self.params.zero_grad()
+        loss.backward(inputs=self._parameters)
+        self._loss = loss.detach()
+        return self._loss
+
+    def step(self) -> None:
+        """Apply the gradient of the last `backward`."""
+        self.optimizer.step(self._loss)
+
+    def move_target(self, theta: float) -> None:
+        """Move the target a share `theta` of the way to the network."""
+        assert self.target_params is not None, "this network was made without a target"
+        self.target_params.lerp_from(self.params, theta)
+
+    def state_dict(self) -> State:
+        """Return optimizer and target; the network itself is saved with the policy's model."""
+        own = {"optimizer": self.optimizer.state_dict()}
+        return own if self.target is None else {**own, "target": self.target.state_dict()}
+
+    def load_state_dict(self, state: State | None) -> None:
+        """Take over what `state_dict` returned; None (weights alone) makes the target equal, with a fresh optimizer."""
+        if self.target is not None:
+            self.target.load_state_dict(self.network.state_dict() if state is None else state["target"])
+        if state is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
+
+
+class ActorOutput:
+    """Compute what an actor network says, without a gradient: [R, ...] float32 on the host.
+
+    Small MLPs on the CPU run on live numpy views of the weights, faster than through torch.
+    """
+
+    def __init__(self, network: nn.Module, device: torch.device) -> None:
+        self._network = network
+        self._device = device
+        self._fast = numpy_forward(network) if device.type == "cpu" else None
+
+    def __call__(self, obs: Obs) -> Array:
+        if self._fast is not None and not isinstance(obs, dict):
+            return self._fast(obs)
+        with torch.no_grad():
+            output: Array = self._network(self._to_device(obs)).cpu().numpy()
+        return output
+
+    def _to_device(self, obs: Obs) -> Any:
+        if isinstance(obs, dict):
+            return {key: self._to_device(value) for key, value in obs.items()}
+        return torch.as_tensor(obs, device=self._device)
+
+
+class StatelessActor:
+    """Be the part of an actor that there is nothing to say about without recurrent state."""
+
+    def reset(self, lanes: Array | None = None) -> None:
+        """Forget nothing: a feed-forward network has no state."""
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Do nothing: there is no state."""
+
+
+class NoisyActor(StatelessActor):
+    """Do what a deterministic network says, plus Gaussian noise whose unit is half of the action's range."""
+
+    def __init__(self, output: ActorOutput, action_range: ActionRange, *, noise_sigma: float = 0.0) -> None:
+        self._output = output
+        self._range = action_range
+        self._noise_sigma = noise_sigma
+
+    def act(
+        self,
+        obs: Obs,
+        *,
+        lanes: Array,
+        is_first: Array,
+        rng: np.random.Generator,
+        noise_sigma: float | Array | None = None,
+        **_: Any,
+    ) -> dict[str, Array]:
+        """Return `action` [R, A] in the env's units; `noise_sigma` is one for all, or one per lane [R]."""
+        action = self._output(obs)
+        sigma = self._noise_sigma if noise_sigma is None else noise_sigma
+        if not isinstance(sigma, float) or sigma != 0.0:
+            action = action + gaussian_noise(*action.shape, sigma=sigma, rng=rng)
+        return {"action": self._range.to_env(action)}
+
+
+class OffPolicyActorCritic(Policy):
+    """Learn an actor and its critics off-policy; continuous actions, [-1, 1] inside.
+
+    The model has `actor(obs)` and `critic(obs, action) -> [N, B]`, modules that share no parameters.
+    """
+
+    config: dict[str, Any] = dict(
+        discount_factor=0.99,
+        # Env steps with random actions before the first update: an untrained actor explores badly.
+        random_collect_size=10000,
+        learn=dict(
+            # An update per env step.
+            update_per_collect=8,
+            batch_size=256,
+            # One rate for all networks, in place of those below.
+            learning_rate=None,
+            # Share of the networks mixed into their targets with every step.
+            target_theta=0.005,
+        ),
+        collect=dict(n_sample=8),
+        other=dict(replay_buffer=dict(replay_buffer_size=100000)),
+    )
+    config_types = {**Policy.config_types, "learn.learning_rate": (float, int)}
+    action_spaces = ("Box",)
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        theta = cfg["learn"]["target_theta"]
+        if not 0 < theta <= 1:
+            yield "learn.target_theta", f"is a share, expected a number in (0, 1], got {theta}"
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "continuous_qac", []
+
+    def _networks(self) -> dict[str, TrainedNetwork]:
+        """Return what is trained, by the name it is saved under."""
+        raise NotImplementedError(f"{type(self).__name__} must name the networks that it trains.")
+
+    def _init_learn(self) -> None:
+        reach = self._action_range()
+        self._centre, self._half = (torch.from_numpy(part).to(self._device) for part in (reach.centre, reach.half))
+        # A generator of our own, saved with the rest: anyone may draw from torch's global one between two updates.
+        self._generator = torch.Generator(self._device)
+        self._generator.manual_seed(int(torch.randint(2**62, ())))
+        self._num_updates = 0
+
+    def _trained(self, network: Any, rate: str, *, has_target: bool = True) -> TrainedNetwork:
+        """Return a network with an optimizer, whose learning rate the config has under the name `rate`."""
+        learn = self._cfg.learn
+        learning_rate = learn[rate] if learn.learning_rate is None else learn.learning_rate
+        return TrainedNetwork(network, learn, learning_rate=learning_rate, has_target=has_target)
+
+    def _action_range(self) -> ActionRange:
+        """Return the bounds of actions; without an env to say them, -1 and 1."""
+        low, high = self._cfg.get("action_low"), self._cfg.get("action_high")
+        return ActionRange(-1.0 if low is None else low, 1.0 if high is None else high)
+
+    def _rows(self, batch: TransitionBatch) -> Rows:
+        """Return a batch of rows as tensors, actions scaled to [-1, 1]."""
+        tensors = batch.to(self._device)
+        terminated = tensors["terminated"]
+        return Rows(
+            obs=self._obs(tensors),
+            action=(tensors["action"].float() - self._centre) / self._half,
+            reward=tensors["reward"],
+            next_obs=self._obs(tensors, "next_obs"),
+            discount=tensors.columns.get("discount", self._gamma),
+            terminated=torch.zeros_like(terminated) if self._cfg.learn.ignore_done else terminated,
+            weight=tensors.columns.get("weight", 1.0),
+        )
+
+    def _normal_like(self, action: Tensor) -> Tensor:
+        """Return standard normal noise in the shape of actions [B, A], from the policy's own generator."""
+        return torch.randn(action.shape, generator=self._generator, device=self._device)
+
+    def _priority(self, error: Tensor) -> Array | None:
+        """Return the absolute TD error [B], the mean of the critics' [N, B]; None without priorities."""
+        if not self._cfg.priority:
+            return None
+        priority: Array = error.detach().abs().mean(dim=0).cpu().numpy()
+        return priority
+
+    def _optimizers(self) -> Iterable[FlatOptimizer]:
+        return (network.optimizer for network in self._networks().values())
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {
+            "model": self._model.state_dict(),
+            "networks": {name: network.state_dict() for name, network in self._networks().items()},
+            "generator": self._generator.get_state(),
+            "num_updates": self._num_updates,
+        }
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        self._load_model(state["model"])
+        # A checkpoint of weights alone (a pre-trained model) starts with fresh optimizers and equal targets.
+        saved = state.get("networks", {})
+        for name, network in self._networks().items():
+            network.load_state_dict(saved.get(name))
+        if "generator" in state:
+            self._generator.set_state(state["generator"])
+        self._num_updates = state.get("num_updates", 0)

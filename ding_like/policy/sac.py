@@ -1,0 +1,174 @@
+"""Soft actor-critic (Haarnoja et al. 2018) with a learned temperature (Haarnoja et al. 2018b).
+
+A stochastic actor pi, a Gaussian squashed by tanh, maximises reward plus alpha times its entropy; alpha is learned so
+that the entropy stays near a target. A row is (obs, action, R, discount, next_obs, terminated), R the discounted sum of
+its rewards; a' ~ pi(next_obs) and a ~ pi(obs) are drawn afresh; Q' are the target networks. The losses are
+
+    y           = R + discount * (min_i Q_i'(next_obs, a') - alpha * log pi(a'))     second part only if not terminated
+    critic_loss = sum_i mean(weight * (Q_i(obs, action) - y)^2 / 2)
+    actor_loss  = mean(alpha * log pi(a) - min_i Q_i(obs, a))
+    alpha_loss  = -log alpha * mean(log pi(a) + target_entropy)
+
+and after each step Q' moves a share theta towards Q.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import log
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.policy.offpolicy import ActorOutput, OffPolicyActorCritic, StatelessActor, TrainedNetwork
+from ding_like.rl_utils.action_range import ActionRange
+from ding_like.rl_utils.squashed import MAX_LOG_SIGMA, MIN_LOG_SIGMA, squashed_gaussian
+from ding_like.rl_utils.td import nstep_td_target
+from ding_like.types import Array, Obs
+from ding_like.utils.registries import POLICY_REGISTRY
+
+
+class SquashedGaussianActor(StatelessActor):
+    """Draw from the squashed Gaussian, or do its tanh(mean)."""
+
+    def __init__(self, output: ActorOutput, action_range: ActionRange, *, is_random: bool) -> None:
+        self._output = output
+        self._range = action_range
+        self._is_random = is_random
+
+    def act(self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **_: Any) -> dict[str, Array]:
+        """Return `action` [R, A] in the env's units."""
+        mean, log_sigma = np.split(self._output(obs), 2, axis=1)
+        if self._is_random:
+            sigma = np.exp(log_sigma.clip(MIN_LOG_SIGMA, MAX_LOG_SIGMA))
+            mean = mean + sigma * rng.standard_normal(mean.shape, dtype=np.float32)
+        return {"action": self._range.to_env(np.tanh(mean))}
+
+
+class Temperature(nn.Module):
+    """Hold the logarithm of alpha, so that alpha stays above 0."""
+
+    def __init__(self, alpha: float) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.tensor(log(alpha)))
+
+
+@POLICY_REGISTRY.register("sac")
+class SACPolicy(OffPolicyActorCritic):
+    """Learn a stochastic actor, two critics and a temperature off-policy."""
+
+    config: dict[str, Any] = dict(
+        type="sac",
+        model=dict(action_space="reparameterization", twin_critic=True),
+        learn=dict(
+            learning_rate_q=3e-4,
+            learning_rate_policy=3e-4,
+            learning_rate_alpha=3e-4,
+            # What the temperature is, or begins with if it is learned.
+            alpha=0.2,
+            auto_alpha=True,
+            # Whether the temperature's loss is linear in log(alpha), or in alpha as in the paper.
+            log_space=True,
+            # Entropy of the actor over [-1, 1]^A that the temperature aims at; None: minus the number of dimensions.
+            target_entropy=None,
+        ),
+    )
+    config_types = {**OffPolicyActorCritic.config_types, "learn.target_entropy": (float, int)}
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        if cfg["learn"]["alpha"] <= 0:
+            yield "learn.alpha", f"must be above 0, got {cfg['learn']['alpha']}"
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        learn = self._cfg.learn
+        self._actor = self._trained(self._model.actor, "learning_rate_policy", has_target=False)
+        self._critic = self._trained(self._model.critic, "learning_rate_q")
+        temperature = Temperature(learn.alpha).to(self._device)
+        self._temperature = self._trained(temperature, "learning_rate_alpha", has_target=False)
+
+    def _init_collect(self) -> None:
+        output = ActorOutput(self._model.actor, self._device)
+        self._collect_actor = SquashedGaussianActor(output, self._action_range(), is_random=True)
+
+    def _init_eval(self) -> None:
+        output = ActorOutput(self._model.actor, self._device)
+        self._eval_actor = SquashedGaussianActor(output, self._action_range(), is_random=False)
+
+    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+        """Fill the gradients of critics, actor and temperature; priorities are absolute TD errors [B]."""
+        rows = self._rows(batch)
+        alpha = self._temperature.network.log_alpha.detach().exp()
+        with torch.no_grad():
+            next_action, next_log_prob = self._draw(rows.next_obs)
+            next_q = self._critic.target(rows.next_obs, next_action).amin(dim=0)
+            next_value = next_q - alpha * next_log_prob
+            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
+        q = self._critic.network(rows.obs, rows.action)
+        error = q - target
+        critic_loss = self._critic.backward(0.5 * (rows.weight * error.square()).mean(dim=1).sum())
+
+        action, log_prob = self._draw(rows.obs)
+        value = self._critic.network(rows.obs, action).amin(dim=0)
+        actor_loss = self._actor.backward((alpha * log_prob - value).mean())
+        info = {
+            "total_loss": critic_loss + actor_loss,
+            "critic_loss": critic_loss,
+            "actor_loss": actor_loss,
+            "q_value": q.detach(),
+            "target_q_value": target,
+            "entropy": -log_prob.detach(),
+            "alpha": alpha,
+        }
+        if self._cfg.learn.auto_alpha:
+            info["alpha_loss"] = self._temperature.backward(self._alpha_loss(log_prob.detach(), action.shape[1]))
+        return info, self._priority(error)
+
+    def _draw(self, obs: Any) -> tuple[Tensor, Tensor]:
+        """Return actions [B, A] that the actor draws for observations [B, O...], and their log densities [B]."""
+        mean, log_sigma = self._actor.network(obs).chunk(2, dim=1)
+        return squashed_gaussian(mean, log_sigma, self._normal_like(mean))
+
+    def _alpha_loss(self, log_prob: Tensor, num_dims: int) -> Tensor:
+        """Return the loss whose gradient raises alpha where the entropy, -mean(log_prob [B]), is below its target."""
+        learn, log_alpha = self._cfg.learn, self._temperature.network.log_alpha
+        target_entropy = -num_dims if learn.target_entropy is None else learn.target_entropy
+        return -(log_alpha if learn.log_space else log_alpha.exp()) * (log_prob + target_entropy).mean()
+
+    def apply(self) -> None:
+        """Take one Adam step of critics, actor and temperature, and move the critics' targets."""
+        self._num_updates += 1
+        self._critic.step()
+        self._actor.step()
+        if self._cfg.learn.auto_alpha:
+            self._temperature.step()
+        self._critic.move_target(self._cfg.learn.target_theta)
+
+    def _networks(self) -> dict[str, TrainedNetwork]:
+        return {"actor": self._actor, "critic": self._critic, "temperature": self._temperature}
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return [
+            "total_loss",
+            "critic_loss",
+            "actor_loss",
+            "alpha_loss",
+            "alpha",
+            "entropy",
+            "q_value",
+            "target_q_value",
+        ]
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {**super()._state_dict_learn(), "log_alpha": self._temperature.network.state_dict()}
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        super()._load_state_dict_learn(state)
+        if "log_alpha" in state:
+            self._temperature.network.load_state_dict(state["log_alpha"])

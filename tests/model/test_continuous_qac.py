@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import relu
+
+from ding_like.errors import ConfigError, SchemaError
+from ding_like.model.continuous_qac import ContinuousQAC, ParallelMLP
+from ding_like.model.numpy_forward import numpy_forward
+
+
+def make(action_space: str = "regression", **changes) -> ContinuousQAC:
+    torch.manual_seed(0)
+    return ContinuousQAC(**{**dict(obs_shape=3, action_shape=2, action_space=action_space), **changes})
+
+
+def test_parallel_mlps_equal_separate_ones():
+    torch.manual_seed(0)
+    model, x = ParallelMLP(3, [5, 8, 8, 2]), torch.randn(7, 5)
+
+    together = model(x)
+
+    for member in range(3):
+        y = x
+        for layer in range(3):
+            y = y @ model.weights[layer][member] + model.biases[layer][member]
+            y = relu(y) if layer < 2 else y
+        torch.testing.assert_close(together[member], y)
+
+
+def test_parallel_mlps_begin_apart_and_like_linear_layers():
+    torch.manual_seed(0)
+    model = ParallelMLP(2, [100, 64, 1])
+
+    assert not torch.equal(model.weights[0][0], model.weights[0][1])
+    for layer, bound in ((0, 100**-0.5), (1, 64**-0.5)):
+        largest = model.weights[layer].abs().max().item()
+        assert 0.9 * bound < largest <= bound
+
+
+@pytest.mark.parametrize(("twin", "num"), [(False, 1), (True, 2)])
+def test_critic_gives_a_value_per_network_and_row(twin, num):
+    values = make(twin_critic=twin).critic(torch.randn(6, 3), torch.rand(6, 2))
+
+    assert values.shape == (num, 6)
+
+
+def test_deterministic_actions_lie_within_one():
+    action = make().actor(100 * torch.randn(50, 3))
+
+    assert action.shape == (50, 2) and action.abs().max() <= 1.0
+
+
+def test_stochastic_actor_gives_mean_and_log_sigma():
+    assert make("reparameterization")(torch.randn(4, 3)).shape == (4, 4)
+
+
+@pytest.mark.parametrize("action_space", ["regression", "reparameterization"])
+def test_small_actors_run_in_numpy_with_equal_results(action_space):
+    model = make(action_space)
+    fast, obs = numpy_forward(model.actor), torch.randn(5, 3)
+
+    assert fast is not None
+    np.testing.assert_allclose(fast(obs.numpy()), model.actor(obs).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_layer_numbers_count_hidden_layers_after_the_first():
+    model = make(actor_head_layer_num=2, critic_head_layer_num=0, critic_head_hidden_size=16)
+
+    assert sum(isinstance(layer, torch.nn.Linear) for layer in model.actor.modules()) == 4
+    assert [tuple(weight.shape) for weight in model.critic.q.weights] == [(1, 5, 16), (1, 16, 1)]
+
+
+def test_matrices_are_flattened():
+    model = make(obs_shape=[2, 3])
+
+    assert model.critic(torch.randn(4, 2, 3), model.actor(torch.randn(4, 2, 3))).shape == (1, 4)
+
+
+def test_images_are_encoded_apart_for_actor_and_critics():
+    model = make(obs_shape=[3, 36, 36], twin_critic=True, encoder_hidden_size_list=[4, 4, 4, 8])
+    pixels = torch.randint(0, 256, (2, 3, 36, 36), dtype=torch.uint8)
+
+    assert model.critic(pixels, model.actor(pixels)).shape == (2, 2)
+    actors = {id(parameter) for parameter in model.actor.parameters()}
+    assert actors.isdisjoint(id(parameter) for parameter in model.critic.parameters())
+
+
+def test_observations_of_another_shape_are_refused():
+    with pytest.raises(SchemaError, match=r"\[B, 3\], got \[4, 5\]"):
+        make().critic(torch.randn(4, 5), torch.rand(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(action_shape=[2, 2]), "one length"),
+        (dict(action_space="discrete"), "'regression' or 'reparameterization'"),
+        (dict(encoder_hidden_size_list=[64]), "actor_head_hidden_size"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        make(**changes)

@@ -1,0 +1,61 @@
+"""Serial runs with box actions."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.entry import eval as evaluate
+from ding_like.entry import resume_pipeline, serial_pipeline
+
+
+def make_configs(policy_type: str, **changes):
+    main = dict(
+        exp_name="exp",
+        env=dict(env_id="Pendulum-v1", collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=0),
+        policy=dict(
+            random_collect_size=32,
+            model=dict(actor_head_hidden_size=8, critic_head_hidden_size=8),
+            learn=dict(update_per_collect=2, batch_size=16),
+            collect=dict(n_sample=4),
+            eval=dict(evaluator=dict(eval_freq=1000)),
+            **changes,
+        ),
+    )
+    return main, dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=policy_type))
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+
+
+def vectors(policy) -> list[torch.Tensor]:
+    return [network.params.data_vector for network in policy._networks().values()]
+
+
+@pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
+def test_pendulum_runs_and_its_checkpoint_plays(name, tmp_path):
+    serial_pipeline(make_configs(name, nstep=3), seed=0, max_env_step=120)
+
+    result = json.loads((tmp_path / "exp/result.json").read_text())
+    value = evaluate(make_configs(name), seed=1, load_path=str(tmp_path / "exp/ckpt/ckpt_best.pth.tar"))
+    assert result["train_iter"] >= 40 and np.isfinite(result["eval_value"]) and -2000 < value < 0
+
+
+def test_policies_learn_the_bounds_of_the_env():
+    policy = serial_pipeline(make_configs("ddpg"), seed=0, max_env_step=40)
+
+    # Pendulum's torque: -2 to 2.
+    assert (policy._centre.tolist(), policy._half.tolist()) == ([0.0], [2.0])
+
+
+def test_a_resumed_run_equals_one_that_went_through():
+    straight = serial_pipeline(make_configs("sac"), seed=0, max_env_step=160, exp_name="straight")
+
+    serial_pipeline(make_configs("sac"), seed=0, max_env_step=100, exp_name="parts")
+    resumed = resume_pipeline("parts", max_env_step=160)
+
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(vectors(resumed), vectors(straight), strict=True))
