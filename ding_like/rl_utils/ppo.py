@@ -34,7 +34,11 @@ def ppo_policy_loss(
     _check_rows(log_prob, old_log_prob=old_log_prob, advantage=advantage)
     log_ratio = log_prob - old_log_prob
     ratio = log_ratio.exp()
-    surrogate = torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip_ratio, 1.0 + clip_ratio) * advantage)
+    gain = ratio * advantage
+    with torch.no_grad():  # where the clipped side is the smaller one it is a constant
+        clipped = ratio.clamp(1.0 - clip_ratio, 1.0 + clip_ratio) * advantage
+        moves = gain <= clipped
+    surrogate = torch.where(moves, gain, clipped)
     if dual_clip is not None:
         surrogate = torch.where(advantage < 0, torch.maximum(surrogate, dual_clip * advantage), surrogate)
     with torch.no_grad():

@@ -3,6 +3,7 @@
 import copy
 import math
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 from ding_like.config import compile_config, deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
+from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 from ding_like.policy import create_policy
 from ding_like.policy.onpolicy import split_mask
@@ -651,3 +653,71 @@ def test_a_policy_that_does_not_know_its_actions_says_so():
 
     with pytest.raises(ConfigError, match=r"model.action_shape is not set"):
         create_policy(cfg, model=Knower())
+
+
+# ---- through the pipeline
+
+
+class Guess(gymnasium.Env):
+    """Reward an action for being near the observation's first number; four steps an episode."""
+
+    def __init__(self, action_space) -> None:
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float64)
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._look(), {}
+
+    def _look(self):
+        self._obs = self.np_random.uniform(-1, 1, 3)
+        return self._obs
+
+    def step(self, action):
+        assert self.action_space.contains(action), f"{action!r} is no action of {self.action_space}"
+        reward = -float(np.abs(np.asarray(action, float) - self._obs[0]).sum())
+        self._steps += 1
+        return self._look(), reward, False, self._steps == 4, {}
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.Discrete(3, start=5),
+        gymnasium.spaces.MultiDiscrete([3, 2]),
+        gymnasium.spaces.MultiBinary(3),
+        gymnasium.spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 0.5], np.float32)),
+        gymnasium.spaces.Box(-np.inf, np.inf, (2,)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("policy", ["ppo", "a2c", "ppo_offpolicy"])
+def test_every_action_space_trains_through_the_pipeline(policy, space, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    off = policy == "ppo_offpolicy"
+    learn = dict(update_per_collect=1) if off else {}
+    section = dict(model=SMALL, learn=dict(batch_size=16, **learn), collect=dict(n_sample=16), eval={})
+    main = dict(exp_name="exp", env=dict(env_id="none", collector_env_num=4, evaluator_env_num=2), policy=section)
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=policy))
+    setting = (lambda cfg: Guess(space), [{}] * 4, [{}] * 2)
+
+    run = serial_pipeline if off else serial_pipeline_onpolicy
+    trained = run((main, create), seed=0, env_setting=setting, max_env_step=48)
+
+    assert trained._rows_trained >= 32
+    assert trained._get_nonfinite_steps() == 0
+
+
+def test_tanh_needs_bounds_and_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main = dict(
+        exp_name="exp",
+        env=dict(env_id="none", collector_env_num=1, evaluator_env_num=1),
+        policy=dict(action_bound="tanh"),
+    )
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="ppo"))
+    setting = (lambda cfg: Guess(gymnasium.spaces.Box(-np.inf, np.inf, (2,))), [{}], [{}])
+
+    with pytest.raises(ConfigError, match=r"needs actions with bounds.*action_bound='clip'"):
+        serial_pipeline_onpolicy((main, create), seed=0, env_setting=setting)

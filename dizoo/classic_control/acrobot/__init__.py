@@ -1,0 +1,1 @@
+"""Swing a two-link robot up."""
