@@ -7,7 +7,7 @@ Nothing here imports torch; a tensor appears only as an annotation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -71,7 +71,21 @@ class EnvManager(Protocol):
 
     def load_state_dict(self, state: State) -> None: ...
 
+    def wrapper_states(self) -> list[list[State]]: ...
+
+    def load_wrapper_states(self, states: Sequence[Sequence[State]]) -> None: ...
+
+    def adopt_wrapper_states(self, states: Sequence[Sequence[State]]) -> None: ...
+
     def close(self) -> None: ...
+
+
+class CheckpointPart(Protocol):
+    """Save something beside a policy's weights in a checkpoint; an empty state is left out."""
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: State) -> None: ...
 
 
 class Actor(Protocol):

@@ -42,7 +42,7 @@ def enjoy(
     from ding_like.envs import get_vec_env_setting
     from ding_like.pipeline.report.pictures import find_checkpoint
     from ding_like.pipeline.report.video import filmable, make_video
-    from ding_like.utils.checkpoint import load_state
+    from ding_like.pipeline.statistics import load_agent
 
     folder = Path(exp_name)
     config_file = folder / "total_config.py"
@@ -56,10 +56,11 @@ def enjoy(
     env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
     make_env = filmable(env_cfgs[0], env_fn)
     mode = _eval_mode(cfg, make_env, model)
-    mode.load_state_dict(load_state(path))
+    statistics = load_agent(mode, path)
     name = "agent.gif" if ckpt == "best" else f"agent_{path.name.split('.')[0]}.gif"
     video = Path(out) if out else folder / name
-    returns = make_video(mode, make_env, video, seed=cfg.seed if seed is None else seed, num_episodes=num_episodes)
+    seed = cfg.seed if seed is None else seed
+    returns = make_video(mode, make_env, video, seed=seed, num_episodes=num_episodes, statistics=statistics)
     return Enjoyed(video, returns)
 
 

@@ -14,6 +14,7 @@ from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.pipeline.build import EnvSetting, training_process
 from ding_like.pipeline.report.video import filmable, make_video
 from ding_like.pipeline.spaces import fit_policy_config
+from ding_like.pipeline.statistics import load_agent
 from ding_like.policy import create_policy
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng, set_pkg_seed
@@ -66,11 +67,13 @@ def _play(
         manager.launch()
         set_pkg_seed(seed, use_cuda=bool(cfg.policy.cuda))
         policy = create_policy(fit_policy_config(cfg.policy, manager), model=model, enable_field=["eval"])
-        if state_dict is not None:
-            policy.eval_mode.load_state_dict(state_dict)
+        statistics = [] if state_dict is None else load_agent(policy.eval_mode, state_dict)
+        if any(statistics):
+            manager.adopt_wrapper_states(statistics)
         mode = adapt_eval_mode(policy.eval_mode)
         if replay_path is not None:
-            make_video(mode, filmable(evaluator_cfgs[0], env_fn), Path(replay_path) / "agent.gif", seed=seed)
+            film = Path(replay_path) / "agent.gif"
+            make_video(mode, filmable(evaluator_cfgs[0], env_fn), film, seed=seed, statistics=statistics)
         return play_episodes(manager, mode, cfg.env.n_evaluator_episode, rng=make_rng(seed, "eval"))
     finally:
         manager.close()

@@ -11,6 +11,7 @@ import torch
 
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.pipeline.spaces import fit_policy_config
+from ding_like.pipeline.statistics import ENV_WRAPPERS, WrapperStatistics
 from ding_like.policy import Policy, create_policy
 from ding_like.types import EnvManager
 from ding_like.utils.metrics import MetricsSink
@@ -119,6 +120,7 @@ def build_serial(
     learner = create_learner(
         cfg.policy.learn.learner, policy=policy.learn_mode, rng=make_rng(seed, "learner"), **shared
     )
+    learner.checkpoint_parts[ENV_WRAPPERS] = WrapperStatistics(collector_env)
     collector = create_serial_collector(
         cfg.policy.collect.collector,
         env=collector_env,

@@ -18,6 +18,7 @@ from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
+from ding_like.pipeline.statistics import share_statistics
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.types import EnvManager, State
@@ -195,6 +196,7 @@ class SerialRun:
     def _evaluate(self) -> bool:
         parts = self._parts
         started, best = time.perf_counter(), parts.evaluator.best_return
+        share_statistics(parts.collector_env, parts.evaluator_env)
         stop, info = parts.evaluator.eval(
             parts.learner.save_checkpoint, parts.learner.train_iter, parts.collector.envstep
         )
@@ -226,6 +228,7 @@ class SerialRun:
     def _judge(self, *, stop: bool) -> RunResult:
         parts = self._parts
         episodes = max(_FINAL_EPISODES, parts.evaluator_env.num_lanes)
+        share_statistics(parts.collector_env, parts.evaluator_env)
         final = parts.evaluator.play(episodes, number=_FINAL_NUMBER)
         self._eval_duration_s += final.duration_s
         return RunResult(

@@ -14,7 +14,7 @@ import numpy as np
 from ding_like.data.obs import copy_obs, take_lanes
 from ding_like.envs.manager.lane import Lane
 from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
-from ding_like.envs.wrappers import adopt_wrapper_states, wrapper_states
+from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import CheckpointError, EnvError, TrainingError
 from ding_like.types import Array, Obs, State, StepBatch
 from ding_like.utils.configurable import Configurable
@@ -191,6 +191,11 @@ class ArrayEnvManager(Configurable, ABC):
     def wrapper_states(self) -> list[list[State]]:
         """Return what the wrappers of each lane's env remember; an empty list where no lane has an env of its own."""
         return [wrapper_states(env) for env in self._wrapped_envs()]
+
+    def load_wrapper_states(self, states: Sequence[Sequence[State]]) -> None:
+        """Let the wrappers of lane i go on from the i-th of `states`, beginning again where there are more lanes."""
+        for index, env in enumerate(self._wrapped_envs()):
+            load_wrapper_states(env, states[index % len(states)])
 
     def adopt_wrapper_states(self, states: Sequence[Sequence[State]]) -> None:
         """Let all lanes know what the lanes of another manager know together, and learn no more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.report.curve import plot_run, save_plot
 from ding_like.pipeline.report.runs import read_run
 from ding_like.pipeline.report.video import filmable, make_video
-from ding_like.utils.checkpoint import load_state
+from ding_like.pipeline.statistics import load_agent
+from ding_like.types import State
 
 logger = logging.getLogger(__name__)
 
@@ -47,17 +48,17 @@ def _try(what: str, make: Callable[[], object]) -> None:
 def _film_best(cfg: Any, policy: Any, folder: Path, *, seed: int, env_setting: EnvSetting | None) -> None:
     env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
     mode = policy.eval_mode
-    with weights_of(mode, find_checkpoint(folder, "best")):
-        make_video(mode, filmable(env_cfgs[0], env_fn), folder / "agent.gif", seed=seed)
+    with weights_of(mode, find_checkpoint(folder, "best")) as statistics:
+        make_video(mode, filmable(env_cfgs[0], env_fn), folder / "agent.gif", seed=seed, statistics=statistics)
 
 
 @contextmanager
-def weights_of(mode: Any, path: Path) -> Iterator[None]:
-    """Let a mode of a policy have the weights of a checkpoint meanwhile."""
+def weights_of(mode: Any, path: Path) -> Iterator[Sequence[Sequence[State]]]:
+    """Let a mode of a policy have the weights of a checkpoint meanwhile; give the statistics saved with them."""
     own = copy.deepcopy(mode.state_dict())
-    mode.load_state_dict(load_state(path))
+    statistics = load_agent(mode, path)
     try:
-        yield
+        yield statistics
     finally:
         mode.load_state_dict(own)
 

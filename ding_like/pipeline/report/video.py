@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ from ding_like.data.rows import adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, make_env
 from ding_like.errors import ConfigError, EnvError
 from ding_like.pipeline.report.text import measure
-from ding_like.types import Array
+from ding_like.types import Array, State
 from ding_like.utils.files import atomic_write
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator import play_episodes
@@ -50,12 +50,14 @@ def make_video(
     *,
     seed: int = 0,
     num_episodes: int = 1,
+    statistics: Sequence[Sequence[State]] = (),
 ) -> list[float]:
     """Play episodes with an eval mode, write them as a GIF to `path`, and return their returns.
 
-    `env_fn` makes an env that renders RGB arrays, `filmable` one from a config. An episode's first
-    1,000 steps and its end are filmed; of more than 150 frames every n-th is kept. The return so far stands above the
-    picture. Raises ConfigError without pillow and EnvError for an env that cannot render.
+    `env_fn` makes an env that renders RGB arrays, `filmable` one from a config; its wrappers take over `statistics`, as
+    `load_agent` returns them. An episode's first 1,000 steps and its end are filmed; of more than 150 frames every n-th
+    is kept. The return so far stands above the picture. Raises ConfigError without pillow and EnvError for an env that
+    cannot render.
     """
     if importlib.util.find_spec("PIL") is None:
         raise ConfigError("a video needs pillow; install it with: pip install 'ding-like[viz]'.")
@@ -64,6 +66,8 @@ def make_video(
         manager = create_env_manager({"type": "base"}, [lambda: camera])
         try:
             manager.launch()
+            if any(statistics):
+                manager.adopt_wrapper_states(statistics)
             camera.start()
             rng = make_rng(seed, "video")
             returns = play_episodes(manager, adapt_eval_mode(policy), num_episodes, rng=rng).returns

@@ -13,7 +13,7 @@ from easydict import EasyDict
 from ding_like.config.tree import deep_merge
 from ding_like.data.rows import adapt_learn_mode, as_batch
 from ding_like.errors import ConfigError
-from ding_like.types import LearnMode, Reducer, State
+from ding_like.types import CheckpointPart, LearnMode, Reducer, State
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.log import build_logger, close_logger
@@ -107,6 +107,8 @@ class BaseLearner(Configurable):
         )
         self._tb_logger = self._own_tb_logger if tb_logger is None else tb_logger
         self.metrics = as_metrics_writer(self._tb_logger)
+        # What a checkpoint holds besides the policy, by name; a part with nothing to save is left out.
+        self.checkpoint_parts: dict[str, CheckpointPart] = {}
 
         self._last_iter = CountVar()
         self._collector_envstep = 0

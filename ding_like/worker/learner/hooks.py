@@ -101,6 +101,9 @@ class LoadCkptHook(LearnerHook):
             return
         state = load_state(path)
         last_iter, last_step = state.pop("last_iter", None), state.pop("last_step", None)
+        for name, part in engine.checkpoint_parts.items():
+            if name in state:
+                part.load_state_dict(state.pop(name))
         engine.policy.load_state_dict(state)
         if last_iter is not None:
             engine.last_iter.update(int(last_iter))
@@ -120,7 +123,9 @@ class SaveCkptHook(PeriodicHook):
             return
         path = engine.ckpt_dir / (engine.ckpt_name or f"iteration_{engine.train_iter}.pth.tar")
         counters = {"last_iter": engine.train_iter, "last_step": engine.collector_envstep}
-        save_state(path, {**engine.policy.state_dict(), **counters})
+        parts = {name: part.state_dict() for name, part in engine.checkpoint_parts.items()}
+        known = {name: state for name, state in parts.items() if state}
+        save_state(path, {**engine.policy.state_dict(), **known, **counters})
         engine.info(f"{engine.instance_name} saved {path}")
 
 
