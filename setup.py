@@ -19,6 +19,8 @@ EXTRAS = {
         "ruff>=0.8",
         "mypy>=1.13",
         "types-requests",
+        "ale-py>=0.12.1",
+        "opencv-python-headless>=4",
     ],
 }
 
