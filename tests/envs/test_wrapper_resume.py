@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from ding_like.envs import EnvFactory, create_env_manager
 from ding_like.envs.wrappers import wrap
+from ding_like.errors import CheckpointError, EnvError
 from ding_like.utils.checkpoint import load_state, save_state
+from tests.envs.faulty_env import DeadlyEnv, segfault
 from tests.envs.scripted_env import ScriptedEnv
 
 WRAPPERS = [dict(type="obs_norm"), dict(type="frame_stack", stack_size=3), dict(type="reward_norm")]
-KINDS = [dict(type="base"), dict(type="gym_vector", autoreset_mode="Disabled")]
+KINDS = [
+    dict(type="base"),
+    dict(type="gym_vector", autoreset_mode="Disabled"),
+    dict(type="subprocess", envs_per_process=2),
+]
+KIND_IDS = [kind["type"] for kind in KINDS]
 
 
 def make(kind: dict[str, Any], **cfg: Any) -> Any:
@@ -30,7 +40,7 @@ def drive(manager: Any, num: int, rng: np.random.Generator) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=["base", "gym_vector"])
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_IDS)
 @pytest.mark.parametrize("played", [3, 25, 60, 131])
 def test_a_manager_with_normalising_wrappers_resumes_exactly(kind: dict[str, Any], played: int, tmp_path: Any) -> None:
     rng = np.random.default_rng(0)
@@ -52,8 +62,9 @@ def test_a_manager_with_normalising_wrappers_resumes_exactly(kind: dict[str, Any
     other.close()
 
 
-def test_a_lane_that_is_not_played_again_keeps_what_its_wrappers_know(tmp_path: Any) -> None:
-    original, other = (make(KINDS[0], resume_replay_steps=5) for _ in range(2))
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]], ids=["base", "subprocess"])
+def test_a_lane_that_is_not_played_again_keeps_what_its_wrappers_know(kind: dict[str, Any]) -> None:
+    original, other = (make(kind, resume_replay_steps=5) for _ in range(2))
     original.launch()
     drive(original, 30, np.random.default_rng(0))
 
@@ -65,13 +76,16 @@ def test_a_lane_that_is_not_played_again_keeps_what_its_wrappers_know(tmp_path: 
     other.close()
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=["base", "gym_vector"])
+class NormalisedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A scripted env behind `obs_norm`, at the top of a module, as a process of its own needs it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(wrap(DeadlyEnv(**kwargs), [dict(type="obs_norm")]))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_IDS)
 def test_statistics_survive_a_crash(kind: dict[str, Any], tmp_path: Any) -> None:
-    faults = {(5, 1): "raise"}
-
-    def env_fn() -> Any:
-        return wrap(ScriptedEnv(faults=faults, fault_dir=str(tmp_path)), [dict(type="obs_norm")])
-
+    env_fn = functools.partial(NormalisedEnv, faults={(5, 1): "raise"}, fault_dir=str(tmp_path))
     manager = create_env_manager(kind, [env_fn])
     manager.launch()
     steps = 0
@@ -83,8 +97,44 @@ def test_statistics_survive_a_crash(kind: dict[str, Any], tmp_path: Any) -> None
     manager.close()
 
 
-def test_a_manager_adopts_the_statistics_of_another() -> None:
-    collector, evaluator = make(KINDS[0]), make(KINDS[0])
+def test_what_was_known_at_the_last_seeded_reset_survives_the_end_of_a_process(tmp_path: Any) -> None:
+    env_fn = functools.partial(NormalisedEnv, faults={(5, 1): "segfault"}, fault_dir=str(tmp_path))
+    manager = create_env_manager(dict(type="subprocess", reseed_after=0), [env_fn])
+    manager.launch()
+    steps = 0
+    while not list(tmp_path.iterdir()):
+        manager.step(np.arange(1), np.zeros(1, np.int64))
+        steps += 1
+
+    # The last seeded reset began the episode whose first step broke.
+    assert manager.wrapper_states()[0][0]["state"]["count"] > steps - 1
+    manager.close()
+
+
+def test_the_other_lanes_of_a_process_that_ends_come_back_with_their_statistics(tmp_path: Any) -> None:
+    faults = [{(2, 2): "segfault"}, {}]
+    env_fn = [functools.partial(NormalisedEnv, env_id=i, faults=faults[i], fault_dir=str(tmp_path)) for i in range(2)]
+    struck = create_env_manager(dict(type="subprocess", envs_per_process=2), env_fn)
+    spared = create_env_manager(dict(type="base"), env_fn[1:])
+    found: list[list[Any]] = [[], []]
+    for manager, rows in zip([struck, spared], found, strict=True):
+        manager.seed(7 if manager is struck else 8)
+        manager.launch()
+        for _ in range(40):
+            batch = manager.step(np.arange(manager.num_lanes), np.zeros(manager.num_lanes, np.int64))
+            assert manager.num_lanes - 1 in batch.lanes
+            rows.append(batch.next_obs[-1].tolist())
+
+    assert list(tmp_path.iterdir())
+    assert found[0] == found[1]
+    assert struck.wrapper_states()[1][0]["state"]["count"] == spared.wrapper_states()[0][0]["state"]["count"]
+    struck.close()
+    spared.close()
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]], ids=["base", "subprocess"])
+def test_a_manager_adopts_the_statistics_of_another(kind: dict[str, Any]) -> None:
+    collector, evaluator = make(kind), make(kind)
     collector.launch()
     evaluator.launch()
     drive(collector, 50, np.random.default_rng(0))
@@ -96,3 +146,76 @@ def test_a_manager_adopts_the_statistics_of_another() -> None:
     assert [each[1]["state"]["count"] for each in evaluator.wrapper_states()] == pytest.approx([sum(counts)] * 3)
     collector.close()
     evaluator.close()
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]], ids=["base", "subprocess"])
+def test_a_manager_goes_on_from_the_statistics_of_fewer_lanes(kind: dict[str, Any]) -> None:
+    original, other = make(kind), make(kind)
+    original.launch()
+    drive(original, 30, np.random.default_rng(0))
+    states = original.wrapper_states()[:2]
+
+    other.load_wrapper_states(states)
+
+    assert [each[1]["state"]["count"] for each in other.wrapper_states()] == [
+        states[lane % 2][1]["state"]["count"] for lane in range(3)
+    ]
+    original.close()
+    other.close()
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]], ids=["base", "subprocess"])
+def test_statistics_of_an_env_that_is_wrapped_otherwise_are_a_checkpoint_error(kind: dict[str, Any]) -> None:
+    manager = make(kind)
+
+    with pytest.raises(CheckpointError, match=r"of the wrappers \['Other'\]"):
+        manager.load_wrapper_states([[dict(type="Other", state={})]])
+    manager.launch()
+    drive(manager, 3, np.random.default_rng(0))
+
+    manager.close()
+
+
+def test_asking_a_process_that_dies_is_answered_by_the_next(tmp_path: Any) -> None:
+    env_fn = functools.partial(DeadlyToAskEnv, str(tmp_path / "died"))
+    manager = create_env_manager(dict(type="subprocess"), [env_fn])
+    manager.launch()
+    manager.step(np.arange(1), np.zeros(1, np.int64))
+
+    states = manager.wrapper_states()
+
+    assert (tmp_path / "died").exists()
+    # Asked before its first reset, and now.
+    assert states == [[{"type": "DeadlyToAskEnv", "state": {"calls": 2}}]]
+    assert manager.obs[0, 2] == 0
+    assert manager.step(np.arange(1), np.zeros(1, np.int64)).dropped.tolist() == [0]
+    manager.close()
+
+
+def test_a_state_that_cannot_leave_its_process_is_an_env_error() -> None:
+    with pytest.raises(EnvError, match=r"state_dict of a wrapper.* hold \{3\}, a set.*manager type 'base'"):
+        create_env_manager(dict(type="subprocess"), [SetStateEnv])
+
+
+class DeadlyToAskEnv(ScriptedEnv):
+    """Count how often it was asked for its state and, with the process, die of the third time; but once only."""
+
+    def __init__(self, mark: str) -> None:
+        super().__init__()
+        self._mark = Path(mark)
+        self._calls = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        self._calls += 1
+        if self._calls == 3 and not self._mark.exists():
+            self._mark.touch()
+            segfault()
+        return {"calls": self._calls}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._calls = 0
+
+
+class SetStateEnv(ScriptedEnv):
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": {3}}

@@ -7,7 +7,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -172,6 +172,7 @@ class SubprocessEnvManager(ArrayEnvManager):
     def _restore(self, state: State) -> list[int]:
         pool = self._pool
         pool.share_seeds(self._all)
+        self.load_wrapper_states([lane.wrappers for lane in self._lanes])
         if not self.lane_seeds:
             return list(self._all)
         playing = [index for index in self._all if state["lanes"][index]["can_replay"]]
@@ -185,6 +186,21 @@ class SubprocessEnvManager(ArrayEnvManager):
         pool.dropped = set()
         self._open_lanes()
         return sorted(lost)
+
+    def wrapper_states(self) -> list[list[State]]:
+        return self._ask("tell") if self._pool.has_wrappers else [[] for _ in self._all]
+
+    def load_wrapper_states(self, states: Sequence[Sequence[State]]) -> None:
+        self._ask("load", [states[index % len(states)] for index in self._all])
+
+    def adopt_wrapper_states(self, states: Sequence[Sequence[State]]) -> None:
+        self._ask("adopt", states)
+
+    def _ask(self, do: Literal["tell", "load", "adopt"], states: Sequence[Sequence[State]] = ()) -> list[list[State]]:
+        self._check_open()
+        answers = self._pool.ask(do, states)
+        self._open_lanes()  # an env that broke meanwhile has begun a new episode
+        return answers
 
     def _close_envs(self) -> None:
         if hasattr(self, "_pool"):

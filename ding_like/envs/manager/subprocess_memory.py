@@ -16,8 +16,8 @@ from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.types import Array, Obs
 
 # What a process is doing with an env; each has a deadline of its own.
-STEP, RESET, MAKE = range(3)
-_NUM_KINDS = 3
+STEP, RESET, MAKE, ASK = range(4)
+_NUM_KINDS = 4
 
 # A cache line: rows of two processes in one line would slow both down.
 _ALIGNMENT = 64
@@ -68,7 +68,7 @@ class Doing:
     """Hold what a process is doing with which lane since when, and how long it was busy in all."""
 
     def __init__(self, row: Array) -> None:
-        # [begun at, 0 or 1 + 3 * lane + kind, busy seconds]; a memoryview takes half the time of an array here.
+        # [begun at, 0 or 1 + 4 * lane + kind, busy seconds]; a memoryview takes half the time of an array here.
         self._row: Any = row.data  # Any: to the type checker, a memoryview holds ints
 
     def begin(self, lane: int, kind: int, now_s: float) -> None:

@@ -119,11 +119,17 @@ def _from_plain(value: dict[str, Any]) -> Any:
 
 
 def refuse_foreign(value: Any) -> Any:
-    """Raise EnvError for a value that would not reach an env as it is."""
+    """Raise EnvError for a value that would not arrive as it is."""
     raise EnvError(
-        f"reset options hold {value!r}, a {type(value).__name__}; plain Python and numpy reach an env in a process of "
-        "its own. Build such objects inside the env, or use manager type 'base'."
+        f"the state_dict of a wrapper, or reset options hold {value!r}, a {type(value).__name__}; between the manager "
+        "and an env in a process of its own go plain Python and numpy only. Build such objects inside the env, or use "
+        "manager type 'base'."
     )
+
+
+def check_arrives(value: Any) -> None:
+    """Raise EnvError if a part of `value` would arrive as its `repr`."""
+    _plain(value, refuse_foreign)
 
 
 def describe_failure(error: BaseException) -> dict[str, str]:

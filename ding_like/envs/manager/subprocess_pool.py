@@ -17,17 +17,17 @@ import numpy as np
 from ding_like.data.obs import take_lanes
 from ding_like.envs.manager.array_manager import rows_equal
 from ding_like.envs.manager.lane import Lane
-from ding_like.envs.manager.subprocess_memory import MAKE, RESET, STEP, LaneMemory, anonymous_file
+from ding_like.envs.manager.subprocess_memory import ASK, MAKE, RESET, STEP, LaneMemory, anonymous_file
 from ding_like.envs.manager.subprocess_message import failure_of, space_of
 from ding_like.envs.manager.subprocess_process import Command, EnvProcess, pickle_env_fns, preparation, stop_all
 from ding_like.envs.manager.subprocess_worker import Start
 from ding_like.envs.spaces import ActionLayout, ObsLayout, Space, check_equal_spaces
 from ding_like.errors import DingError, EnvError
-from ding_like.types import Obs
+from ding_like.types import Obs, State
 
 logger = logging.getLogger(__name__)
 
-_WHAT = {STEP: "a step", RESET: "a reset", MAKE: "making the env"}
+_WHAT = {STEP: "a step", RESET: "a reset", MAKE: "making the env", ASK: "reading or setting the wrappers' state"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +54,14 @@ class Replay:
     then: Step | None
 
 
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """Have wrappers "load" the states of their lane, "adopt" those of all, or just "tell" what they remember."""
+
+    do: Literal["tell", "load", "adopt"]
+    states: Sequence[Sequence[State]]
+
+
 Task = Begin | Step | Replay | None
 _STEP = Step()
 
@@ -77,6 +85,7 @@ class ProcessPool:
         self._lanes = lanes
         self._nonfinite = nonfinite
         self._limits = {STEP: cfg["step_timeout_s"], RESET: cfg["reset_timeout_s"], MAKE: cfg["launch_timeout_s"]}
+        self._limits[ASK] = cfg["reset_timeout_s"]
         self._check_at = 0.0  # when to look for processes that are late
         self.tasks: list[Task] = [None] * len(lanes)
         self.num_busy = 0  # processes that owe an answer
@@ -85,6 +94,10 @@ class ProcessPool:
         self.infos: dict[int, Mapping[str, Any]] = {}
         self.dropped: set[int] = set()
         self.begun: set[int] = set()  # lanes whose `first_obs` is what to act on
+        self.has_wrappers = False  # that remember anything
+        self._ask: Ask | None = None
+        self._silent: set[int] = set()  # lanes that have not answered it
+        self._told_states: list[list[State]] = [[] for _ in lanes]
         self._memory: LaneMemory | None = None
         self._memory_file = anonymous_file()
         pickled = pickle_env_fns(env_fn)
@@ -151,6 +164,16 @@ class ProcessPool:
             self.tasks[index] = Replay(tuple(self._lanes[index].journal), expected, None)
         self._advance_all()
 
+    def ask(self, do: Literal["tell", "load", "adopt"], states: Sequence[Sequence[State]] = ()) -> list[list[State]]:
+        """Return what the wrappers of each lane remember, after "load" (a state by lane) or "adopt" (all, by all)."""
+        self._ask, self._silent = Ask(do, states), set(range(len(self._lanes)))
+        try:
+            self._advance_all()
+            self.pump(lambda: not self._silent)
+        finally:
+            self._ask, self._silent = None, set()
+        return list(self._told_states)
+
     def pump(self, is_done: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Take answers, and replace processes that are late, until `is_done` or `timeout_s` has passed."""
         give_up_at = float("inf") if timeout_s is None else time.monotonic() + timeout_s
@@ -176,7 +199,7 @@ class ProcessPool:
             self._advance(process)
 
     def _advance(self, process: EnvProcess) -> None:
-        """Tell an idle process what to do next: to bring lanes back first, then to begin episodes, then to step."""
+        """Tell an idle process what to do next: bring lanes back, begin episodes, answer, step; in that order."""
         if process.command is not None:
             return
         waiting: dict[type, dict[int, Task]] = {}
@@ -187,6 +210,8 @@ class ProcessPool:
             self._send(process, "replay", waiting[Replay])
         elif Begin in waiting:
             self._send(process, "begin", waiting[Begin])
+        elif self._ask is not None and not self._silent.isdisjoint(process.lanes):
+            self._send_ask(process, self._ask)
         elif Step in waiting:
             self._send(process, "step", waiting[Step])
 
@@ -199,14 +224,20 @@ class ProcessPool:
         process.send(kind, tasks, message)
         self.num_busy += 1
 
+    def _send_ask(self, process: EnvProcess, ask: Ask) -> None:
+        lanes = [index for index in process.lanes if index in self._silent]
+        states = [ask.states[index] for index in lanes] if ask.do == "load" else ask.states
+        process.send("ask", dict.fromkeys(lanes, ask), {"do": ask.do, "lanes": lanes, "states": list(states)})
+        self.num_busy += 1
+
     def _told(self, index: int, task: Task) -> list[Any]:
         lane = self._lanes[index]
         if isinstance(task, Begin):
-            return [index, task.seed, lane.options, task.make_anew]
+            return [index, task.seed, lane.options, lane.wrappers, task.make_anew]
         assert isinstance(task, Replay), "a step is told by its lane alone"
         like = self.memory.action
         actions = np.array(task.actions, like.dtype).reshape(-1, *like.shape[1:])
-        return [index, lane.reset_seed, lane.options, actions]
+        return [index, lane.reset_seed, lane.options, lane.wrappers, actions]
 
     def _receive(self, process: EnvProcess) -> None:
         try:
@@ -224,6 +255,8 @@ class ProcessPool:
             self._take_steps(command, answer)
         elif command.kind == "begin":
             self._take_beginnings(command, answer or {})
+        elif command.kind == "ask":
+            self._take_states(command, answer)
         else:
             self._take_replays(command, answer or {})
         self._advance(process)
@@ -233,6 +266,24 @@ class ProcessPool:
             self._replace(process, failure_of(answer["failure"]))
         elif self._memory is None:
             self._spaces.update(zip(process.lanes, answer["spaces"], strict=True))
+            self._note_wrappers(answer)
+            self.has_wrappers |= any(states for _, states in answer["wrappers"])
+
+    def _note_wrappers(self, answer: Mapping[str, Any]) -> None:
+        for index, states in answer.get("wrappers", ()):
+            self._lanes[index].wrappers = states
+
+    def _take_states(self, command: Command, answer: Mapping[str, Any]) -> None:
+        ask = self._ask
+        if ask is None or ask not in command.tasks.values():
+            return  # who asked has failed and does not wait any more
+        for _, described in answer.get("failed", ()):
+            raise failure_of(described)
+        if ask.do != "tell":  # a lane's books keep what was known just before its last seeded reset
+            self._note_wrappers(answer)
+        for index, states in answer["wrappers"]:
+            self._told_states[index] = states
+            self._silent.discard(index)
 
     def _take_steps(self, command: Command, answer: Mapping[str, Any] | None) -> None:
         failed = self._failures(answer) if answer else {}
@@ -250,6 +301,7 @@ class ProcessPool:
             self.tasks[index] = None
             self.answered.append(index)
         if answer:
+            self._note_wrappers(answer)
             arrived = {index for index in command.tasks if self.tasks[index] is None}
             self.infos.update((index, info) for index, info in answer.get("infos", ()) if index in arrived)
             for index, terminated, truncated in answer.get("ended", ()):
@@ -280,6 +332,7 @@ class ProcessPool:
 
     def _take_beginnings(self, command: Command, answer: Mapping[str, Any]) -> None:
         unbegun = self._unbegun(answer)
+        self._note_wrappers(answer)
         for index, task in command.tasks.items():
             if self.tasks[index] is task:
                 assert isinstance(task, Begin), "the command was to begin"

@@ -30,7 +30,7 @@ _PREPARATION = ("sys_path", "sys_argv", "orig_dir", "dir", "init_main_from_name"
 class Command(NamedTuple):
     """Hold what a process was told last and has not answered."""
 
-    kind: Literal["start", "replay", "begin", "step"]
+    kind: Literal["start", "replay", "begin", "ask", "step"]
     tasks: Mapping[int, object]  # what each lane was to do, the caller's matter; in the order in which it is done
     sent_s: float
 
@@ -82,7 +82,9 @@ class EnvProcess:
         """Return the descriptor that becomes readable when the process answers or ends."""
         return self._channel.read_end
 
-    def send(self, kind: Literal["replay", "begin", "step"], tasks: Mapping[int, object], message: Any = None) -> None:
+    def send(
+        self, kind: Literal["replay", "begin", "ask", "step"], tasks: Mapping[int, object], message: Any = None
+    ) -> None:
         """Send a command; None steps all lanes. That a process has ended shows when its answer is read."""
         self.command = Command(kind, tasks, time.monotonic())
         with suppress(BrokenPipeError):

@@ -25,11 +25,18 @@ import gymnasium
 import numpy as np
 
 from ding_like.envs.manager.lane import play_again
-from ding_like.envs.manager.subprocess_memory import MAKE, RESET, STEP, LaneMemory
-from ding_like.envs.manager.subprocess_message import Channel, describe_failure, describe_space, space_of
+from ding_like.envs.manager.subprocess_memory import ASK, MAKE, RESET, STEP, LaneMemory
+from ding_like.envs.manager.subprocess_message import (
+    Channel,
+    check_arrives,
+    describe_failure,
+    describe_space,
+    space_of,
+)
 from ding_like.envs.seed_style import as_gymnasium
 from ding_like.envs.spaces import ActionLayout, ObsLayout
-from ding_like.types import Obs
+from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
+from ding_like.types import Obs, State
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +69,8 @@ class Report:
     # Lanes whose new episode could not begin, though the last one ended well.
     unbegun: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     bad_beginnings: list[int] = field(default_factory=list)  # their first observation is not finite
+    # What the wrappers of a lane remember: just before a seeded reset, or when asked.
+    wrappers: list[tuple[int, list[State]]] = field(default_factory=list)
     fault: str | None = None  # what breaks the rules at every try
 
     def as_message(self) -> dict[str, Any] | None:
@@ -80,13 +89,13 @@ class EnvWorker:
         self._envs: dict[int, gymnasium.Env[Any, Any]] = {}
         self._options: dict[int, dict[str, Any] | None] = dict.fromkeys(self._lanes)
         self._since_seeded = dict.fromkeys(self._lanes, 0)  # steps since the last seeded reset
-        self.spaces = start.spaces
+        self._spaces = start.spaces
         if start.spaces is None:
             self._envs = {lane: make() for lane, make in self._make.items()}
             envs = self._envs.values()
             first = self._envs[self._lanes[0]]
             self._layout, self._actions = ObsLayout(first.observation_space), ActionLayout(first.action_space)
-            self.spaces = [[describe_space(env.observation_space), describe_space(env.action_space)] for env in envs]
+            self._spaces = [[describe_space(env.observation_space), describe_space(env.action_space)] for env in envs]
         else:
             observation_space, action_space = map(space_of, start.spaces)
             self._layout, self._actions = ObsLayout(observation_space), ActionLayout(action_space)
@@ -113,12 +122,15 @@ class EnvWorker:
         elif command["do"] == "step":
             self._step(command["lanes"], report)
         elif command["do"] == "begin":
-            for lane, seed, options, make_anew in command["lanes"]:
-                self._begin_as_told(lane, seed, options, make_anew, report)
+            for lane, seed, options, wrappers, make_anew in command["lanes"]:
+                self._options[lane] = options
+                self._begin_as_told(lane, seed, wrappers, make_anew, report)
+        elif command["do"] == "replay":
+            for lane, seed, options, wrappers, actions in command["lanes"]:
+                self._options[lane] = options
+                self._replay(lane, seed, wrappers, actions, report)
         else:
-            assert command["do"] == "replay", f"no command {command!r}"
-            for lane, seed, options, actions in command["lanes"]:
-                self._replay(lane, seed, options, actions, report)
+            self._answer(command["do"], command["lanes"], command["states"], report)
         self._doing.end(time.monotonic() - started)
         return report.as_message()
 
@@ -164,18 +176,20 @@ class EnvWorker:
             report.unbegun.append((lane, describe_failure(error)))
 
     def _begin_as_told(
-        self, lane: int, seed: int | None, options: dict[str, Any] | None, make_anew: bool, report: Report
+        self, lane: int, seed: int | None, wrappers: list[State], make_anew: bool, report: Report
     ) -> None:
-        self._options[lane] = options
+        """Reset a lane; `wrappers` is for an env that is made anew where no old one knows better."""
         try:
             if make_anew or lane not in self._envs:
-                self._make_anew(lane)
+                self._make_anew(lane, wrappers)
             self._begin(lane, seed, report)
         except Exception as error:  # an env may raise anything; the manager has it made anew
             report.unbegun.append((lane, describe_failure(error)))
 
     def _begin(self, lane: int, seed: int | None, report: Report) -> None:
         self._doing.begin(lane, RESET, time.monotonic())
+        if seed is not None and (states := self._wrapper_states(lane)):
+            report.wrappers.append((lane, states))
         obs, _ = self._envs[lane].reset(seed=seed, options=self._options[lane])
         if fault := self._layout.fault(obs):
             report.fault = f"the first observation of env {lane} {fault}. Mend the env or its space."
@@ -186,18 +200,20 @@ class EnvWorker:
         if seed is not None:
             self._since_seeded[lane] = 0
 
-    def _make_anew(self, lane: int) -> None:
+    def _make_anew(self, lane: int, wrappers: list[State]) -> None:
         self._doing.begin(lane, MAKE, time.monotonic())
         broken = self._envs.pop(lane, None)
         if broken is not None:
+            wrappers = wrapper_states(broken)
             try:
                 broken.close()
             except Exception as error:  # it is broken already: whatever close says, a new one takes its place
                 logger.debug("closing the broken env %d failed: %s", lane, error)
-        self._envs[lane] = self._make[lane]()
+        env = self._make[lane]()
+        load_wrapper_states(env, wrappers)
+        self._envs[lane] = env
 
-    def _replay(self, lane: int, seed: int, options: dict[str, Any] | None, actions: Any, report: Report) -> None:
-        self._options[lane] = options
+    def _replay(self, lane: int, seed: int, wrappers: list[State], actions: Any, report: Report) -> None:
         self._since_seeded[lane] = len(actions)
 
         def note(action: Any) -> None:
@@ -206,13 +222,36 @@ class EnvWorker:
 
         try:
             if lane not in self._envs:
-                self._make_anew(lane)
+                self._make_anew(lane, wrappers)
             note(None)
-            taken = self._actions.split(actions)
-            obs = play_again(self._envs[lane], seed=seed, options=options, actions=taken, note=note)
+            env, taken = self._envs[lane], self._actions.split(actions)
+            load_wrapper_states(env, wrappers)
+            obs = play_again(env, seed=seed, options=self._options[lane], actions=taken, note=note)
             self._write_first(lane, obs)
         except Exception as error:  # an env may raise anything; the lane counts as lost
             report.failed.append((lane, describe_failure(error)))
+
+    def _answer(self, do: str, lanes: Sequence[int], states: Sequence[Any], report: Report) -> None:
+        """Have wrappers "load" the states of each lane, "adopt" those of other lanes or just "tell" their own."""
+        for row, lane in enumerate(lanes):
+            self._doing.begin(lane, ASK, time.monotonic())
+            try:
+                if do == "load":
+                    load_wrapper_states(self._envs[lane], states[row])
+                elif do == "adopt":
+                    adopt_wrapper_states(self._envs[lane], states)
+                report.wrappers.append((lane, self._wrapper_states(lane)))
+            except Exception as error:  # a wrapper may raise anything; who asks is told
+                report.failed.append((lane, describe_failure(error)))
+
+    def _wrapper_states(self, lane: int) -> list[State]:
+        states = wrapper_states(self._envs[lane])
+        check_arrives(states)
+        return states
+
+    def made(self) -> dict[str, Any]:
+        """Return which spaces the envs have and what their wrappers know from the start."""
+        return {"spaces": self._spaces, "wrappers": [(lane, self._wrapper_states(lane)) for lane in self._envs]}
 
     def close(self) -> None:
         """Close every env."""
@@ -263,10 +302,11 @@ def _start(channel: Channel, memory_file: int) -> EnvWorker | None:
         spawn.prepare(start.preparation)
         is_importing_main = False
         worker = EnvWorker(start, memory_file)
+        made = worker.made()
     except Exception as error:  # importing and making envs runs any code
         channel.send({"failure": describe_failure(error)})
         return None
-    channel.send({"spaces": worker.spaces})
+    channel.send(made)
     return worker
 
 
