@@ -57,6 +57,7 @@ setup(
         "click>=8.1",
         "waitress>=3.0",
         "safetensors>=0.4",
+        "threadpoolctl>=3.1",
     ],
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["ding = ding_like.entry.cli:main"]},
