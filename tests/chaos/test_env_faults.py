@@ -24,7 +24,7 @@ RATES = dict(raise_in_step=5e-4, raise_in_reset=5e-3, hang=1 / 5000, segfault=1 
 # Kind -> (lane, calls of its env): each happens once whatever is drawn.
 SCHEDULE = dict(raise_in_step=(0, 60), raise_in_reset=(1, 40), hang=(2, 90), segfault=(3, 120))
 # A hung env is given up after a second.
-OVERRIDES = ["env.manager.type=subprocess", "env.manager.step_timeout_s=1.0", "env.manager.reset_timeout_s=1.0"]
+OVERRIDES = ["create.env_manager.type=subprocess", "env.manager.step_timeout_s=1.0", "env.manager.reset_timeout_s=1.0"]
 MAX_ENV_STEP = 40_000
 
 
