@@ -1,0 +1,44 @@
+"""The one way in which a request is refused, on both sides of the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ding_like.errors import CommError
+
+# Code -> HTTP status.
+STATUS = {
+    "malformed": 400,
+    "bad_key": 401,
+    "wrong_role": 403,
+    "unknown": 404,
+    "wrong_method": 405,
+    "stale_attempt": 409,
+    "stale_epoch": 409,
+    "version_not_newer": 409,
+    "finished": 410,
+    "too_large": 413,
+    "wrong_content_type": 415,
+    "schema": 422,
+    "wrong_protocol": 426,
+    "quota": 429,
+    "internal": 500,
+    "not_ready": 503,
+    "storage_full": 503,
+}
+RETRYABLE = {"quota", "not_ready", "storage_full"}
+
+
+class RefusedError(CommError):
+    """Say why a request was refused; `code` is one of STATUS."""
+
+    def __init__(
+        self, code: str, message: str, *, retry_after_s: float | None = None, details: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = STATUS[code]
+        self.message = message
+        self.retryable = code in RETRYABLE
+        self.retry_after_s = retry_after_s
+        self.details = details or {}
