@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.rounds import Row, circumstances, measure, profile, summarise
@@ -48,6 +49,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 def _run(name: str, args: argparse.Namespace, extra: list[str]) -> bool:
     """Run one benchmark, print its table and write its file; return whether all contenders did their work."""
     benchmark = BENCHMARKS[name]
+    if benchmark.needs is not None and find_spec(benchmark.needs) is None:
+        print(f"{name}: left out, it needs {benchmark.needs}")
+        return True
     wanted = {key: one for key, one in benchmark.contenders.items() if one.is_ours or args.peers}
     chosen = {key: one for key, one in wanted.items() if one.python.exists()}
     measured = measure(chosen, rounds=args.rounds, timeout_s=args.timeout, extra=extra)

@@ -33,11 +33,24 @@ class Benchmark(NamedTuple):
 
     metrics: tuple[str, ...]
     contenders: dict[str, Contender]
+    needs: str | None = None  # a module without which nothing can be measured
 
     @property
     def has_ours(self) -> bool:
         """Tell whether the package has something to measure here yet."""
         return any(contender.is_ours for contender in self.contenders.values())
+
+
+def _envs_subprocess(env: str, *, steps: int) -> Benchmark:
+    args = ("--env", env, "--steps", str(steps))
+    return Benchmark(
+        ("env_steps_wall",),
+        {
+            "ours": Contender("envs_ours", args),
+            "ours_storing": Contender("envs_ours", (*args, "--store")),
+            "gymnasium_async_loop": Contender("envs_gymnasium", args),
+        },
+    )
 
 
 # One process on one thread is timed by CPU seconds, which a busy neighbour hardly changes; collectors by the wall clock
@@ -60,6 +73,16 @@ BENCHMARKS = {
             "gymnasium_sync_loop": Contender("collect_gymnasium", ("--vector", "sync")),
             "gymnasium_vector_loop": Contender("collect_gymnasium", ("--vector", "vector_entry_point")),
         },
+    ),
+    "envs_subprocess": _envs_subprocess("busy", steps=20_000),
+    "envs_subprocess_cartpole": _envs_subprocess("cartpole", steps=80_000),
+    "envs_atari": Benchmark(
+        ("env_steps_wall",),
+        {
+            "ours": Contender("envs_ours", ("--manager", "ale_vector", "--env", "pong", "--steps", "320000")),
+            "ale_vector_loop": Contender("envs_ale", ("--steps", "320000")),
+        },
+        needs="ale_py",
     ),
     "end_to_end_ppo": Benchmark(("env_steps_cpu",), {"sb3": Contender("ppo_sb3", venv="peers")}),
 }

@@ -13,3 +13,15 @@ def test_our_contenders_print_rates_updates_and_versions(benchmark, updates):
     assert values.pop("env_steps_wall") > 0
     assert list(values.values()) == updates
     assert any({"torch", "gymnasium"} <= row.get("versions", {}).keys() for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("benchmark", ["envs_subprocess", "envs_subprocess_cartpole", "envs_atari"])
+def test_contenders_that_only_step_envs_print_rates(benchmark):
+    if benchmark == "envs_atari":
+        pytest.importorskip("ale_py")
+
+    for contender in BENCHMARKS[benchmark].contenders.values():
+        rows = run_once(contender, timeout_s=60, extra=["--steps", "800"])
+
+        assert {row["metric"] for row in rows if "metric" in row} == {"env_steps_cpu", "env_steps_wall"}
