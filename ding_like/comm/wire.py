@@ -16,7 +16,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
@@ -33,18 +33,10 @@ MAX_TEXT = 65_536  # characters
 MAX_INT = 2**62
 
 
-class Id(str):
-    """Annotate a text that must look like an id."""
-
-    __slots__ = ()
-
-
-class Ints(np.ndarray[Any, Any]):
-    """Annotate an array int64 [B]."""
-
-
-class Floats(np.ndarray[Any, Any]):
-    """Annotate an array float32 [B] of finite numbers."""
+# How fields are annotated: a text that must look like an id, an array int64 [B], one float32 [B] of finite numbers.
+Id = Annotated[str, "id"]
+Ints = Annotated[Array, "int64"]
+Floats = Annotated[Array, "float32"]
 
 
 def encode(message: Any) -> bytes:
@@ -104,6 +96,8 @@ def _read(kind: Any, value: Any, where: str, depth: int) -> Any:
         return _read_message(kind, value, where, depth)
     if kind in (Ints, Floats):
         return _read_array(kind, value, where)
+    if kind is Id:
+        return check_id(_typed(str, value, where), where)
     if origin in (list, tuple):
         items = _typed(list, value, where)
         if len(items) > MAX_ITEMS:
@@ -121,8 +115,6 @@ def _read(kind: Any, value: Any, where: str, depth: int) -> Any:
 def _read_plain(kind: Any, value: Any, where: str, depth: int) -> Any:
     if kind is Any:
         return _read_any(value, where, depth)
-    if kind is Id:
-        return check_id(_typed(str, value, where), where)
     if kind is str:
         return _text(value, where)
     if kind is bool:
@@ -150,7 +142,7 @@ def _read_message(cls: Any, value: Any, where: str, depth: int) -> Any:
 @functools.cache
 def _fields(cls: Any) -> tuple[dict[str, Any], set[str]]:
     """Return (annotation by name, names without a default)."""
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     fields = dataclasses.fields(cls)
     required = {
         field.name

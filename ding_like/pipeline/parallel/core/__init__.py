@@ -1,0 +1,5 @@
+"""What the coordinator knows and decides, without HTTP, threads or a clock of its own."""
+
+from ding_like.pipeline.parallel.core.core import CoordinatorCore, CoreConfig
+
+__all__ = ["CoordinatorCore", "CoreConfig"]

@@ -1,0 +1,466 @@
+"""Decide what workers do and what becomes of what they send: tasks, leases, segments, batches, weights.
+
+No HTTP, no threads, no clock: who calls brings the time and one lock. Every method answers one message of protocol dl/1
+and saves what it changed before it returns, so that a coordinator that is killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import ding_like
+from ding_like.comm import messages as m
+from ding_like.comm.refusal import RefusedError
+from ding_like.pipeline.parallel.core.index import BufferIndex, SegmentEntry
+from ding_like.pipeline.parallel.core.pace import Pace
+from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.parallel.core.tasks import FAILED, FINISHED, TaskEntry, TaskTable
+
+logger = logging.getLogger(__name__)
+
+_MAX_BATCHES = 256
+_MAX_BATCH_SIZE = 65_536
+_MAX_NEW_SEGMENTS = 256  # told in one reply
+# What a worker of a role does, most urgent first.
+_KINDS = {"collector": ("eval", "collect"), "learner": ("learn",)}
+
+
+class Commander(Protocol):
+    """Make the tasks of a run and judge what comes back; it decides, the core keeps."""
+
+    def new_tasks(self, core: CoordinatorCore) -> list[TaskEntry]:
+        """Return tasks that are due now."""
+
+    def finished(self, task: TaskEntry, result: dict[str, Any]) -> bool:
+        """Take a result; return whether the run is over."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class CoreConfig:
+    """Hold the numbers by which the core decides."""
+
+    pace: Pace
+    buffer_size: int
+    lease_ttl_s: float = 10.0
+    heartbeat_s: float = 3.0
+    max_failures: int = 3  # of one task, before the run fails
+
+
+@dataclass
+class WorkerEntry:
+    """Hold what is known of a worker."""
+
+    worker_id: str
+    role: str
+    incarnation: str
+    host: str
+    deadline_s: float
+    stats: dict[str, Any]
+    state: str = "new"
+    env_steps: int = 0
+
+
+class CoordinatorCore:
+    """Keep the run. Not thread-safe; `clock` gives seconds that only grow."""
+
+    def __init__(
+        self,
+        cfg: CoreConfig,
+        *,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        store: StateStore,
+        commander: Commander,
+        make_index: Callable[[str], BufferIndex],
+    ) -> None:
+        self.cfg = cfg
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._store = store
+        self._commander = commander
+        self._make_index = make_index
+        self.tasks = TaskTable(cfg.lease_ttl_s)
+        self.workers: dict[str, WorkerEntry] = {}
+        self.buffers: dict[str, BufferIndex] = {}
+        self.policies: dict[str, m.PolicyVersion] = {}
+        self.env_step = 0
+        self.granted_updates = 0
+        self.learn_iter = 0
+        self.is_over = False
+        self.failure: str | None = None  # why the run failed
+        self.removable: list[str] = []  # names of segments whose files nobody needs any more
+        # By buffer: segments that are overwritten, but the learner may not have passed them.
+        self._gone: dict[str, deque[SegmentEntry]] = {}
+        self._last_number: dict[str, int] = {}  # of the segments of each start of a worker
+        self.epoch, self.run_id = 1, secrets.token_hex(8)
+        self._restore()
+
+    # --- workers
+
+    def hello(self) -> m.Hello:
+        """Answer who asks without a key."""
+        return m.Hello((m.PROTOCOL,), self.epoch, self._wall_clock(), ding_like.__version__, self.run_id)
+
+    def register(self, message: m.Register) -> m.Registered:
+        """Take a worker in; the same incarnation again is the same worker. Raises RefusedError for another version."""
+        if message.role not in _KINDS:
+            raise RefusedError("wrong_role", f"there is no role {message.role}; roles are {', '.join(_KINDS)}")
+        if message.package != ding_like.__version__:
+            raise RefusedError(
+                "wrong_protocol",
+                f"the worker has ding_like {message.package}, the coordinator {ding_like.__version__}: "
+                "install the same version on both",
+            )
+        worker_id = f"{message.role}-{message.incarnation}"
+        now = self._clock()
+        if worker_id not in self.workers:
+            self.workers[worker_id] = WorkerEntry(
+                worker_id, message.role, message.incarnation, message.host, now + self.cfg.lease_ttl_s, {}
+            )
+            with self._store.transaction():
+                self._store.put("worker", worker_id, {"role": message.role, "host": message.host})
+        return m.Registered(worker_id, self.epoch, self.cfg.lease_ttl_s, self.cfg.heartbeat_s)
+
+    def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
+        """Renew a worker's leases and tell it what to do."""
+        worker = self._heard_of(worker_id)
+        worker.state, worker.stats = message.state, message.stats
+        commands = [m.Command("finish_task", t.task_id) for t in self.tasks.of_worker(worker_id) if t.is_asked_back]
+        if self.is_over:
+            commands.append(m.Command("stop"))
+        return m.HeartbeatReply(tuple(commands), dict(self.policies), self.env_step, self.cfg.lease_ttl_s)
+
+    def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
+        """Let a worker go; its tasks go back into the queue."""
+        self._heard_of(worker_id)
+        self._remove_worker(worker_id, message.reason)
+        return m.Ok()
+
+    def tick(self) -> None:
+        """Take tasks back from workers that were not heard of in time."""
+        now = self._clock()
+        for worker in [each for each in self.workers.values() if each.deadline_s <= now]:
+            self._remove_worker(worker.worker_id, f"not heard of for {self.cfg.lease_ttl_s:g} s")
+        for task in self.tasks.expired(now):  # of workers that nobody knows: after a restart
+            self._take_back(task, "its worker has not come back")
+        self._make_tasks()
+
+    def num_workers(self, role: str) -> int:
+        """Return how many workers of a role there are."""
+        return sum(worker.role == role for worker in self.workers.values())
+
+    # --- tasks
+
+    def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
+        """Give a worker a task, or none."""
+        worker = self._heard_of(worker_id)
+        if self.is_over:
+            return m.ClaimReply(None)
+        held = self.tasks.of_worker(worker_id)
+        if held:  # its claim was answered, and the answer got lost
+            return m.ClaimReply(self._as_task(held[0]))
+        self._make_tasks()
+        task = self.tasks.claim(worker_id, _KINDS[worker.role], self._clock())
+        if task is None:
+            return m.ClaimReply(None)
+        self._save_tasks(task)
+        return m.ClaimReply(self._as_task(task))
+
+    def task_info(self, worker_id: str, task_id: str, message: m.TaskInfo) -> m.TaskInfoReply:
+        """Take news of a task."""
+        worker = self._heard_of(worker_id)
+        task = self.tasks.check(task_id, message.attempt, worker_id)
+        worker.stats = message.info
+        return m.TaskInfoReply(
+            self._is_to_finish(task), self.env_step, self.policies.get(task.policy_id), self._credit(task)
+        )
+
+    def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
+        """Take a task's result."""
+        self._heard_of(worker_id)
+        task = self.tasks.check(task_id, message.attempt, worker_id)
+        task.status = FINISHED
+        if self._commander.finished(task, message.result):
+            self.is_over = True
+        self._save_tasks(task)
+        self._make_tasks()
+        return m.EndReply(self.is_over)
+
+    def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
+        """Take the news that a task failed: another attempt follows, until there were too many."""
+        self._heard_of(worker_id)
+        task = self.tasks.check(task_id, message.attempt, worker_id)
+        task.failures += 1
+        logger.error("%s failed at %s: %s", worker_id, task_id, message.message)
+        if task.failures >= self.cfg.max_failures:
+            task.status = FAILED
+            self.failure = (
+                f"{task.kind} task {task_id} failed {task.failures} times, last at {worker_id}: {message.message}"
+            )
+            self.is_over = True
+        else:
+            self.tasks.release(task)
+        self._save_tasks(task)
+        return m.EndReply(self.is_over)
+
+    def ask_back(self, kind: str) -> bool:
+        """Ask for the first leased task of a kind to be finished early; return whether there is one."""
+        leased = [task for task in self.tasks.tasks.values() if task.status == "leased" and task.kind == kind]
+        if not leased or any(task.is_asked_back for task in leased):
+            return False
+        leased[0].is_asked_back = True
+        return True
+
+    # --- data
+
+    def send_data(self, worker_id: str, task_id: str, message: m.SendData) -> m.SendDataReply:
+        """Number the segments of a task and take them into the index, each once."""
+        worker = self._heard_of(worker_id)
+        task = self.tasks.check(task_id, message.attempt, worker_id)
+        index = self._index(task.buffer_id)
+        accepted, duplicate, rejected = [], [], []
+        with self._store.transaction():
+            for info in message.segments:
+                if self._was_seen(info.name):
+                    duplicate.append(info.name)
+                    continue
+                try:
+                    entry = index.number(info)
+                except RefusedError as error:
+                    rejected.append(m.Rejected(info.name, error.code))
+                    continue
+                self._take_in(task.buffer_id, index, entry)
+                worker.env_steps += info.env_steps
+                accepted.append(info.name)
+            if accepted:
+                self._save_run()
+        return m.SendDataReply(
+            tuple(accepted),
+            tuple(duplicate),
+            tuple(rejected),
+            self._credit(task),
+            self.env_step,
+            self.policies.get(task.policy_id),
+            self._is_to_finish(task),
+        )
+
+    def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
+        """Draw as many batches as the pace allows, up to `num_batches`."""
+        self._heard_of(worker_id)
+        task = self.tasks.check(message.task_id, message.attempt, worker_id)
+        if task.buffer_id != buffer_id:
+            raise RefusedError("wrong_role", f"{message.task_id} learns from {task.buffer_id}, not from {buffer_id}")
+        if not 1 <= message.batch_size <= _MAX_BATCH_SIZE or not 1 <= message.num_batches <= _MAX_BATCHES:
+            raise RefusedError("too_large", f"batch_size up to {_MAX_BATCH_SIZE}, num_batches up to {_MAX_BATCHES}")
+        index = self._index(buffer_id)
+        news = index.new_segments(message.have_segments_up_to, _MAX_NEW_SEGMENTS)
+        allowed = self.cfg.pace.allowed_updates(self.env_step) - self.granted_updates
+        # Only what the learner will have read when it draws: the mirror takes all news in before.
+        can_draw = not news or news[-1].serial == index.next_serial - 1
+        batches = None
+        if allowed > 0 and can_draw and index.count >= message.batch_size:
+            batches = index.draw(message.batch_size, min(allowed, message.num_batches), message.cur_learner_iter)
+        with self._store.transaction():
+            self._pass(buffer_id, message.have_segments_up_to)
+            if batches is not None:
+                self.granted_updates += batches.num_batches
+                self._save_run()
+        return m.SampleReply(batches, news, index.count, message.batch_size, self.env_step, self._is_to_finish(task))
+
+    def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
+        """Take priorities and what the learner says of itself."""
+        worker = self._heard_of(worker_id)
+        task = self.tasks.check(message.task_id, message.attempt, worker_id)
+        self.learn_iter = max(self.learn_iter, message.learn_iter)
+        worker.stats = message.info
+        if message.places is not None and message.unique_ids is not None and message.priorities is not None:
+            self._index(buffer_id).set_priorities(message.places, message.unique_ids, message.priorities)
+        self._make_tasks()
+        return m.UpdateReply(self._is_to_finish(task), self.env_step)
+
+    def publish(self, worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
+        """Take the news of published weights. Raises RefusedError if they are not newer than those known."""
+        self._heard_of(worker_id)
+        task = self.tasks.check(message.task_id, message.attempt, worker_id)
+        if task.policy_id != policy_id or task.kind != "learn":
+            raise RefusedError("wrong_role", f"{message.task_id} does not train {policy_id}")
+        known = self.policies.get(policy_id)
+        if known is not None and (message.attempt, message.version) <= (known.attempt, known.version):
+            raise RefusedError("version_not_newer", f"{policy_id} is at {known.attempt}-{known.version} already")
+        self.policies[policy_id] = m.PolicyVersion(message.attempt, message.version, message.sha256, message.nbytes)
+        with self._store.transaction():
+            self._store.put("policy", policy_id, asdict(self.policies[policy_id]))
+        self._make_tasks()
+        return m.Ok()
+
+    def status(self) -> dict[str, Any]:
+        """Return what there is to see of the run."""
+        return {
+            "run_id": self.run_id,
+            "epoch": self.epoch,
+            "env_step": self.env_step,
+            "learn_iter": self.learn_iter,
+            "granted_updates": self.granted_updates,
+            "is_over": self.is_over,
+            "workers": {each.worker_id: {"role": each.role, "state": each.state} for each in self.workers.values()},
+            "tasks": {each.task_id: {"kind": each.kind, "status": each.status} for each in self.tasks.tasks.values()},
+            "buffers": {name: {"rows": index.count} for name, index in self.buffers.items()},
+            "policies": {name: asdict(version) for name, version in self.policies.items()},
+        }
+
+    def close(self) -> None:
+        """Close buffers and state."""
+        for index in self.buffers.values():
+            index.close()
+        self._store.close()
+
+    # --- inside
+
+    def _heard_of(self, worker_id: str) -> WorkerEntry:
+        worker = self.workers.get(worker_id)
+        if worker is None:
+            raise RefusedError("unknown", f"there is no worker {worker_id}; register again")
+        now = self._clock()
+        worker.deadline_s = now + self.cfg.lease_ttl_s
+        self.tasks.renew(worker_id, now)
+        return worker
+
+    def _remove_worker(self, worker_id: str, reason: str) -> None:
+        del self.workers[worker_id]
+        for task in self.tasks.of_worker(worker_id):
+            self._take_back(task, reason)
+        with self._store.transaction():
+            self._store.delete("worker", worker_id)
+        logger.info("%s has left: %s", worker_id, reason)
+
+    def _take_back(self, task: TaskEntry, reason: str) -> None:
+        logger.info("%s goes back into the queue: %s", task.task_id, reason)
+        self.tasks.release(task)
+        self._save_tasks(task)
+
+    def _make_tasks(self) -> None:
+        if self.is_over:
+            return
+        tasks = self._commander.new_tasks(self)
+        for task in tasks:
+            self.tasks.add(task)
+        if tasks:
+            self._save_tasks(*tasks)
+
+    def _as_task(self, task: TaskEntry) -> m.Task:
+        return m.Task(
+            task.task_id,
+            task.attempt,
+            task.kind,
+            task.buffer_id,
+            task.policy_id,
+            task.cfg,
+            self.cfg.lease_ttl_s,
+            self.policies.get(task.policy_id),
+        )
+
+    def _is_to_finish(self, task: TaskEntry) -> bool:
+        return self.is_over or task.is_asked_back
+
+    def _credit(self, task: TaskEntry) -> int:
+        """Return a worker's share of the env steps that may be taken now; none to act on weights that are not there."""
+        if task.policy_id not in self.policies:
+            return 0
+        credit = self.cfg.pace.credit(self.env_step, self.granted_updates)
+        return -(-credit // max(self.num_workers("collector"), 1))
+
+    def _index(self, buffer_id: str) -> BufferIndex:
+        if buffer_id not in self.buffers:
+            self.buffers[buffer_id] = self._make_index(buffer_id)
+        return self.buffers[buffer_id]
+
+    def _was_seen(self, name: str) -> bool:
+        """Tell whether a segment came before; segments of one start of a worker come in order of their numbers.
+
+        Raises RefusedError for a name that is none of a segment.
+        """
+        stream, _, number = name.rpartition(".")
+        if not stream or not number.isdecimal():
+            raise RefusedError("malformed", f"segment {name} is not named <worker>.<number>")
+        if int(number) <= self._last_number.get(stream, -1):
+            return True
+        self._last_number[stream] = int(number)
+        self._store.put("stream", stream, {"last": int(number)})
+        return False
+
+    def _take_in(self, buffer_id: str, index: BufferIndex, entry: SegmentEntry) -> None:
+        self._gone.setdefault(buffer_id, deque()).extend(index.add(entry))
+        self.env_step += entry.env_steps
+        self._store.put("segment", _segment_key(buffer_id, entry.serial), asdict(entry))
+
+    def _pass(self, buffer_id: str, serial: int) -> None:
+        """Let files go whose rows are all overwritten and which the learner has passed."""
+        gone = self._gone.setdefault(buffer_id, deque())
+        while gone and gone[0].serial <= serial:
+            entry = gone.popleft()
+            self.removable.append(entry.name)
+            self._store.delete("segment", _segment_key(buffer_id, entry.serial))
+
+    def _save_tasks(self, *tasks: TaskEntry) -> None:
+        with self._store.transaction():
+            for task in tasks:
+                self._store.put("task", task.task_id, task.to_plain())
+            for task_id in self.tasks.forget_done():
+                self._store.delete("task", task_id)
+            self._save_run()
+
+    def _save_run(self) -> None:
+        self._store.put(
+            "run",
+            "run",
+            {
+                "epoch": self.epoch,
+                "run_id": self.run_id,
+                "env_step": self.env_step,
+                "granted_updates": self.granted_updates,
+                "learn_iter": self.learn_iter,
+                "is_over": self.is_over,
+                "failure": self.failure,
+                "commander": self._commander.state_dict(),
+            },
+        )
+
+    def _restore(self) -> None:
+        """Go on from saved state; every lease gets one fresh term."""
+        saved = dict(self._store.items("run")).get("run")
+        if saved is not None:
+            self.epoch, self.run_id = saved["epoch"] + 1, saved["run_id"]
+            for name in ("env_step", "granted_updates", "learn_iter", "is_over", "failure"):
+                setattr(self, name, saved[name])
+            self._commander.load_state_dict(saved["commander"])
+        now = self._clock()
+        for worker_id, worker in self._store.items("worker"):
+            incarnation = worker_id.partition("-")[2]
+            deadline_s = now + self.cfg.lease_ttl_s
+            self.workers[worker_id] = WorkerEntry(
+                worker_id, worker["role"], incarnation, worker["host"], deadline_s, {}
+            )
+        self._last_number = {stream: item["last"] for stream, item in self._store.items("stream")}
+        for _, task in self._store.items("task"):
+            self.tasks.add(TaskEntry(**task, deadline_s=now + self.cfg.lease_ttl_s))
+        for policy_id, version in self._store.items("policy"):
+            self.policies[policy_id] = m.PolicyVersion(**version)
+        for key, entry in self._store.items("segment"):
+            buffer_id = key.rpartition("/")[0]
+            gone = self._index(buffer_id).add(SegmentEntry(**entry))
+            self._gone.setdefault(buffer_id, deque()).extend(gone)
+        with self._store.transaction():
+            self._save_run()
+
+
+def _segment_key(buffer_id: str, serial: int) -> str:
+    return f"{buffer_id}/{serial:012d}"

@@ -1,0 +1,142 @@
+"""Number the segments of a buffer and draw batches of row numbers; the rows themselves are at the learner."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ding_like.comm.messages import ROWS_PER_SEGMENT, Batches, NewSegment, SegmentInfo
+from ding_like.comm.refusal import RefusedError
+from ding_like.data.batch import TransitionBatch
+from ding_like.types import Array
+from ding_like.worker import IBuffer
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """Hold what the coordinator knows of a segment; it is one row of the saved state."""
+
+    serial: int
+    name: str
+    rows: int
+    first_row: int  # counted over all segments, never modulo
+    policy_version: int
+    env_steps: int
+    sha256: str
+    nbytes: int
+
+
+class BufferIndex:
+    """Stand for a replay buffer of `size` rows: one of our buffers, whose rows hold numbers in place of data.
+
+    Rows follow each other in order of serial, modulo `size`, as in the learner's mirror.
+    """
+
+    def __init__(self, buffer: IBuffer, size: int) -> None:
+        self._buffer = buffer
+        self.size = size
+        self.num_rows = 0  # ever
+        self._base: int | None = None  # number of the first row that was pushed since the start of this process
+        self.next_serial = 1
+        self._live: deque[SegmentEntry] = deque()  # with rows that are not overwritten, oldest first
+        self._unique_ids = np.full(size, -1, np.int64)
+
+    def number(self, info: SegmentInfo) -> SegmentEntry:
+        """Return the entry that a new segment will have. Raises RefusedError for one that can never fit."""
+        limit = min(self.size, ROWS_PER_SEGMENT)
+        if not 1 <= info.rows <= limit:
+            raise RefusedError("schema", f"segment {info.name} has {info.rows} rows; from 1 to {limit} are taken")
+        return SegmentEntry(
+            self.next_serial,
+            info.name,
+            info.rows,
+            self.num_rows,
+            info.policy_version,
+            info.env_steps,
+            info.sha256,
+            info.nbytes,
+        )
+
+    def add(self, entry: SegmentEntry) -> list[SegmentEntry]:
+        """Take a numbered segment in; return those that have no row left."""
+        unique_ids = entry.serial * ROWS_PER_SEGMENT + np.arange(entry.rows, dtype=np.int64)
+        places = (entry.first_row + np.arange(entry.rows, dtype=np.int64)) % self.size
+        rows = {
+            "unique_id": unique_ids,
+            "place": places,
+            "collect_iter": np.full(entry.rows, entry.policy_version, np.int64),
+        }
+        if self._base is None:
+            self._base = entry.first_row
+        self._buffer.push(TransitionBatch(rows), cur_collector_envstep=-1)
+        self._unique_ids[places] = unique_ids
+        self._live.append(entry)
+        self.next_serial = entry.serial + 1
+        self.num_rows = entry.first_row + entry.rows
+        gone = []
+        while self._live[0].first_row + self._live[0].rows <= self.num_rows - self.size:
+            gone.append(self._live.popleft())
+        return gone
+
+    @property
+    def count(self) -> int:
+        """Return how many rows there are to draw from."""
+        return self._buffer.count()
+
+    def draw(self, batch_size: int, num_batches: int, learner_iter: int) -> Batches | None:
+        """Return up to `num_batches` batches, one after another; None if the buffer gives none."""
+        drawn: list[Any] = []
+        for _ in range(num_batches):
+            batch = self._buffer.sample(batch_size, learner_iter)
+            if batch is None:
+                break
+            drawn.append(batch)
+        if not drawn:
+            return None
+        weights = None
+        if "weight" in drawn[0].columns:
+            weights = np.concatenate([batch["weight"] for batch in drawn]).astype(np.float32)
+        return Batches(
+            len(drawn),
+            np.concatenate([batch["place"] for batch in drawn]),
+            np.concatenate([batch["unique_id"] for batch in drawn]),
+            weights,
+        )
+
+    def set_priorities(self, places: Array, unique_ids: Array, priorities: Array) -> int:
+        """Update the priorities of rows that are still there; return of how many. Raises RefusedError for nonsense."""
+        if not len(places) == len(unique_ids) == len(priorities):
+            raise RefusedError("malformed", "places, unique_ids and priorities differ in length")
+        if len(places) and (places.min() < 0 or places.max() >= self.size or priorities.min() < 0):
+            raise RefusedError("malformed", "a place is outside of the buffer, or a priority negative")
+        still = self._unique_ids[places] == unique_ids
+        places = places[still]
+        if not len(places):
+            return 0
+        # The buffer numbers rows as they come, beginning with the first that it saw.
+        assert self._base is not None, "there are rows"
+        oldest = self.num_rows - self.count
+        numbers = oldest + (places - oldest) % self.size - self._base
+        info = {"replay_buffer_idx": numbers % self.size, "replay_unique_id": numbers, "priority": priorities[still]}
+        self._buffer.update(info)
+        return len(places)
+
+    def new_segments(self, after_serial: int, limit: int) -> tuple[NewSegment, ...]:
+        """Return live segments with a serial above `after_serial`, the oldest first."""
+        if not self._live:
+            return ()
+        start = max(after_serial - self._live[0].serial + 1, 0)  # serials follow each other
+        chosen = [self._live[index] for index in range(start, min(start + limit, len(self._live)))]
+        return tuple(
+            NewSegment(each.serial, each.name, each.rows, each.first_row % self.size, each.sha256, each.nbytes)
+            for each in chosen
+        )
+
+    def close(self) -> None:
+        """Close the buffer."""
+        close = getattr(self._buffer, "close", None)
+        if close is not None:
+            close()

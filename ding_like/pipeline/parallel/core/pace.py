@@ -1,0 +1,28 @@
+"""Hold learning and collecting to the ratio of the config, whoever is faster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Say how many updates a number of env steps allows, and how many env steps a number of updates.
+
+    The serial pipeline collects `warmup_steps` at random, then takes `updates` updates for each `steps` env steps.
+    Collectors may be ahead by `max_lead` env steps.
+    """
+
+    warmup_steps: int
+    steps: int
+    updates: int
+    max_lead: int
+
+    def allowed_updates(self, env_step: int) -> int:
+        """Return how many updates may have been taken when `env_step` steps have."""
+        return max(0, env_step - self.warmup_steps) * self.updates // self.steps
+
+    def credit(self, env_step: int, granted: int) -> int:
+        """Return how many more env steps may be taken while `granted` updates have been handed out."""
+        needed = self.warmup_steps + -(-granted * self.steps // self.updates)
+        return max(0, needed + self.max_lead - env_step)
