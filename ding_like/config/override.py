@@ -7,8 +7,12 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from ding_like.config.parts import PARTS
 from ding_like.config.report import Fault
 from ding_like.config.tree import Tree, deep_merge, set_path
+
+# Where main_config shows a class: where create_config names it.
+_NAMED_IN_CREATE = {f"{part.path}.type": f"{part.name}.type" for part in PARTS}
 
 CREATE = "create"  # `create.policy.type=dqn` addresses create_config, anything else main_config
 
@@ -53,13 +57,21 @@ def apply_overrides(texts: Iterable[str], main: Tree, create: Tree, faults: list
             continue
         applied[override.path] = override
         prefix = f"{CREATE}_config."
-        tree = create if override.path.startswith(prefix) else main
-        change: Tree = {}
-        set_path(change, override.path.removeprefix(prefix), override.value)
-        merged = deep_merge(tree, change)
-        tree.clear()
-        tree.update(merged)
+        if override.path.startswith(prefix):
+            _change(create, override.path.removeprefix(prefix), override.value)
+            continue
+        _change(main, override.path, override.value)
+        if override.path in _NAMED_IN_CREATE:  # wherever a class is named, the override wins
+            _change(create, _NAMED_IN_CREATE[override.path], override.value)
     return applied
+
+
+def _change(tree: Tree, path: str, value: Any) -> None:
+    change: Tree = {}
+    set_path(change, path, value)
+    merged = deep_merge(tree, change)
+    tree.clear()
+    tree.update(merged)
 
 
 def _parse(text: str, faults: list[Fault]) -> Override | None:

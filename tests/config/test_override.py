@@ -79,6 +79,14 @@ def test_key_of_type_str_takes_the_text_as_it_is(create: dict[str, Any]) -> None
     assert (cfg.exp_name, cfg.env.env_id) == ("007", "1e3")
 
 
+def test_override_of_a_class_wins_wherever_the_file_names_it(create: dict[str, Any]) -> None:
+    main, given = {"env": {"type": "cfg_env"}}, {**create, "env": {"type": "cfg_env"}}
+
+    cfg = compile_config(main, given, overrides=["env.type=cfg_open"], save=False)
+
+    assert cfg.env.type == "cfg_open"
+
+
 def test_faulty_override_is_named(create: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         compile_config({}, create, overrides=["policy.learn.batchsize=3", "policy.nstep=x"], save=False)
