@@ -23,30 +23,32 @@ class Leaf(NamedTuple):
     path: tuple[str, ...]  # keys from the outer dict to this value; empty where the observation is one array
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    start: Any  # where a Discrete space's numbers begin, or an array [K] of a MultiDiscrete space; None at 0
 
     def of(self, obs: Any) -> Any:
         """Return this leaf's value in an env's observation (of any nesting, hence Any)."""
         for key in self.path:
             obs = obs[key]
-        return obs
+        return obs if self.start is None else obs - self.start
 
 
 class ObsLayout:
     """Hold the arrays that an observation space needs: one, or one per leaf of a dict space.
 
-    Floats become float32, integers stay. A nested dict becomes flat keys: `{"arm": {"angle": ...}}` is "arm/angle".
+    Floats become float32, integers stay; those of Discrete and MultiDiscrete spaces count from 0. A nested dict becomes
+    flat keys: `{"arm": {"angle": ...}}` is "arm/angle".
     `space` is what the arrays hold. Raises EnvError for a space that does not fit in arrays of fixed shape.
     """
 
     def __init__(self, space: Space) -> None:
-        found = dict(_leaves(space, ()))
+        found = list(_leaves(space, ()))
         if not found:
             raise EnvError(f"observation space {space} has no entries; an observation needs at least one array.")
         self.is_dict = isinstance(space, spaces.Dict)
-        self._leaves = {"/".join(leaf.path): leaf for leaf in found}
+        self._leaves = {"/".join(leaf.path): leaf for leaf, _ in found}
         if len(self._leaves) < len(found):
             raise EnvError(f"observation space {space} has two entries with the same flat key; rename one.")
-        flat = {"/".join(leaf.path): _as_held(inner) for leaf, inner in found.items()}
+        flat = {"/".join(leaf.path): _as_held(inner) for leaf, inner in found}
         self.space: Space = spaces.Dict(flat) if self.is_dict else flat[""]
         self._float_keys = [key for key, leaf in self._leaves.items() if leaf.dtype.kind == "f"]
 
@@ -57,10 +59,11 @@ class ObsLayout:
 
     def writer(self, arrays: Obs) -> Callable[[int, Any], None]:
         """Return a function `(row, obs)` that casts an env's observation into a row of `arrays`."""
-        if not isinstance(arrays, dict):
+        if not isinstance(arrays, dict) and self._leaves[""].start is None:
             write: Callable[[int, Any], None] = arrays.__setitem__
             return write
-        pairs = [(arrays[key], leaf) for key, leaf in self._leaves.items()]
+        by_key = arrays if isinstance(arrays, dict) else {"": arrays}
+        pairs = [(by_key[key], leaf) for key, leaf in self._leaves.items()]
 
         def write_leaves(row: int, obs: Any) -> None:
             for array, leaf in pairs:
@@ -98,7 +101,7 @@ class ObsLayout:
         rows = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
         finite = np.ones(rows, bool)
         for array in arrays:
-            finite &= np.isfinite(array.reshape(rows, -1)).all(axis=1)
+            finite &= np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
         return finite
 
 
@@ -112,7 +115,7 @@ def _leaves(space: Space, path: tuple[str, ...]) -> Iterator[tuple[Leaf, Space]]
         for key, inner in space.spaces.items():
             yield from _leaves(inner, (*path, key))
     elif isinstance(space, _ROW_SPACES):
-        yield Leaf(path, _shape(space), _held_dtype(space)), space
+        yield Leaf(path, _shape(space), _held_dtype(space), _start(space)), space
     else:
         at = f" at '{'/'.join(path)}'" if path else ""
         raise EnvError(
@@ -131,8 +134,18 @@ def _held_dtype(space: Space) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.kind == "f" else dtype
 
 
+def _start(space: Space) -> Any:
+    """Return where a space's numbers begin, None if at 0 (a number or an array, hence Any)."""
+    start = space.start if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) else 0
+    return start if np.any(start) else None
+
+
 def _as_held(space: Space) -> Space:
-    """Return the space of what our arrays hold: a float64 Box becomes a float32 one."""
+    """Return the space of what our arrays hold: a float64 Box becomes a float32 one, numbers begin at 0."""
+    if isinstance(space, spaces.Discrete):
+        return spaces.Discrete(int(space.n), dtype=space.dtype.type)
+    if isinstance(space, spaces.MultiDiscrete):
+        return spaces.MultiDiscrete(space.nvec, dtype=space.dtype.type)
     if not isinstance(space, spaces.Box) or space.dtype == _held_dtype(space):
         return space
     with np.errstate(over="ignore"):  # a float64 bound beyond float32 means "no bound"
@@ -163,6 +176,10 @@ class ActionLayout:
             self._start = space.start
             self.space = spaces.MultiDiscrete(space.nvec, dtype=space.dtype.type)
         self._has_start = bool(np.any(self._start))
+        # Policies compute in float32, whose nearest number to a bound may lie beyond it.
+        self._float64_bounds: tuple[Array, Array] | None = None
+        if isinstance(space, spaces.Box) and self.dtype == np.float64:
+            self._float64_bounds = space.low, space.high
 
     def for_envs(self, actions: Array, rows: int) -> Array:
         """Return [R, A...] in the env's own count and dtype, memory of our own. Raises SchemaError on another shape."""
@@ -176,6 +193,9 @@ class ActionLayout:
             )
         if self._has_start:
             taken += self._start
+        if self._float64_bounds is not None:
+            for bound in self._float64_bounds:
+                np.copyto(taken, bound, where=taken == bound.astype(np.float32))
         return taken
 
     def split(self, actions: Array) -> list[Any]:

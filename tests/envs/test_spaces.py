@@ -179,3 +179,43 @@ def test_sampled_actions_depend_on_the_generator_alone() -> None:
     first, second = (layout.sample(np.random.default_rng(4), 20) for _ in range(2))
 
     assert first.tolist() == second.tolist()
+
+
+@pytest.mark.parametrize(
+    ("space", "obs", "held"),
+    [
+        (spaces.Discrete(4, start=-2), -1, 1),
+        (spaces.MultiDiscrete([2, 3], start=[5, -1]), np.array([6, 0]), [1, 1]),
+        (spaces.Dict({"goal": spaces.Discrete(4, start=3)}), {"goal": 6}, {"goal": 3}),
+    ],
+    ids=str,
+)
+def test_discrete_observations_count_from_zero_whatever_their_start(space: Any, obs: Any, held: Any) -> None:
+    layout = ObsLayout(space)
+    rows = layout.allocate(1)
+
+    layout.writer(rows)(0, obs)
+    batch = layout.from_batch({"goal": np.array([6])} if isinstance(obs, dict) else np.array([obs]))
+
+    for arrays in (rows, batch):
+        got = {key: int(value[0]) for key, value in arrays.items()} if isinstance(arrays, dict) else arrays[0].tolist()
+        assert got == held
+    held_space = layout.space["goal"] if isinstance(layout.space, spaces.Dict) else layout.space
+    assert not np.any(held_space.start)
+
+
+def test_a_float32_action_beside_a_float64_bound_is_that_bound() -> None:
+    space = spaces.Box(np.array([-0.1, 0.0]), np.array([0.1, 1.0]), dtype=np.float64)
+    actions = np.array([[0.1, 0.5], [-0.1, 1.0]], np.float32)
+    assert not space.contains(actions[0].astype(np.float64))
+
+    taken = ActionLayout(space).for_envs(actions, 2)
+
+    assert all(space.contains(action) for action in taken)
+    assert taken.tolist() == [[0.1, 0.5], [-0.1, 1.0]]
+
+
+def test_finite_rows_of_no_rows_are_none() -> None:
+    layout = ObsLayout(spaces.Box(-1, 1, (3,), np.float32))
+
+    assert layout.finite_rows(layout.allocate(0)).tolist() == []
