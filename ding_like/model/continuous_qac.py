@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from ding_like.errors import ConfigError
-from ding_like.model.encoder import build_encoder, check_obs_shape
+from ding_like.model.encoder import ObsFeatures, ObsShape, build_encoder, check_obs_shape, has_images
 from ding_like.model.head import DiscreteHead
 from ding_like.model.mlp import Activation, LinearStack, as_sizes, build_activation
 from ding_like.utils.registries import MODEL_REGISTRY
@@ -49,12 +49,12 @@ class ParallelMLP(nn.Module):
 class Critic(nn.Module):
     """Estimate the value of an action in a state, `num` times over.
 
-    A vector and the action enter together; an image is encoded first, once for all `num`.
+    A vector and the action enter together; an image is encoded first, once for all `num`, also one among other parts.
     """
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs_shape: tuple[int, ...] | Mapping[str, Any],
         action_size: int,
         *,
         num: int,
@@ -65,20 +65,23 @@ class Critic(nn.Module):
     ) -> None:
         super().__init__()
         self.obs_shape = obs_shape
-        self.encoder = None
-        features = prod(obs_shape)
-        if len(obs_shape) == 3:
+        self.encoder: Any = None  # a module with `output_size`
+        if isinstance(obs_shape, Mapping):
+            images = {} if encoder_hidden_size_list is None else {"hidden_size_list": encoder_hidden_size_list}
+            self.encoder = ObsFeatures(obs_shape, activation=activation, **images)
+        elif len(obs_shape) == 3:
             self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, activation=activation)
-            features = self.encoder.output_size
-        hidden = [hidden_size] * (layer_num + (self.encoder is None))
+        features = prod(cast("tuple[int, ...]", obs_shape)) if self.encoder is None else self.encoder.output_size
+        hidden = [hidden_size] * (layer_num + (not has_images(obs_shape)))
         self.q = ParallelMLP(num, [features + action_size, *hidden, 1], activation=activation)
 
-    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Return values [N, B] of observations [B, O...] and actions [B, A] in [-1, 1].
+    def forward(self, obs: Any, action: Tensor) -> Tensor:
+        """Return values [N, B] of observations [B, O...], or a dict of them, and actions [B, A] in [-1, 1].
 
         Raises SchemaError for observations of another shape.
         """
         if self.encoder is None:
+            assert isinstance(self.obs_shape, tuple), "a dict has an encoder"
             check_obs_shape(obs.shape, self.obs_shape)
             features = obs.flatten(1).to(action.dtype)
         else:
@@ -100,7 +103,7 @@ class ContinuousQAC(nn.Module):
 
     def __init__(
         self,
-        obs_shape: int | Sequence[int],
+        obs_shape: ObsShape,
         action_shape: int | Sequence[int],
         action_space: ActionKind,
         twin_critic: bool = False,
@@ -118,8 +121,8 @@ class ContinuousQAC(nn.Module):
             raise ConfigError(f"action_shape is {actions}, but the 'continuous_qac' model needs one length of a vector")
         if action_space not in ("regression", "reparameterization"):
             raise ConfigError(f"action_space is {action_space!r}; expected 'regression' or 'reparameterization'")
-        shape = as_sizes("obs_shape", obs_shape)
-        is_image = len(shape) == 3
+        shape = obs_shape if isinstance(obs_shape, Mapping) else as_sizes("obs_shape", obs_shape)
+        is_image = has_images(obs_shape)
         if encoder_hidden_size_list is not None and not is_image:
             raise ConfigError(
                 f"encoder_hidden_size_list is for images (C, H, W), but obs_shape is {shape}; "
@@ -146,7 +149,7 @@ class ContinuousQAC(nn.Module):
             activation=activation,
         )
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Any) -> Tensor:
         """Return what the actor says."""
         output: Tensor = self.actor(obs)
         return output

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
 from ding_like.errors import ConfigError
-from ding_like.model.encoder import build_encoder
+from ding_like.model.encoder import ObsShape, build_encoder
 from ding_like.model.head import DiscreteHead, DuelingHead
 from ding_like.model.mlp import Activation, NormType, as_sizes
 from ding_like.utils.registries import MODEL_REGISTRY
@@ -25,7 +26,7 @@ class DQN(nn.Module):
 
     def __init__(
         self,
-        obs_shape: int | Sequence[int],
+        obs_shape: ObsShape,
         action_shape: int | Sequence[int],
         encoder_hidden_size_list: Sequence[int] | None = None,
         *,
@@ -62,11 +63,11 @@ class DQN(nn.Module):
             norm_type=norm_type,
         )
 
-    def q(self, x: Tensor) -> Tensor:
-        """Return the action values [B, A] of observations [B, O...]."""
+    def q(self, x: Any) -> Tensor:
+        """Return the action values [B, A] of observations [B, O...], a tensor or a dict of them."""
         values: Tensor = self.head(self.encoder(x))
         return values
 
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
+    def forward(self, x: Any) -> dict[str, Tensor]:
         """Return {'logit': action values [B, A]}."""
         return {"logit": self.q(x)}

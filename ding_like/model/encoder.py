@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,11 @@ VECTOR_SIZES = (128, 128, 64)
 NATURE_SIZES = (32, 64, 64, 512)
 NATURE_KERNELS = (8, 4, 3)
 NATURE_STRIDES = (4, 2, 1)
+
+# The length of a vector, the shape of an array, {"one_hot": [n, m]} for whole numbers below n and m, or a dict of these
+# by key. Any: what a config may hold.
+ObsShape: TypeAlias = "int | Sequence[int] | Mapping[str, Any]"
+ONE_HOT = "one_hot"
 
 
 class FCEncoder(nn.Module):
@@ -98,19 +104,148 @@ class ConvEncoder(nn.Module):
         return features
 
 
+class FlatPart(nn.Module):
+    """Lay arrays of one shape out as vectors of floats; numbers are cast, not scaled."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.obs_shape = shape
+        self.output_size = prod(shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_obs_shape(x.shape, self.obs_shape)
+        return x.reshape(len(x), -1).to(torch.get_default_dtype())
+
+
+class OneHotPart(nn.Module):
+    """Lay whole numbers out as one-hot vectors side by side: of `sizes` [n, m], a pair (i, j) becomes [n + m] floats.
+
+    The numbers are [B, 2], or [B] where there is only one size. One outside of its range is all zeros.
+    """
+
+    position: Tensor  # [F], every place's number within its own vector
+    owner: Tensor  # [F], which number each place belongs to
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.output_size = sum(sizes)
+        counts = torch.tensor(sizes)
+        self.register_buffer("owner", torch.arange(len(sizes)).repeat_interleave(counts), persistent=False)
+        self.register_buffer("position", torch.cat([torch.arange(size) for size in sizes]), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.unsqueeze(1) if x.dim() == 1 else x
+        check_obs_shape(x.shape, (len(self.sizes),))
+        return (x[:, self.owner] == self.position).to(torch.get_default_dtype())
+
+
+class ObsFeatures(nn.Module):
+    """Lay an observation of several parts out as one vector [B, F], in the order of the shape's keys.
+
+    Numbers go on as they are, whole numbers that `obs_shape` marks become one-hot, images go through a ConvEncoder
+    each. `images` are the ConvEncoder's arguments.
+    """
+
+    def __init__(self, obs_shape: Mapping[str, Any], **images: Any) -> None:
+        super().__init__()
+        self.is_dict = not is_one_hot(obs_shape)
+        shapes = dict(obs_shape) if self.is_dict else {"": obs_shape}
+        if not shapes:
+            raise ConfigError("obs_shape is an empty dict; give the shape of at least one part")
+        self.keys = list(shapes)
+        # A list and not a ModuleDict, which refuses keys with a dot in them.
+        self.parts = nn.ModuleList(_part(key, shape, images) for key, shape in shapes.items())
+        self.output_size = sum(part.output_size for part in self.parts)  # type: ignore[misc]
+
+    def forward(self, x: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """Return [B, F] of a dict of tensors [B, ...], or of one tensor of whole numbers; SchemaError for others."""
+        return torch.cat([part(value) for part, value in zip(self.parts, self._values(x), strict=True)], dim=1)
+
+    def _values(self, x: Tensor | Mapping[str, Tensor]) -> Iterator[Tensor]:
+        if isinstance(x, Tensor) == self.is_dict or (self.is_dict and not set(self.keys) <= set(x)):
+            got = "one tensor" if isinstance(x, Tensor) else f"a dict with {sorted(x)}"
+            wanted = f"a dict with {sorted(self.keys)}" if self.is_dict else "one tensor"
+            raise SchemaError(
+                f"the network was built for {wanted} as observation, got {got}; set policy.model.obs_shape to the env's"
+            )
+        return iter((x,)) if isinstance(x, Tensor) else (x[key] for key in self.keys)
+
+
+class MixedEncoder(nn.Module):
+    """Encode a dict of observations, or whole numbers that stand for categories.
+
+    `ObsFeatures` lays them out as one vector. Linear layers of `hidden_size_list` follow where there are no images;
+    with images that list is the ConvEncoders', and numbers stand beside the images' features as they are.
+    """
+
+    def __init__(
+        self,
+        obs_shape: Mapping[str, Any],
+        hidden_size_list: Sequence[int] | None = None,
+        *,
+        activation: Activation = "relu",
+        norm_type: NormType | None = None,
+        **convolutions: Any,
+    ) -> None:
+        super().__init__()
+        if hidden_size_list is not None:
+            convolutions["hidden_size_list"] = hidden_size_list
+        self.features = ObsFeatures(obs_shape, activation=activation, norm_type=norm_type, **convolutions)
+        self.main: nn.Module = nn.Identity()
+        self.output_size = self.features.output_size
+        if not has_images(obs_shape):
+            sizes = VECTOR_SIZES if hidden_size_list is None else hidden_size_list
+            self.main = build_mlp(self.output_size, sizes, activation=activation, norm_type=norm_type)
+            self.output_size = int(tuple(sizes)[-1])
+
+    def forward(self, x: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """Encode {key: [B, ...]}, or [B, K] whole numbers; SchemaError for other keys or shapes."""
+        features: Tensor = self.main(self.features(x))
+        return features
+
+
+def is_one_hot(obs_shape: ObsShape) -> bool:
+    """Tell whether a shape says `{"one_hot": [n, m]}`: categories, and not a dict of observations."""
+    return isinstance(obs_shape, Mapping) and set(obs_shape) == {ONE_HOT}
+
+
+def has_images(obs_shape: ObsShape) -> bool:
+    """Tell whether an observation is an image, three axes, or has one among its parts."""
+    if isinstance(obs_shape, Mapping):
+        return not is_one_hot(obs_shape) and any(has_images(shape) for shape in obs_shape.values())
+    return len(as_sizes("obs_shape", obs_shape)) == 3
+
+
+def _part(key: str, shape: ObsShape, images: Mapping[str, Any]) -> nn.Module:
+    """Return the module that lays one part of an observation out as [B, F]."""
+    name = f"obs_shape['{key}']" if key else "obs_shape"
+    if is_one_hot(shape):
+        assert isinstance(shape, Mapping)
+        return OneHotPart(as_sizes(f"{name}.{ONE_HOT}", shape[ONE_HOT]))
+    sizes = as_sizes(name, shape)
+    return ConvEncoder(sizes, **images) if len(sizes) == 3 else FlatPart(sizes)
+
+
 def build_encoder(
-    obs_shape: int | Sequence[int],
+    obs_shape: ObsShape,
     hidden_size_list: Sequence[int] | None = None,
     *,
     kernel_size: Sequence[int] | None = None,
     stride: Sequence[int] | None = None,
     activation: Activation = "relu",
     norm_type: NormType | None = None,
-) -> FCEncoder | ConvEncoder:
-    """Return a ConvEncoder for a shape of three axes, an FCEncoder for any other; None takes the encoder's own default.
+) -> FCEncoder | ConvEncoder | MixedEncoder:
+    """Return a ConvEncoder for three axes, a MixedEncoder for a dict or categories, an FCEncoder for anything else.
 
-    Raises ConfigError if `kernel_size` or `stride` is given for anything but images.
+    None takes the encoder's own default. Raises ConfigError if `kernel_size` or `stride` is given without images.
     """
+    if isinstance(obs_shape, Mapping):
+        given = {"kernel_size": kernel_size, "stride": stride}
+        convolutions = {name: value for name, value in given.items() if value is not None}
+        if convolutions and not has_images(obs_shape):
+            raise _no_images(obs_shape)
+        return MixedEncoder(obs_shape, hidden_size_list, activation=activation, norm_type=norm_type, **convolutions)
     shape = as_sizes("obs_shape", obs_shape)
     if len(shape) == 3:
         return ConvEncoder(
@@ -122,9 +257,13 @@ def build_encoder(
             norm_type=norm_type,
         )
     if kernel_size is not None or stride is not None:
-        raise ConfigError(f"kernel_size and stride are for images (C, H, W), but obs_shape is {shape}; leave them out")
+        raise _no_images(shape)
     sizes = VECTOR_SIZES if hidden_size_list is None else hidden_size_list
     return FCEncoder(shape, sizes, activation=activation, norm_type=norm_type)
+
+
+def _no_images(obs_shape: ObsShape) -> ConfigError:
+    return ConfigError(f"kernel_size and stride are for images (C, H, W), but obs_shape is {obs_shape}; leave them out")
 
 
 def check_obs_shape(batch_shape: Sequence[int], obs_shape: tuple[int, ...]) -> None:

@@ -101,3 +101,21 @@ def test_observations_of_another_shape_are_refused():
 def test_arguments_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         make(**changes)
+
+
+def test_dict_observations_reach_actor_and_critics():
+    model = ContinuousQAC({"a": 3, "b": {"one_hot": [4]}}, 2, "regression", twin_critic=True)
+    x = {"a": torch.randn(5, 3), "b": torch.tensor([0, 1, 2, 3, 0])}
+
+    assert model.actor(x).shape == (5, 2)
+    values = model.critic(x, torch.zeros(5, 2))
+    assert values.shape == (2, 5)
+    # Rows 0 and 4 differ in "a", so something of it arrives; of "b" it does as well.
+    x["b"] = torch.tensor([1, 1, 2, 3, 0])
+    changed = (model.critic(x, torch.zeros(5, 2)) != values).any(dim=0)
+    assert changed.tolist() == [True, False, False, False, False]
+
+
+def test_an_encoder_for_a_dict_without_images_is_refused():
+    with pytest.raises(ConfigError, match="is for images"):
+        ContinuousQAC({"a": 3}, 2, "regression", encoder_hidden_size_list=[8])

@@ -6,6 +6,7 @@ from torch import nn
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.model import ConvEncoder, FCEncoder, build_encoder
+from ding_like.model.encoder import MixedEncoder, ObsFeatures
 
 
 def small_conv(obs_shape=(3, 10, 12), **kwargs):
@@ -147,3 +148,76 @@ def test_the_shape_of_the_observation_chooses_the_encoder(obs_shape, kind):
 def test_kernels_for_a_vector_are_refused():
     with pytest.raises(ConfigError, match="are for images"):
         build_encoder(4, kernel_size=[3])
+
+
+CATEGORIES = {"one_hot": [2, 3]}
+
+
+def test_whole_numbers_become_one_hot_vectors_side_by_side():
+    features = ObsFeatures(CATEGORIES)
+
+    assert features.output_size == 5
+    assert features(torch.tensor([[1, 0], [0, 2]])).tolist() == [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]
+
+
+def test_one_whole_number_needs_no_axis():
+    assert ObsFeatures({"one_hot": [3]})(torch.tensor([2, 0])).tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+def test_a_number_outside_its_range_is_all_zeros_and_touches_no_other():
+    assert ObsFeatures(CATEGORIES)(torch.tensor([[2, -1]])).tolist() == [[0, 0, 0, 0, 0]]
+
+
+def test_parts_of_a_dict_stand_in_the_order_of_the_shape():
+    features = ObsFeatures({"b": [2], "a.x": CATEGORIES, "c": [], "d": [2, 2]})
+    x = {
+        "a.x": torch.tensor([[1, 2]]),
+        "b": torch.tensor([[7, 8]], dtype=torch.uint8),
+        "c": torch.tensor([9.0]),
+        "d": torch.tensor([[[1, 2], [3, 4]]]),
+    }
+
+    assert features(x).tolist() == [[7, 8, 0, 1, 0, 0, 1, 9, 1, 2, 3, 4]]
+
+
+def test_linear_layers_follow_a_dict_without_images():
+    encoder = build_encoder({"a": 2, "b": CATEGORIES}, [8, 6])
+    x = {"a": torch.randn(4, 2), "b": torch.tensor([[0, 1]] * 4)}
+
+    assert isinstance(encoder, MixedEncoder) and encoder.output_size == 6
+    torch.testing.assert_close(encoder(x), encoder.main(encoder.features(x)))
+    assert encoder(x).shape == (4, 6)
+
+
+def test_images_of_a_dict_are_encoded_and_numbers_stand_beside_them():
+    encoder = build_encoder({"camera": [3, 10, 12], "speed": 2}, [4, 8, 16], kernel_size=[3, 3], stride=[2, 1])
+    x = {"camera": torch.randint(255, (5, 3, 10, 12), dtype=torch.uint8), "speed": torch.randn(5, 2)}
+
+    features = encoder(x)
+
+    assert features.shape == (5, 16 + 2) and encoder.output_size == 18
+    torch.testing.assert_close(features[:, 16:], x["speed"])
+    torch.testing.assert_close(features[:, :16], encoder.features.parts[0](x["camera"]))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(2, 3), r"a dict with \['a'\] as observation, got one tensor"),
+        ({"b": torch.zeros(2, 3)}, r"a dict with \['a'\] as observation, got a dict with \['b'\]"),
+        ({"a": torch.zeros(2, 4)}, r"\[B, 3\], got \[2, 4\]"),
+    ],
+)
+def test_observations_of_other_parts_are_refused(x, message):
+    with pytest.raises(SchemaError, match=message):
+        build_encoder({"a": 3})(x)
+
+
+def test_kernels_without_an_image_in_the_dict_are_refused():
+    with pytest.raises(ConfigError, match="are for images"):
+        build_encoder({"a": 3}, kernel_size=[3])
+
+
+def test_an_empty_dict_is_refused():
+    with pytest.raises(ConfigError, match="empty dict"):
+        build_encoder({})
