@@ -25,6 +25,18 @@ def columns_to_obs(prefix: str, columns: Mapping[str, Any]) -> Any:
     return {name[len(start) :]: column for name, column in columns.items() if name.startswith(start)}
 
 
+# The entry of a dict observation that says which discrete actions are legal.
+ACTION_MASK = "action_mask"
+
+
+def split_mask(obs: Any) -> tuple[Any, Any]:
+    """Return (observation, action mask or None) of arrays or tensors; one entry beside the mask stands for itself."""
+    if not isinstance(obs, dict) or ACTION_MASK not in obs:
+        return obs, None
+    rest = {key: value for key, value in obs.items() if key != ACTION_MASK}
+    return (next(iter(rest.values())) if len(rest) == 1 else rest), obs[ACTION_MASK]
+
+
 def take_lanes(obs: Obs, lanes: Array) -> Obs:
     """Return fresh rows [R, ...] of `lanes`."""
     if isinstance(obs, dict):

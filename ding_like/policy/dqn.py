@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import split_mask
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_forward import numpy_forward
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
@@ -75,12 +76,16 @@ class QActor:
         eps: float | Array = 0.0,
         **_: Any,
     ) -> dict[str, Array]:
-        """Return `action` [R] int64; `eps` is one probability, or one per lane [R]."""
+        """Return `action` [R] int64; `eps` is one probability, or one per lane [R].
+
+        Of a dict observation, the entry `action_mask` [R, A] says which actions are legal.
+        """
+        obs, mask = split_mask(obs)
         q = self._q_values.as_array(obs)
-        greedy = q.argmax(axis=1)
+        greedy = (q if mask is None else np.where(mask != 0, q, -np.inf)).argmax(axis=1)
         if isinstance(eps, float) and eps == 0.0:
             return {"action": greedy}
-        return {"action": epsilon_greedy(greedy, eps, num_actions=q.shape[1], rng=rng)}
+        return {"action": epsilon_greedy(greedy, eps, num_actions=q.shape[1], rng=rng, action_mask=mask)}
 
     def reset(self, lanes: Array | None = None) -> None:
         """Forget nothing: a feed-forward network has no state."""
@@ -175,7 +180,7 @@ class DQNPolicy(Policy):
             terminated = torch.zeros_like(terminated)
         discount = tensors.columns.get("discount", self._gamma)
         target = nstep_td_target(tensors["reward"], next_value, discount=discount, terminated=terminated)
-        q = self._model.q(self._obs(tensors))
+        q = self._model.q(split_mask(self._obs(tensors))[0])
         error = q_td_error(
             q, tensors["action"], target, weight=tensors.columns.get("weight"), loss=self._cfg.learn.loss
         )
@@ -193,7 +198,7 @@ class DQNPolicy(Policy):
         discount = batch.columns.get("discount", self._gamma)
         # where and not a product: the value of a state after the end is never learned, and may be anything.
         target = batch["reward"] + discount * np.where(goes_on, next_value, np.float32(0.0))
-        q = model.forward(self._obs(batch))
+        q = model.forward(split_mask(self._obs(batch))[0])
         loss, q_grad, abs_error = q_td_error_grad(
             q, batch["action"], target, weight=batch.columns.get("weight"), loss=self._cfg.learn.loss
         )
@@ -206,10 +211,12 @@ class DQNPolicy(Policy):
         return {"cur_lr": self._optimizer.learning_rate, "total_loss": self._loss}
 
     def _next_value(self, batch: TransitionBatch) -> torch.Tensor:
-        """Return the value [B] of each row's next observation: the best action's, by the target network."""
-        next_obs = self._obs(batch, "next_obs")
+        """Return the value [B] of each row's next observation: the best legal action's, by the target network."""
+        next_obs, mask = split_mask(self._obs(batch, "next_obs"))
         next_q = self._target_q(next_obs)
-        return double_q_value(self._online_q(next_obs), next_q) if self._cfg.double else next_q.amax(dim=1)
+        if not self._cfg.double:
+            return _only_legal(next_q, mask).amax(dim=1)
+        return double_q_value(_only_legal(self._online_q(next_obs), mask), next_q)
 
     def apply(self) -> None:
         """Take one Adam step and move the target network by period or by momentum."""
@@ -246,3 +253,13 @@ class DQNPolicy(Policy):
         if "optimizer" in state:
             self._optimizer.load_state_dict(state["optimizer"])
         self._num_updates = state.get("num_updates", 0)
+
+
+def _only_legal(q: torch.Tensor, mask: Any) -> torch.Tensor:
+    """Return values [B, A] in which no action that `mask` [B, A], an array, a tensor or None, forbids is the best.
+
+    Finite, for an observation after the end of an episode may allow no action at all.
+    """
+    if mask is None:
+        return q
+    return q.masked_fill(torch.as_tensor(mask, device=q.device) == 0, torch.finfo(q.dtype).min)

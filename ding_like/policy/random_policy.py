@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 
+from ding_like.data.obs import split_mask
 from ding_like.errors import ConfigError
+from ding_like.rl_utils.exploration import epsilon_greedy
 from ding_like.types import Array, CollectMode, Obs, State
 
 
 class RandomActor:
-    """Draw actions uniformly from an action space, each lane its own."""
+    """Draw actions uniformly from an action space, each lane its own.
+
+    Of a dict observation, the entry `action_mask` [R, A] says which discrete actions are legal.
+    """
 
     def __init__(self, action_space: spaces.Space[Any]) -> None:
         self._draw = _drawer(action_space)
@@ -21,7 +27,7 @@ class RandomActor:
         self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: Any
     ) -> dict[str, Array]:
         """Return `action` [R, A...]."""
-        return {"action": self._draw(len(lanes), rng)}
+        return {"action": self._draw(len(lanes), rng, split_mask(obs)[1])}
 
     def reset(self, lanes: Array | None = None) -> None:
         """Forget nothing: there is no state."""
@@ -33,19 +39,41 @@ class RandomActor:
         """Do nothing: there is no state."""
 
 
-def _drawer(space: spaces.Space[Any]) -> Any:
-    """Return a function (rows, rng) -> actions; actions count from 0 as policies say them."""
+# (rows, rng, action mask or None) -> actions [rows, A...], which count from 0 as policies say them.
+_Draw: TypeAlias = Callable[[int, np.random.Generator, "Array | None"], Array]
+
+
+def _drawer(space: spaces.Space[Any]) -> _Draw:
     if isinstance(space, spaces.Discrete):
-        return lambda rows, rng: rng.integers(0, int(space.n), rows)
+        return _choices([int(space.n)], is_single=True)
     if isinstance(space, spaces.MultiDiscrete):
-        return lambda rows, rng: rng.integers(0, space.nvec, (rows, *space.shape))
+        return _choices(space.nvec.ravel().tolist())
     if isinstance(space, spaces.MultiBinary):
-        return lambda rows, rng: rng.integers(0, 2, (rows, *space.shape))
+        return _choices([2] * int(np.prod(space.shape)))
     if isinstance(space, spaces.Box) and space.is_bounded():
-        return lambda rows, rng: rng.uniform(space.low, space.high, (rows, *space.shape)).astype(space.dtype)
+        return lambda rows, rng, mask: rng.uniform(space.low, space.high, (rows, *space.shape)).astype(space.dtype)
     raise ConfigError(
         f"no random actions for the action space {space}: set policy.random_collect_size=0, or bound the space."
     )
+
+
+def _choices(sizes: Sequence[int], *, is_single: bool = False) -> _Draw:
+    """Return what draws one number below each size; a mask holds the choices of all sizes side by side."""
+    ends = np.cumsum(sizes)
+
+    def draw(rows: int, rng: np.random.Generator, mask: Array | None) -> Array:
+        if mask is None:
+            drawn = rng.integers(0, sizes, (rows, len(sizes)))
+        else:
+            anything = np.zeros(rows, np.int64)
+            factors = zip(sizes, np.split(mask, ends[:-1], axis=1), strict=True)
+            drawn = np.stack(
+                [epsilon_greedy(anything, 1.0, num_actions=n, rng=rng, action_mask=legal) for n, legal in factors],
+                axis=1,
+            )
+        return drawn[:, 0] if is_single else drawn
+
+    return draw
 
 
 def random_collect_mode(mode: CollectMode, action_space: spaces.Space[Any]) -> CollectMode:

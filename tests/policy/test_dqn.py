@@ -256,3 +256,72 @@ def test_seed_row_functions_are_derived():
     assert [sample["reward"] for sample in samples] == [3.0, 3.0]
     result = policy.learn_mode.forward([{**sample, "next_obs": sample["next_obs"]} for sample in samples])
     assert np.isfinite(result["total_loss"])
+
+
+def masked(batch: TransitionBatch, *, seed: int = 0, beside: bool = False) -> TransitionBatch:
+    """Return a batch whose observations are dicts with an action mask; the taken action is legal."""
+    rng = np.random.default_rng(seed)
+    columns = dict(batch.columns)
+    for name in ("obs", "next_obs"):
+        mask = rng.random((len(batch), 4)) < 0.5
+        mask[np.arange(len(batch)), columns["action"]] = True
+        columns[f"{name}/action_mask"] = mask.astype(np.int8)
+        columns[f"{name}/state"] = columns.pop(name)
+        if beside:
+            columns[f"{name}/more"] = rng.integers(0, 3, len(batch))
+    return TransitionBatch(columns)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.5, 1.0])
+def test_only_legal_actions_are_taken(eps):
+    policy, batch = make_policy(), masked(make_batch(200))
+    obs = {"state": batch["obs/state"], "action_mask": batch["obs/action_mask"]}
+
+    out = policy._collect_actor.act(
+        obs, lanes=np.arange(200), is_first=np.zeros(200, bool), rng=np.random.default_rng(0), eps=eps
+    )
+
+    assert obs["action_mask"][np.arange(200), out["action"]].all()
+    if eps == 1.0:
+        legal = [set(np.flatnonzero(mask)) for mask in obs["action_mask"]]
+        assert set().union(*legal) == set(out["action"].tolist()) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
+@pytest.mark.parametrize("double", [True, False])
+def test_the_target_looks_at_legal_next_actions_only(double, backend):
+    policy, batch = make_policy(double=double, learn=dict(backend=backend)), masked(make_batch())
+
+    info, _ = policy.grad(batch)
+
+    expected = []
+    with torch.no_grad():
+        for row in batch:
+            legal = np.flatnonzero(row["next_obs/action_mask"]).tolist()
+            next_obs = torch.tensor(row["next_obs/state"][None])
+            target_q = policy._target_model.q(next_obs)[0]
+            chooser = policy._model.q(next_obs)[0] if double else target_q
+            best = max(legal, key=lambda action: float(chooser[action]))
+            value = 0.0 if row["terminated"] else float(target_q[best])
+            expected.append(float(row["reward"]) + float(row["discount"]) * value)
+    np.testing.assert_allclose(np.asarray(info["target_q_value"]), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_mask_after_the_end_that_allows_nothing_leaves_the_target_finite():
+    policy, batch = make_policy(), masked(make_batch())
+    nothing = batch["next_obs/action_mask"] * ~batch["terminated"][:, None]
+
+    info, _ = policy.grad(batch.with_columns(**{"next_obs/action_mask": nothing.astype(np.int8)}))
+
+    assert np.isfinite(np.asarray(info["target_q_value"])).all()
+
+
+def test_dict_observations_are_learned_from_through_torch():
+    policy = make_policy(model=dict(obs_shape={"state": 3, "more": {"one_hot": [3]}}))
+    batch = masked(make_batch(), beside=True)
+
+    info, _ = policy.grad(batch)
+    before = policy._params.data_vector.clone()
+    policy.apply()
+
+    assert np.isfinite(float(info["total_loss"])) and not torch.equal(before, policy._params.data_vector)
