@@ -8,13 +8,17 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.config import to_plain
+from ding_like.data.obs import ACTION_MASK
 from ding_like.errors import ConfigError
+from ding_like.model.encoder import ONE_HOT
 from ding_like.policy import get_policy_cls
 from ding_like.types import Array, EnvManager
 from ding_like.utils.registries import POLICY_REGISTRY
 
 # A gymnasium space is generic in what it samples, which differs from env to env: hence Space[Any] throughout.
 Space: TypeAlias = spaces.Space[Any]
+# What a model is told of an observation: see `obs_shape`.
+ObsShape: TypeAlias = "int | list[int] | dict[str, Any]"
 
 _FLATTEN = "flatten it in an env wrapper, such as env.wrappers=[dict(type='TransformAction', ...)]"
 
@@ -22,7 +26,7 @@ _FLATTEN = "flatten it in an env wrapper, such as env.wrappers=[dict(type='Trans
 def fit_policy_config(policy_cfg: Any, manager: EnvManager) -> dict[str, Any]:
     """Return the policy section with what the env's spaces say filled in.
 
-    `model.obs_shape` is the length of a vector or the shape of an image. Actions fill four keys:
+    `model.obs_shape` says what `obs_shape` returns. Actions fill four keys:
 
     | action space             | model.action_shape | action_space | action_low, action_high               |
     |--------------------------|--------------------|--------------|---------------------------------------|
@@ -40,6 +44,7 @@ def fit_policy_config(policy_cfg: Any, manager: EnvManager) -> dict[str, Any]:
     _check_policy_takes(cfg, space)
     _fill(model, "model.obs_shape", obs_shape(manager.observation_space))
     _fill(model, "model.action_shape", action_shape(space))
+    _check_mask(manager.observation_space, space)
     _fill(cfg, "action_space", "continuous" if isinstance(space, spaces.Box) else "discrete")
     if isinstance(space, spaces.Box):
         _fill_bound(cfg, "action_low", space.low)
@@ -47,16 +52,66 @@ def fit_policy_config(policy_cfg: Any, manager: EnvManager) -> dict[str, Any]:
     return cfg
 
 
-def obs_shape(space: Space) -> int | list[int]:
-    """Return the length of a vector observation or the shape of an image; raises ConfigError for other spaces."""
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return int(space.shape[0])
-    if isinstance(space, spaces.Box) and len(space.shape) == 3:
-        return [int(size) for size in space.shape]
+def obs_shape(space: Space) -> ObsShape:
+    """Return what a model is told of an observation.
+
+    | observation space       | model.obs_shape                                                          |
+    |-------------------------|--------------------------------------------------------------------------|
+    | Box of shape [O]        | O                                                                        |
+    | Box of other shapes     | the shape; three axes are an image (C, H, W)                             |
+    | MultiBinary(k)          | k                                                                        |
+    | Discrete(n)             | {"one_hot": [n]}                                                         |
+    | MultiDiscrete([n, m])   | {"one_hot": [n, m]}                                                      |
+    | Dict of these           | {key: shape}; without `action_mask`, beside which one entry stands alone |
+
+    Raises ConfigError for other spaces.
+    """
+    if not isinstance(space, spaces.Dict):
+        return _array_shape(space)
+    for key in space.spaces:
+        # The config is made of dicts whose keys are attributes.
+        if hasattr(dict, key) or key == ONE_HOT:
+            raise ConfigError(
+                f"the observation space has an entry '{key}', a name that a config keeps for itself: rename it in an "
+                "env wrapper (gymnasium.wrappers.TransformObservation)."
+            )
+    shapes = {key: _array_shape(inner) for key, inner in space.spaces.items() if key != ACTION_MASK}
+    if not shapes:
+        raise ConfigError(f"the observation space {space} holds nothing but an action mask: add an observation.")
+    stands_alone = len(shapes) == 1 and ACTION_MASK in space.spaces
+    return next(iter(shapes.values())) if stands_alone else shapes
+
+
+def _array_shape(space: Space) -> ObsShape:
+    if isinstance(space, spaces.Discrete):
+        return {ONE_HOT: [int(space.n)]}
+    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
+        return {ONE_HOT: [int(n) for n in space.nvec]}
+    if isinstance(space, (spaces.Box, spaces.MultiBinary)):
+        shape = [int(size) for size in space.shape]
+        return shape[0] if len(shape) == 1 else shape
     raise ConfigError(
-        f"no policy here takes the observation space {space}: wrap the env so that it gives a vector or an image "
-        "(gymnasium.wrappers.FlattenObservation)."
+        f"no policy here takes the observation space {space}: wrap the env so that it gives vectors, images, whole "
+        "numbers or a dict of these (gymnasium.wrappers.FlattenObservation)."
     )
+
+
+def _check_mask(observation_space: Space, action_space: Space) -> None:
+    """Refuse an action mask that does not fit the actions."""
+    if not isinstance(observation_space, spaces.Dict) or ACTION_MASK not in observation_space.spaces:
+        return
+    rename = "mend it, or take it out: env.wrappers=[dict(type='FilterObservation', filter_keys=[...])] without it"
+    if isinstance(action_space, spaces.Box):
+        raise ConfigError(
+            f"the observation has an entry '{ACTION_MASK}', but {action_space} has no discrete actions: {rename}."
+        )
+    mask, actions = observation_space.spaces[ACTION_MASK], action_shape(action_space)
+    wanted = (sum(actions) if isinstance(actions, list) else actions,)
+    if mask.shape != wanted or isinstance(mask, spaces.MultiDiscrete):
+        raise ConfigError(
+            f"the observation's '{ACTION_MASK}' is {mask}, expected MultiBinary({wanted[0]}) or a Box of as many: a "
+            f"place for every choice of {action_space}; {rename}."
+        )
 
 
 def action_shape(space: Space) -> int | list[int]:
@@ -94,15 +149,19 @@ def _check_policy_takes(cfg: dict[str, Any], space: Space) -> None:
     )
 
 
-def _fill(section: dict[str, Any], path: str, value: int | str | list[int]) -> None:
+def _fill(section: dict[str, Any], path: str, value: str | ObsShape) -> None:
     key = path.rpartition(".")[2]
     given = section.get(key)
-    if given is None:
-        section[key] = value
-        return
-    said = list(given) if isinstance(given, (list, tuple)) else [given]
-    if said != (value if isinstance(value, list) else [value]):
+    if given is not None and _comparable(given) != _comparable(value):
         raise ConfigError(f"policy.{path} is {given}, the env has {value}: leave it out, or correct it.")
+    section[key] = value
+
+
+def _comparable(value: Any) -> Any:
+    """Return a shape such that 3, [3] and (3,) are equal; Any: what a config may hold."""
+    if isinstance(value, dict):
+        return {key: _comparable(inner) for key, inner in value.items()}
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def _fill_bound(cfg: dict[str, Any], key: str, bound: Array) -> None:

@@ -40,7 +40,22 @@ def test_action_space_fills_shape_and_kind(space, shape, kind):
     assert cfg["action_space"] == kind
 
 
-@pytest.mark.parametrize(("space", "shape"), [(VECTOR, 3), (spaces.Box(0, 255, (4, 84, 84), np.uint8), [4, 84, 84])])
+@pytest.mark.parametrize(
+    ("space", "shape"),
+    [
+        (VECTOR, 3),
+        (spaces.Box(0, 255, (4, 84, 84), np.uint8), [4, 84, 84]),
+        (spaces.Box(-1.0, 1.0, (2, 3)), [2, 3]),
+        (spaces.MultiBinary(4), 4),
+        (spaces.Discrete(5), {"one_hot": [5]}),
+        (spaces.MultiDiscrete([2, 3]), {"one_hot": [2, 3]}),
+        (spaces.Dict({"a": VECTOR, "b/c": spaces.Discrete(2)}), {"a": 3, "b/c": {"one_hot": [2]}}),
+        (spaces.Dict({"a": VECTOR}), {"a": 3}),
+        (spaces.Dict({"a": VECTOR, "action_mask": spaces.MultiBinary(2)}), 3),
+        (spaces.Dict({"a": VECTOR, "b": VECTOR, "action_mask": spaces.MultiBinary(2)}), {"a": 3, "b": 3}),
+    ],
+    ids=str,
+)
 def test_observation_space_fills_the_shape(space, shape):
     assert fit(spaces.Discrete(2), observation_space=space)["model"]["obs_shape"] == shape
 
@@ -111,3 +126,31 @@ def test_a_class_that_declares_nothing_takes_every_space():
         """Be no Policy: another way to write one."""
 
     assert fit(spaces.MultiBinary(3), type="declares_nothing")["action_space"] == "discrete"
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (spaces.Dict({"items": VECTOR}), "'items', a name that a config keeps"),
+        (spaces.Dict({"one_hot": VECTOR}), "'one_hot', a name that a config keeps"),
+        (spaces.Dict({"action_mask": spaces.MultiBinary(2)}), "nothing but an action mask"),
+    ],
+    ids=["items", "one_hot", "mask"],
+)
+def test_dict_observations_that_a_config_cannot_describe_are_refused(space, message):
+    with pytest.raises(ConfigError, match=message):
+        fit(spaces.Discrete(2), observation_space=space)
+
+
+@pytest.mark.parametrize("actions", [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.Box(-1.0, 1.0, (2,))])
+def test_a_mask_that_does_not_fit_the_actions_is_refused_with_a_way_out(actions):
+    observed = spaces.Dict({"a": VECTOR, "action_mask": spaces.MultiBinary(2)})
+
+    with pytest.raises(ConfigError, match="action_mask.*FilterObservation"):
+        fit(actions, observation_space=observed)
+
+
+def test_a_config_may_write_a_shape_as_a_list():
+    cfg = fit(spaces.MultiDiscrete([3]), model=dict(action_shape=3, obs_shape=[3]))
+
+    assert (cfg["model"]["action_shape"], cfg["model"]["obs_shape"]) == ([3], 3)
