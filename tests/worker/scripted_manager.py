@@ -19,12 +19,21 @@ class ScriptedManager:
     """Lane e's episodes last `lengths[e][k % len]` steps; odd episodes are truncated, even ones terminate.
 
     With `delay` > 0, a lane that was stepped answers only after a random number of calls, up to `delay`.
-    `drop_at` holds (lane, episode, step) of steps at which the lane breaks off.
+    `drop_at` holds (lane, episode, step) of steps at which the lane breaks off; at those in `abnormal_at` it answers as
+    usual, with the seed's word for a broken step in `info`.
     """
 
     lane_seeds = True
 
-    def __init__(self, lengths: list[list[int]], *, delay: int = 0, seed: int = 0, drop_at: set[Any] = frozenset()):
+    def __init__(
+        self,
+        lengths: list[list[int]],
+        *,
+        delay: int = 0,
+        seed: int = 0,
+        drop_at: set[Any] = frozenset(),
+        abnormal_at: set[Any] = frozenset(),
+    ):
         self.num_envs = self.num_lanes = len(lengths)
         self.observation_space = spaces.Box(-1, 1e6, (3,), np.float32)
         self.action_space = spaces.Discrete(4)
@@ -33,6 +42,7 @@ class ScriptedManager:
         self._delay = delay
         self._rng = np.random.default_rng(seed)
         self._drop_at = set(drop_at)
+        self._abnormal_at = set(abnormal_at)
         self.seeds: list[list[int]] = []
         self.history: list[tuple[int, int, int]] = []
         self._begin()
@@ -71,7 +81,7 @@ class ScriptedManager:
         for lane, action in zip(lanes.tolist(), actions.tolist(), strict=True):
             self.ready[lane] = False
             self._pending[lane] = (action, int(self._rng.integers(0, self._delay + 1)))
-        answered, dropped, next_obs, reward, terminated, truncated = [], [], [], [], [], []
+        answered, dropped, next_obs, reward, terminated, truncated, info = [], [], [], [], [], [], {}
         for lane in sorted(self._pending):
             action, wait = self._pending[lane]
             if wait:
@@ -84,6 +94,8 @@ class ScriptedManager:
                 self._next_episode(lane)
                 continue
             self.history.append((lane, episode, step))
+            if (lane, episode, step) in self._abnormal_at:
+                info[lane] = {"abnormal": True}
             lengths = self._lengths[lane]
             done = step + 1 == lengths[episode % len(lengths)]
             answered.append(lane)
@@ -103,7 +115,7 @@ class ScriptedManager:
             reward=np.array(reward, np.float32),
             terminated=np.array(terminated, bool),
             truncated=np.array(truncated, bool),
-            info={},
+            info=info,
             dropped=np.array(dropped, np.int64),
         )
 
