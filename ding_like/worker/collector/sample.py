@@ -53,7 +53,8 @@ class SampleSerialCollector(LoopCollector):
 
         `train_iter` is stored as the rows' `policy_version`. With `drop_extra=False` the surplus is returned too.
         `policy_kwargs` goes to the actor (`eps`). `level_seeds` (env id -> seed) adds a column `seed`.
-        Raises ConfigError if neither `n_sample` nor the policy says how many.
+        With `record_random_collect=False` a call with `random_collect` leaves the statistics alone. Raises ConfigError
+        if neither `n_sample` nor the policy says how many.
         """
         loop, _ = self._parts()
         target = self._policy_attribute("n_sample", None) if n_sample is None else n_sample
@@ -67,10 +68,7 @@ class SampleSerialCollector(LoopCollector):
         if random_collect and not record_random_collect:
             return self._collect_unrecorded(target, dict(policy_kwargs or {}), drop_extra=drop_extra)
         started, first_step = time.perf_counter(), loop.env_steps
-        samples, episodes = self._collect_rows(target, dict(policy_kwargs or {}), train_iter)
-        if level_seeds is not None:
-            seeds = np.array([level_seeds[int(env)] for env in samples["env_id"]], np.int64)
-            samples = samples.with_columns(seed=seeds)
+        samples, episodes = self._collect_rows(target, dict(policy_kwargs or {}), train_iter, level_seeds)
         samples = self._put_surplus_by(samples, target, drop_extra=drop_extra)
         self._count(episodes, first_step=first_step, samples=len(samples), started_s=started, train_iter=train_iter)
         return samples
@@ -80,7 +78,9 @@ class SampleSerialCollector(LoopCollector):
         samples, _ = self._collect_rows(target, setting, 0)
         return self._put_surplus_by(samples, target, drop_extra=drop_extra)
 
-    def _collect_rows(self, target: int, setting: dict[str, Any], train_iter: int) -> tuple[Any, list[EpisodeRecord]]:
+    def _collect_rows(
+        self, target: int, setting: dict[str, Any], train_iter: int, level_seeds: Mapping[int, int] | None = None
+    ) -> tuple[Any, list[EpisodeRecord]]:
         """Step until there are `target` samples, the surplus of the last call included."""
         loop, policy = self._parts()
         samples, episodes = self._surplus, []
@@ -91,7 +91,9 @@ class SampleSerialCollector(LoopCollector):
             # A policy never makes more samples than rows, so most steps need no closer look.
             if have + len(loop.rollout) < target or have + loop.num_ready(policy.num_ready) < target:
                 continue
-            samples = _join(samples, loop.take(policy.segment))
+            rows = loop.take(policy.segment)
+            # Before it is joined: the surplus of the last call has the seeds of that call.
+            samples = _join(samples, rows if level_seeds is None else _with_seeds(rows, level_seeds))
             have = len(samples)
         return samples, episodes
 
@@ -119,6 +121,17 @@ class SampleSerialCollector(LoopCollector):
         super().load_state_dict(state)
         surplus = state["surplus"]
         self._surplus = TransitionBatch(surplus) if isinstance(surplus, dict) else surplus
+
+
+def _with_seeds(rows: Any, level_seeds: Mapping[int, int]) -> TransitionBatch:
+    """Return the rows with a column `seed`, the level of the env that each was made in."""
+    if not isinstance(rows, TransitionBatch) or "env_id" not in rows.columns:
+        raise ConfigError(
+            "level_seeds needs rows that say which env made them, but the policy's rows have no 'env_id': "
+            "let its segment (in the seed's style, process_transition) keep the loop's columns."
+        )
+    envs, of_row = np.unique(rows["env_id"], return_inverse=True)
+    return rows.with_columns(seed=np.array([level_seeds[int(env)] for env in envs], np.int64)[of_row])
 
 
 def _join(first: Any, second: Any) -> Any:
