@@ -171,10 +171,13 @@ class RolloutLoop:
 
     def _without_abnormal(self, answer: StepBatch) -> StepBatch:
         """Treat `info['abnormal']` (the seed's word for a broken step) like an episode that broke off."""
-        bad = [lane for lane, info in answer.info.items() if info.get("abnormal")]
+        abnormal = [lane for lane, info in answer.info.items() if info.get("abnormal")]
+        # A manager that has dropped the episode itself has begun another already.
+        bad = [lane for lane in abnormal if lane not in answer.dropped]
         if not bad:
             return answer
         stays = ~np.isin(answer.lanes, bad)
+        self.dropped_steps += int(np.count_nonzero(~stays))
         ended = answer.lanes[(answer.terminated | answer.truncated) & ~stays]
         self._manager.reset(np.array([lane for lane in bad if lane not in ended], np.int64))
         rows = np.flatnonzero(stays)

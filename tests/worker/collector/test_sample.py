@@ -178,3 +178,134 @@ def test_a_mode_may_return_lists_that_do_not_stack(make):
 
     assert [len(sample["ragged"]) for sample in samples] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert CollectMode._fields[-3:] == ("actor", "segment", "num_ready")
+
+
+def test_a_surplus_keeps_the_level_seeds_it_was_made_with(make):
+    collector = make()
+
+    first = collector.collect(n_sample=4, level_seeds={0: 100, 1: 101, 2: 102})
+    second = collector.collect(n_sample=5, level_seeds={0: 200, 1: 201, 2: 202})
+
+    assert first["seed"].tolist() == [100, 101, 102, 100]
+    assert second["seed"].tolist() == [101, 102, 200, 201, 202]
+    assert second["lane"].tolist() == [1, 2, 0, 1, 2]
+
+
+def test_level_seeds_of_rows_without_an_env_are_an_error(make):
+    collector = make()
+
+    def segment(rollout):
+        return TransitionBatch({"obs": rollout["obs"].copy()}), np.zeros(3, np.int64)
+
+    collector.reset_policy(Rows().collect_mode._replace(segment=segment))
+    with pytest.raises(ConfigError, match="have no 'env_id'"):
+        collector.collect(level_seeds={0: 0, 1: 1, 2: 2})
+
+
+@pytest.mark.parametrize("on_policy", [False, True])
+def test_an_unrecorded_random_collect_leaves_no_trace_in_the_statistics(make, on_policy):
+    manager = ScriptedManager([[2], [3], [4]])
+    collector = make(manager, on_policy=on_policy)
+    fresh = make(ScriptedManager([[2], [3], [4]])).state_dict()["report"]
+
+    batch = collector.collect(n_sample=30, random_collect=True, record_random_collect=False)
+
+    assert len(batch) == 30 and collector.envstep == 30
+    assert collector.state_dict()["report"] == fresh and np.isnan(collector.mean_return)
+
+
+def test_a_recorded_random_collect_counts_as_any_other(make):
+    collector = make(ScriptedManager([[2], [3], [4]]))
+
+    collector.collect(n_sample=30, random_collect=True)
+
+    assert collector.state_dict()["report"]["total"]["train_samples"] == 30
+    assert collector.mean_length < 4
+
+
+def test_the_env_step_count_can_be_set_and_goes_on_from_there(make):
+    collector = make()
+    collector.collect()
+
+    collector.envstep = 1000
+    collector.collect()
+
+    assert collector.envstep == 1006
+
+
+def test_a_number_of_samples_that_does_not_fit_the_envs_is_told(make, caplog):
+    with caplog.at_level("WARNING"):
+        make().collect(n_sample=29)
+
+    assert "n_sample 29 is not a multiple of 3 envs" in caplog.text
+
+
+def test_an_abnormal_step_costs_its_episode_and_every_lane_goes_on(make):
+    manager = ScriptedManager([[4], [4], [4]], abnormal_at={(1, 0, 2)})
+    collector = make(manager)
+
+    batch = collector.collect(n_sample=14)
+
+    assert manager.ready.all()
+    assert [key for key in keys(batch) if key[0] == 1] == [(1, 1, 0), (1, 1, 1), (1, 1, 2)]
+    # Of 18 steps, 14 are rows, 1 is surplus, and 3 were in the void episode.
+    assert collector.envstep == len(manager.history) == 18
+    assert collector.state_dict()["loop"]["counters"][1:3] == [3, 1]
+
+
+def test_the_actor_begins_afresh_after_an_abnormal_step(make):
+    manager = ScriptedManager([[4], [4], [4]], abnormal_at={(1, 0, 2)})
+    policy = Rows()
+    collector = make(manager)
+    collector.reset_policy(policy.collect_mode)
+
+    collector.collect(n_sample=14)
+
+    assert [first for _, first in policy._collect_actor.calls][:5] == [
+        [True, True, True],
+        [False, False, False],
+        [False, False, False],
+        [False, True, False],
+        [True, False, True],
+    ]
+
+
+def test_a_score_that_the_env_tells_is_the_return(make):
+    class Scored(ScriptedManager):
+        def step(self, lanes, actions, *, timeout_s=None):
+            answer = super().step(lanes, actions, timeout_s=timeout_s)
+            ended = answer.lanes[answer.terminated | answer.truncated]
+            return answer._replace(info={int(lane): {"eval_episode_return": 7.0} for lane in ended})
+
+    collector = make(Scored([[2], [2], [2]]))
+
+    collector.collect(n_sample=12)
+
+    assert collector.mean_return == 7.0
+
+
+def test_on_policy_rows_begin_after_the_last_call_and_open_episodes_go_on(make):
+    manager = ScriptedManager([[10], [10], [10]], delay=2)
+    collector = make(manager, on_policy=True, nstep=3)
+
+    collector.collect(n_sample=6, train_iter=0)
+    begin = len(manager.history)
+    batch = collector.collect(n_sample=6, train_iter=1)
+
+    assert set(keys(batch)) <= set(manager.history[begin:])
+    assert {key[1] for key in keys(batch)} == {0} and min(key[2] for key in keys(batch)) > 0
+
+
+def test_an_episode_that_the_manager_dropped_itself_is_dropped_once(make):
+    class Says(ScriptedManager):
+        def step(self, lanes, actions, *, timeout_s=None):
+            answer = super().step(lanes, actions, timeout_s=timeout_s)
+            return answer._replace(info={int(lane): {"abnormal": True} for lane in answer.dropped})
+
+    manager = Says([[4], [4], [4]], drop_at={(1, 0, 2)})
+    collector = make(manager)
+
+    batch = collector.collect(n_sample=14)
+
+    assert next(key for key in keys(batch) if key[0] == 1) == (1, 1, 0)
+    assert collector.state_dict()["loop"]["counters"][2] == 1
