@@ -106,3 +106,42 @@ def test_fewer_episodes_than_envs_is_an_error(make):
 def test_no_target_is_an_error(make):
     with pytest.raises(ConfigError, match="n_episode"):
         make(ScriptedManager([[2], [2]])).collect()
+
+
+def test_n_episode_of_the_policy_is_the_default(make):
+    collector = make(ScriptedManager([[2], [2]]))
+    policy = Rows()
+    policy._n_episode = 3
+    collector.reset_policy(policy.collect_mode)
+
+    assert len(collector.collect()) == 3
+
+
+def test_shaped_rewards_are_in_the_train_samples(make):
+    manager = ScriptedManager([[2], [3]])
+    manager.reward_shaping = lambda env_id, transitions: [{**row, "reward": 1.0} for row in transitions]
+    collector = make(manager, nstep=2, reward_shaping=True, get_train_sample=True)
+
+    batch = collector.collect(n_episode=2)
+
+    by_key = {key: float(reward) for key, reward in zip(keys(batch), batch["reward"], strict=True)}
+    assert by_key == pytest.approx({(0, 0, 0): 1.9, (0, 0, 1): 1.0, (1, 0, 0): 1.9, (1, 0, 1): 1.9, (1, 0, 2): 1.0})
+
+
+def test_a_shaper_that_loses_rows_is_an_error(make):
+    manager = ScriptedManager([[2], [2]])
+    manager.reward_shaping = lambda env_id, transitions: transitions[1:]
+
+    with pytest.raises(ConfigError, match="must return the transitions it was given"):
+        make(manager, reward_shaping=True).collect(n_episode=2)
+
+
+@pytest.mark.parametrize("kind", ["drop_at", "abnormal_at"])
+def test_an_episode_lost_to_a_fault_is_replaced_and_every_lane_is_ready_after(make, kind):
+    manager = ScriptedManager([[3], [3], [3], [3]], **{kind: {(1, 0, 2), (2, 1, 0)}})
+    collector = make(manager)
+
+    episodes = collector.collect(n_episode=8)
+
+    assert len(episodes) == 8 and all(len(episode) == 3 for episode in episodes)
+    assert int(manager.ready.sum()) == 4
