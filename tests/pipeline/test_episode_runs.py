@@ -1,0 +1,58 @@
+"""Runs that collect whole episodes, and a resumed run on observations that are whole numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
+from ding_like.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+
+
+def make_configs(policy: str, *, env_id: str = "CartPole-v1", **collect: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    main = dict(
+        exp_name="exp",
+        env=dict(env_id=env_id, collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1, stop_value=1e9),
+        policy=dict(learn=dict(batch_size=16), collect=collect, eval=dict(evaluator=dict(eval_freq=1000))),
+    )
+    return main, dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=policy))
+
+
+@pytest.mark.parametrize("policy", ["dqn", "ppo", "a2c"])
+def test_episodes_are_collected_and_learned_from(policy: str, tmp_path: Path) -> None:
+    run = serial_pipeline if policy == "dqn" else serial_pipeline_onpolicy
+    main, create = make_configs(policy, n_episode=3, collector=dict(get_train_sample=True))
+    create["collector"] = dict(type="episode")
+
+    run((main, create), seed=0, max_env_step=300)
+
+    result = json.loads((tmp_path / "exp/result.json").read_text())
+    assert result["env_step"] >= 300 and result["train_iter"] > 5
+
+
+def test_fewer_episodes_than_envs_are_refused_with_a_way_out() -> None:
+    main, create = make_configs("ppo", n_episode=1, collector=dict(get_train_sample=True))
+    create["collector"] = dict(type="episode")
+
+    with pytest.raises(ConfigError, match="lower env.collector_env_num"):
+        serial_pipeline_onpolicy((main, create), seed=0, max_env_step=100)
+
+
+def test_a_resumed_run_on_whole_numbers_equals_one_that_went_through() -> None:
+    configs = make_configs("dqn", env_id="FrozenLake-v1", n_sample=8)
+
+    straight = serial_pipeline(configs, seed=0, max_env_step=160, exp_name="straight")
+    serial_pipeline(configs, seed=0, max_env_step=96, exp_name="parts")
+    resumed = resume_pipeline("parts", max_env_step=160)
+
+    assert torch.equal(resumed._params.data_vector, straight._params.data_vector)
