@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.adam import adam
 
 from ding_like.errors import TrainingError
 from ding_like.model.flat_params import FlatParams
@@ -65,21 +64,23 @@ class FlatOptimizer:
         """
         grad = self._params.grad_vector
         norm = torch.linalg.vector_norm(grad)
-        bad = torch.isfinite(norm + loss.detach()).logical_not_().float()
+        check = norm + loss.detach()
+        # 1.0 if not finite: infinity - infinity is NaN too, and NaN is not 0.
+        bad = (check - check).ne_(0.0).float()
         if self._clip is not None:
             # 1e-6 keeps a gradient of zero from dividing; as in torch.nn.utils.clip_grad_norm_.
             grad.mul_((self._clip / (norm + 1e-6)).clamp_(max=1.0))
         mean, square = self._moments
-        # The functional form: an optimizer object adds as much time again around one vector. `found_inf` = 1 makes the
-        # kernel leave parameters, moments and step count as they are.
-        adam(
+        # The kernel itself: an optimizer object, or torch's function around it, takes as long again for one vector.
+        # `found_inf` = 1 makes it leave parameters and moments as they are; the step count is the caller's.
+        self._num_steps += 1.0 - bad
+        torch._fused_adam_(
             [self._params.data_vector],
             [grad],
             [mean],
             [square],
             [],
             [self._num_steps],
-            fused=True,
             found_inf=bad,
             amsgrad=False,
             beta1=0.9,
