@@ -58,7 +58,7 @@ def obs_shape(space: Space) -> ObsShape:
     | observation space       | model.obs_shape                                                          |
     |-------------------------|--------------------------------------------------------------------------|
     | Box of shape [O]        | O                                                                        |
-    | Box of other shapes     | the shape; three axes are an image (C, H, W)                             |
+    | Box of other shapes     | the shape; three axes are an image (C, H, W); [] only within a Dict      |
     | MultiBinary(k)          | k                                                                        |
     | Discrete(n)             | {"one_hot": [n]}                                                         |
     | MultiDiscrete([n, m])   | {"one_hot": [n, m]}                                                      |
@@ -67,7 +67,7 @@ def obs_shape(space: Space) -> ObsShape:
     Raises ConfigError for other spaces.
     """
     if not isinstance(space, spaces.Dict):
-        return _array_shape(space)
+        return _array_shape(space, may_be_number=False)
     for key in space.spaces:
         # The config is made of dicts whose keys are attributes.
         if hasattr(dict, key) or key == ONE_HOT:
@@ -75,19 +75,20 @@ def obs_shape(space: Space) -> ObsShape:
                 f"the observation space has an entry '{key}', a name that a config keeps for itself: rename it in an "
                 "env wrapper (gymnasium.wrappers.TransformObservation)."
             )
-    shapes = {key: _array_shape(inner) for key, inner in space.spaces.items() if key != ACTION_MASK}
-    if not shapes:
+    parts = {key: inner for key, inner in space.spaces.items() if key != ACTION_MASK}
+    if not parts:
         raise ConfigError(f"the observation space {space} holds nothing but an action mask: add an observation.")
-    stands_alone = len(shapes) == 1 and ACTION_MASK in space.spaces
-    return next(iter(shapes.values())) if stands_alone else shapes
+    if len(parts) == 1 and ACTION_MASK in space.spaces:
+        return _array_shape(next(iter(parts.values())), may_be_number=False)
+    return {key: _array_shape(inner, may_be_number=True) for key, inner in parts.items()}
 
 
-def _array_shape(space: Space) -> ObsShape:
+def _array_shape(space: Space, *, may_be_number: bool) -> ObsShape:
     if isinstance(space, spaces.Discrete):
         return {ONE_HOT: [int(space.n)]}
     if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
         return {ONE_HOT: [int(n) for n in space.nvec]}
-    if isinstance(space, (spaces.Box, spaces.MultiBinary)):
+    if isinstance(space, (spaces.Box, spaces.MultiBinary)) and (space.shape or may_be_number):
         shape = [int(size) for size in space.shape]
         return shape[0] if len(shape) == 1 else shape
     raise ConfigError(

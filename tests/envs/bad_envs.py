@@ -291,6 +291,17 @@ class RendersFloats(GoodEnv):
         return super().render() / 255
 
 
+class OneNumber(GoodEnv):
+    """Keep the rules, with an observation without an axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(-10.0, 10.0, (), np.float32)
+
+    def _obs(self) -> Any:
+        return super()._obs()[0]
+
+
 class BreaksWhenMade(GoodEnv):
     def __init__(self) -> None:
         raise ValueError("no map")

@@ -154,3 +154,16 @@ def test_a_config_may_write_a_shape_as_a_list():
     cfg = fit(spaces.MultiDiscrete([3]), model=dict(action_shape=3, obs_shape=[3]))
 
     assert (cfg["model"]["action_shape"], cfg["model"]["obs_shape"]) == ([3], 3)
+
+
+@pytest.mark.parametrize("with_mask", [False, True])
+def test_a_number_without_an_axis_stands_only_beside_others(with_mask):
+    number = spaces.Box(-1.0, 1.0, ())
+    mask = {"action_mask": spaces.MultiBinary(2)} if with_mask else {}
+    alone = spaces.Dict({"x": number, **mask}) if with_mask else number
+
+    with pytest.raises(ConfigError, match=r"Box.*FlattenObservation"):
+        fit(spaces.Discrete(2), observation_space=alone)
+
+    beside = spaces.Dict({"x": number, "y": VECTOR, **mask})
+    assert fit(spaces.Discrete(2), observation_space=beside)["model"]["obs_shape"] == {"x": [], "y": 3}
