@@ -151,7 +151,9 @@ class PPOPolicy(OnPolicyActorCritic):
         )
         value_loss = ppo_value_loss(value, **self._value_targets(rows))
         entropy = entropy.mean()
-        loss = self._backward(policy.loss + learn.value_weight * value_loss - learn.entropy_weight * entropy)
+        # One operation a weight, where `weight * loss` and a sum are two each way.
+        total = policy.loss.add(value_loss, alpha=learn.value_weight).sub(entropy, alpha=learn.entropy_weight)
+        loss = self._backward(total)
         return self._info(
             total_loss=loss,
             policy_loss=policy.loss.detach(),

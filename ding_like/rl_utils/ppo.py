@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ding_like.errors import SchemaError
@@ -36,15 +37,14 @@ def ppo_policy_loss(
     ratio = log_ratio.exp()
     gain = ratio * advantage
     with torch.no_grad():  # where the clipped side is the smaller one it is a constant
-        clipped = ratio.clamp(1.0 - clip_ratio, 1.0 + clip_ratio) * advantage
+        inside = ratio.clamp(1.0 - clip_ratio, 1.0 + clip_ratio)
+        clipped = inside * advantage
+        approx_kl = (ratio - 1.0 - log_ratio).mean()
+        clip_fraction = (inside != ratio).float().mean()
         moves = gain <= clipped
     surrogate = torch.where(moves, gain, clipped)
     if dual_clip is not None:
         surrogate = torch.where(advantage < 0, torch.maximum(surrogate, dual_clip * advantage), surrogate)
-    with torch.no_grad():
-        moved = ratio - 1.0
-        approx_kl = (moved - log_ratio).mean()
-        clip_fraction = (moved.abs() > clip_ratio).float().mean()
     return PPOPolicyLoss(-surrogate.mean(), approx_kl, clip_fraction)
 
 
@@ -55,11 +55,10 @@ def ppo_value_loss(value: Tensor, return_: Tensor, *, old_value: Tensor, value_c
     Raises SchemaError if shapes differ. Source: Schulman et al. 2017, eq. 9; the clip is of their implementation.
     """
     _check_rows(value, return_=return_, old_value=old_value)
-    error = (value - return_).square()
-    if value_clip is not None:
-        clipped = old_value + (value - old_value).clamp(-value_clip, value_clip)
-        error = torch.maximum(error, (clipped - return_).square())
-    return error.mean()
+    if value_clip is None:
+        return F.mse_loss(value, return_)
+    clipped = old_value + (value - old_value).clamp(-value_clip, value_clip)
+    return torch.maximum((value - return_).square(), (clipped - return_).square()).mean()
 
 
 class LossByHand(NamedTuple):
