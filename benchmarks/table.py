@@ -84,5 +84,12 @@ BENCHMARKS = {
         },
         needs="ale_py",
     ),
-    "end_to_end_ppo": Benchmark(("env_steps_cpu",), {"sb3": Contender("ppo_sb3", venv="peers")}),
+    "end_to_end_ppo": Benchmark(
+        ("env_steps_cpu",),
+        {
+            "ours": Contender("ppo_ours"),
+            "ours_autograd": Contender("ppo_ours", ("--backend", "autograd")),
+            "sb3": Contender("ppo_sb3", venv="peers"),
+        },
+    ),
 }

@@ -4,7 +4,7 @@ from benchmarks.rounds import run_once
 from benchmarks.table import BENCHMARKS
 
 
-@pytest.mark.parametrize(("benchmark", "updates"), [("end_to_end", [25]), ("collect", [])])
+@pytest.mark.parametrize(("benchmark", "updates"), [("end_to_end", [25]), ("end_to_end_ppo", [16]), ("collect", [])])
 def test_our_contenders_print_rates_updates_and_versions(benchmark, updates):
     rows = run_once(BENCHMARKS[benchmark].contenders["ours"], timeout_s=60, extra=["--steps", "1200"])
 
