@@ -1,4 +1,7 @@
-"""Measure the package, and peers beside it where their environment exists."""
+"""Measure the package, and peers beside it where their environment exists; replay buffers have a command of their own.
+
+Without --only, `python -m benchmarks.buffer` is part of the run.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from benchmarks import buffer
+from benchmarks.buffer_cases import CASES
 from benchmarks.rounds import Row, circumstances, measure, profile, summarise
 from benchmarks.table import BENCHMARKS, Benchmark
 
@@ -28,6 +33,8 @@ def main(argv: list[str] | None = None) -> None:
             _show_profile(name, timeout_s=args.timeout, extra=extra)
         return
     failed = [name for name in names if not _run(name, args, extra)]
+    if not args.only and not buffer.run(list(CASES), rounds=args.rounds, peers=args.peers, out=args.out):
+        failed.append("buffer")
     sys.exit(bool(failed))
 
 

@@ -112,11 +112,12 @@ def summarise(benchmark: Benchmark, measured: Measured) -> list[Row]:
     for metric in benchmark.metrics:
         rates = {one.name: one.values for one in measured.series if one.metric == metric}
         ours = [name for name in rates if benchmark.contenders[name].is_ours]
-        rows += [_ratio(metric, mine, peer, rates) for mine in ours for peer in rates if peer not in ours]
+        rows += [ratio(metric, mine, peer, rates) for mine in ours for peer in rates if peer not in ours]
     return rows
 
 
-def _ratio(metric: str, ours: str, peer: str, rates: Mapping[str, list[float]]) -> Row:
+def ratio(metric: str, ours: str, peer: str, rates: Mapping[str, list[float]]) -> Row:
+    """Return ours / peer, the median over the rounds of one metric, whose values `rates` holds by contender."""
     ratios = [round(mine / theirs, 3) for mine, theirs in zip(rates[ours], rates[peer], strict=True)]
     return _row(f"{ours} / {peer}", metric, "ratio", ratios)
 

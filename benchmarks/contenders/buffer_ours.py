@@ -1,0 +1,93 @@
+"""Our replay buffers, as configs name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.contenders import buffer_work  # isort: skip  (pins the threads first)
+
+import numpy as np
+
+from benchmarks.contenders.buffer_data import FRAME_STACK, SEQUENCE_STEPS, Columns, count_episodes
+from ding_like.config import deep_merge
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import RegistryError
+from ding_like.worker import create_buffer, get_buffer_cls
+
+
+class Buffer:
+    """Push batches as the collector returns them; sample as the learner does, up to tensors."""
+
+    def __init__(self, rows: int, **cfg: Any) -> None:
+        try:
+            defaults = get_buffer_cls(cfg).default_config()
+        except RegistryError as error:
+            raise SystemExit(str(error)) from error
+        unknown = cfg.keys() - defaults.keys()
+        if unknown:
+            raise SystemExit(f"buffer '{cfg['type']}' has no setting {', '.join(sorted(unknown))}")
+        self._buffer: Any = create_buffer(deep_merge(defaults, {**cfg, "replay_buffer_size": rows}), None)
+        self._last: Any = None
+
+    def prepare(self, columns: Columns) -> TransitionBatch:
+        rest = {name: column for name, column in columns.items() if name != "done"}
+        return TransitionBatch({**rest, "terminated": columns["done"]})
+
+    def push(self, load: TransitionBatch) -> None:
+        self._buffer.push(load, 0)
+
+    def sample(self, size: int) -> Mapping[str, Any]:
+        return self._tensors(self._buffer.sample(size, 0))
+
+    def update(self, priority: np.ndarray[Any, Any]) -> None:
+        which = {name: self._last[name] for name in ("replay_unique_id", "replay_buffer_idx")}
+        self._buffer.update({**which, "priority": priority})
+
+    def _tensors(self, batch: Any) -> Mapping[str, Any]:
+        self._last = batch
+        columns: Mapping[str, Any] = batch.to("cpu").columns
+        return columns
+
+
+class CollectedBuffer(Buffer):
+    """Store all columns that the collector hands over, of which peers have none: whose row this is, and how old."""
+
+    def __init__(self, rows: int, **cfg: Any) -> None:
+        super().__init__(rows, **cfg)
+        self._next_episode = 0
+
+    def prepare(self, columns: Columns) -> TransitionBatch:
+        batch = super().prepare(columns)
+        done = columns["done"]
+        episode, step = count_episodes(done, self._next_episode)
+        self._next_episode = int(episode[-1] + done[-1])
+        zeros = np.zeros(len(done), np.int64)
+        return batch.with_columns(
+            truncated=np.zeros_like(done),
+            lane=zeros,
+            env_id=zeros,
+            episode_id=episode,
+            step=step,
+            policy_version=zeros,
+        )
+
+
+class SequenceBuffer(CollectedBuffer):
+    """Sample windows."""
+
+    def sample(self, size: int) -> Mapping[str, Any]:
+        return self._tensors(self._buffer.sample(size, SEQUENCE_STEPS, 0))
+
+
+MAKERS = {
+    "uniform": lambda rows: Buffer(rows, type="naive"),
+    "collected": lambda rows: CollectedBuffer(rows, type="naive"),
+    "prioritised": lambda rows: Buffer(rows, type="advanced"),
+    "prioritised_compiled": lambda rows: Buffer(rows, type="advanced", sum_tree="compiled"),
+    "atari": lambda rows: CollectedBuffer(rows, type="naive", frame_stack=FRAME_STACK),
+    "sequence": lambda rows: SequenceBuffer(rows, type="sequence"),
+}
+
+if __name__ == "__main__":
+    buffer_work.main(MAKERS, ("torch", "numpy"))
