@@ -11,6 +11,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
+from ding_like.errors import ConfigError
 from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.pipeline.statistics import ENV_WRAPPERS, WrapperStatistics
 from ding_like.policy import Policy, create_policy
@@ -110,6 +111,7 @@ def build_serial(
     with_buffer: bool = True,
 ) -> SerialParts:
     """Return all parts of a serial run, launched and connected."""
+    _check_hands_out_rows(cfg.policy.collect.collector)
     collector_env, evaluator_env = build_envs(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed)
     try:
         set_pkg_seed(seed, use_cuda=bool(cfg.policy.cuda))
@@ -141,3 +143,12 @@ def build_serial(
         cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
     )
     return SerialParts(collector_env, evaluator_env, policy, learner, collector, evaluator, buffer, commander, metrics)
+
+
+def _check_hands_out_rows(collector_cfg: Any) -> None:
+    """Refuse a collector that hands out whole episodes: what follows here learns from rows."""
+    if not collector_cfg.get("get_train_sample", True):
+        raise ConfigError(
+            f"policy.collect.collector.get_train_sample is False: collector '{collector_cfg.type}' would hand out whole "
+            "episodes, but this pipeline learns from rows. Set it to True."
+        )

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ding_like.types import EnvManager, State
 from ding_like.utils.files import atomic_write
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.resume import Saved
-from ding_like.worker import IBuffer, SampleSerialCollector
+from ding_like.worker import EpisodeSerialCollector, IBuffer, SampleSerialCollector
 
 logger = logging.getLogger(__name__)
 
@@ -260,10 +260,18 @@ def random_collect(
     """Fill the buffer with `policy_cfg.random_collect_size` samples made by random actions."""
     mode = adapt_collect_mode(policy.collect_mode)
     collector.reset_policy(random_collect_mode(mode, collector_env.action_space))
-    samples = collector.collect(
-        n_sample=policy_cfg.random_collect_size, random_collect=True, record_random_collect=False
-    )
-    if postprocess_data_fn is not None:
-        samples = postprocess_data_fn(samples)
-    replay_buffer.push(samples, cur_collector_envstep=collector.envstep)
+    for samples in _random_samples(collector, policy_cfg.random_collect_size, num_lanes=collector_env.num_lanes):
+        rows = samples if postprocess_data_fn is None else postprocess_data_fn(samples)
+        replay_buffer.push(rows, cur_collector_envstep=collector.envstep)
     collector.reset_policy(mode)
+
+
+def _random_samples(collector: Any, num_samples: int, *, num_lanes: int) -> Iterator[Any]:
+    """Yield at least `num_samples` rows: exactly as many, or those of whole episodes where these are collected."""
+    if not isinstance(collector, EpisodeSerialCollector):
+        yield collector.collect(n_sample=num_samples, random_collect=True, record_random_collect=False)
+        return
+    while num_samples > 0:
+        samples = collector.collect(n_episode=num_lanes)
+        num_samples -= len(samples)
+        yield samples

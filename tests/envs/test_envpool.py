@@ -88,7 +88,7 @@ def test_dummy_steps_never_appear(make: Make) -> None:
         assert batch.lanes.tolist() == lanes.tolist() and (batch.reward == 1).all()
         # A position goes on by its velocity: the step belongs to the observation that was acted on.
         assert np.allclose(batch.next_obs[:, 0], obs[lanes, 0] + 0.02 * obs[lanes, 1], atol=1e-5)
-        over = np.abs(batch.next_obs[:, 2]) > 0.2095
+        over = np.abs(batch.next_obs[:, 2]) > 12 * 2 * np.pi / 360
         assert batch.terminated.tolist() == over.tolist()
         num_ended += int(over.sum())
         obs = manager.obs.copy()

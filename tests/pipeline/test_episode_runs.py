@@ -56,3 +56,23 @@ def test_a_resumed_run_on_whole_numbers_equals_one_that_went_through() -> None:
     resumed = resume_pipeline("parts", max_env_step=160)
 
     assert torch.equal(resumed._params.data_vector, straight._params.data_vector)
+
+
+@pytest.mark.parametrize("policy", ["dqn", "ppo"])
+def test_whole_episodes_where_rows_are_learned_from_are_refused_with_a_way_out(policy: str) -> None:
+    run = serial_pipeline if policy == "dqn" else serial_pipeline_onpolicy
+    main, create = make_configs(policy, n_episode=3)
+    create["collector"] = dict(type="episode")
+
+    with pytest.raises(ConfigError, match="get_train_sample is False.*Set it to True"):
+        run((main, create), seed=0, max_env_step=100)
+
+
+def test_a_buffer_is_filled_by_random_episodes_too(tmp_path: Path) -> None:
+    main, create = make_configs("dqn", n_episode=3, collector=dict(get_train_sample=True))
+    main["policy"]["random_collect_size"] = 60
+    create["collector"] = dict(type="episode")
+
+    serial_pipeline((main, create), seed=0, max_env_step=150)
+
+    assert json.loads((tmp_path / "exp/result.json").read_text())["train_iter"] > 0
