@@ -58,7 +58,14 @@ CASES = {
     ),
     "push_256": _case("push", 256, 100_000, *_PEERS, ours="uniform", bars=(Bar("ours", "cpprb", 0.5),)),
     "sample_256": _case(
-        "sample", 256, 100_000, *_PEERS, ours="uniform", ours_collected="collected", bars=(Bar("ours", "cpprb", 0.7),)
+        "sample",
+        256,
+        100_000,
+        *_PEERS,
+        ours="uniform",
+        ours_replacing="replacing",
+        ours_collected="collected",
+        bars=(Bar("ours", "cpprb", 0.7),),
     ),
     "prioritised_cycle_131k": _case(
         "cycle",

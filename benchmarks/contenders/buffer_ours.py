@@ -50,6 +50,13 @@ class Buffer:
         return columns
 
 
+class ReplacingBuffer(Buffer):
+    """Let a row come twice in a sample, as all peers do."""
+
+    def sample(self, size: int) -> Mapping[str, Any]:
+        return self._tensors(self._buffer.sample(size, 0, replace=True))
+
+
 class CollectedBuffer(Buffer):
     """Store all columns that the collector hands over, of which peers have none: whose row this is, and how old."""
 
@@ -82,6 +89,7 @@ class SequenceBuffer(CollectedBuffer):
 
 MAKERS = {
     "uniform": lambda rows: Buffer(rows, type="naive"),
+    "replacing": lambda rows: ReplacingBuffer(rows, type="naive"),
     "collected": lambda rows: CollectedBuffer(rows, type="naive"),
     "prioritised": lambda rows: Buffer(rows, type="advanced"),
     "prioritised_compiled": lambda rows: Buffer(rows, type="advanced", sum_tree="compiled"),

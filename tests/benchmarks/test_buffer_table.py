@@ -100,7 +100,7 @@ def test_a_missing_environment_is_named_and_makes_the_exit_status_1(printed, cap
 def test_rounds_count_for_all_cases_but_those_without_a_clock(printed):
     buffer.run(["sample_256", "atari_memory"], rounds=3, peers=False)
 
-    assert [one.args[1] for one in printed["calls"]] == ["uniform", "collected"] * 3 + ["atari"]
+    assert [one.args[1] for one in printed["calls"]] == ["uniform", "replacing", "collected"] * 3 + ["atari"]
 
 
 def test_a_run_writes_medians_verdicts_and_circumstances(printed, tmp_path):
