@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ding_like.errors import ConfigError
-from ding_like.model.encoder import build_encoder
+from ding_like.model.encoder import ObsShape, build_encoder
 from ding_like.model.head import DiscreteHead
 from ding_like.model.init import init_orthogonal
 from ding_like.model.mlp import Activation, NormType, as_sizes, build_mlp
@@ -102,7 +102,7 @@ class VAC(nn.Module):
 
     def __init__(
         self,
-        obs_shape: int | Sequence[int],
+        obs_shape: ObsShape,
         action_shape: int | Sequence[int],
         *,
         action_space: ActionSpace = "discrete",
@@ -169,24 +169,24 @@ class VAC(nn.Module):
         encoders = (self.encoder,) * 2 if self.share_encoder else (self.actor_encoder, self.critic_encoder)
         return nn.Sequential(encoders[0], self.actor_head), nn.Sequential(encoders[1], self.critic_head)
 
-    def actor(self, x: Tensor) -> Tensor:
+    def actor(self, x: Any) -> Tensor:
         """Return what the action distribution is made of, [B, P], for observations [B, O...]."""
         output: Tensor = self.actor_head((self.encoder if self.share_encoder else self.actor_encoder)(x))
         return output
 
-    def critic(self, x: Tensor) -> Tensor:
+    def critic(self, x: Any) -> Tensor:
         """Return the values [B] of observations [B, O...]."""
         value: Tensor = self.critic_head((self.encoder if self.share_encoder else self.critic_encoder)(x))
         return value.squeeze(1)
 
-    def actor_critic(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def actor_critic(self, x: Any) -> tuple[Tensor, Tensor]:
         """Return what `actor` and `critic` do; a shared encoder runs once."""
         if not self.share_encoder:
             return self.actor(x), self.critic(x)
         features = self.encoder(x)
         return self.actor_head(features), self.critic_head(features).squeeze(1)
 
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
+    def forward(self, x: Any) -> dict[str, Tensor]:
         """Return {'logit': what the action distribution is made of [B, P], 'value': [B]}."""
         logit, value = self.actor_critic(x)
         return {"logit": logit, "value": value}

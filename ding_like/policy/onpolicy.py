@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import columns_to_obs
+from ding_like.data.obs import columns_to_obs, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
@@ -293,14 +293,6 @@ class OnPolicyActorCritic(Policy):
         if "optimizer" in state:
             self._optimizer.load_state_dict(state["optimizer"])
         self._rows_trained = state.get("rows_trained", 0.0)
-
-
-def split_mask(obs: Any) -> tuple[Any, Any]:
-    """Return (observation, action mask or None) of arrays or tensors; one entry beside the mask stands for itself."""
-    if not isinstance(obs, dict) or "action_mask" not in obs:
-        return obs, None
-    rest = {key: value for key, value in obs.items() if key != "action_mask"}
-    return (next(iter(rest.values())) if len(rest) == 1 else rest), obs["action_mask"]
 
 
 def _join_obs(columns: Mapping[str, Array], edge: Array) -> Obs:

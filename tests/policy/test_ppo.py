@@ -13,11 +13,11 @@ from torch import nn
 
 from ding_like.config import compile_config, deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 from ding_like.policy import create_policy
-from ding_like.policy.onpolicy import split_mask
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.policy.ppo_offpolicy import PPOOffPolicy
 from ding_like.worker.collector.loop import RolloutLoop
