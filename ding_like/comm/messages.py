@@ -152,10 +152,11 @@ class SendDataReply:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """Tell of progress: POST /v1/tasks/{t}/info."""
+    """Tell of progress, and wait up to `wait_s` for credit: POST /v1/tasks/{t}/info."""
 
     attempt: int
     info: dict[str, Any]
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True)

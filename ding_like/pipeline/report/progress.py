@@ -71,6 +71,7 @@ class Progress:
     best_eval: float = math.nan
     setting: Mapping[str, Any] = field(default_factory=dict)  # what the commander says; numbers are shown
     learn: Mapping[str, float] = field(default_factory=dict)  # averages of what the policy reports
+    workers: Mapping[str, str] = field(default_factory=dict)  # of a run of several processes: how they stand
 
 
 class Pace:
@@ -131,6 +132,7 @@ def describe_rows(progress: Progress, pace: Pace, intervals: EvalInterval) -> li
         ("eval", _evaluation(progress, intervals)),
         ("learn", _learning(progress.learn)),
         ("speed", _speed(progress, pace)),
+        ("workers", list(progress.workers.items())),
     ]
     return [(label, pairs) for label, pairs in rows if pairs]
 

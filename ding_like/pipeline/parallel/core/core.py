@@ -11,7 +11,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import ding_like
 from ding_like.comm import messages as m
@@ -19,7 +19,8 @@ from ding_like.comm.refusal import RefusedError
 from ding_like.pipeline.parallel.core.index import BufferIndex, SegmentEntry
 from ding_like.pipeline.parallel.core.pace import Pace
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.parallel.core.tasks import FAILED, FINISHED, TaskEntry, TaskTable
+from ding_like.pipeline.parallel.core.tasks import FAILED, FINISHED, LEASED, QUEUED, TaskEntry, TaskTable
+from ding_like.worker.commander.naive import NaiveCommander
 
 logger = logging.getLogger(__name__)
 
@@ -30,26 +31,13 @@ _MAX_NEW_SEGMENTS = 256  # told in one reply
 _KINDS = {"collector": ("eval", "collect"), "learner": ("learn",)}
 
 
-class Commander(Protocol):
-    """Make the tasks of a run and judge what comes back; it decides, the core keeps."""
-
-    def new_tasks(self, core: CoordinatorCore) -> list[TaskEntry]:
-        """Return tasks that are due now."""
-
-    def finished(self, task: TaskEntry, result: dict[str, Any]) -> bool:
-        """Take a result; return whether the run is over."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
 @dataclass(frozen=True)
 class CoreConfig:
     """Hold the numbers by which the core decides."""
 
     pace: Pace
     buffer_size: int
+    segment_rows: int  # what a worker collects between two messages
     lease_ttl_s: float = 10.0
     heartbeat_s: float = 3.0
     max_failures: int = 3  # of one task, before the run fails
@@ -65,8 +53,11 @@ class WorkerEntry:
     host: str
     deadline_s: float
     stats: dict[str, Any]
+    index: int  # the smallest number that no other worker of the role has
     state: str = "new"
     env_steps: int = 0
+    policy_version: int = 0  # that it acted with last
+    credit: int = 0  # env steps it was allowed and has not sent yet
 
 
 class CoordinatorCore:
@@ -79,7 +70,7 @@ class CoordinatorCore:
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         store: StateStore,
-        commander: Commander,
+        commander: NaiveCommander,
         make_index: Callable[[str], BufferIndex],
     ) -> None:
         self.cfg = cfg
@@ -95,6 +86,7 @@ class CoordinatorCore:
         self.env_step = 0
         self.granted_updates = 0
         self.learn_iter = 0
+        self._num_tasks = 0
         self.is_over = False
         self.failure: str | None = None  # why the run failed
         self.removable: list[str] = []  # names of segments whose files nobody needs any more
@@ -121,11 +113,8 @@ class CoordinatorCore:
                 "install the same version on both",
             )
         worker_id = f"{message.role}-{message.incarnation}"
-        now = self._clock()
         if worker_id not in self.workers:
-            self.workers[worker_id] = WorkerEntry(
-                worker_id, message.role, message.incarnation, message.host, now + self.cfg.lease_ttl_s, {}
-            )
+            self._new_worker(worker_id, message.role, message.incarnation, message.host)
             with self._store.transaction():
                 self._store.put("worker", worker_id, {"role": message.role, "host": message.host})
         return m.Registered(worker_id, self.epoch, self.cfg.lease_ttl_s, self.cfg.heartbeat_s)
@@ -133,7 +122,7 @@ class CoordinatorCore:
     def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
         """Renew a worker's leases and tell it what to do."""
         worker = self._heard_of(worker_id)
-        worker.state, worker.stats = message.state, message.stats
+        worker.state = message.state
         commands = [m.Command("finish_task", t.task_id) for t in self.tasks.of_worker(worker_id) if t.is_asked_back]
         if self.is_over:
             commands.append(m.Command("stop"))
@@ -167,29 +156,28 @@ class CoordinatorCore:
             return m.ClaimReply(None)
         held = self.tasks.of_worker(worker_id)
         if held:  # its claim was answered, and the answer got lost
-            return m.ClaimReply(self._as_task(held[0]))
+            return m.ClaimReply(self._as_task(held[0], worker))
         self._make_tasks()
         task = self.tasks.claim(worker_id, _KINDS[worker.role], self._clock())
         if task is None:
             return m.ClaimReply(None)
         self._save_tasks(task)
-        return m.ClaimReply(self._as_task(task))
+        return m.ClaimReply(self._as_task(task, worker))
 
     def task_info(self, worker_id: str, task_id: str, message: m.TaskInfo) -> m.TaskInfoReply:
         """Take news of a task."""
         worker = self._heard_of(worker_id)
         task = self.tasks.check(task_id, message.attempt, worker_id)
-        worker.stats = message.info
         return m.TaskInfoReply(
-            self._is_to_finish(task), self.env_step, self.policies.get(task.policy_id), self._credit(task)
+            self._is_to_finish(task), self.env_step, self.policies.get(task.policy_id), self._credit(worker, task)
         )
 
     def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
         """Take a task's result."""
-        self._heard_of(worker_id)
+        self._heard_of(worker_id).credit = 0
         task = self.tasks.check(task_id, message.attempt, worker_id)
         task.status = FINISHED
-        if self._commander.finished(task, message.result):
+        if self._commander.finished(task.kind, message.result):
             self.is_over = True
         self._save_tasks(task)
         self._make_tasks()
@@ -197,7 +185,7 @@ class CoordinatorCore:
 
     def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
         """Take the news that a task failed: another attempt follows, until there were too many."""
-        self._heard_of(worker_id)
+        self._heard_of(worker_id).credit = 0
         task = self.tasks.check(task_id, message.attempt, worker_id)
         task.failures += 1
         logger.error("%s failed at %s: %s", worker_id, task_id, message.message)
@@ -212,9 +200,18 @@ class CoordinatorCore:
         self._save_tasks(task)
         return m.EndReply(self.is_over)
 
+    def num_open(self, kind: str) -> int:
+        """Return how many tasks of a kind are queued or being done."""
+        return sum(task.kind == kind and task.status in (QUEUED, LEASED) for task in self.tasks.tasks.values())
+
+    def version_of(self, policy_id: str) -> int | None:
+        """Return the newest published version of a policy."""
+        policy = self.policies.get(policy_id)
+        return None if policy is None else policy.version
+
     def ask_back(self, kind: str) -> bool:
-        """Ask for the first leased task of a kind to be finished early; return whether there is one."""
-        leased = [task for task in self.tasks.tasks.values() if task.status == "leased" and task.kind == kind]
+        """Ask for the first task of a kind that is being done to be finished early; return whether there is one."""
+        leased = [task for task in self.tasks.tasks.values() if task.status == LEASED and task.kind == kind]
         if not leased or any(task.is_asked_back for task in leased):
             return False
         leased[0].is_asked_back = True
@@ -240,6 +237,8 @@ class CoordinatorCore:
                     continue
                 self._take_in(task.buffer_id, index, entry)
                 worker.env_steps += info.env_steps
+                worker.stats = info.stats
+                worker.policy_version = info.policy_version
                 accepted.append(info.name)
             if accepted:
                 self._save_run()
@@ -247,7 +246,7 @@ class CoordinatorCore:
             tuple(accepted),
             tuple(duplicate),
             tuple(rejected),
-            self._credit(task),
+            self._credit(worker, task),
             self.env_step,
             self.policies.get(task.policy_id),
             self._is_to_finish(task),
@@ -281,7 +280,8 @@ class CoordinatorCore:
         worker = self._heard_of(worker_id)
         task = self.tasks.check(message.task_id, message.attempt, worker_id)
         self.learn_iter = max(self.learn_iter, message.learn_iter)
-        worker.stats = message.info
+        if message.info:
+            worker.stats = message.info
         if message.places is not None and message.unique_ids is not None and message.priorities is not None:
             self._index(buffer_id).set_priorities(message.places, message.unique_ids, message.priorities)
         self._make_tasks()
@@ -350,33 +350,44 @@ class CoordinatorCore:
     def _make_tasks(self) -> None:
         if self.is_over:
             return
-        tasks = self._commander.new_tasks(self)
-        for task in tasks:
+        made = []
+        for new in self._commander.new_tasks(self):
+            self._num_tasks += 1
+            task = TaskEntry(f"{new.kind}-{self._num_tasks}", new.kind, new.buffer_id, new.policy_id, new.cfg)
             self.tasks.add(task)
-        if tasks:
-            self._save_tasks(*tasks)
+            made.append(task)
+        if made:
+            self._save_tasks(*made)
 
-    def _as_task(self, task: TaskEntry) -> m.Task:
+    def _as_task(self, task: TaskEntry, worker: WorkerEntry) -> m.Task:
         return m.Task(
             task.task_id,
             task.attempt,
             task.kind,
             task.buffer_id,
             task.policy_id,
-            task.cfg,
+            {**task.cfg, "worker_index": worker.index},
             self.cfg.lease_ttl_s,
             self.policies.get(task.policy_id),
         )
 
     def _is_to_finish(self, task: TaskEntry) -> bool:
-        return self.is_over or task.is_asked_back
+        return self.is_over or task.is_asked_back or self._commander.is_to_end(self)
 
-    def _credit(self, task: TaskEntry) -> int:
-        """Return a worker's share of the env steps that may be taken now; none to act on weights that are not there."""
+    def _credit(self, worker: WorkerEntry, task: TaskEntry) -> int:
+        """Allow a worker the rows of one segment, if the pace has room beside what others were allowed."""
         if task.policy_id not in self.policies:
-            return 0
-        credit = self.cfg.pace.credit(self.env_step, self.granted_updates)
-        return -(-credit // max(self.num_workers("collector"), 1))
+            return 0  # there are no weights to act with
+        others = sum(each.credit for each in self.workers.values() if each is not worker)
+        room = self.cfg.pace.credit(self.env_step + others, self.granted_updates)
+        worker.credit = self.cfg.segment_rows if room >= self.cfg.segment_rows else 0
+        return worker.credit
+
+    def _new_worker(self, worker_id: str, role: str, incarnation: str, host: str) -> None:
+        taken = {each.index for each in self.workers.values() if each.role == role}
+        index = next(number for number in range(len(taken) + 1) if number not in taken)
+        deadline_s = self._clock() + self.cfg.lease_ttl_s
+        self.workers[worker_id] = WorkerEntry(worker_id, role, incarnation, host, deadline_s, {}, index)
 
     def _index(self, buffer_id: str) -> BufferIndex:
         if buffer_id not in self.buffers:
@@ -428,6 +439,7 @@ class CoordinatorCore:
                 "env_step": self.env_step,
                 "granted_updates": self.granted_updates,
                 "learn_iter": self.learn_iter,
+                "_num_tasks": self._num_tasks,
                 "is_over": self.is_over,
                 "failure": self.failure,
                 "commander": self._commander.state_dict(),
@@ -439,16 +451,12 @@ class CoordinatorCore:
         saved = dict(self._store.items("run")).get("run")
         if saved is not None:
             self.epoch, self.run_id = saved["epoch"] + 1, saved["run_id"]
-            for name in ("env_step", "granted_updates", "learn_iter", "is_over", "failure"):
+            for name in ("env_step", "granted_updates", "learn_iter", "_num_tasks", "is_over", "failure"):
                 setattr(self, name, saved[name])
             self._commander.load_state_dict(saved["commander"])
         now = self._clock()
         for worker_id, worker in self._store.items("worker"):
-            incarnation = worker_id.partition("-")[2]
-            deadline_s = now + self.cfg.lease_ttl_s
-            self.workers[worker_id] = WorkerEntry(
-                worker_id, worker["role"], incarnation, worker["host"], deadline_s, {}
-            )
+            self._new_worker(worker_id, worker["role"], worker_id.partition("-")[2], worker["host"])
         self._last_number = {stream: item["last"] for stream, item in self._store.items("stream")}
         for _, task in self._store.items("task"):
             self.tasks.add(TaskEntry(**task, deadline_s=now + self.cfg.lease_ttl_s))

@@ -1,0 +1,177 @@
+"""Write and read segments: files of rows that one collector made, checked before they are believed.
+
+A reader makes the path from the segment's name, never from anything a client sent; it takes regular files of the
+declared size only, hashes the bytes, and parses those very bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from ding_like.data.schema import Schema
+from ding_like.errors import CommError
+from ding_like.types import Array
+from ding_like.utils.files import atomic_write, retry
+
+_FORMAT = "ding_like segment 1"
+_SUFFIX = ".safetensors"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_MAX_HEADER = 1 << 20
+_READ_TIMEOUT_S = 2.0  # network disks lag
+MAX_BYTES = 64 << 20
+
+
+class SegmentError(CommError):
+    """Say why a segment cannot be used; `code` is missing, truncated, corrupt, foreign, schema or full."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class SegmentMeta:
+    """Say where a segment comes from; it is in the file, so that a segment describes itself."""
+
+    task_id: str
+    attempt: int
+    worker_id: str
+    number: int
+    policy_version: int
+    env_steps: int
+
+
+class WrittenSegment(NamedTuple):
+    """Hold what is announced of a segment."""
+
+    name: str
+    rows: int
+    sha256: str
+    nbytes: int
+    schema_hash: str
+
+
+def write_segment(
+    folder: str | os.PathLike[str],
+    name: str,
+    columns: Mapping[str, Array],
+    meta: SegmentMeta,
+    *,
+    durable: bool = False,
+) -> WrittenSegment:
+    """Write columns [B, ...] as `{folder}/{name}.safetensors`; the rename of the finished file is the commit.
+
+    Raises SegmentError where the disk is full, and leaves nothing behind.
+    """
+    arrays = {column: np.ascontiguousarray(values) for column, values in columns.items()}
+    schema = Schema.of(arrays)
+    rows = len(next(iter(arrays.values())))
+    header = {
+        "format": _FORMAT,
+        "columns": json.dumps(list(arrays)),
+        "rows": str(rows),
+        "meta": json.dumps(asdict(meta)),
+    }
+    data = save_tensors(arrays, metadata=header)
+    try:
+        with atomic_write(_path(folder, name), durable=durable) as file:
+            file.write(data)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise SegmentError("full", f"there is no room for {len(data)} bytes in {folder}: {error.strerror}") from error
+    return WrittenSegment(name, rows, hashlib.sha256(data).hexdigest(), len(data), schema.hash())
+
+
+def read_segment(
+    folder: str | os.PathLike[str], name: str, *, rows: int, sha256: str, nbytes: int
+) -> tuple[dict[str, Array], SegmentMeta]:
+    """Return the columns of a segment and where it comes from. Raises SegmentError for one that is not as announced."""
+    data = _read_bytes(_path(folder, name), nbytes)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise SegmentError("corrupt", f"segment {name} has another hash than was announced")
+    header = _header(data, name)
+    try:
+        arrays = load_tensors(data)
+        columns = {column: arrays.pop(column) for column in json.loads(header["columns"])}
+        meta = SegmentMeta(**json.loads(header["meta"]))
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise SegmentError("foreign", f"segment {name} cannot be parsed: {error}") from error
+    if arrays or not columns or any(column.ndim < 1 or len(column) != rows for column in columns.values()):
+        raise SegmentError("schema", f"segment {name} has other columns or rows than were announced")
+    return columns, meta
+
+
+def read_with_retries(
+    folder: str | os.PathLike[str], name: str, *, rows: int, sha256: str, nbytes: int
+) -> tuple[dict[str, Array], SegmentMeta]:
+    """Read a segment, trying again for 2 s. Raises SegmentError."""
+    return retry(
+        lambda: read_segment(folder, name, rows=rows, sha256=sha256, nbytes=nbytes),
+        SegmentError,
+        timeout_s=_READ_TIMEOUT_S,
+        first_wait_s=0.2,
+    )
+
+
+def remove_segments(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
+    """Delete segments; those that are gone already are no fault."""
+    for name in names:
+        _path(folder, name).unlink(missing_ok=True)
+
+
+def _path(folder: str | os.PathLike[str], name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise SegmentError("foreign", f"{name[:80]!r} is no name of a segment")
+    return Path(folder) / f"{name}{_SUFFIX}"
+
+
+def _read_bytes(path: Path, nbytes: int) -> bytes:
+    """Return the bytes of a regular file of exactly this size, opened without following a link."""
+    if not 0 < nbytes <= MAX_BYTES:
+        raise SegmentError("schema", f"{path.name} is announced with {nbytes} bytes; up to {MAX_BYTES} are read")
+    try:
+        # Without O_NONBLOCK, opening a named pipe would wait for its writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise SegmentError("missing", f"there is no segment {path.name}") from error
+    except OSError as error:
+        raise SegmentError("foreign", f"{path.name} cannot be opened: {error.strerror}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise SegmentError("foreign", f"{path.name} is no regular file")
+        if found.st_size != nbytes:
+            raise SegmentError("truncated", f"{path.name} has {found.st_size} bytes, {nbytes} were announced")
+        data = file.read(nbytes)
+    if len(data) != nbytes:
+        raise SegmentError("truncated", f"{path.name} ends after {len(data)} of {nbytes} bytes")
+    return data
+
+
+def _header(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        (length,) = struct.unpack("<Q", data[:8])
+        if length > min(_MAX_HEADER, len(data) - 8):
+            raise SegmentError("foreign", f"segment {name} has a header of {length} bytes")
+        meta: dict[str, Any] = json.loads(data[8 : 8 + length])["__metadata__"]
+        if meta["format"] != _FORMAT:
+            raise SegmentError("foreign", f"segment {name} is of format {meta['format']!r}, expected {_FORMAT!r}")
+    except (struct.error, ValueError, KeyError, TypeError) as error:
+        raise SegmentError("foreign", f"segment {name} has no header of a segment: {error!r}") from error
+    return meta

@@ -1,0 +1,227 @@
+"""Fetch batches for a learner ahead of need: ask for many at once, read new segments, draw from the mirror."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ding_like.comm import messages as m
+from ding_like.comm.service import CoordinatorService
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.segment_file import SegmentError, read_with_retries
+from ding_like.errors import CommError
+from ding_like.pipeline.parallel.mirror import Mirror
+from ding_like.types import Array
+
+logger = logging.getLogger(__name__)
+
+_WAIT_S = 1.0  # that a request for batches may be answered later
+_REPORT_S = 0.2  # between two reports of what was learned
+_CLOSE_S = 15.0
+
+
+class _Fetched(NamedTuple):
+    """Hold one reply and the segments that it named, read."""
+
+    segments: list[tuple[m.NewSegment, dict[str, Array] | None]]  # None: it cannot be read
+    batches: m.Batches | None
+
+
+class _Drawn(NamedTuple):
+    """Hold the numbers of the batch that was given out last."""
+
+    places: Array
+    unique_ids: Array
+
+
+class BatchSource:
+    """Give batches in the order in which the coordinator drew them; a thread fetches the next ones meanwhile.
+
+    A reply's segments enter the mirror when all batches of earlier replies are drawn, so that no row is overwritten
+    that a batch still waits for. `next` raises what went wrong in the thread.
+    """
+
+    def __init__(
+        self,
+        coordinator: CoordinatorService,
+        task: m.Task,
+        *,
+        worker_id: str,
+        folder: str | os.PathLike[str],
+        batch_size: int,
+        buffer_size: int,
+        num_batches: int,
+    ) -> None:
+        self._coordinator = coordinator
+        self._task = task
+        self._worker_id = worker_id
+        self._folder = folder
+        self._batch_size = batch_size
+        self._num_batches = num_batches
+        self._mirror = Mirror(buffer_size)
+        self._changed = threading.Condition()  # guards what both threads write
+        self._fetched: deque[_Fetched] = deque()
+        self._failure: BaseException | None = None
+        self._is_closed = False
+        self._reports: list[m.Update] = []
+        self._bad: list[str] = []
+        self.finish = False  # the coordinator wants the task back
+        self.env_step = 0
+        self.num_replaced = 0  # rows of batches that could not be read
+        self._current: m.Batches | None = None
+        self._next_batch = 0
+        self._drawn: list[_Drawn] = []
+        self._priorities: list[Array] = []
+        self._reported_s = 0.0
+        self._train_iter = 0
+        self._thread = threading.Thread(target=self._run, name="batch-source", daemon=True)
+        self._thread.start()
+
+    # --- the learner's side
+
+    def next(self, *, timeout_s: float) -> TransitionBatch | None:
+        """Return the next batch, with a column `weight` where the index has priorities; None if none came in time."""
+        deadline = time.monotonic() + timeout_s
+        while self._current is None or self._next_batch == self._current.num_batches:
+            fetched = self._wait_for_reply(deadline - time.monotonic())
+            if fetched is None:
+                return None
+            for segment, columns in fetched.segments:
+                if columns is None:
+                    self._mirror.skip(segment)
+                else:
+                    self._mirror.take_in(segment, columns)
+            self._current, self._next_batch = fetched.batches, 0
+        return self._draw(self._current)
+
+    def _wait_for_reply(self, timeout_s: float) -> _Fetched | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._fetched or self._failure or self.finish, max(timeout_s, 0.0))
+            if self._failure is not None:
+                raise self._failure
+            if not self._fetched:
+                return None
+            self._changed.notify_all()
+            return self._fetched.popleft()
+
+    def _draw(self, batches: m.Batches) -> TransitionBatch:
+        rows = slice(self._next_batch * self._batch_size, (self._next_batch + 1) * self._batch_size)
+        self._next_batch += 1
+        places, unique_ids = batches.places[rows], batches.unique_ids[rows]
+        there = self._mirror.are_there(places, unique_ids)
+        if not there.all():
+            places, unique_ids = self._replace(places, unique_ids, there)
+        self._drawn.append(_Drawn(places, unique_ids))
+        batch = self._mirror.gather(places)
+        return batch if batches.weights is None else batch.with_columns(weight=batches.weights[rows])
+
+    def _replace(self, places: Array, unique_ids: Array, there: Array) -> tuple[Array, Array]:
+        """Put rows of the same batch in the place of rows that could not be read."""
+        good = np.flatnonzero(there)
+        if not len(good):
+            raise CommError("no row of a batch is in the mirror: its segments cannot be read.")
+        self.num_replaced += int((~there).sum())
+        chosen = np.where(there, np.arange(len(places)), good[np.arange(len(places)) % len(good)])
+        return places[chosen], unique_ids[chosen]
+
+    def report(self, train_iter: int, info: Callable[[], dict[str, Any]], priority_info: Mapping[str, Any]) -> None:
+        """Tell of an update with the batch given out last; many reports travel together."""
+        self._train_iter = train_iter
+        if priority_info:
+            self._priorities.append(np.asarray(priority_info["priority"], np.float32))
+        else:
+            self._drawn.clear()
+        now = time.monotonic()
+        if now - self._reported_s < _REPORT_S and len(self._priorities) < self._num_batches:
+            return
+        self._reported_s = now
+        update = self._update(info())
+        with self._changed:
+            self._reports.append(update)
+
+    def _update(self, info: dict[str, Any]) -> m.Update:
+        fields: dict[str, Any] = {}
+        if self._priorities:
+            fields = {
+                "places": np.concatenate([drawn.places for drawn in self._drawn]),
+                "unique_ids": np.concatenate([drawn.unique_ids for drawn in self._drawn]),
+                "priorities": np.concatenate(self._priorities),
+            }
+            self._drawn, self._priorities = [], []
+        bad, self._bad = tuple(self._bad), []
+        return m.Update(self._task.task_id, self._task.attempt, self._train_iter, info, bad_segments=bad, **fields)
+
+    def close(self) -> None:
+        """Send what is left to report and end the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._reports.append(self._update({}))
+            self._changed.notify_all()
+        self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            logger.warning("the thread that fetches batches has not ended after %.0f s", _CLOSE_S)
+
+    # --- the thread's side
+
+    def _run(self) -> None:
+        try:
+            have = 0
+            while not self._is_closed:
+                self._send_reports()
+                have = self._fetch(have)
+            self._send_reports()
+        except BaseException as error:  # whatever it is, the learner's thread is to raise it
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def _send_reports(self) -> None:
+        with self._changed:
+            reports, self._reports = self._reports, []
+        for report in reports:
+            reply = self._coordinator.update(self._worker_id, self._task.buffer_id, report)
+            self.finish |= reply.finish
+
+    def _fetch(self, have: int) -> int:
+        """Ask for batches, read what they need, and hand it over when there is room; return the last serial read."""
+        reply = self._coordinator.sample(
+            self._worker_id,
+            self._task.buffer_id,
+            m.Sample(
+                self._task.task_id,
+                self._task.attempt,
+                self._batch_size,
+                self._num_batches,
+                self._train_iter,
+                have,
+                wait_s=_WAIT_S,
+            ),
+        )
+        segments = [(segment, self._read(segment)) for segment in reply.new_segments]
+        with self._changed:
+            self.env_step = reply.env_step
+            self.finish |= reply.finish
+            if segments or reply.batches is not None:
+                self._fetched.append(_Fetched(segments, reply.batches))
+            self._changed.notify_all()
+            # One reply ahead: what the learner has not begun must not pile up, or learning lags behind its data.
+            self._changed.wait_for(lambda: len(self._fetched) < 2 or self._is_closed or self._reports, _WAIT_S)
+        return segments[-1][0].serial if segments else have
+
+    def _read(self, segment: m.NewSegment) -> dict[str, Array] | None:
+        try:
+            columns, _ = read_with_retries(
+                self._folder, segment.name, rows=segment.rows, sha256=segment.sha256, nbytes=segment.nbytes
+            )
+            return columns
+        except SegmentError as error:
+            logger.warning("segment %s is left out: %s", segment.name, error)
+            self._bad.append(segment.name)
+            return None

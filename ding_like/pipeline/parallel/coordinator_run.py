@@ -1,0 +1,231 @@
+"""Run the coordinator of a parallel run: build its core, watch it, and write down what becomes of the run."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ding_like.data.segment_file import remove_segments
+from ding_like.errors import TrainingError
+from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
+from ding_like.pipeline.parallel.core.index import BufferIndex
+from ding_like.pipeline.parallel.core.pace import Pace
+from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.parallel.service import LockedService
+from ding_like.pipeline.parallel.settings import SystemConfig
+from ding_like.pipeline.report.progress import Progress
+from ding_like.pipeline.report.run_console import RunConsole
+from ding_like.pipeline.report.text import measure
+from ding_like.pipeline.serial import RunResult
+from ding_like.utils.files import atomic_write
+from ding_like.utils.metrics import MetricsSink
+from ding_like.utils.registries import COMMANDER_REGISTRY
+from ding_like.utils.seeding import make_rng
+from ding_like.worker import create_buffer
+
+_LOOK_S = 0.25  # longest time between two looks at the run; whatever changes is seen at once
+_METRICS_S = 1.0
+
+
+def build_core(cfg: Any, system: SystemConfig, *, seed: int, max_env_step: float) -> tuple[CoordinatorCore, Any]:
+    """Return (core, commander) of a compiled config; the state is saved in the experiment's folder."""
+    size = int(cfg.policy.other.replay_buffer.replay_buffer_size)
+    evaluator = cfg.policy.eval.evaluator
+    commander_cfg = dict(cfg.policy.other.get("commander") or {})
+    commander = COMMANDER_REGISTRY.get(commander_cfg.get("type", "naive"))(
+        commander_cfg,
+        eval_freq=int(evaluator.eval_freq),
+        n_episode=int(evaluator.n_episode),
+        stop_value=float(cfg.env.stop_value),
+        max_env_step=max_env_step,
+    )
+
+    def make_index(buffer_id: str) -> BufferIndex:
+        buffer = create_buffer(
+            cfg.policy.other.replay_buffer,
+            exp_name=cfg.exp_name,
+            instance_name=buffer_id,
+            rng=make_rng(seed, "buffer"),
+        )
+        return BufferIndex(buffer, size)
+
+    pace = Pace(
+        warmup_steps=int(cfg.policy.random_collect_size),
+        steps=int(cfg.policy.collect.n_sample),
+        updates=int(cfg.policy.learn.update_per_collect),
+        max_lead=system.max_lead_rows,
+    )
+    path = Path(cfg.exp_name) / "coordinator.sqlite"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    core = CoordinatorCore(
+        CoreConfig(
+            pace,
+            size,
+            system.segment_rows,
+            lease_ttl_s=float(system.coordinator["lease_ttl_s"]),
+            heartbeat_s=float(system.coordinator["heartbeat_s"]),
+            max_failures=int(system.coordinator["max_failures"]),
+        ),
+        clock=time.monotonic,
+        wall_clock=time.time,
+        store=StateStore(path),
+        commander=commander,
+        make_index=make_index,
+    )
+    return core, commander
+
+
+class CoordinatorRun:
+    """Watch a run until it is over: leases, metrics, the console, files that nobody needs any more."""
+
+    def __init__(
+        self, cfg: Any, system: SystemConfig, core: CoordinatorCore, commander: Any, service: LockedService
+    ) -> None:
+        self._cfg = cfg
+        self._system = system
+        self._core = core
+        self._commander = commander
+        self._service = service
+        self._metrics = MetricsSink(cfg.exp_name)
+        self._started_s = time.monotonic()
+        self._first_update_s: float | None = None
+        self._metrics_s = 0.0
+        self._eval_returns: list[float] = []
+        self._eval_duration_s = 0.0
+
+    def watch(self, console: RunConsole, *, check: Callable[[], None]) -> RunResult:
+        """Return the result when the learner has judged its last model.
+
+        `check` is called several times a second and raises what else ends the run. Raises TrainingError for a run that
+        failed, with the cause.
+        """
+        console.start(self._progress())
+        try:
+            while not self._core.is_over:
+                self._service.wait(_LOOK_S)
+                check()
+                self._service.tick()
+                self._take_note(console)
+                if console.is_due:
+                    console.update(self._progress())
+            self._take_note(console)
+            console.update(self._progress())
+        finally:
+            self._metrics.close()
+        if self._core.failure is not None:
+            raise TrainingError(self._core.failure)
+        result = self._result()
+        with atomic_write(Path(self._cfg.exp_name) / "result.json") as file:
+            file.write(json.dumps(result, indent=2).encode())
+        return RunResult(**{name: result[name] for name in RunResult.__dataclass_fields__})
+
+    def _take_note(self, console: RunConsole) -> None:
+        """Write down evaluations and, once a second, what workers said; delete segments that nobody needs."""
+        removable, self._core.removable = self._core.removable, []
+        remove_segments(self._system.path_data, removable)
+        evaluations, self._commander.evaluations = self._commander.evaluations, []
+        for evaluation in evaluations:
+            self._note_evaluation(evaluation, console)
+        now = time.monotonic()
+        if self._first_update_s is None and self._core.learn_iter > 0:
+            self._first_update_s = now
+        if now - self._metrics_s < _METRICS_S:
+            return
+        self._metrics_s = now
+        stats = self._stats()
+        for role, values in stats.items():
+            numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
+            if numbers:
+                self._metrics.write(role, numbers, env_step=self._core.env_step, train_iter=self._core.learn_iter)
+
+    def _note_evaluation(self, evaluation: Mapping[str, Any], console: RunConsole) -> None:
+        returns = np.array(evaluation["returns"])
+        best_before = max((each for each in [self._best] if not math.isnan(each)), default=-math.inf)
+        self._eval_returns = list(evaluation["returns"])
+        self._eval_duration_s += evaluation["duration_s"]
+        values = {
+            "episode_count": len(returns),
+            "avg_envstep_per_episode": float(np.mean(evaluation["lengths"])),
+            "evaluate_time": evaluation["duration_s"],
+            "reward_mean": float(returns.mean()),
+            "reward_std": float(returns.std()),
+            "reward_max": float(returns.max()),
+            "reward_min": float(returns.min()),
+        }
+        self._metrics.write("evaluator", values, env_step=evaluation["env_step"], train_iter=int(evaluation["version"]))
+        self._best = max(best_before, values["reward_mean"])
+        if self._best > best_before > -math.inf:
+            console.event(
+                f"env step {evaluation['env_step']:,}  eval {measure(self._best)} is the best so far -> "
+                "ckpt/ckpt_best.pth.tar"
+            )
+
+    _best = math.nan
+
+    def _stats(self) -> dict[str, dict[str, Any]]:
+        """Return what collectors (their mean) and the learner said last."""
+        collectors = [each.stats for each in self._core.workers.values() if each.role == "collector" and each.stats]
+        learners = [each.stats for each in self._core.workers.values() if each.role == "learner"]
+        names = {name for stats in collectors for name in stats}
+        means = {}
+        for name in sorted(names):
+            found = [stats[name] for stats in collectors if isinstance(stats.get(name), (int, float))]
+            if found:
+                means[name] = float(np.mean(found))
+        renamed = {"return": "reward_mean", "length": "avg_envstep_per_episode"}
+        return {
+            "collector": {renamed.get(name, name): value for name, value in means.items()},
+            "learner": learners[0] if learners else {},
+        }
+
+    def _progress(self) -> Progress:
+        core, stats = self._core, self._stats()
+        collector = stats["collector"]
+        roles = [each.role for each in core.workers.values()]
+        newest = core.version_of("policy")
+        acting = [each.policy_version for each in core.workers.values() if each.role == "collector" and each.env_steps]
+        waiting = core.cfg.pace.allowed_updates(core.env_step) - core.granted_updates
+        workers = {
+            "collectors": str(roles.count("collector")),
+            "learners": str(roles.count("learner")),
+            "updates waiting": f"{waiting:,}",
+        }
+        if newest is not None and acting:
+            workers["policy lag"] = f"{newest - min(acting):,} updates"
+        return Progress(
+            env_step=core.env_step,
+            train_iter=core.learn_iter,
+            duration_s=time.monotonic() - self._started_s,
+            eval_duration_s=self._eval_duration_s,
+            mean_return=collector.get("reward_mean", math.nan),
+            mean_length=collector.get("avg_envstep_per_episode", math.nan),
+            eval_returns=self._eval_returns,
+            best_eval=self._best,
+            setting={name: value for name, value in collector.items() if name == "eps"},
+            learn=stats["learner"],
+            workers=workers,
+        )
+
+    def _result(self) -> dict[str, Any]:
+        learned = self._commander.learn_result
+        assert learned is not None, "a run that is over without a failure has a learner's result"
+        duration_s = time.monotonic() - self._started_s
+        result = RunResult(
+            stop=self._commander.stop,
+            eval_value=learned["eval_value"],
+            eval_value_raw=learned["eval_value_raw"],
+            env_step=self._core.env_step,
+            train_iter=int(learned["train_iter"]),
+            duration_s=duration_s,
+            eval_duration_s=self._eval_duration_s + learned["judge_s"],
+            finish_time=time.strftime("%Y-%m-%d %H:%M:%S"),
+        )
+        started_s = (self._first_update_s or self._started_s) - self._started_s
+        return {**asdict(result), "startup_s": started_s, "train_s": learned["train_s"]}

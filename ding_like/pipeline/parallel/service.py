@@ -1,0 +1,105 @@
+"""Serve many threads from one core: a lock around it, and waiting, with a deadline, for what is not there yet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ding_like.comm import messages as m
+from ding_like.pipeline.parallel.core import CoordinatorCore
+
+T = TypeVar("T")
+
+MAX_WAIT_S = 5.0
+
+
+class LockedService:
+    """Be the CoordinatorService of one core. `wait_s` of a message is how long its answer may be waited for."""
+
+    def __init__(self, core: CoordinatorCore) -> None:
+        self._core = core
+        self._changed = threading.Condition()
+
+    def hello(self) -> m.Hello:
+        return self._core.hello()
+
+    def register(self, message: m.Register) -> m.Registered:
+        return self._call(lambda: self._core.register(message))
+
+    def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
+        return self._call(lambda: self._core.heartbeat(worker_id, message))
+
+    def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
+        return self._call(lambda: self._core.leave(worker_id, message))
+
+    def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
+        """Wait for a task."""
+        return self._until(
+            lambda: self._core.claim(worker_id, message), lambda reply: reply.task is not None, message.wait_s
+        )
+
+    def send_data(self, worker_id: str, task_id: str, message: m.SendData) -> m.SendDataReply:
+        return self._call(lambda: self._core.send_data(worker_id, task_id, message))
+
+    def task_info(self, worker_id: str, task_id: str, message: m.TaskInfo) -> m.TaskInfoReply:
+        """Wait for credit, or until the task is to be finished."""
+        return self._until(
+            lambda: self._core.task_info(worker_id, task_id, message),
+            lambda reply: reply.finish or reply.credit > 0,
+            message.wait_s,
+        )
+
+    def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
+        return self._call(lambda: self._core.finish_task(worker_id, task_id, message))
+
+    def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
+        return self._call(lambda: self._core.fail_task(worker_id, task_id, message))
+
+    def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
+        """Wait for batches, or until the task is to be finished."""
+        return self._until(
+            lambda: self._core.sample(worker_id, buffer_id, message),
+            lambda reply: reply.finish or reply.batches is not None or bool(reply.new_segments),
+            message.wait_s,
+        )
+
+    def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
+        return self._call(lambda: self._core.update(worker_id, buffer_id, message))
+
+    def publish(self, worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
+        return self._call(lambda: self._core.publish(worker_id, policy_id, message))
+
+    def status(self) -> dict[str, Any]:
+        with self._changed:
+            return self._core.status()
+
+    def tick(self) -> None:
+        """Take tasks back from workers that are not heard of any more."""
+        self._call(self._core.tick)
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something has changed, or after `timeout_s`."""
+        with self._changed:
+            self._changed.wait(timeout_s)
+
+    def _call(self, ask: Callable[[], T]) -> T:
+        with self._changed:
+            try:
+                return ask()
+            finally:
+                self._changed.notify_all()
+
+    def _until(self, ask: Callable[[], T], is_enough: Callable[[T], bool], wait_s: float) -> T:
+        deadline = time.monotonic() + min(wait_s, MAX_WAIT_S)
+        with self._changed:
+            reply = ask()
+            while not is_enough(reply) and not self._core.is_over:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+                reply = ask()
+            self._changed.notify_all()
+            return reply

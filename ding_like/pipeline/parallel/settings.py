@@ -1,0 +1,84 @@
+"""The `system` part of a parallel config: where data lies, how many workers there are, how far they may drift apart."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ding_like.config.tree import deep_merge
+from ding_like.errors import ConfigError
+
+_MEMORY = Path("/dev/shm")
+
+SYSTEM_TEMPLATE: dict[str, Any] = {
+    # Folders of segments and weights; None: in memory where the system has such a folder, as a run's own.
+    "path_data": None,
+    "path_policy": None,
+    "coordinator": {
+        "host": "127.0.0.1",
+        "port": 0,  # 0: any that is free
+        "lease_ttl_s": 10.0,
+        "heartbeat_s": 3.0,
+        "max_failures": 3,  # of one task, before the run ends
+    },
+    "num_collectors": 2,  # on one machine
+    "segment_rows": 0,  # rows that a collector sends at once; 0: n_sample, at least 32
+    "max_lead_rows": 0,  # env steps that collecting may be ahead of learning; 0: two segments
+    "publish_interval_s": 0.1,  # seconds between two published versions of the weights, at least
+    "num_batches": 32,  # that the learner asks for at once
+    # Keys of the seed's configs that need no answer here.
+    "communication_mode": "auto",
+    "learner_gpu_num": None,
+}
+
+
+class SystemConfig(NamedTuple):
+    """Hold the checked `system` part."""
+
+    path_data: Path
+    path_policy: Path
+    coordinator: dict[str, Any]
+    num_collectors: int
+    segment_rows: int
+    max_lead_rows: int
+    publish_interval_s: float
+    num_batches: int
+
+
+def read_system(system_config: Mapping[str, Any] | None, cfg: Any) -> SystemConfig:
+    """Fill a `system_config` with defaults. Raises ConfigError with every unknown key."""
+    given = dict(system_config or {})
+    unknown = [f"system.{key}" for key in given if key not in SYSTEM_TEMPLATE and not _is_worker(key)]
+    coordinator = given.get("coordinator") or {}
+    unknown += [f"system.coordinator.{key}" for key in coordinator if key not in SYSTEM_TEMPLATE["coordinator"]]
+    if unknown:
+        known = ", ".join(SYSTEM_TEMPLATE)
+        raise ConfigError(f"unknown keys in system_config: {', '.join(unknown)}. Known are {known}.")
+    system = deep_merge(SYSTEM_TEMPLATE, {key: value for key, value in given.items() if not _is_worker(key)})
+    n_sample = int(cfg.policy.collect.get("n_sample") or 0)
+    segment_rows = int(system["segment_rows"]) or max(n_sample, 32)
+    return SystemConfig(
+        path_data=_folder(system["path_data"], cfg, "data"),
+        path_policy=_folder(system["path_policy"], cfg, "policy"),
+        coordinator=system["coordinator"],
+        num_collectors=int(system["num_collectors"]),
+        segment_rows=segment_rows,
+        max_lead_rows=int(system["max_lead_rows"]) or 2 * segment_rows,
+        publish_interval_s=float(system["publish_interval_s"]),
+        num_batches=int(system["num_batches"]),
+    )
+
+
+def _is_worker(key: str) -> bool:
+    """Tell whether a key is of the seed's sections of hosts and ports, which workers that dial in do not need."""
+    return key.startswith(("collector", "learner")) and key not in SYSTEM_TEMPLATE
+
+
+def _folder(path: str | None, cfg: Any, name: str) -> Path:
+    if path is not None:
+        return Path(path)
+    if _MEMORY.is_dir():
+        return Path(tempfile.mkdtemp(prefix="ding-", dir=_MEMORY)) / name
+    return Path(cfg.exp_name) / name

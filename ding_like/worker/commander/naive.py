@@ -1,0 +1,121 @@
+"""Command a parallel run: which tasks there are, and when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from ding_like.types import State
+from ding_like.utils.configurable import Configurable
+from ding_like.utils.registries import COMMANDER_REGISTRY
+
+
+class NewTask(NamedTuple):
+    """Describe a task that the coordinator is to keep; `cfg` is plain data."""
+
+    kind: str  # collect, eval or learn
+    cfg: dict[str, Any]
+    buffer_id: str = "buffer"
+    policy_id: str = "policy"
+
+
+class RunView(Protocol):
+    """What a commander sees of a run, and the one thing it can ask for."""
+
+    env_step: int
+
+    def num_workers(self, role: str) -> int: ...
+
+    def num_open(self, kind: str) -> int:
+        """Return how many tasks of a kind are queued or being done."""
+
+    def version_of(self, policy_id: str) -> int | None:
+        """Return the newest published version of a policy."""
+
+    def ask_back(self, kind: str) -> bool:
+        """Ask for a task of a kind to be finished early."""
+
+
+@COMMANDER_REGISTRY.register("naive")
+class NaiveCommander(Configurable):
+    """Have one policy trained by one learner from the data of any number of collectors.
+
+    There is one learn task, one collect task for each collector, and an eval task whenever `eval_freq` learner
+    iterations have passed since the version that was evaluated last, beginning with version 0.
+    """
+
+    config: dict[str, Any] = {
+        "type": "naive",
+        "collector_task_space": 1,  # collect tasks that are there even before collectors are
+        "learner_task_space": 1,
+        # Seconds between evaluations in the seed's configs; here `policy.eval.evaluator.eval_freq` says how often.
+        "eval_interval": 60,
+    }
+
+    def __init__(
+        self, cfg: Mapping[str, Any], *, eval_freq: int, n_episode: int, stop_value: float, max_env_step: float
+    ) -> None:
+        self._cfg = {**self.config, **cfg}
+        self._eval_freq = eval_freq
+        self._n_episode = n_episode
+        self._stop_value = stop_value
+        self._max_env_step = max_env_step
+        self._num_evals = 0
+        self._evaluated = -eval_freq  # the version of the last evaluation
+        self.stop = False  # an evaluation reached the stop value
+        self.best_return = float("-inf")
+        self.evaluations: list[dict[str, Any]] = []  # results that nobody has taken note of yet
+        self.learn_result: dict[str, Any] | None = None
+
+    def new_tasks(self, run: RunView) -> list[NewTask]:
+        """Return tasks that are due now."""
+        if self.is_to_end(run):
+            return []
+        tasks = [] if run.num_open("learn") else [NewTask("learn", {})]
+        wanted = max(self._cfg["collector_task_space"], run.num_workers("collector"))
+        tasks += [NewTask("collect", {})] * (wanted - run.num_open("collect"))
+        version = run.version_of("policy")
+        if version is not None and version - self._evaluated >= self._eval_freq and not run.num_open("eval"):
+            cfg = {"number": self._num_evals, "n_episode": self._n_episode, "best_return": self._best()}
+            tasks.append(NewTask("eval", cfg))
+            self._num_evals += 1
+            self._evaluated = version
+            run.ask_back("collect")
+        return tasks
+
+    def finished(self, kind: str, result: Mapping[str, Any]) -> bool:
+        """Take a task's result; return whether the run is over: the learner has judged its last model."""
+        if kind == "eval":
+            returns = result["returns"]
+            mean = sum(returns) / len(returns)
+            self.best_return = max(self.best_return, mean)
+            self.evaluations.append(dict(result))
+            if mean >= self._stop_value and result["version"] > 0:
+                self.stop = True
+        if kind == "learn":
+            self.learn_result = dict(result)
+            return True
+        return False
+
+    def is_to_end(self, run: RunView) -> bool:
+        """Tell whether all tasks are to be finished: the run is solved, or at its limit of env steps."""
+        return self.stop or run.env_step >= self._max_env_step
+
+    def _best(self) -> float | None:
+        return None if self.best_return == float("-inf") else self.best_return
+
+    def state_dict(self) -> State:
+        """Return what a restarted coordinator goes on from."""
+        return {
+            "num_evals": self._num_evals,
+            "evaluated": self._evaluated,
+            "stop": self.stop,
+            "best_return": self._best(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what `state_dict` returned."""
+        self._num_evals = state["num_evals"]
+        self._evaluated = state["evaluated"]
+        self.stop = state["stop"]
+        self.best_return = float("-inf") if state["best_return"] is None else state["best_return"]

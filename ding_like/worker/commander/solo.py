@@ -1,0 +1,13 @@
+"""Command a parallel run under the name that the seed's single-policy configs use."""
+
+from __future__ import annotations
+
+from ding_like.utils.registries import COMMANDER_REGISTRY
+from ding_like.worker.commander.naive import NaiveCommander
+
+
+@COMMANDER_REGISTRY.register("solo")
+class SoloCommander(NaiveCommander):
+    """Be the naive commander."""
+
+    config = {**NaiveCommander.config, "type": "solo"}
