@@ -48,6 +48,13 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
             raise SchemaError(f"columns of one batch must be equally long, got {sizes}.")
         self._length = lengths.pop() if lengths else 0
 
+    @classmethod
+    def of_length(cls, length: int, columns: dict[str, Column]) -> TransitionBatch:
+        """Return a batch of columns that are all known to be `length` long, without looking; it keeps the dict."""
+        batch = cls.__new__(cls)
+        batch._columns, batch._length = columns, length
+        return batch
+
     def __len__(self) -> int:
         return self._length
 
@@ -117,9 +124,9 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
             name: torch.from_numpy(column) if isinstance(column, np.ndarray) else column
             for name, column in self._columns.items()
         }
-        if torch.device(device).type != "cpu":
+        if device != "cpu" and torch.device(device).type != "cpu":
             tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
-        return TransitionBatch(tensors)
+        return TransitionBatch.of_length(self._length, tensors)
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return real dicts, one a row, with the seed's keys."""

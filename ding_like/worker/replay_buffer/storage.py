@@ -87,7 +87,8 @@ class ColumnStorage(RingStorage):
         return self.count * self.schema.row_bytes
 
     def gather(self, rows: Array) -> TransitionBatch:
-        return TransitionBatch({name: column.take(rows, 0) for name, column in self._columns.items()})
+        columns = {name: column.take(rows, 0) for name, column in self._columns.items()}
+        return TransitionBatch.of_length(len(rows), columns)
 
     def _accept(self, data: Any) -> Mapping[str, Array]:
         columns: Mapping[str, Array] = data.columns
