@@ -149,6 +149,6 @@ def _check_hands_out_rows(collector_cfg: Any) -> None:
     """Refuse a collector that hands out whole episodes: what follows here learns from rows."""
     if not collector_cfg.get("get_train_sample", True):
         raise ConfigError(
-            f"policy.collect.collector.get_train_sample is False: collector '{collector_cfg.type}' would hand out whole "
-            "episodes, but this pipeline learns from rows. Set it to True."
+            f"policy.collect.collector.get_train_sample is False: collector '{collector_cfg.type}' would hand out "
+            "whole episodes, but this pipeline learns from rows. Set it to True."
         )
