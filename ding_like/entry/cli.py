@@ -37,7 +37,7 @@ Examples:
 
 @click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, eval.")
+@click.option("-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, parallel, dist, eval.")
 @click.option("-c", "--config", metavar="FILE", help="Config file (.py) with main_config and create_config.")
 @click.option("-s", "--seed", type=int, multiple=True, metavar="SEED", help="Seed; several -s run several seeds. [0]")
 @click.option("-e", "--env", metavar="ENV", help="Take the shipped config of this env, with -p: cartpole.")
@@ -49,6 +49,9 @@ Examples:
 @click.option("--load-path", metavar="FILE", help="Checkpoint to start from, or to evaluate.")
 @click.option("--replay-path", metavar="DIR", help="Folder for a video of the evaluation (mode eval).")
 @click.option("--resume", metavar="EXP", help="Go on with an interrupted run; EXP is its folder.")
+@click.option("-M", "--module", type=click.Choice(["collector", "learner"]), help="What to be (mode dist).")
+@click.option("--coordinator", metavar="URL", help="Where the coordinator is (mode dist).")
+@click.option("--key-file", metavar="FILE", help="Keys that sign requests to the coordinator (mode dist).")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "-v", "--version", prog_name="ding", message="%(prog)s-like %(version)s")
 def ding(**options: Any) -> None:
@@ -129,7 +132,48 @@ def _run_eval(options: dict[str, Any]) -> None:
         click.echo(f"seed {seed}: mean return {value:.4g}")
 
 
-RUNNERS = {"serial": _run_serial, "serial_onpolicy": _run_serial, "eval": _run_eval}
+def _run_parallel(options: dict[str, Any]) -> None:
+    from ding_like.entry.parallel_entry import parallel_pipeline
+    from ding_like.entry.serial_entry import NO_LIMIT
+
+    path = _config_path(options)
+    seeds = options["seed"] or (0,)
+    for seed in seeds:
+        parallel_pipeline(
+            path,
+            seed=seed,
+            max_env_step=_limit(options["env_step"], NO_LIMIT),
+            max_train_iter=_limit(options["train_iter"], NO_LIMIT),
+            overrides=options["overrides"],
+            exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
+        )
+
+
+def _run_dist(options: dict[str, Any]) -> None:
+    from ding_like.entry.dist_entry import launch_collector, launch_learner
+    from ding_like.entry.serial_entry import NO_LIMIT
+
+    if options["module"] is None or options["coordinator"] is None:
+        raise ConfigError("mode dist needs to know what to be and for whom: -M collector --coordinator URL.")
+    common: dict[str, Any] = dict(
+        coordinator=options["coordinator"],
+        key_file=options["key_file"],
+        seed=(options["seed"] or (0,))[0],
+        overrides=options["overrides"],
+    )
+    if options["module"] == "collector":
+        launch_collector(_config_path(options), **common)
+    else:
+        launch_learner(_config_path(options), **common, max_train_iter=_limit(options["train_iter"], NO_LIMIT))
+
+
+RUNNERS = {
+    "serial": _run_serial,
+    "serial_onpolicy": _run_serial,
+    "parallel": _run_parallel,
+    "dist": _run_dist,
+    "eval": _run_eval,
+}
 
 
 def _limit(value: float | None, default: int) -> int:

@@ -55,7 +55,7 @@ def enjoy(
     cfg = compile_config(file.main_config, file.create_config, source=str(config_file), renew_dir=False, save=False)
     env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
     make_env = filmable(env_cfgs[0], env_fn)
-    mode = _eval_mode(cfg, make_env, model)
+    mode = eval_mode_of(cfg, make_env, model)
     statistics = load_agent(mode, path)
     name = "agent.gif" if ckpt == "best" else f"agent_{path.name.split('.')[0]}.gif"
     video = Path(out) if out else folder / name
@@ -64,7 +64,7 @@ def enjoy(
     return Enjoyed(video, returns)
 
 
-def _eval_mode(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
+def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
     """Return the eval mode of the config's policy, with fresh weights; an env is made to see its spaces."""
     from ding_like.envs import create_env_manager
     from ding_like.pipeline.spaces import fit_policy_config

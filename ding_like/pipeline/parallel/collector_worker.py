@@ -176,7 +176,6 @@ class CollectorWorker:
             "returns": result.returns,
             "lengths": result.lengths,
             "version": version,
-            "env_step": handle.env_step,
             "duration_s": result.duration_s,
         }
 

@@ -34,24 +34,28 @@ def opening_lines(
     overrides: Sequence[str] = (),
 ) -> list[str]:
     """Return what a person wants to check in a run's first second: versions, config, env, policy, what ends it."""
-    threads = torch.get_num_threads()
-    versions = (
-        f"ding_like {__version__} | torch {torch.__version__}, {threads} thread{'s' * (threads > 1)} | "
-        f"gymnasium {gymnasium.__version__} | python {platform.python_version()}"
-    )
     env = cfg.env.get("env_id") or cfg.env.type
     spaces = f"obs {describe_space(collector_env.observation_space)}  act {describe_space(collector_env.action_space)}"
     lanes = f"{collector_env.num_lanes} to collect, {evaluator_env.num_lanes} to evaluate ({cfg.env.manager.type})"
     size = short(sum(_sizes(policy.eval_mode.state_dict())))
     device = "cuda" if cfg.policy.cuda else "cpu"
     return [
-        versions,
+        version_line(),
         f"experiment  {cfg.exp_name}/  {_count_changes(Path(cfg.exp_name))}",
         *_override_lines(overrides),
         f"env         {env}  {spaces}  {lanes}",
         f"policy      {cfg.policy.type} on {device}  {size} parameters  seed {cfg.seed}",
         f"until       {limits.describe()}",
     ]
+
+
+def version_line() -> str:
+    """Return the versions that a run's results may depend on."""
+    threads = torch.get_num_threads()
+    return (
+        f"ding_like {__version__} | torch {torch.__version__}, {threads} thread{'s' * (threads > 1)} | "
+        f"gymnasium {gymnasium.__version__} | python {platform.python_version()}"
+    )
 
 
 def describe_space(space: gymnasium.Space[Any]) -> str:

@@ -177,7 +177,7 @@ class CoordinatorCore:
         self._heard_of(worker_id).credit = 0
         task = self.tasks.check(task_id, message.attempt, worker_id)
         task.status = FINISHED
-        if self._commander.finished(task.kind, message.result):
+        if self._commander.finished(task.kind, {**message.result, "env_step": self.env_step}):
             self.is_over = True
         self._save_tasks(task)
         self._make_tasks()

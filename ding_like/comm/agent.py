@@ -1,0 +1,176 @@
+"""Be a worker of a coordinator: register, say that one lives, claim tasks, do them, tell what came of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import ding_like
+from ding_like.comm import messages as m
+from ding_like.comm.refusal import RefusedError
+from ding_like.comm.service import CoordinatorService
+from ding_like.errors import CommError
+
+logger = logging.getLogger(__name__)
+
+_CLAIM_S = 5.0  # that a claim may wait for a task
+_JOIN_S = 10.0
+_MAX_TRACE = 20_000  # characters
+
+
+class TaskHandle:
+    """Show a task what the coordinator said last; heartbeats write it from their own thread."""
+
+    def __init__(self, task: m.Task) -> None:
+        self._task = task
+        self._asked = threading.Event()
+        self.env_step = 0
+        self.newest_policy = task.policy
+
+    @property
+    def finish_asked(self) -> bool:
+        """Tell whether the task is to be finished now."""
+        return self._asked.is_set()
+
+    def take(self, reply: m.HeartbeatReply) -> None:
+        """Take over what a heartbeat brought."""
+        self.env_step = reply.env_step
+        self.newest_policy = reply.policies.get(self._task.policy_id, self.newest_policy)
+        if any(command.name == "stop" or command.task_id == self._task.task_id for command in reply.commands):
+            self._asked.set()
+
+    def ask_to_finish(self) -> None:
+        """Let the task end soon."""
+        self._asked.set()
+
+
+class WorkerAgent:
+    """Claim task after task from a coordinator until the run is over or `stop` is called."""
+
+    def __init__(self, coordinator: CoordinatorService, role: str, *, incarnation: str | None = None) -> None:
+        self._coordinator = coordinator
+        self._role = role
+        self._incarnation = incarnation or secrets.token_hex(6)
+        self._stopped = threading.Event()
+        self._handle: TaskHandle | None = None
+        self._task: m.Task | None = None
+        self._heartbeat_s = 3.0
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self.worker_id = ""
+
+    def register(self) -> None:
+        """Become one of the coordinator's workers and begin to send heartbeats."""
+        self._coordinator.hello()
+        self._register()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def run(self, do: Callable[[m.Task, TaskHandle], dict[str, Any]]) -> None:
+        """Do tasks until the run is over. Raises what a task raised, after the coordinator was told."""
+        while not self._stopped.is_set():
+            task = self._claim()
+            if task is None:
+                continue
+            handle = TaskHandle(task)
+            self._task, self._handle = task, handle
+            try:
+                result = do(task, handle)
+            except RefusedError as error:
+                if error.code not in ("stale_attempt", "finished", "unknown"):
+                    self._tell_failure(task, error)
+                    raise
+                logger.info("task %s was taken away: %s", task.task_id, error)
+                continue
+            except Exception as error:  # whatever a task raises, the coordinator is to know
+                self._tell_failure(task, error)
+                raise
+            finally:
+                self._task, self._handle = None, None
+            self._finish(task, result)
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """End the current task soon and claim no more; may be called from a signal handler."""
+        self._stopped.set()
+        handle = self._handle
+        if handle is not None:
+            handle.ask_to_finish()
+
+    def close(self) -> None:
+        """Leave, and end the thread."""
+        self.stop()
+        if self._thread is None:
+            return
+        self._thread.join(_JOIN_S)
+        self._thread = None
+        try:
+            self._coordinator.leave(self.worker_id, m.Leave("it has ended"))
+        except CommError as error:
+            logger.debug("leaving was not heard: %s", error)
+
+    def _register(self) -> None:
+        registered = self._coordinator.register(
+            m.Register(self._role, socket.gethostname()[:64], os.getpid(), ding_like.__version__, self._incarnation)
+        )
+        self.worker_id = registered.worker_id
+        self._heartbeat_s = registered.heartbeat_s
+
+    def _claim(self) -> m.Task | None:
+        try:
+            reply = self._coordinator.claim(self.worker_id, m.Claim(_CLAIM_S))
+        except RefusedError as error:
+            if error.code != "unknown":
+                raise
+            self._register()
+            return None
+        return reply.task
+
+    def _finish(self, task: m.Task, result: dict[str, Any]) -> None:
+        try:
+            reply = self._coordinator.finish_task(self.worker_id, task.task_id, m.FinishTask(task.attempt, result))
+        except RefusedError as error:
+            logger.info("the result of %s came too late: %s", task.task_id, error)
+            return
+        if reply.shutdown:
+            self._stopped.set()
+
+    def _tell_failure(self, task: m.Task, error: Exception) -> None:
+        trace = "".join(traceback.format_exception(error))[-_MAX_TRACE:]
+        message = f"{type(error).__name__}: {error}"[:2000]
+        try:
+            self._coordinator.fail_task(
+                self.worker_id, task.task_id, m.FailTask(task.attempt, type(error).__name__, message, trace)
+            )
+        except CommError as told:
+            logger.warning("the coordinator was not told of a failure: %s", told)
+
+    def _beat(self) -> None:
+        """Send a heartbeat every few seconds, until stopped."""
+        while not self._stopped.wait(self._heartbeat_s):
+            task, handle = self._task, self._handle
+            beat = m.Heartbeat(
+                "idle" if task is None else task.kind,
+                None if task is None else task.task_id,
+                None if task is None else task.attempt,
+            )
+            try:
+                reply = self._coordinator.heartbeat(self.worker_id, beat)
+            except RefusedError as error:
+                logger.info("heartbeat refused: %s", error)  # claiming registers again
+                continue
+            except CommError as error:
+                self._failure = error
+                self.stop()
+                return
+            if handle is not None:
+                handle.take(reply)
+            if any(command.name == "stop" for command in reply.commands):
+                self.stop()

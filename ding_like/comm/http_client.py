@@ -1,0 +1,164 @@
+"""Ask a coordinator over HTTP; looks like the CoordinatorService that it asks."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import Any, TypeVar
+
+import requests
+
+import ding_like
+from ding_like.comm import messages as m
+from ding_like.comm.keys import sign
+from ding_like.comm.refusal import STATUS, RefusedError
+from ding_like.comm.wire import decode, encode, from_plain
+from ding_like.errors import CommError
+from ding_like.utils.files import retry
+
+M = TypeVar("M")
+
+_CONNECT_S = 2.0
+_READ_S = 3.0  # beyond the time that the answer may wait
+_MIN_WAIT_S, _MAX_WAIT_S = 0.1, 2.0
+
+
+class _TryAgainError(CommError):
+    """Say that a request may work a little later."""
+
+
+class HttpCoordinator:
+    """Send messages to the coordinator at `url`, signed with the key of a role, trying again for `retry_s`.
+
+    Raises RefusedError for what the coordinator refuses, CommError if it cannot be reached. Threads may share one.
+    """
+
+    def __init__(self, url: str, *, role: str, key: bytes | None, incarnation: str, retry_s: float = 30.0) -> None:
+        self._url = url.rstrip("/")
+        self._role = role
+        self._key = key
+        self._incarnation = incarnation
+        self._retry_s = retry_s
+        self._session = threading.local()  # a connection is one thread's
+        self._offset_s = 0.0  # the coordinator's clock minus ours
+        self._seq_lock = threading.Lock()
+        self._seq = 0
+
+    def hello(self) -> m.Hello:
+        """Return who answers, after taking its clock. Raises CommError for another protocol or package."""
+        found = self._ask("GET", "/v1/hello", None, m.Hello)
+        self._offset_s = found.server_time - time.time()
+        if m.PROTOCOL not in found.protocols:
+            raise CommError(
+                f"the coordinator at {self._url} speaks protocol {found.protocols}, this worker {m.PROTOCOL}: "
+                "install the same version of ding_like on both."
+            )
+        if found.package != ding_like.__version__:
+            raise CommError(
+                f"the coordinator at {self._url} has ding_like {found.package}, this worker {ding_like.__version__}: "
+                "install the same version on both."
+            )
+        return found
+
+    def register(self, message: m.Register) -> m.Registered:
+        return self._ask("POST", "/v1/workers", message, m.Registered)
+
+    def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
+        return self._ask("POST", f"/v1/workers/{worker_id}/heartbeat", message, m.HeartbeatReply, worker=worker_id)
+
+    def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
+        return self._ask("DELETE", f"/v1/workers/{worker_id}", message, m.Ok, worker=worker_id)
+
+    def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
+        return self._ask("POST", "/v1/tasks/claim", message, m.ClaimReply, worker=worker_id)
+
+    def send_data(self, worker_id: str, task_id: str, message: m.SendData) -> m.SendDataReply:
+        return self._ask("POST", f"/v1/tasks/{task_id}/data", message, m.SendDataReply, worker=worker_id)
+
+    def task_info(self, worker_id: str, task_id: str, message: m.TaskInfo) -> m.TaskInfoReply:
+        return self._ask("POST", f"/v1/tasks/{task_id}/info", message, m.TaskInfoReply, worker=worker_id)
+
+    def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
+        return self._ask("POST", f"/v1/tasks/{task_id}/finish", message, m.EndReply, worker=worker_id)
+
+    def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
+        return self._ask("POST", f"/v1/tasks/{task_id}/fail", message, m.EndReply, worker=worker_id)
+
+    def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
+        return self._ask("POST", f"/v1/buffers/{buffer_id}/sample", message, m.SampleReply, worker=worker_id)
+
+    def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
+        return self._ask("POST", f"/v1/buffers/{buffer_id}/update", message, m.UpdateReply, worker=worker_id)
+
+    def publish(self, worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
+        return self._ask("POST", f"/v1/policies/{policy_id}", message, m.Ok, worker=worker_id)
+
+    def status(self) -> dict[str, Any]:
+        return self._ask("GET", "/v1/status", None, dict[str, Any])
+
+    def close(self) -> None:
+        """Close the calling thread's connection."""
+        session = getattr(self._session, "value", None)
+        if session is not None:
+            session.close()
+            self._session.value = None
+
+    def _ask(self, method: str, path: str, message: Any, reply: type[M], *, worker: str = "") -> M:
+        """Send one request, again and again while that may help; a repetition keeps its number."""
+        body = b"" if message is None else encode(message)
+        with self._seq_lock:
+            self._seq += 1
+            seq = self._seq
+        timeout = (_CONNECT_S, _READ_S + float(getattr(message, "wait_s", 0.0)))
+        try:
+            answer = retry(
+                lambda: self._send(method, path, body, worker, seq, timeout),
+                _TryAgainError,
+                timeout_s=self._retry_s,
+                first_wait_s=random.uniform(_MIN_WAIT_S, 2 * _MIN_WAIT_S),
+                max_wait_s=random.uniform(_MAX_WAIT_S / 2, _MAX_WAIT_S),
+            )
+        except _TryAgainError as error:
+            raise CommError(
+                f"the coordinator at {self._url} has not answered for {self._retry_s:g} s: {error}"
+            ) from error
+        return decode(reply, answer)
+
+    def _send(self, method: str, path: str, body: bytes, worker: str, seq: int, timeout: tuple[float, float]) -> bytes:
+        headers = {"Content-Type": "application/json", "X-DL-Protocol": str(m.PROTOCOL)}
+        if worker:
+            headers |= {"X-DL-Worker": worker, "X-DL-Incarnation": self._incarnation, "X-DL-Seq": str(seq)}
+        if self._key is not None:
+            headers["Authorization"] = sign(
+                self._key, self._role, method, path, body, now_s=time.time() + self._offset_s
+            )
+        try:
+            response = self._my_session().request(
+                method, self._url + path, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            )
+        except (requests.ConnectionError, requests.Timeout) as error:
+            raise _TryAgainError(str(error)) from error
+        if response.status_code == 200:
+            return response.content
+        raise _refusal_of(response)
+
+    def _my_session(self) -> requests.Session:
+        session: requests.Session | None = getattr(self._session, "value", None)
+        if session is None:
+            session = requests.Session()
+            session.trust_env = False  # no proxies: a coordinator is asked directly
+            self._session.value = session
+        return session
+
+
+def _refusal_of(response: requests.Response) -> CommError:
+    try:
+        error = from_plain(m.ErrorReply, response.json()).error
+    except (ValueError, RefusedError):
+        return CommError(f"the coordinator answered with status {response.status_code} and no reason.")
+    if error.code not in STATUS:
+        return CommError(f"the coordinator refused for an unknown reason: {error.message}")
+    if error.retryable:
+        return _TryAgainError(error.message)
+    return RefusedError(error.code, error.message, retry_after_s=error.retry_after_s, details=error.details)

@@ -1,0 +1,233 @@
+"""Serve a coordinator over HTTP: Flask for the routes, waitress for the threads, loopback unless told otherwise."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import waitress
+from flask import Flask, Response, request
+from waitress.server import BaseWSGIServer
+from werkzeug.exceptions import HTTPException
+
+from ding_like.comm import messages as m
+from ding_like.comm.keys import Keys, Verifier
+from ding_like.comm.refusal import RefusedError
+from ding_like.comm.service import CoordinatorService
+from ding_like.comm.wire import check_id, decode, encode
+from ding_like.errors import CommError, ConfigError
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY = 1 << 20
+_MAX_WORKERS_REMEMBERED = 10_000
+_ANSWERS_KEPT = 8  # of one worker
+_JSON = "application/json"
+_HTTP_CODES = {404: "unknown", 405: "wrong_method", 413: "too_large", 415: "wrong_content_type"}
+
+
+class CoordinatorServer:
+    """Serve `service` from a thread of its own, between `start` and `close`.
+
+    Raises ConfigError for a host that others can reach without keys, CommError for a port that is in use.
+    """
+
+    def __init__(
+        self,
+        service: CoordinatorService,
+        keys: Keys | None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        threads: int = 16,
+    ) -> None:
+        if not _is_loopback(host):
+            if not keys:
+                raise ConfigError(f"the coordinator would listen on {host} for everybody; give it keys (--key-file).")
+            logger.warning(
+                "listening on %s: requests are signed, but not encrypted; use a TLS proxy or a private net", host
+            )
+        app = make_app(service, keys, hosts=None if not _is_loopback(host) else {"127.0.0.1", "localhost", "[::1]"})
+        try:
+            self._server: BaseWSGIServer = waitress.create_server(
+                app,
+                host=host,
+                port=port,
+                threads=threads,
+                channel_timeout=15,
+                max_request_body_size=MAX_BODY,
+                max_request_header_size=16_384,
+                connection_limit=2000,
+                ident=None,
+            )
+        except OSError as error:
+            raise CommError(f"the coordinator cannot listen on {host}:{port}: {error.strerror}.") from error
+        self.url = f"http://{host}:{self._server.effective_port}"
+        self._thread = threading.Thread(target=self._serve, name="coordinator-http", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and free the port."""
+        self._server.close()
+        self._server.task_dispatcher.shutdown()
+        if self._thread.is_alive():
+            self._server.trigger.pull_trigger()  # wakes its select()
+            self._thread.join(10.0)
+
+    def _serve(self) -> None:
+        try:
+            self._server.run()
+        except OSError as error:
+            logger.debug("the server's socket was closed: %s", error)
+
+
+def make_app(service: CoordinatorService, keys: Keys | None, *, hosts: set[str] | None = None) -> Flask:
+    """Return the application. `hosts` are the names that it may be called by, None for any."""
+    app = Flask(__name__)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    gate = _Gate(keys, hosts)
+    _add_routes(app, service, gate)
+
+    @app.errorhandler(Exception)
+    def refuse(error: Exception) -> Response:
+        if isinstance(error, RefusedError):
+            return _refusal(error)
+        if isinstance(error, HTTPException):
+            return _refusal(RefusedError(_HTTP_CODES.get(error.code or 400, "malformed"), error.name))
+        logger.error("a request failed", exc_info=error)
+        return _refusal(RefusedError("internal", "the coordinator failed at this request; its log says how"))
+
+    return app
+
+
+class _Gate:
+    """Let requests in: who may ask what, and an answer a second time where the first got lost."""
+
+    def __init__(self, keys: Keys | None, hosts: set[str] | None) -> None:
+        self._verifier = Verifier(keys, wall_clock=time.time) if keys else None
+        self._hosts = hosts
+        self._lock = threading.Lock()
+        # Worker -> its last answers by number; a worker's threads may have one request each on the way.
+        self._last: OrderedDict[str, OrderedDict[str, Response]] = OrderedDict()
+
+    def check(self, roles: tuple[str, ...]) -> None:
+        """Refuse a request that is not signed by one of these roles, or that a browser might have sent."""
+        host = urlsplit(f"//{request.host}").hostname
+        if self._hosts is not None and host not in {name.strip("[]") for name in self._hosts}:
+            raise RefusedError("malformed", "the Host of the request is not this coordinator")
+        if request.headers.get("Origin") is not None:
+            raise RefusedError("wrong_role", "requests of web pages are not answered")
+        if request.headers.get("X-DL-Protocol") != str(m.PROTOCOL):
+            raise RefusedError("wrong_protocol", f"this coordinator speaks protocol {m.PROTOCOL}")
+        if self._verifier is None:
+            return
+        path = request.full_path if request.query_string else request.path
+        role = self._verifier.role_of(
+            request.headers.get("Authorization", ""), request.method, path, request.get_data(cache=True)
+        )
+        if role not in roles:
+            raise RefusedError("wrong_role", f"a {role} may not ask for this")
+
+    def once(self, worker_id: str, answer: Callable[[], Response]) -> Response:
+        """Answer a request, or repeat the answer that was given to the same one."""
+        number = f"{request.headers.get('X-DL-Incarnation', '')}:{request.headers.get('X-DL-Seq', '')}"
+        if number == ":":
+            return answer()
+        with self._lock:
+            answers = self._last.get(worker_id)
+            known = None if answers is None else answers.get(number)
+        if known is not None:
+            return known
+        response = answer()
+        with self._lock:
+            answers = self._last.setdefault(worker_id, OrderedDict())
+            answers[number] = response
+            if len(answers) > _ANSWERS_KEPT:
+                answers.popitem(last=False)
+            self._last.move_to_end(worker_id)
+            if len(self._last) > _MAX_WORKERS_REMEMBERED:
+                self._last.popitem(last=False)
+        return response
+
+
+_WORKERS = ("collector", "learner")
+# (method, path, message class, method of the service, roles). {x} in a path is an id.
+_ROUTES: tuple[tuple[str, str, Any, str, tuple[str, ...]], ...] = (
+    ("POST", "/v1/workers/<w>/heartbeat", m.Heartbeat, "heartbeat", _WORKERS),
+    ("DELETE", "/v1/workers/<w>", m.Leave, "leave", _WORKERS),
+    ("POST", "/v1/tasks/claim", m.Claim, "claim", _WORKERS),
+    ("POST", "/v1/tasks/<t>/data", m.SendData, "send_data", ("collector",)),
+    ("POST", "/v1/tasks/<t>/info", m.TaskInfo, "task_info", _WORKERS),
+    ("POST", "/v1/tasks/<t>/finish", m.FinishTask, "finish_task", _WORKERS),
+    ("POST", "/v1/tasks/<t>/fail", m.FailTask, "fail_task", _WORKERS),
+    ("POST", "/v1/buffers/<b>/sample", m.Sample, "sample", ("learner",)),
+    ("POST", "/v1/buffers/<b>/update", m.Update, "update", ("learner",)),
+    ("POST", "/v1/policies/<p>", m.Publish, "publish", ("learner",)),
+)
+
+
+def _add_routes(app: Flask, service: CoordinatorService, gate: _Gate) -> None:
+    @app.get("/v1/hello")
+    def hello() -> Response:
+        return _reply(service.hello())
+
+    @app.get("/v1/healthz")
+    def healthz() -> Response:
+        return _reply(m.Ok())
+
+    @app.get("/v1/status")
+    def status() -> Response:
+        gate.check(("admin", *_WORKERS))
+        return Response(encode(service.status()), mimetype=_JSON)
+
+    @app.post("/v1/workers")
+    def register() -> Response:
+        gate.check(_WORKERS)
+        return _reply(service.register(_message(m.Register)))
+
+    for method, path, kind, name, roles in _ROUTES:
+        view = functools.partial(_answer, gate, getattr(service, name), kind, roles)
+        app.add_url_rule(path, endpoint=f"{method} {path}", view_func=view, methods=[method])
+
+
+def _answer(gate: _Gate, ask: Callable[..., Any], kind: Any, roles: tuple[str, ...], **ids: str) -> Response:
+    """Check a request, decode it, and hand it to the service."""
+    gate.check(roles)
+    worker_id = check_id(ids.pop("w", request.headers.get("X-DL-Worker", "")), "the worker's id")
+    named = [check_id(value, "the id in the path") for value in ids.values()]
+    message = _message(kind)
+    return gate.once(worker_id, lambda: _reply(ask(worker_id, *named, message)))
+
+
+def _message(kind: Any) -> Any:
+    if request.mimetype != _JSON:
+        raise RefusedError("wrong_content_type", f"the body is to be {_JSON}")
+    return decode(kind, request.get_data(cache=True))
+
+
+def _reply(message: Any) -> Response:
+    return Response(encode(message), mimetype=_JSON)
+
+
+def _refusal(error: RefusedError) -> Response:
+    body = m.ErrorBody(error.code, error.message, error.retryable, error.retry_after_s, error.details)
+    return Response(encode(m.ErrorReply(body)), status=error.status, mimetype=_JSON)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
