@@ -1,0 +1,149 @@
+"""Draw places in proportion to their weights: a tree of sums with many children a node, worked on in bulk."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ding_like.errors import ConfigError
+from ding_like.types import Array
+
+_RADIX = 32
+_MAX_TOP = 4096  # nodes of the topmost level, which is searched as one sorted array
+
+
+class SumTree:
+    """Keep non-negative weights of `capacity` places; find places by prefix sums.
+
+    Leaves are float32. A node is the float64 sum of its 32 children, computed afresh from them whenever one changes, so
+    that sums do not drift however many updates there are (the method of Schaul et al. 2016, appendix B.2.1, with wide
+    nodes). Weights are the caller's to check.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ConfigError(f"a sum tree has {capacity} places, expected 1 or more.")
+        self.capacity = capacity
+        num_blocks = -(-capacity // _RADIX)
+        # [blocks, radix]: views of one vector of leaves, padded with zeros.
+        self._blocks = np.zeros((num_blocks, _RADIX), np.float32)
+        self._leaves = self._blocks.reshape(-1)
+        self._block_min = np.full(num_blocks, np.inf, np.float32)
+        # Sums of blocks, of groups of blocks, and so on; all but the last are shaped [groups, radix].
+        self._levels: list[Array] = []
+        size = num_blocks
+        while size > _MAX_TOP:
+            groups = -(-size // _RADIX)
+            self._levels.append(np.zeros((groups, _RADIX)))
+            size = groups
+        self._levels.append(np.zeros(size))
+        self._top = self._levels[-1]
+        self._top_ends: Array | None = None  # cumulative sums of the top level; None: to be computed
+        self._dirty: tuple[int, int] | None = None  # blocks whose sums are to be computed: [first, last]
+
+    @property
+    def total(self) -> float:
+        """Return the sum of all weights."""
+        return float(self._ends()[-1])
+
+    def set(self, places: Array, weights: Array) -> None:
+        """Give places [B] int64 weights [B]; of a place that comes twice, the last weight stays."""
+        self._flush()
+        self._leaves[places] = weights
+        self._sum_blocks(places // _RADIX)
+
+    def set_range(self, start: int, stop: int, weights: Array | float) -> None:
+        """Give the places from `start` to before `stop` weights; sums are computed when they are asked for."""
+        if start >= stop:
+            return
+        self._leaves[start:stop] = weights
+        first, last = start // _RADIX, (stop - 1) // _RADIX
+        if self._dirty is not None:
+            if first > self._dirty[1] + 1 or last < self._dirty[0] - 1:
+                self._flush()
+            else:
+                first, last = min(first, self._dirty[0]), max(last, self._dirty[1])
+        self._dirty = (first, last)
+
+    def get(self, places: Array) -> Array:
+        """Return the weights of places, float32 [B]."""
+        return self._leaves.take(places)
+
+    def find(self, prefix: Array) -> Array:
+        """Return, for each prefix sum [B] in [0, total), the place it falls on, int64 [B]; never one of weight 0.
+
+        The prefix belongs to place p if the weights before p sum to at most the prefix, and with p to more.
+        """
+        ends = self._ends()
+        node = ends.searchsorted(prefix, side="right")
+        last = int(np.flatnonzero(self._top)[-1]) if self._top.any() else 0
+        np.minimum(node, last, out=node)  # a prefix that rounding has put at the very end
+        rest = prefix - np.where(node > 0, ends[node - 1], 0.0)
+        for level in reversed(self._levels[:-1]):
+            node, rest = _descend(level, node, rest)
+        place, _ = _descend(self._blocks, node, rest)
+        return place
+
+    def min_positive(self) -> float:
+        """Return the smallest weight above 0, inf if there is none."""
+        self._flush()
+        return float(self._block_min.min())
+
+    def prefix_sum(self, place: int) -> float:
+        """Return the sum of the weights of all places before `place`."""
+        ends = self._ends()
+        node, rest = divmod(place, _RADIX)
+        total = float(self._leaves[node * _RADIX : place].sum(dtype=np.float64)) if rest else 0.0
+        for level in self._levels[:-1]:
+            node, rest = divmod(node, _RADIX)
+            total += float(level[node, :rest].sum()) if rest else 0.0
+        return total + (float(ends[node - 1]) if node else 0.0)
+
+    def clear(self) -> None:
+        """Set all weights to 0."""
+        self._leaves[:] = 0.0
+        self._block_min[:] = np.inf
+        for level in self._levels:
+            level[...] = 0.0
+        self._top_ends, self._dirty = None, None
+
+    def leaves(self) -> Array:
+        """Return a copy of all weights, float32 [capacity]."""
+        return self._leaves[: self.capacity].copy()
+
+    def _ends(self) -> Array:
+        self._flush()
+        if self._top_ends is None:
+            self._top_ends = self._top.cumsum()
+        return self._top_ends
+
+    def _flush(self) -> None:
+        """Compute the sums over what `set_range` has written."""
+        if self._dirty is not None:
+            first, last = self._dirty
+            self._dirty = None
+            self._sum_blocks(np.arange(first, last + 1))
+
+    def _sum_blocks(self, blocks: Array) -> None:
+        """Compute sums and minima of blocks, and of all nodes above them."""
+        children = self._blocks[blocks]
+        self._block_min[blocks] = np.where(children > 0, children, np.inf).min(axis=1)
+        sums = children.sum(axis=1, dtype=np.float64)
+        nodes = blocks
+        for level in self._levels[:-1]:
+            level.reshape(-1)[nodes] = sums
+            nodes = nodes // _RADIX
+            sums = level[nodes].sum(axis=1)
+        self._top[nodes] = sums
+        self._top_ends = None
+
+
+def _descend(level: Array, node: Array, rest: Array) -> tuple[Array, Array]:
+    """Return (child number over the whole level, what is left of the prefix) below nodes [B]."""
+    children = level[node]
+    ends = children.cumsum(axis=1, dtype=np.float64)
+    child = (ends <= rest[:, None]).sum(axis=1)
+    over = np.flatnonzero(child == _RADIX)
+    if len(over):  # by rounding: the last child that has a weight
+        child[over] = _RADIX - 1 - (children[over, ::-1] > 0).argmax(axis=1)
+    before = np.where(child > 0, ends[np.arange(len(child)), child - 1], 0.0)
+    return node * _RADIX + child, rest - before
