@@ -27,7 +27,7 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
     "segment_rows": 0,  # rows that a collector sends at once; 0: n_sample, at least 32
     "max_lead_rows": 0,  # env steps that collecting may be ahead of learning; 0: two segments
     "publish_interval_s": 0.1,  # seconds between two published versions of the weights, at least
-    "num_batches": 32,  # that the learner asks for at once
+    "num_batches": 16,  # that the learner asks for at once
     # Keys of the seed's configs that need no answer here.
     "communication_mode": "auto",
     "learner_gpu_num": None,
