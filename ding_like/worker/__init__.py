@@ -33,6 +33,7 @@ _HOME_OF: dict[str, str] = {
     "register_learner_hook": _LEARNER,
     "IBuffer": _BUFFER,
     "NaiveReplayBuffer": _BUFFER,
+    "SequenceReplayBuffer": _BUFFER,
     "create_buffer": _BUFFER,
     "get_buffer_cls": _BUFFER,
     "BaseSerialCommander": "ding_like.worker.commander",

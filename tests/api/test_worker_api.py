@@ -36,7 +36,6 @@ EXPECTED_MISSES = frozenset(
         "BaseLearner.setup_dataloader",
         "BaseCommLearner",
         "FlaskFileSystemLearner",
-        "SequenceReplayBuffer",
         "AdvancedReplayBuffer",
         "EpisodeReplayBuffer",
         "Coordinator",

@@ -2,5 +2,6 @@
 
 from ding_like.worker.replay_buffer.interface import IBuffer, create_buffer, get_buffer_cls
 from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
+from ding_like.worker.replay_buffer.sequence import SequenceReplayBuffer
 
-__all__ = ["IBuffer", "NaiveReplayBuffer", "create_buffer", "get_buffer_cls"]
+__all__ = ["IBuffer", "NaiveReplayBuffer", "SequenceReplayBuffer", "create_buffer", "get_buffer_cls"]

@@ -70,6 +70,7 @@ class ReplayBuffer(IBuffer):
         self._refusals = Interval(cfg["periodic_thruput_seconds"], starts_due=True)
         self._env_step = 0
         self._train_iter = 0
+        self._configure(cfg)
         self._has_warned_of_update = False
 
     def start(self) -> None:
@@ -198,6 +199,9 @@ class ReplayBuffer(IBuffer):
             self._remover.add(paths)
         return removed
 
+    def _configure(self, cfg: Mapping[str, Any]) -> None:
+        """Read the settings of a sub-class."""
+
     def _store(self, storage: RingStorage, rows: Sequence[Any]) -> None:
         """Copy rows in. Raises SchemaError, and changes nothing, if they do not fit."""
         storage.append(rows)
@@ -227,7 +231,7 @@ class ReplayBuffer(IBuffer):
             if batch is not None:
                 return batch
         rows: list[Any] = data if isinstance(data, list) else [data]
-        if rows and isinstance(self._storage, ColumnStorage):
+        if rows and self._storage is not None and not isinstance(self._storage, ObjectStorage):
             raise SchemaError(
                 f"the buffer holds columns ({', '.join(self._storage.schema)}) and was pushed {type(rows[0]).__name__} "
                 "data that does not stack to such. Give all rows equal keys and shapes, or clear the buffer first."

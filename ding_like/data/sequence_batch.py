@@ -1,0 +1,64 @@
+"""Hold windows of equal length: columns [B, T, ...] inside, a sequence of sequences of mappings outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from ding_like.data.batch import Column, TransitionBatch
+from ding_like.errors import SchemaError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class SequenceBatch(Sequence[TransitionBatch]):
+    """Hold B windows of T rows: `batch["obs"]` is [B, T, ...], `batch[3]` the T rows of one window, a view.
+
+    Column `mask` [B, T] is False on padding and, where there is a burn-in, in its steps. `initial` holds columns of
+    which only the first row of each window is kept, [B, ...]: recurrent state.
+    """
+
+    __slots__ = ("_columns", "initial", "num_steps")
+
+    def __init__(self, columns: Mapping[str, Column], initial: Mapping[str, Column] | None = None) -> None:
+        self._columns = dict(columns)
+        self.initial = dict(initial or {})
+        shapes = {column.shape[:2] for column in self._columns.values()}
+        if len(shapes) != 1:
+            raise SchemaError(f"columns of one sequence batch must be equally long and wide, got {sorted(shapes)}.")
+        self.num_steps = int(next(iter(shapes))[1])
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    @overload
+    def __getitem__(self, key: str) -> Column: ...
+    @overload
+    def __getitem__(self, key: int) -> TransitionBatch: ...
+    @overload
+    def __getitem__(self, key: slice) -> SequenceBatch: ...
+    def __getitem__(self, key: str | int | slice) -> Any:
+        if isinstance(key, str):
+            return self._columns[key]
+        if isinstance(key, slice):
+            columns, initial = (
+                {name: column[key] for name, column in part.items()} for part in (self._columns, self.initial)
+            )
+            return SequenceBatch(columns, initial)
+        if not -len(self) <= key < len(self):
+            raise IndexError(f"window {key} of {len(self)}")
+        return TransitionBatch({name: column[key] for name, column in self._columns.items()})
+
+    def __repr__(self) -> str:
+        return f"SequenceBatch({len(self)} windows of {self.num_steps} rows: {', '.join(self._columns)})"
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """Return the columns by name; read them, do not write into them."""
+        return self._columns
+
+    def to(self, device: str | torch.device) -> SequenceBatch:
+        """Return a batch of tensors on `device`; on the CPU they share memory with the arrays."""
+        initial = TransitionBatch(self.initial).to(device).columns if self.initial else {}
+        return SequenceBatch(TransitionBatch(self._columns).to(device).columns, initial)
