@@ -62,7 +62,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             if storage is None or drawn is None:
                 self._refuse(batch, 0 if storage is None else storage.count)
                 return None
-            data = self._windows(storage, *drawn)
+            data = self._windows(storage, *drawn, sequence)
         self._train_iter = cur_learner_iter
         self._report(self._meter.add(sampled_out=batch))
         return data
@@ -70,7 +70,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def _draw(
         self, storage: StreamStorage, batch: int, length: int, sample_range: slice | None, *, replace: bool
     ) -> tuple[Array, Array] | None:
-        """Return (places, valid) [B, T] of windows, None if there are too few."""
+        """Return (stream, age) [B] of the first rows of windows, None if there are too few."""
         if sample_range is None and storage.count >= 8 * batch:
             found = self._draw_by_trial(storage, batch, length, replace=replace)
             if found is not None:
@@ -86,7 +86,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         if len(stream) < (1 if replace else batch):
             return None
         chosen = self._rng.choice(len(stream), batch, replace=replace)
-        return storage.windows(stream[chosen], age[chosen], length)
+        return stream[chosen], age[chosen]
 
     def _draw_by_trial(
         self, storage: StreamStorage, batch: int, length: int, *, replace: bool
@@ -102,16 +102,18 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
                 _, first = np.unique(found, return_index=True)
                 found = found[np.sort(first)]
             if len(found) >= batch:
-                return storage.windows(*storage.place_of(found[:batch]), length)
+                return storage.place_of(found[:batch])
         return None
 
-    def _windows(self, storage: StreamStorage, places: Array, valid: Array) -> SequenceBatch:
+    def _windows(self, storage: StreamStorage, stream: Array, age: Array, length: int) -> SequenceBatch:
+        places = storage.windows(stream, age, length)
         columns = storage.gather(places)
         initial = {name: columns.pop(name)[:, 0] for name in self._initial_columns}
+        mask = np.ones(places.shape, bool)
         if self._padding:
+            mask = storage.are_in_run(places, stream, age)
             for column in columns.values():
-                column[~valid] = 0
-        mask = valid.copy()
+                column[~mask] = 0
         mask[:, : self._burn_in] = False
         return SequenceBatch({**columns, "mask": mask}, initial)
 

@@ -118,15 +118,19 @@ class StreamStorage:
         stream = ends.searchsorted(index, side="right")
         return stream, index - (ends - self.counts)[stream]
 
-    def windows(self, stream: Array, age: Array, length: int) -> tuple[Array, Array]:
-        """Return (places, valid) [B, T] of the windows that begin at rows [B]; valid up to the end of their run."""
-        steps = np.arange(length)
-        oldest = self._next[stream] - self.counts[stream]
-        inside = (oldest + age)[:, None] + steps
-        places = stream[:, None] * self.ring_size + inside % self.ring_size
+    def windows(self, stream: Array, age: Array, length: int) -> Array:
+        """Return the places [B, T] of the windows that begin at rows [B]."""
+        first = self._next[stream] - self.counts[stream] + age
+        inside = first[:, None] + np.arange(length)
+        inside %= self.ring_size
+        inside += stream[:, None] * self.ring_size
+        return inside
+
+    def are_in_run(self, places: Array, stream: Array, age: Array) -> Array:
+        """Tell which rows of windows [B, T] follow their first row without a gap; those after the newest do not."""
+        steps = np.arange(places.shape[1])
         run = self.run[places]
-        valid = (run == run[:, :1] + steps) & (age[:, None] + steps < self.counts[stream][:, None])
-        return places, valid
+        return (run == run[:, :1] + steps) & (age[:, None] + steps < self.counts[stream][:, None])
 
     def begins_window(self, stream: Array, age: Array, length: int) -> Array:
         """Tell which rows [B] begin a window of `length` rows without a gap."""
