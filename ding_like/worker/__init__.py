@@ -34,6 +34,7 @@ _HOME_OF: dict[str, str] = {
     "IBuffer": _BUFFER,
     "NaiveReplayBuffer": _BUFFER,
     "SequenceReplayBuffer": _BUFFER,
+    "EpisodeReplayBuffer": _BUFFER,
     "create_buffer": _BUFFER,
     "get_buffer_cls": _BUFFER,
     "BaseSerialCommander": "ding_like.worker.commander",

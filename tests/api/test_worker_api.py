@@ -37,7 +37,6 @@ EXPECTED_MISSES = frozenset(
         "BaseCommLearner",
         "FlaskFileSystemLearner",
         "AdvancedReplayBuffer",
-        "EpisodeReplayBuffer",
         "Coordinator",
         "LearnerAggregator",
         "create_comm_collector",

@@ -1,7 +1,15 @@
 """Keep data for training: storage, sampler and counters, and the buffers put together from them."""
 
+from ding_like.worker.replay_buffer.episode import EpisodeReplayBuffer
 from ding_like.worker.replay_buffer.interface import IBuffer, create_buffer, get_buffer_cls
 from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
 from ding_like.worker.replay_buffer.sequence import SequenceReplayBuffer
 
-__all__ = ["IBuffer", "NaiveReplayBuffer", "SequenceReplayBuffer", "create_buffer", "get_buffer_cls"]
+__all__ = [
+    "EpisodeReplayBuffer",
+    "IBuffer",
+    "NaiveReplayBuffer",
+    "SequenceReplayBuffer",
+    "create_buffer",
+    "get_buffer_cls",
+]

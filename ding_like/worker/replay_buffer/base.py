@@ -60,7 +60,7 @@ class ReplayBuffer(IBuffer):
         self._add_scalar = getattr(tb_logger, "add_scalar", None)
         self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
         self._rng = make_rng(0, instance_name) if rng is None else rng
-        self._storage: ColumnStorage | ObjectStorage | None = None
+        self._storage: Any = None  # of the kind that the first push asks for; None before it
         self._push_count = 0
         self._lock = threading.Lock()
         self._remover = None
