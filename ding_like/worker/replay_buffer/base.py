@@ -19,6 +19,7 @@ from ding_like.types import State
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
+from ding_like.worker.replay_buffer.frames import FrameStorage, rows_of_dump
 from ding_like.worker.replay_buffer.interface import IBuffer
 from ding_like.worker.replay_buffer.storage import ColumnStorage, ObjectStorage, RingStorage
 from ding_like.worker.replay_buffer.throughput import Interval, ThroughputMeter
@@ -39,6 +40,8 @@ class ReplayBuffer(IBuffer):
         "deepcopy": False,
         # Rows are dicts whose 'data_id' names a file; the files of rows that leave the buffer are deleted.
         "enable_track_used_data": False,
+        # Length k of stacked frames: columns obs and next_obs [k, ...] are kept with each frame once; 0: as they come.
+        "frame_stack": 0,
         # Seconds between two log lines about what went in and out.
         "periodic_thruput_seconds": 60,
     }
@@ -56,6 +59,7 @@ class ReplayBuffer(IBuffer):
         self._replay_buffer_size = int(cfg["replay_buffer_size"])
         if self._replay_buffer_size < 1:
             raise ConfigError(f"replay_buffer_size is {self._replay_buffer_size}, expected a number of rows from 1.")
+        self._frame_stack = int(cfg["frame_stack"])
         self._instance_name = instance_name
         self._add_scalar = getattr(tb_logger, "add_scalar", None)
         self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
@@ -219,7 +223,8 @@ class ReplayBuffer(IBuffer):
     def _append_dump(self, dump: dict[str, Any] | list[Any]) -> None:
         """Copy in what `_dump` returned; the caller holds the lock."""
         if isinstance(dump, dict):
-            self._append(TransitionBatch(dump))
+            for rows in rows_of_dump(dump) or [TransitionBatch(dump)]:
+                self._append(rows)
             return
         if dump and self._storage is None:
             self._storage = ObjectStorage(self._replay_buffer_size)  # what was objects stays so, even if it stacks
@@ -242,10 +247,14 @@ class ReplayBuffer(IBuffer):
         if not isinstance(rows, TransitionBatch):
             return ObjectStorage(self._replay_buffer_size)
         columns = {name: np.asarray(column) for name, column in rows.columns.items()}  # they may be tensors
+        if self._frame_stack > 0:
+            return FrameStorage(self._replay_buffer_size, Schema.of(columns), self._frame_stack)
         return ColumnStorage(self._replay_buffer_size, Schema.of(columns))
 
     def _dump(self) -> dict[str, Any] | list[Any]:
         """Return columns, or a list of objects; oldest first."""
+        if isinstance(self._storage, FrameStorage):
+            return dict(self._storage.dump_frames())
         data = [] if self._storage is None else self._storage.dump()
         return dict(data.columns) if isinstance(data, TransitionBatch) else list(data)
 
