@@ -7,7 +7,7 @@ its stream is simply made of new frames. So padding of any kind at a reset, n-st
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -210,7 +210,7 @@ class FrameStorage(ColumnStorage):
 
 
 def rows_of_dump(dump: Mapping[str, Array], *, chunk: int = 1024) -> Iterator[TransitionBatch] | None:
-    """Yield the rows that `dump_frames` returned, with their stacks, some at a time; None for a dump of another kind."""
+    """Yield the rows that `dump_frames` returned, with their stacks, in chunks; None for a dump of another kind."""
     stacked = [name.removeprefix(_FRAMES) for name in dump if name.startswith(_FRAMES)]
     return _rows_of(dump, stacked, chunk) if stacked else None
 

@@ -48,6 +48,7 @@ def test_defaults_are_the_seeds() -> None:
     assert NaiveReplayBuffer.default_config() == {
         "type": "naive",
         "replay_buffer_size": 10000,
+        "frame_stack": 0,  # ours
         "deepcopy": False,
         "enable_track_used_data": False,
         "periodic_thruput_seconds": 60,
