@@ -152,7 +152,7 @@ class CoordinatorCore:
     def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
         """Give a worker a task, or none."""
         worker = self._heard_of(worker_id)
-        if self.is_over:
+        if self.is_over or (worker.role == "collector" and self._commander.is_to_end(self)):
             return m.ClaimReply(None)
         held = self.tasks.of_worker(worker_id)
         if held:  # its claim was answered, and the answer got lost

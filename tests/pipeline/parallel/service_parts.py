@@ -1,0 +1,102 @@
+"""Make a coordinator's core with small numbers, and segments whose every row can be recognised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ding_like.comm import messages as m
+from ding_like.data.segment_file import SegmentMeta, write_segment
+from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
+from ding_like.pipeline.parallel.core.index import BufferIndex
+from ding_like.pipeline.parallel.core.pace import Pace
+from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.worker import NaiveReplayBuffer
+from ding_like.worker.commander.naive import NaiveCommander
+
+PACKAGE = __import__("ding_like").__version__
+
+
+class Clock:
+    """Stand still until told otherwise."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_core(folder: Path, *, size: int = 40, clock: Clock | None = None, **cfg: Any) -> CoordinatorCore:
+    """Return a core on the state file of a folder; pace: 8 env steps allow 4 updates, after 16 at random."""
+    settings: dict[str, Any] = dict(segment_rows=8, lease_ttl_s=10.0, max_failures=2)
+    settings.update(cfg)
+    commander = NaiveCommander({}, eval_freq=100, n_episode=2, stop_value=10.0, max_env_step=float("inf"))
+
+    def make_index(buffer_id: str) -> BufferIndex:
+        buffer = NaiveReplayBuffer(
+            {"replay_buffer_size": size}, exp_name=str(folder), instance_name=buffer_id, rng=np.random.default_rng(0)
+        )
+        return BufferIndex(buffer, size)
+
+    return CoordinatorCore(
+        CoreConfig(Pace(warmup_steps=16, steps=8, updates=4, max_lead=16), size, **settings),
+        clock=clock or Clock(),
+        wall_clock=lambda: 1000.0,
+        store=StateStore(folder / "state.sqlite"),
+        commander=commander,
+        make_index=make_index,
+    )
+
+
+def join(core: Any, role: str, number: int = 0) -> str:
+    """Register a worker and return its id."""
+    return str(core.register(m.Register(role, "host", 1, PACKAGE, f"start{number}")).worker_id)
+
+
+def claim(core: Any, worker: str) -> m.Task:
+    """Claim a task that must be there."""
+    task = core.claim(worker, m.Claim()).task
+    assert task is not None
+    return task
+
+
+def begin(core: Any) -> tuple[str, m.Task, str, m.Task]:
+    """Return (learner, its task, collector, its collect task) of a run whose first evaluation is done."""
+    learner = join(core, "learner")
+    learn = claim(core, learner)
+    core.publish(learner, learn.policy_id, m.Publish(learn.task_id, learn.attempt, 0, "x", 1))
+    collector = join(core, "collector")
+    task = claim(core, collector)
+    if task.kind == "eval":
+        core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {"returns": [0.0], "version": 0}))
+        task = claim(core, collector)
+    return learner, learn, collector, task
+
+
+def columns_of(worker: str, number: int, rows: int) -> dict[str, Any]:
+    """Return rows that say whose they are: (worker's hash, segment, row)."""
+    source = np.full(rows, sum(worker.encode()), np.int64)
+    return {"source": source, "segment": np.full(rows, number, np.int64), "row": np.arange(rows, dtype=np.int64)}
+
+
+def segment(folder: Path, worker: str, number: int, *, rows: int = 8, env_steps: int | None = None) -> m.SegmentInfo:
+    """Write a segment file and return what is announced of it."""
+    meta = SegmentMeta("t", 1, worker, number, 0, rows)
+    written = write_segment(folder, f"{worker}.{number:08d}", columns_of(worker, number, rows), meta)
+    return m.SegmentInfo(
+        written.name,
+        written.rows,
+        written.sha256,
+        written.nbytes,
+        written.schema_hash,
+        0,
+        rows if env_steps is None else env_steps,
+    )
+
+
+def announced(worker: str, number: int, *, rows: int = 8) -> m.SegmentInfo:
+    """Return what is announced of a segment that nobody will read."""
+    return m.SegmentInfo(f"{worker}.{number:08d}", rows, "0" * 64, 100, "s", 0, rows)

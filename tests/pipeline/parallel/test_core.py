@@ -1,0 +1,226 @@
+"""What the coordinator decides: who does what, what is taken, what is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.comm import messages as m
+from ding_like.comm.refusal import RefusedError
+from ding_like.pipeline.parallel.core.pace import Pace
+from tests.pipeline.parallel.service_parts import Clock, announced, begin, claim, join, make_core
+
+
+def send(core: Any, worker: str, task: m.Task, *segments: m.SegmentInfo) -> m.SendDataReply:
+    reply: m.SendDataReply = core.send_data(worker, task.task_id, m.SendData(task.attempt, segments))
+    return reply
+
+
+def sample(core: Any, worker: str, task: m.Task, have: int = 0, batches: int = 4) -> m.SampleReply:
+    message = m.Sample(task.task_id, task.attempt, 2, batches, 0, have)
+    reply: m.SampleReply = core.sample(worker, task.buffer_id, message)
+    return reply
+
+
+@pytest.mark.parametrize(("steps", "allowed"), [(0, 0), (16, 0), (17, 0), (18, 1), (24, 4), (26, 5)])
+def test_updates_are_allowed_by_env_steps(steps: int, allowed: int) -> None:
+    assert Pace(16, 8, 4, 16).allowed_updates(steps) == allowed
+
+
+def test_credit_is_what_updates_need_and_the_lead() -> None:
+    pace = Pace(16, 8, 4, 16)
+
+    assert pace.credit(0, 0) == 32 and pace.credit(32, 0) == 0 and pace.credit(32, 4) == 8
+
+
+def test_two_collectors_are_never_ahead_by_more_than_the_lead(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    _, _, one, task_one = begin(core)
+    two = join(core, "collector", 1)
+    core.tick()
+    task_two = claim(core, two)
+
+    sent = {one: 0, two: 0}
+    for _ in range(20):
+        for worker, task in ((one, task_one), (two, task_two)):
+            if core.task_info(worker, task.task_id, m.TaskInfo(task.attempt, {})).credit:
+                send(core, worker, task, announced(worker, sent[worker]))
+                sent[worker] += 1
+
+    assert core.env_step == 32 and sum(sent.values()) == 4
+
+
+def test_a_collector_without_weights_gets_no_credit(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    collector = join(core, "collector")
+    task = claim(core, collector)
+
+    assert core.task_info(collector, task.task_id, m.TaskInfo(task.attempt, {})).credit == 0
+
+
+def test_a_segment_counts_once_however_often_it_is_sent(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    _, _, collector, task = begin(core)
+
+    first = send(core, collector, task, announced(collector, 0))
+    again = send(core, collector, task, announced(collector, 0), announced(collector, 1))
+
+    assert first.accepted == (f"{collector}.00000000",)
+    assert again.duplicate == first.accepted and len(again.accepted) == 1
+    assert core.env_step == 16 and core.buffers["buffer"].count == 16
+
+
+@pytest.mark.parametrize("rows", [0, -1, 41])
+def test_a_segment_that_cannot_fit_is_rejected_by_name(tmp_path: Path, rows: int) -> None:
+    core = make_core(tmp_path)
+    _, _, collector, task = begin(core)
+
+    reply = send(core, collector, task, announced(collector, 0, rows=rows), announced(collector, 1))
+
+    assert [each.code for each in reply.rejected] == ["schema"] and len(reply.accepted) == 1
+    assert core.env_step == 8
+
+
+def test_batches_are_granted_by_the_pace_and_rows_are_those_of_the_index(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    for number in range(4):
+        send(core, collector, task, announced(collector, number))
+
+    reply = sample(core, learner, learn, batches=100)
+
+    assert reply.batches is not None and reply.batches.num_batches == 8  # (32 - 16) / 8 * 4
+    assert [each.serial for each in reply.new_segments] == [1, 2, 3, 4]
+    assert [each.first_row for each in reply.new_segments] == [0, 8, 16, 24]
+    serial, row = np.divmod(reply.batches.unique_ids, m.ROWS_PER_SEGMENT)
+    assert ((serial - 1) * 8 + row == reply.batches.places).all()
+    assert sample(core, learner, learn, have=4).batches is None
+
+
+def test_files_go_when_their_rows_are_overwritten_and_the_learner_has_passed(tmp_path: Path) -> None:
+    core = make_core(tmp_path, size=16)
+    learner, learn, collector, task = begin(core)
+    for number in range(4):
+        send(core, collector, task, announced(collector, number))
+    assert core.removable == []
+
+    sample(core, learner, learn, have=1)
+    assert core.removable == [f"{collector}.00000000"]
+    sample(core, learner, learn, have=4)
+
+    assert core.removable == [f"{collector}.0000000{number}" for number in (0, 1)]
+    assert [each.serial for each in sample(core, learner, learn, have=0).new_segments] == [3, 4]
+
+
+def test_an_older_attempt_is_refused_everywhere(tmp_path: Path) -> None:
+    clock = Clock()
+    core = make_core(tmp_path, clock=clock)
+    learner, _, collector, task = begin(core)
+    other = join(core, "collector", 1)
+    clock.now += 6
+    core.heartbeat(other, m.Heartbeat("idle"))
+    core.heartbeat(learner, m.Heartbeat("learn"))
+    clock.now += 6  # the first collector was not heard of for 12 s
+    core.tick()
+
+    taken = claim(core, other)
+    join(core, "collector")  # it comes back
+
+    assert taken.task_id == task.task_id and taken.attempt == task.attempt + 1
+    for ask in (
+        lambda: send(core, collector, task, announced(collector, 5)),
+        lambda: core.task_info(collector, task.task_id, m.TaskInfo(task.attempt, {})),
+        lambda: core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {})),
+        lambda: core.fail_task(collector, task.task_id, m.FailTask(task.attempt, "X", "x")),
+    ):
+        with pytest.raises(RefusedError) as caught:
+            ask()
+        assert caught.value.code == "stale_attempt"
+    assert core.env_step == 0
+
+
+def test_weights_only_become_newer(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, _, _ = begin(core)
+    core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 7, "x", 1))
+
+    with pytest.raises(RefusedError, match="is at 1-7 already"):
+        core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 7, "x", 1))
+
+    assert core.policies["policy"].version == 7
+
+
+def test_evaluations_come_at_version_0_and_every_eval_freq(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 99, "x", 1))
+    assert core.num_open("eval") == 0
+
+    core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 100, "x", 1))
+
+    assert core.num_open("eval") == 1
+    assert core.task_info(collector, task.task_id, m.TaskInfo(task.attempt, {})).finish
+    core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {}))
+    evaluation = claim(core, collector)
+    assert evaluation.kind == "eval" and evaluation.cfg["number"] == 1
+
+
+def test_the_run_ends_when_solved_and_judged(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 100, "x", 1))
+    core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {}))
+    evaluation = claim(core, collector)
+
+    end = core.finish_task(
+        collector, evaluation.task_id, m.FinishTask(evaluation.attempt, {"returns": [10.0, 12.0], "version": 100})
+    )
+    assert not end.shutdown and sample(core, learner, learn).finish and core.claim(collector, m.Claim()).task is None
+    end = core.finish_task(learner, learn.task_id, m.FinishTask(learn.attempt, {"train_iter": 100}))
+
+    assert end.shutdown and core.is_over and core.failure is None
+    assert [command.name for command in core.heartbeat(collector, m.Heartbeat("idle")).commands] == ["stop"]
+
+
+def test_a_task_that_fails_too_often_ends_the_run_with_its_words(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    _, _, collector, task = begin(core)
+
+    first = core.fail_task(collector, task.task_id, m.FailTask(task.attempt, "EnvError", "the env broke"))
+    again = claim(core, collector)
+    second = core.fail_task(collector, again.task_id, m.FailTask(again.attempt, "EnvError", "the env broke"))
+
+    assert not first.shutdown and second.shutdown
+    assert core.failure is not None and "collect task" in core.failure and "the env broke" in core.failure
+
+
+def test_another_version_of_the_package_is_refused_with_both(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+
+    with pytest.raises(RefusedError, match=r"ding_like 0\.0\.0, the coordinator .*install the same"):
+        core.register(m.Register("collector", "host", 1, "0.0.0", "start"))
+
+
+def test_a_restarted_coordinator_goes_on(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    for number in range(4):
+        send(core, collector, task, announced(collector, number))
+    before = sample(core, learner, learn)
+    core.close()
+
+    core = make_core(tmp_path)
+
+    assert core.epoch == 2 and core.env_step == 32 and core.granted_updates == before.batches.num_batches
+    assert send(core, collector, task, announced(collector, 3)).duplicate
+    after = sample(core, learner, learn, have=0)
+    assert after.new_segments == before.new_segments
+    assert core.policies["policy"].version == 0
+
+
+def test_a_worker_that_nobody_knows_is_told_to_register(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="register again"):
+        make_core(tmp_path).claim("collector-x", m.Claim())
