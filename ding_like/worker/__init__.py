@@ -32,6 +32,7 @@ _HOME_OF: dict[str, str] = {
     "merge_hooks": _LEARNER,
     "register_learner_hook": _LEARNER,
     "IBuffer": _BUFFER,
+    "AdvancedReplayBuffer": _BUFFER,
     "NaiveReplayBuffer": _BUFFER,
     "SequenceReplayBuffer": _BUFFER,
     "EpisodeReplayBuffer": _BUFFER,

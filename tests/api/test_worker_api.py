@@ -36,7 +36,6 @@ EXPECTED_MISSES = frozenset(
         "BaseLearner.setup_dataloader",
         "BaseCommLearner",
         "FlaskFileSystemLearner",
-        "AdvancedReplayBuffer",
         "Coordinator",
         "LearnerAggregator",
         "create_comm_collector",

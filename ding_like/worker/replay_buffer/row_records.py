@@ -1,0 +1,109 @@
+"""Keep what a prioritised buffer knows of each row beside its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import SchemaError
+from ding_like.types import Array
+
+NO_ITER = int(np.iinfo(np.int64).max)  # of a row that does not say when it was collected: it never gets stale
+_EPSILON = 1e-5  # added to each given priority, so that a row of error 0 comes again (Schaul et al. 2016, section 3.3)
+
+
+class RowRecords:
+    """Hold priority, use and age of the rows by place; a place of priority 0 has no row to sample."""
+
+    def __init__(self, capacity: int) -> None:
+        self.priority = np.zeros(capacity, np.float32)
+        self.use = np.zeros(capacity, np.int64)
+        self.collect_iter = np.full(capacity, NO_ITER, np.int64)
+        self.num_live = 0
+        self._oldest = NO_ITER  # no live row was collected before
+
+    def is_live(self, places: Array) -> Array:
+        """Say which places have a row to sample, bool [B]."""
+        return self.priority.take(places) > 0
+
+    def write(self, places: slice, priority: Array, collect_iter: Array, use: Array) -> None:
+        """Note new rows at these places."""
+        self.num_live += int(np.count_nonzero(priority)) - int(np.count_nonzero(self.priority[places]))
+        self.priority[places] = priority
+        self.use[places] = use
+        self.collect_iter[places] = collect_iter
+        self._oldest = min(self._oldest, int(collect_iter.min(initial=NO_ITER)))
+
+    def add_use(self, places: Array) -> None:
+        """Count that rows are used; a place that comes twice is used twice."""
+        np.add.at(self.use, places, 1)
+
+    def remove(self, places: Array) -> None:
+        """Take rows out; a place may come twice."""
+        self.priority[places] = 0.0
+        self.num_live = int(np.count_nonzero(self.priority))
+
+    def collected_until(self, learner_iter: float) -> Array:
+        """Return the places of live rows that were collected in this iteration or before."""
+        if self._oldest > learner_iter:
+            return np.arange(0)
+        live = self.priority > 0
+        old = live & (self.collect_iter <= learner_iter)
+        self._oldest = int(self.collect_iter[live & ~old].min(initial=NO_ITER))
+        return np.flatnonzero(old)
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.priority[:] = 0.0
+        self.use[:] = 0
+        self.collect_iter[:] = NO_ITER
+        self.num_live = 0
+        self._oldest = NO_ITER
+
+
+def priorities_of(rows: TransitionBatch | Mapping[str, Any] | Sequence[Mapping[str, Any]], default: float) -> Array:
+    """Return the priorities to store, float32 [B]: what is given and a little more, else `default`.
+
+    Raises SchemaError for one that is negative or not finite, or if they are no vector of numbers.
+    """
+    if isinstance(rows, (TransitionBatch, Mapping)):
+        columns = rows.columns if isinstance(rows, TransitionBatch) else rows
+        if "priority" not in columns:
+            return np.full(len(rows), default, np.float32)
+        return _checked(columns["priority"])
+    given = [row.get("priority") for row in rows]
+    priorities = np.full(len(given), default, np.float32)
+    is_given = np.array([value is not None for value in given], bool)
+    priorities[is_given] = _checked([value for value in given if value is not None])
+    return priorities
+
+
+def _checked(values: Any) -> Array:
+    try:
+        given = np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"priorities must be a vector of numbers: {error}.") from error
+    if given.ndim != 1:
+        raise SchemaError(f"priorities have the shape {given.shape}, expected one number a row.")
+    bad = np.flatnonzero(~((given >= 0) & (given <= np.finfo(np.float32).max)))
+    if len(bad):
+        raise SchemaError(
+            f"{len(bad)} of {len(given)} priorities are negative, not finite or beyond float32, the first is "
+            f"{given[bad[0]]} at {bad[0]}. Give absolute errors, and look for what made the loss diverge."
+        )
+    return (given + _EPSILON).astype(np.float32)
+
+
+def collect_iters_of(rows: TransitionBatch | Sequence[Mapping[str, Any]]) -> Array:
+    """Return the learner iteration in which each row was collected, int64 [B]; of several, the first."""
+    if isinstance(rows, TransitionBatch):
+        column = rows.columns.get("collect_iter", rows.columns.get("policy_version"))
+        if column is None:
+            return np.full(len(rows), NO_ITER, np.int64)
+        column = np.asarray(column).astype(np.int64)
+        return column if column.ndim == 1 else column.reshape(len(rows), -1).min(axis=1)
+    given = [row.get("collect_iter", row.get("policy_version", NO_ITER)) for row in rows]
+    return np.array([int(np.min(value)) for value in given], np.int64)
