@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ding_like.data.sum_tree import SumTree
+from ding_like.errors import ConfigError
+
+CAPACITIES = [1, 2, 31, 32, 33, 1000, 1025, 200_000]  # the last has a level between the blocks and the top
+
+
+def model_find(weights: np.ndarray, prefix: np.ndarray) -> np.ndarray:
+    return weights.astype(np.float64).cumsum().searchsorted(prefix, side="right")
+
+
+def integer_weights(rng: np.random.Generator, size: int) -> np.ndarray:
+    """Return weights whose sums are exact, half of them 0."""
+    return (rng.integers(0, 10, size) * rng.integers(0, 2, size)).astype(np.float32)
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_random_operations_are_as_on_a_plain_array(capacity: int) -> None:
+    rng = np.random.default_rng(capacity)
+    tree, plain = SumTree(capacity), np.zeros(capacity, np.float32)
+    for _ in range(30):
+        start, stop = sorted(rng.integers(0, capacity + 1, 2).tolist())
+        plain[start:stop] = weights = integer_weights(rng, stop - start)
+        tree.set_range(start, stop, weights)
+        if rng.random() < 0.7:
+            places = rng.permutation(capacity)[: rng.integers(1, 100)]
+            plain[places] = weights = integer_weights(rng, len(places))
+            tree.set(places, weights)
+        if rng.random() < 0.3:
+            continue  # several writes before the next read
+
+        total = plain.sum(dtype=np.float64)
+        assert tree.total == total
+        np.testing.assert_array_equal(tree.leaves(), plain)
+        place = int(rng.integers(0, capacity + 1)) if capacity > 1 else 0
+        if place < capacity:
+            assert tree.prefix_sum(place) == plain[:place].sum(dtype=np.float64)
+        positive = plain[plain > 0]
+        assert tree.min_positive() == positive.min(initial=np.inf)
+        if total:
+            # Whole numbers fall on the borders between places, the others between them.
+            prefix = np.concatenate([rng.random(50) * total, rng.integers(0, int(total), 50)])
+            np.testing.assert_array_equal(tree.find(prefix), model_find(plain, prefix))
+
+
+def test_of_a_place_that_comes_twice_the_last_weight_stays() -> None:
+    tree = SumTree(64)
+    tree.set(np.array([3, 40, 3]), np.array([1.0, 2.0, 5.0]))
+    assert tree.total == 7
+    assert tree.get(np.array([3, 40, 0])).tolist() == [5, 2, 0]
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_a_prefix_at_the_very_end_finds_the_last_place_with_a_weight(capacity: int) -> None:
+    tree, last = SumTree(capacity), capacity // 2
+    tree.set_range(0, last + 1, np.float32(0.1))
+    prefix = np.array([np.nextafter(tree.total, 0), tree.total, np.nextafter(tree.total, np.inf)])
+    assert tree.find(prefix).tolist() == [last] * 3
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_no_place_of_weight_zero_is_found(capacity: int) -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.random(capacity).astype(np.float32) ** 20
+    weights[rng.random(capacity) < 0.9] = 0.0
+    weights[capacity // 3] = 1e-30
+    tree = SumTree(capacity)
+    tree.set_range(0, capacity, weights)
+
+    found = tree.find(np.linspace(0, tree.total, 10_001))
+
+    assert (weights[found] > 0).all()
+
+
+def test_a_single_place_is_always_found() -> None:
+    tree = SumTree(1)
+    tree.set(np.array([0]), np.array([0.3]))
+    assert tree.find(np.array([0.0, 0.1, tree.total])).tolist() == [0, 0, 0]
+
+
+def test_weights_of_all_sizes_live_together() -> None:
+    tree = SumTree(100)
+    tree.set_range(0, 100, np.float32(1e-30))
+    tree.set(np.array([50]), np.array([1e30]))
+    assert tree.find(np.array([0.0, 5e29])).tolist() == [0, 50]
+    assert tree.min_positive() == np.float32(1e-30)
+
+    tree.set(np.array([50]), np.array([0.0]))
+    assert tree.total == pytest.approx(99e-30)  # nothing is left of the large one
+
+
+def test_clear_sets_all_to_zero() -> None:
+    tree = SumTree(200_000)
+    tree.set_range(0, 200_000, 1.0)
+    tree.set(np.array([7]), np.array([3.0]))
+    tree.clear()
+    assert (tree.total, tree.min_positive()) == (0.0, np.inf)
+    assert not tree.leaves().any()
+
+
+def test_an_empty_write_changes_nothing() -> None:
+    tree = SumTree(40)
+    tree.set_range(0, 40, 1.0)
+    tree.set(np.arange(0), np.arange(0.0))
+    tree.set_range(5, 5, 9.0)
+    assert tree.total == 40
+
+
+def test_a_tree_without_places_is_refused() -> None:
+    with pytest.raises(ConfigError, match="0 places"):
+        SumTree(0)
+
+
+@pytest.mark.slow
+def test_sums_do_not_drift_in_ten_million_updates() -> None:
+    rng = np.random.default_rng(0)
+    capacity, batch = 200_000, 2_000
+    tree = SumTree(capacity)
+    tree.set_range(0, capacity, 1.0)
+    for _ in range(10_000_000 // batch):
+        tree.set(rng.integers(0, capacity, batch), rng.exponential(1.0, batch) ** 8)
+
+    leaves = tree.leaves()
+    fresh = SumTree(capacity)
+    fresh.set_range(0, capacity, leaves)
+    prefix = (np.arange(1000) + 0.5) / 1000
+    assert tree.total == fresh.total == pytest.approx(leaves.sum(dtype=np.float64), rel=1e-12)
+    np.testing.assert_array_equal(tree.find(prefix * tree.total), fresh.find(prefix * fresh.total))
