@@ -8,6 +8,7 @@ import time
 from typing import Any, TypeVar
 
 import requests
+from requests.adapters import HTTPAdapter
 
 import ding_like
 from ding_like.comm import messages as m
@@ -40,7 +41,8 @@ class HttpCoordinator:
         self._key = key
         self._incarnation = incarnation
         self._retry_s = retry_s
-        self._session = threading.local()  # a connection is one thread's
+        self._own = threading.local()  # a connection is one thread's
+        self._sessions: list[requests.Session] = []
         self._offset_s = 0.0  # the coordinator's clock minus ours
         self._seq_lock = threading.Lock()
         self._seq = 0
@@ -98,11 +100,14 @@ class HttpCoordinator:
         return self._ask("GET", "/v1/status", None, dict[str, Any])
 
     def close(self) -> None:
-        """Close the calling thread's connection."""
-        session = getattr(self._session, "value", None)
-        if session is not None:
+        """Close the connections of all threads."""
+        while self._sessions:
+            session = self._sessions.pop()
+            # A session only lets go of its pool, which stays open as long as an error's traceback knows it.
+            adapter = session.get_adapter(self._url)
+            if isinstance(adapter, HTTPAdapter):
+                adapter.poolmanager.connection_from_url(self._url).close()
             session.close()
-            self._session.value = None
 
     def _ask(self, method: str, path: str, message: Any, reply: type[M], *, worker: str = "") -> M:
         """Send one request, again and again while that may help; a repetition keeps its number."""
@@ -144,11 +149,12 @@ class HttpCoordinator:
         raise _refusal_of(response)
 
     def _my_session(self) -> requests.Session:
-        session: requests.Session | None = getattr(self._session, "value", None)
+        session: requests.Session | None = getattr(self._own, "session", None)
         if session is None:
             session = requests.Session()
             session.trust_env = False  # no proxies: a coordinator is asked directly
-            self._session.value = session
+            self._own.session = session
+            self._sessions.append(session)
         return session
 
 

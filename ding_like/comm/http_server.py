@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 import logging
+import socket
 import threading
 import time
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 import waitress
 from flask import Flask, Response, request
+from waitress import wasyncore
 from waitress.server import BaseWSGIServer
 from werkzeug.exceptions import HTTPException
 
@@ -27,6 +29,7 @@ from ding_like.errors import CommError, ConfigError
 logger = logging.getLogger(__name__)
 
 MAX_BODY = 1 << 20
+_CLOSE_S = 10.0
 _MAX_WORKERS_REMEMBERED = 10_000
 _ANSWERS_KEPT = 8  # of one worker
 _JSON = "application/json"
@@ -56,21 +59,23 @@ class CoordinatorServer:
             )
         app = make_app(service, keys, hosts=None if not _is_loopback(host) else {"127.0.0.1", "localhost", "[::1]"})
         try:
-            self._server: BaseWSGIServer = waitress.create_server(
-                app,
-                host=host,
-                port=port,
-                threads=threads,
-                channel_timeout=15,
-                max_request_body_size=MAX_BODY,
-                max_request_header_size=16_384,
-                connection_limit=2000,
-                ident=None,
-            )
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server((host, port), family=family)
         except OSError as error:
             raise CommError(f"the coordinator cannot listen on {host}:{port}: {error.strerror}.") from error
-        self.url = f"http://{host}:{self._server.effective_port}"
-        self._thread = threading.Thread(target=self._serve, name="coordinator-http", daemon=True)
+        self._server: BaseWSGIServer = waitress.create_server(
+            app,
+            sockets=[listener],
+            threads=threads,
+            channel_timeout=15,
+            max_request_body_size=MAX_BODY,
+            max_request_header_size=16_384,
+            connection_limit=2000,
+            ident=None,
+        )
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._server.run, name="coordinator-http", daemon=True)
 
     def start(self) -> None:
         """Begin to answer."""
@@ -78,17 +83,19 @@ class CoordinatorServer:
 
     def close(self) -> None:
         """Stop answering and free the port."""
-        self._server.close()
-        self._server.task_dispatcher.shutdown()
+        if self._is_closed:
+            return
+        self._is_closed = True
+        # First the threads that answer, which still write to connections; then, in its own thread, the loop over those.
+        self._server.task_dispatcher.shutdown(timeout=_CLOSE_S)
         if self._thread.is_alive():
-            self._server.trigger.pull_trigger()  # wakes its select()
-            self._thread.join(10.0)
+            self._server.trigger.pull_trigger(self._close_connections)
+            self._thread.join(_CLOSE_S)
+        else:
+            self._close_connections()
 
-    def _serve(self) -> None:
-        try:
-            self._server.run()
-        except OSError as error:
-            logger.debug("the server's socket was closed: %s", error)
+    def _close_connections(self) -> None:
+        wasyncore.close_all(self._server._map, ignore_all=True)
 
 
 def make_app(service: CoordinatorService, keys: Keys | None, *, hosts: set[str] | None = None) -> Flask:
