@@ -103,10 +103,11 @@ class HttpCoordinator:
         """Close the connections of all threads."""
         while self._sessions:
             session = self._sessions.pop()
-            # A session only lets go of its pool, which stays open as long as an error's traceback knows it.
+            # A session only lets go of its pools, which stay open as long as an error's traceback knows them.
             adapter = session.get_adapter(self._url)
-            if isinstance(adapter, HTTPAdapter):
-                adapter.poolmanager.connection_from_url(self._url).close()
+            pools = adapter.poolmanager.pools if isinstance(adapter, HTTPAdapter) else {}
+            for key in pools.keys():
+                pools[key].close()
             session.close()
 
     def _ask(self, method: str, path: str, message: Any, reply: type[M], *, worker: str = "") -> M:
