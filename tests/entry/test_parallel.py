@@ -1,0 +1,132 @@
+"""A run with a coordinator, collectors and a learner on this machine, from the command line down."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
+
+
+def ding(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ding_like.entry.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Return the command lines of processes that work in a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").resolve() == folder.resolve():
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue  # it has ended meanwhile, or is another user's
+    return found
+
+
+@pytest.mark.timeout(120)
+def test_a_serial_config_trains_in_parallel(tmp_path: Path) -> None:
+    run = ding(tmp_path, "-m", "parallel", "-c", str(CONFIG), "-s", "3", "--env-step", "1500", "--exp-name", "par")
+
+    assert run.returncode == 0, run.stderr
+    result = json.loads((tmp_path / "par/result.json").read_text())
+    assert 1500 <= result["env_step"] <= 1500 + 128
+    # The config: 512 steps at random, then an update for each env step; batches on their way are not learned from.
+    assert 0.85 <= result["train_iter"] / (result["env_step"] - 512) <= 1.0
+    assert len(result["eval_value_raw"]) == 20
+    sources = {json.loads(line)["source"] for line in (tmp_path / "par/metrics.jsonl").read_text().splitlines()}
+    assert {"evaluator", "collector"} <= sources
+    for name in ("curve.png", "ckpt/ckpt_best.pth.tar", "total_config.py", "coordinator.sqlite"):
+        assert (tmp_path / "par" / name).is_file(), name
+    assert processes_in(tmp_path) == []
+
+
+BROKEN = """
+from dizoo_config import main_config, create_config
+main_config["env"]["env_id"] = "broken_env:Broken-v0"
+"""
+
+BROKEN_ENV = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+class Broken(CartPoleEnv):
+    def step(self, action):
+        raise RuntimeError("the motor is on fire")
+gymnasium.register("Broken-v0", Broken, max_episode_steps=500)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_what_breaks_a_worker_is_said_on_the_users_terminal(tmp_path: Path) -> None:
+    (tmp_path / "dizoo_config.py").write_text(CONFIG.read_text())
+    (tmp_path / "broken_env.py").write_text(BROKEN_ENV)
+    (tmp_path / "broken_config.py").write_text(BROKEN)
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], cwd=tmp_path, stdin=subprocess.PIPE) as other:
+        assert len(processes_in(tmp_path)) == 1, "what is there is seen"
+        other.communicate(b"\n", timeout=10)
+
+    run = ding(tmp_path, "-m", "parallel", "-c", "broken_config.py", "--exp-name", "par")
+
+    assert run.returncode == 1
+    assert "the motor is on fire" in run.stderr and "Traceback" not in run.stderr
+    assert processes_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-m", "dist", "-c", str(CONFIG)], "-M collector --coordinator URL"),
+        (["-m", "dist", "-M", "collector", "-c", str(CONFIG)], "-M collector --coordinator URL"),
+        (["-m", "parallel", "-e", "cartpole", "-p", "ppo"], "is on-policy"),
+    ],
+)
+def test_what_cannot_run_is_one_message(tmp_path: Path, arguments: list[str], said: str) -> None:
+    run = ding(tmp_path, *arguments)
+
+    assert run.returncode == 1 and said in run.stderr and "Traceback" not in run.stderr
+
+
+def test_an_unknown_key_of_the_system_part_is_named(tmp_path: Path) -> None:
+    text = CONFIG.read_text() + "\nsystem_config = dict(coordinater=dict(), path_data='x')\n"
+    (tmp_path / "my_config.py").write_text(text)
+
+    run = ding(tmp_path, "-m", "parallel", "-c", "my_config.py")
+
+    assert run.returncode == 1 and "system.coordinater" in run.stderr
+
+
+def test_a_wrong_key_is_one_clear_error(tmp_path: Path) -> None:
+    from ding_like.comm.http_server import CoordinatorServer
+    from ding_like.comm.keys import make_keys
+    from ding_like.pipeline.parallel.service import LockedService
+    from tests.pipeline.parallel.service_parts import make_core
+
+    core: Any = make_core(tmp_path)
+    server = CoordinatorServer(LockedService(core), make_keys(tmp_path / "right"))
+    server.start()
+    make_keys(tmp_path / "wrong")
+
+    run = ding(
+        tmp_path, "-m", "dist", "-M", "collector", "-c", str(CONFIG), "--coordinator", server.url,
+        "--key-file", str(tmp_path / "wrong"),
+    )  # fmt: skip
+    server.close()
+    core.close()
+
+    assert run.returncode == 1
+    assert "signature does not fit" in run.stderr and "Traceback" not in run.stderr
