@@ -152,10 +152,11 @@ def _read_bytes(path: Path, nbytes: int) -> bytes:
         raise SegmentError("missing", f"there is no segment {path.name}") from error
     except OSError as error:
         raise SegmentError("foreign", f"{path.name} cannot be opened: {error.strerror}") from error
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise SegmentError("foreign", f"{path.name} is no regular file")
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise SegmentError("foreign", f"{path.name} is no regular file")
         if found.st_size != nbytes:
             raise SegmentError("truncated", f"{path.name} has {found.st_size} bytes, {nbytes} were announced")
         data = file.read(nbytes)

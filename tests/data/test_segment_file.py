@@ -1,0 +1,194 @@
+"""A segment is what its announcement says, or it is refused by what is wrong with it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from ding_like.data import segment_file
+from ding_like.data.segment_file import (
+    SegmentError,
+    SegmentMeta,
+    WrittenSegment,
+    read_segment,
+    read_with_retries,
+    remove_segments,
+    write_segment,
+)
+
+META = SegmentMeta("task-1", 2, "collector-x", 3, 40, 9)
+
+
+def write(folder: Path, name: str = "worker.00000001", rows: int = 8) -> WrittenSegment:
+    rng = np.random.default_rng(len(name) + rows)
+    columns = {
+        "obs": rng.standard_normal((rows, 4)).astype(np.float32),
+        "action": rng.integers(2, size=rows),
+        "terminated": rng.random(rows) < 0.5,
+    }
+    return write_segment(folder, name, columns, META)
+
+
+def read(folder: Path, written: WrittenSegment, **changes: Any) -> Any:
+    said = dict(rows=written.rows, sha256=written.sha256, nbytes=written.nbytes)
+    return read_segment(folder, changes.pop("name", written.name), **{**said, **changes})
+
+
+def code_of(folder: Path, written: WrittenSegment, **changes: Any) -> str:
+    with pytest.raises(SegmentError) as caught:
+        read(folder, written, **changes)
+    return caught.value.code
+
+
+def path_of(folder: Path, written: WrittenSegment) -> Path:
+    return folder / f"{written.name}.safetensors"
+
+
+def test_columns_and_origin_come_back(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    columns = {"obs": rng.standard_normal((5, 2)), "step": np.arange(5), "done": np.arange(5) == 4}
+
+    written = write_segment(tmp_path, "w.1", columns, META)
+    found, meta = read(tmp_path, written)
+
+    assert meta == META and list(found) == list(columns) and written.rows == 5
+    assert all(found[name].tobytes() == column.tobytes() for name, column in columns.items())
+    assert [path.name for path in tmp_path.iterdir()] == ["w.1.safetensors"]
+
+
+def test_bad_segments_are_told_apart(tmp_path: Path) -> None:
+    kinds = {}
+    for kind in ("cut", "flipped", "empty", "gone", "swapped"):
+        written = write(tmp_path, f"worker.{kind}")
+        path = path_of(tmp_path, written)
+        data = bytearray(path.read_bytes())
+        if kind == "cut":
+            path.write_bytes(data[: len(data) // 2])
+        elif kind == "flipped":
+            data[-3] ^= 1
+            path.write_bytes(data)
+        elif kind == "empty":
+            path.write_bytes(b"")
+        elif kind == "gone":
+            path.unlink()
+        else:
+            os.replace(path_of(tmp_path, write(tmp_path, "worker.another")), path)
+        kinds[kind] = code_of(tmp_path, written)
+
+    assert kinds == {
+        "cut": "truncated",
+        "flipped": "corrupt",
+        "empty": "truncated",
+        "gone": "missing",
+        "swapped": kinds["swapped"],
+    }
+    assert kinds["swapped"] in ("truncated", "corrupt")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "hardly"])
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> None:
+    written = write(tmp_path)
+    path = path_of(tmp_path, written)
+    real = tmp_path / "elsewhere"
+    path.rename(real)
+    if kind == "link":
+        path.symlink_to(real)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+
+    assert code_of(tmp_path, written) == "foreign"
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "", ".hidden", "x" * 200])
+def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
+    assert code_of(tmp_path, write(tmp_path), name=name) == "foreign"
+
+
+@pytest.mark.parametrize("nbytes", [0, -1, 65 << 20])
+def test_sizes_out_of_bounds_are_not_read(tmp_path: Path, nbytes: int) -> None:
+    assert code_of(tmp_path, write(tmp_path), nbytes=nbytes) == "schema"
+
+
+def test_other_rows_than_announced_are_refused(tmp_path: Path) -> None:
+    written = write(tmp_path)
+
+    assert code_of(tmp_path, written, rows=7) == "schema"
+    assert code_of(tmp_path, written, sha256="0" * 64) == "corrupt"
+
+
+FOREIGN = {
+    "pickle": pickle.dumps({"a": 1}),
+    "other safetensors": save({"a": np.zeros(3)}),
+    "header too long": struct.pack("<Q", 2**63) + b"{}",
+    "no header": b"\0" * 20,
+    "header is a list": struct.pack("<Q", 2) + b"[]",
+    "lying offsets": save({"a": np.zeros(3)}, metadata={"format": "ding_like segment 1"}).replace(b"[0,24]", b"[0,99]"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_foreign_bytes_are_refused_even_with_the_right_hash(tmp_path: Path, kind: str) -> None:
+    import hashlib
+
+    data = FOREIGN[kind]
+    (tmp_path / "w.1.safetensors").write_bytes(data)
+
+    with pytest.raises(SegmentError) as caught:
+        read_segment(tmp_path, "w.1", rows=3, sha256=hashlib.sha256(data).hexdigest(), nbytes=len(data))
+
+    assert caught.value.code == "foreign"
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: Any, target: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("ding_like.utils.files.os.replace", full)
+
+    with pytest.raises(SegmentError, match="there is no room for") as caught:
+        write(tmp_path)
+
+    assert caught.value.code == "full" and list(tmp_path.iterdir()) == []
+
+
+def test_a_segment_that_appears_late_is_read(tmp_path: Path) -> None:
+    written = write(tmp_path)
+    path = path_of(tmp_path, written)
+    path.rename(tmp_path / "later")
+    late = threading.Timer(0.3, lambda: (tmp_path / "later").rename(path))
+    late.start()
+
+    columns, _ = read_with_retries(
+        tmp_path, written.name, rows=written.rows, sha256=written.sha256, nbytes=written.nbytes
+    )
+    late.join()
+
+    assert len(columns["obs"]) == 8
+
+
+def test_one_that_stays_away_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_file, "_READ_TIMEOUT_S", 0.05)
+
+    with pytest.raises(SegmentError, match="there is no segment"):
+        read_with_retries(tmp_path, "w.1", rows=1, sha256="", nbytes=1)
+
+
+def test_removing_is_for_what_is_there(tmp_path: Path) -> None:
+    written = write(tmp_path)
+
+    remove_segments(tmp_path, [written.name, "never.1"])
+
+    assert list(tmp_path.iterdir()) == []

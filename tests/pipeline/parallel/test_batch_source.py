@@ -1,0 +1,152 @@
+"""The learner's batches are the rows that collectors sent, in the order in which the coordinator drew them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.comm import messages as m
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.segment_file import remove_segments
+from ding_like.errors import CommError, SchemaError
+from ding_like.pipeline.parallel.batch_source import BatchSource
+from ding_like.pipeline.parallel.mirror import Mirror
+from ding_like.pipeline.parallel.service import LockedService
+from tests.pipeline.parallel.service_parts import begin, columns_of, make_core, segment
+
+SIZE = 40
+
+
+class Run:
+    """Hold a coordinator in this process, a collector that sends segments, and a learner's source of batches."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "data"
+        self.core = make_core(folder, size=SIZE)
+        self.learner, self.learn, self.collector, self.task = begin(self.core)
+        self.service = LockedService(self.core)
+        self.number = 0
+        self.source = BatchSource(
+            self.service,
+            self.learn,
+            worker_id=self.learner,
+            folder=self.folder,
+            batch_size=4,
+            buffer_size=SIZE,
+            num_batches=3,
+        )
+
+    def send(self, *, damage: bool = False) -> None:
+        info = segment(self.folder, self.collector, self.number, rows=5 + self.number % 4)
+        if damage:
+            (self.folder / f"{info.name}.safetensors").write_bytes(b"nonsense")
+        self.number += 1
+        self.service.send_data(self.collector, self.task.task_id, m.SendData(self.task.attempt, (info,)))
+
+    def close(self) -> None:
+        self.source.close()
+        self.core.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    made = Run(tmp_path)
+    yield made
+    made.close()
+
+
+def check(batch: TransitionBatch, sent: int) -> None:
+    assert len(batch) == 4
+    assert (batch["segment"] < sent).all()
+    assert (batch["row"] < 5 + batch["segment"] % 4).all(), "a row of another segment"
+
+
+def test_rows_are_those_that_were_sent_over_many_rounds(run: Run) -> None:
+    drawn: set[tuple[int, int]] = set()
+    for _ in range(60):
+        run.send()
+        while run.core.granted_updates < run.core.cfg.pace.allowed_updates(run.core.env_step):
+            batch = run.source.next(timeout_s=5.0)
+            assert batch is not None
+            check(batch, run.number)
+            drawn.update(zip(batch["segment"].tolist(), batch["row"].tolist(), strict=True))
+        remove_segments(run.folder, run.core.removable)
+
+    assert max(segment for segment, _ in drawn) >= 55 and len(drawn) > 150
+    assert run.source.num_replaced == 0
+    assert len(list(run.folder.iterdir())) < 60
+
+
+def test_without_data_there_is_no_batch_in_time(run: Run) -> None:
+    assert run.source.next(timeout_s=0.05) is None
+
+
+def test_a_segment_that_cannot_be_read_is_left_out_and_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ding_like.data.segment_file._READ_TIMEOUT_S", 0.01)
+    reported: list[str] = []
+    update = run.service.update
+    monkeypatch.setattr(
+        run.service, "update", lambda w, b, message: reported.extend(message.bad_segments) or update(w, b, message)
+    )
+    for number in range(6):
+        run.send(damage=number == 2)
+
+    seen = set()
+    for _ in range(6):
+        batch = run.source.next(timeout_s=5.0)
+        assert batch is not None
+        check(batch, run.number)
+        seen.update(batch["segment"].tolist())
+    run.source.report(6, dict, {})
+    run.source.close()
+
+    assert 2 not in seen and len(seen) >= 3
+    assert reported == [f"{run.collector}.00000002"]
+
+
+def test_what_goes_wrong_in_the_thread_is_raised(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise CommError("the coordinator has gone")
+
+    monkeypatch.setattr(run.service, "sample", fail)
+
+    with pytest.raises(CommError, match="the coordinator has gone"):
+        for _ in range(50):
+            run.source.next(timeout_s=0.2)
+
+
+def test_closing_leaves_no_thread(run: Run) -> None:
+    run.source.close()
+
+    assert not [thread for thread in threading.enumerate() if thread.name == "batch-source"]
+
+
+def test_a_mirror_holds_rows_at_their_places_around_the_end() -> None:
+    mirror = Mirror(10)
+    model: dict[int, tuple[int, int]] = {}
+    first = 0
+    for serial in range(1, 30):
+        rows = serial % 5 + 1
+        mirror.take_in(m.NewSegment(serial, "w.1", rows, first % 10, "", 1), columns_of("w", serial, rows))
+        model.update({(first + row) % 10: (serial, row) for row in range(rows)})
+        first += rows
+
+        places = np.array(sorted(model))
+        batch = mirror.gather(places)
+        assert list(zip(batch["segment"].tolist(), batch["row"].tolist(), strict=True)) == [model[p] for p in places]
+        ids = np.array([model[place][0] * m.ROWS_PER_SEGMENT + model[place][1] for place in places])
+        assert mirror.are_there(places, ids).all() and not mirror.are_there(places, ids + 1).any()
+
+
+def test_rows_of_another_shape_do_not_enter() -> None:
+    mirror = Mirror(10)
+    mirror.take_in(m.NewSegment(1, "w.1", 2, 0, "", 1), {"x": np.zeros(2)})
+
+    with pytest.raises(SchemaError, match="the learner's mirror"):
+        mirror.take_in(m.NewSegment(2, "w.2", 2, 2, "", 1), {"x": np.zeros((2, 2))})
+
+    assert mirror.last_serial == 1
