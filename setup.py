@@ -1,8 +1,9 @@
 """Describe the distribution `ding-like`: its packages, dependencies, extras and the `ding` script."""
 
+import os
 from pathlib import Path
 
-from setuptools import find_namespace_packages, setup
+from setuptools import Extension, find_namespace_packages, setup
 
 ROOT = Path(__file__).parent
 
@@ -45,6 +46,15 @@ setup(
         exclude=["*.__pycache__", "*.__pycache__.*"],
     ),
     package_data={"ding_like": ["py.typed"]},
+    # Optional: without a compiler the same is done in numpy.
+    ext_modules=[
+        Extension(
+            "ding_like.data._sum_tree",
+            ["ding_like/data/_sum_tree.c"],
+            extra_compile_args=["-O3"] if os.name == "posix" else [],
+            optional=True,
+        )
+    ],
     install_requires=[
         "torch>=2.4",
         "numpy>=1.26",

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import logging
+from typing import Any
+
 import numpy as np
 
 from ding_like.errors import ConfigError
 from ding_like.types import Array
 
+logger = logging.getLogger(__name__)
+
 _RADIX = 32
-_MAX_TOP = 4096  # nodes of the topmost level, which is searched as one sorted array
+# Nodes of the topmost level: numpy searches it as one sorted array, the compiled part walks along it.
+_MAX_TOP, _MAX_TOP_COMPILED = 4096, 32
+
+
+@functools.cache
+def compiled_part() -> Any | None:
+    """Return the module with the inner loops in C, None where it was not built; the log says which, once."""
+    try:
+        module = importlib.import_module("ding_like.data._sum_tree")
+    except ImportError as error:
+        logger.info("prioritised sampling runs in numpy: its compiled part was not built (%s)", error)
+        return None
+    logger.info("prioritised sampling runs in its compiled part")
+    return module
 
 
 class SumTree:
@@ -16,12 +36,18 @@ class SumTree:
 
     Leaves are float32. A node is the float64 sum of its 32 children, computed afresh from them whenever one changes, so
     that sums do not drift however many updates there are (the method of Schaul et al. 2016, appendix B.2.1, with wide
-    nodes). Weights are the caller's to check.
+    nodes). Weights are the caller's to check. `compiled` says whether inner loops run in C; None: where that was built.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, *, compiled: bool | None = None) -> None:
         if capacity < 1:
             raise ConfigError(f"a sum tree has {capacity} places, expected 1 or more.")
+        self._compiled = None if compiled is False else compiled_part()
+        if compiled and self._compiled is None:
+            raise ConfigError(
+                "the compiled part of the sum tree was not built: install again where there is a C compiler."
+            )
+        max_top = _MAX_TOP if self._compiled is None else _MAX_TOP_COMPILED
         self.capacity = capacity
         num_blocks = -(-capacity // _RADIX)
         # [blocks, radix]: views of one vector of leaves, padded with zeros.
@@ -31,12 +57,13 @@ class SumTree:
         # Sums of blocks, of groups of blocks, and so on; all but the last are shaped [groups, radix].
         self._levels: list[Array] = []
         size = num_blocks
-        while size > _MAX_TOP:
+        while size > max_top:
             groups = -(-size // _RADIX)
             self._levels.append(np.zeros((groups, _RADIX)))
             size = groups
         self._levels.append(np.zeros(size))
         self._top = self._levels[-1]
+        self._parts = (self._blocks, self._block_min, tuple(self._levels))  # as the compiled part takes them
         self._top_ends: Array | None = None  # cumulative sums of the top level; None: to be computed
         self._dirty: tuple[int, int] | None = None  # blocks whose sums are to be computed: [first, last]
 
@@ -73,6 +100,11 @@ class SumTree:
 
         The prefix belongs to place p if the weights before p sum to at most the prefix, and with p to more.
         """
+        if self._compiled is not None:
+            self._flush()
+            places = np.empty(len(prefix), np.int64)
+            self._compiled.find(*self._parts, np.ascontiguousarray(prefix, np.float64), places)
+            return places
         ends = self._ends()
         node = ends.searchsorted(prefix, side="right")
         last = int(np.flatnonzero(self._top)[-1]) if self._top.any() else 0
@@ -125,6 +157,10 @@ class SumTree:
 
     def _sum_blocks(self, blocks: Array) -> None:
         """Compute sums and minima of blocks, and of all nodes above them."""
+        self._top_ends = None
+        if self._compiled is not None:
+            self._compiled.sum_blocks(*self._parts, np.ascontiguousarray(blocks, np.int64))
+            return
         children = self._blocks[blocks]
         self._block_min[blocks] = np.where(children > 0, children, np.inf).min(axis=1)
         sums = children.sum(axis=1, dtype=np.float64)
@@ -134,7 +170,6 @@ class SumTree:
             nodes = nodes // _RADIX
             sums = level[nodes].sum(axis=1)
         self._top[nodes] = sums
-        self._top_ends = None
 
 
 def _descend(level: Array, node: Array, rest: Array) -> tuple[Array, Array]:

@@ -1,12 +1,29 @@
+"""The sum tree does what a plain array does, in numpy and in its compiled part alike."""
+
 from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ding_like.data.sum_tree import SumTree
+from ding_like.data import sum_tree
 from ding_like.errors import ConfigError
 
+SumTree: Any = sum_tree.SumTree
+
 CAPACITIES = [1, 2, 31, 32, 33, 1000, 1025, 200_000]  # the last has a level between the blocks and the top
+
+
+@pytest.fixture(autouse=True, params=["numpy", "compiled"])
+def choose_part(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every test in numpy and, where there was a compiler, in the compiled part."""
+    if request.param == "compiled" and sum_tree.compiled_part() is None:
+        pytest.skip("the compiled part was not built")
+    chosen = functools.partial(sum_tree.SumTree, compiled=request.param == "compiled")
+    monkeypatch.setitem(globals(), "SumTree", chosen)
 
 
 def model_find(weights: np.ndarray, prefix: np.ndarray) -> np.ndarray:
@@ -130,3 +147,22 @@ def test_sums_do_not_drift_in_ten_million_updates() -> None:
     prefix = (np.arange(1000) + 0.5) / 1000
     assert tree.total == fresh.total == pytest.approx(leaves.sum(dtype=np.float64), rel=1e-12)
     np.testing.assert_array_equal(tree.find(prefix * tree.total), fresh.find(prefix * fresh.total))
+
+
+def test_it_is_said_once_which_part_runs(caplog: pytest.LogCaptureFixture) -> None:
+    sum_tree.compiled_part.cache_clear()
+    with caplog.at_level(logging.INFO, logger=sum_tree.__name__):
+        sum_tree.SumTree(4)
+        sum_tree.SumTree(4)
+
+    assert [record.message.partition(" in ")[0] for record in caplog.records] == ["prioritised sampling runs"]
+
+
+def test_without_a_compiler_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sum_tree, "compiled_part", lambda: None)
+    tree = sum_tree.SumTree(10)
+    tree.set_range(0, 10, np.float32(1))
+
+    assert tree.find(np.array([3.5])).tolist() == [3]
+    with pytest.raises(ConfigError, match="was not built"):
+        sum_tree.SumTree(10, compiled=True)

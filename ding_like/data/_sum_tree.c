@@ -1,0 +1,177 @@
+/* The inner loops of sum_tree.SumTree: nodes of 32 children, over the arrays that SumTree owns.
+ *
+ * blocks: float32 leaves, [blocks * 32]; mins: float32 smallest positive leaf of each block, +inf for none;
+ * levels: a tuple of float64 arrays, sums of blocks, of groups of blocks, and so on; the last is searched from its start.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+
+#define RADIX 32
+#define MAX_LEVELS 8
+
+typedef struct {
+    Py_buffer blocks, mins, level[MAX_LEVELS];
+    int num_levels;
+    int num_held; /* buffers that are to be released, in the order above */
+} Tree;
+
+static void release(Tree *tree) {
+    if (tree->num_held > 0) PyBuffer_Release(&tree->blocks);
+    if (tree->num_held > 1) PyBuffer_Release(&tree->mins);
+    for (int i = 0; i < tree->num_held - 2; i++) PyBuffer_Release(&tree->level[i]);
+}
+
+static int hold(PyObject *object, Py_buffer *buffer, Tree *tree) {
+    if (PyObject_GetBuffer(object, buffer, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) return -1;
+    tree->num_held++;
+    return 0;
+}
+
+static int hold_tree(PyObject *blocks, PyObject *mins, PyObject *levels, Tree *tree) {
+    tree->num_held = 0;
+    if (!PyTuple_Check(levels) || PyTuple_GET_SIZE(levels) < 1 || PyTuple_GET_SIZE(levels) > MAX_LEVELS) {
+        PyErr_SetString(PyExc_TypeError, "levels must be a tuple of 1 to 8 arrays");
+        return -1;
+    }
+    tree->num_levels = (int)PyTuple_GET_SIZE(levels);
+    if (hold(blocks, &tree->blocks, tree) < 0 || hold(mins, &tree->mins, tree) < 0) goto failed;
+    for (int i = 0; i < tree->num_levels; i++)
+        if (hold(PyTuple_GET_ITEM(levels, i), &tree->level[i], tree) < 0) goto failed;
+    return 0;
+failed:
+    release(tree);
+    return -1;
+}
+
+static void sum_block(Tree *tree, int64_t block) {
+    const float *leaves = (const float *)tree->blocks.buf + block * RADIX;
+    double sum = 0.0;
+    float least = INFINITY;
+    for (int i = 0; i < RADIX; i++) {
+        sum += leaves[i];
+        least = leaves[i] > 0.0f && leaves[i] < least ? leaves[i] : least;
+    }
+    ((double *)tree->level[0].buf)[block] = sum;
+    ((float *)tree->mins.buf)[block] = least;
+}
+
+static void sum_parents(Tree *tree, const int64_t *blocks, Py_ssize_t num) {
+    int64_t width = RADIX;
+    for (int level = 1; level < tree->num_levels; level++, width *= RADIX) {
+        const double *below = tree->level[level - 1].buf;
+        double *own = tree->level[level].buf;
+        int64_t last = -1;
+        for (Py_ssize_t i = 0; i < num; i++) {
+            int64_t node = blocks[i] / width;
+            if (node == last) continue;
+            last = node;
+            double sum = 0.0;
+            for (int child = 0; child < RADIX; child++) sum += below[node * RADIX + child];
+            own[node] = sum;
+        }
+    }
+}
+
+/* sum_blocks(blocks, mins, levels, which): compute the nodes over the blocks `which`, int64. */
+static PyObject *py_sum_blocks(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+    Tree tree;
+    Py_buffer which;
+    if (nargs != 4) return PyErr_Format(PyExc_TypeError, "sum_blocks takes 4 arguments");
+    if (hold_tree(args[0], args[1], args[2], &tree) < 0) return NULL;
+    if (PyObject_GetBuffer(args[3], &which, PyBUF_C_CONTIGUOUS) < 0) {
+        release(&tree);
+        return NULL;
+    }
+    const int64_t *numbers = which.buf;
+    Py_ssize_t num = which.len / (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t num_blocks = tree.mins.len / (Py_ssize_t)sizeof(float);
+    int inside = 1;
+    for (Py_ssize_t i = 0; i < num; i++) inside &= numbers[i] >= 0 && numbers[i] < num_blocks;
+    if (inside) {
+        for (Py_ssize_t i = 0; i < num; i++) sum_block(&tree, numbers[i]);
+        sum_parents(&tree, numbers, num);
+    }
+    PyBuffer_Release(&which);
+    release(&tree);
+    if (!inside) return PyErr_Format(PyExc_IndexError, "a block lies outside of the tree");
+    Py_RETURN_NONE;
+}
+
+static int64_t descend(const double *children, double *rest) {
+    double before = 0.0;
+    int64_t last = 0;
+    for (int child = 0; child < RADIX; child++) {
+        double end = before + children[child];
+        if (children[child] > 0.0) {
+            if (*rest < end) {
+                *rest -= before;
+                return child;
+            }
+            last = child;
+        }
+        before = end;
+    }
+    *rest -= before - children[last]; /* by rounding beyond the end: the last child that has a weight */
+    return last;
+}
+
+static int64_t find_one(const Tree *tree, double rest) {
+    const double *top = tree->level[tree->num_levels - 1].buf;
+    Py_ssize_t size = tree->level[tree->num_levels - 1].len / (Py_ssize_t)sizeof(double);
+    double before = 0.0;
+    int64_t node = 0;
+    int is_found = 0;
+    for (Py_ssize_t i = 0; i < size && !is_found; i++) {
+        if (top[i] > 0.0) {
+            node = i;
+            is_found = rest < before + top[i];
+        }
+        if (!is_found) before += top[i];
+    }
+    if (!is_found) before -= top[node]; /* by rounding beyond the end */
+    rest -= before;
+    for (int level = tree->num_levels - 2; level >= 0; level--)
+        node = node * RADIX + descend((const double *)tree->level[level].buf + node * RADIX, &rest);
+    const float *leaves = (const float *)tree->blocks.buf + node * RADIX;
+    double children[RADIX];
+    for (int i = 0; i < RADIX; i++) children[i] = leaves[i];
+    return node * RADIX + descend(children, &rest);
+}
+
+/* find(blocks, mins, levels, prefix float64, out int64): write the place of each prefix sum. */
+static PyObject *py_find(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+    Tree tree;
+    Py_buffer prefix, out;
+    if (nargs != 5) return PyErr_Format(PyExc_TypeError, "find takes 5 arguments");
+    if (hold_tree(args[0], args[1], args[2], &tree) < 0) return NULL;
+    if (PyObject_GetBuffer(args[3], &prefix, PyBUF_C_CONTIGUOUS) < 0) {
+        release(&tree);
+        return NULL;
+    }
+    if (PyObject_GetBuffer(args[4], &out, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(&prefix);
+        release(&tree);
+        return NULL;
+    }
+    int fits = prefix.len == out.len;
+    if (fits)
+        for (Py_ssize_t i = 0; i < prefix.len / (Py_ssize_t)sizeof(double); i++)
+            ((int64_t *)out.buf)[i] = find_one(&tree, ((const double *)prefix.buf)[i]);
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&prefix);
+    release(&tree);
+    if (!fits) return PyErr_Format(PyExc_ValueError, "prefix and out differ in length");
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"sum_blocks", (PyCFunction)(void (*)(void))py_sum_blocks, METH_FASTCALL, NULL},
+    {"find", (PyCFunction)(void (*)(void))py_find, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_sum_tree", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__sum_tree(void) { return PyModule_Create(&module); }
