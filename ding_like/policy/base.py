@@ -169,6 +169,10 @@ class Policy:
         """Yield the minibatches of one `train` call: the batch itself, once."""
         yield batch
 
+    def _weight(self, batch: TransitionBatch) -> Any:
+        """Return the importance weights [B] of rows, None where there are none or the config leaves them out."""
+        return batch.columns.get("weight") if self._cfg.priority_IS_weight else None
+
     def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
         """Return (n-step rows, rows to keep per lane [E]) of a rollout.
 

@@ -181,9 +181,7 @@ class DQNPolicy(Policy):
         discount = tensors.columns.get("discount", self._gamma)
         target = nstep_td_target(tensors["reward"], next_value, discount=discount, terminated=terminated)
         q = self._model.q(split_mask(self._obs(tensors))[0])
-        error = q_td_error(
-            q, tensors["action"], target, weight=tensors.columns.get("weight"), loss=self._cfg.learn.loss
-        )
+        error = q_td_error(q, tensors["action"], target, weight=self._weight(tensors), loss=self._cfg.learn.loss)
         self._params.zero_grad()
         error.loss.backward()
         self._loss = error.loss.detach()
@@ -200,7 +198,7 @@ class DQNPolicy(Policy):
         target = batch["reward"] + discount * np.where(goes_on, next_value, np.float32(0.0))
         q = model.forward(split_mask(self._obs(batch))[0])
         loss, q_grad, abs_error = q_td_error_grad(
-            q, batch["action"], target, weight=batch.columns.get("weight"), loss=self._cfg.learn.loss
+            q, batch["action"], target, weight=self._weight(batch), loss=self._cfg.learn.loss
         )
         model.backward(q_grad)
         self._loss = torch.tensor(loss)

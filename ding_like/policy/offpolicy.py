@@ -200,6 +200,7 @@ class OffPolicyActorCritic(Policy):
         """Return a batch of rows as tensors, actions scaled to [-1, 1]."""
         tensors = batch.to(self._device)
         terminated = tensors["terminated"]
+        weight = self._weight(tensors)
         return Rows(
             obs=self._obs(tensors),
             action=(tensors["action"].float() - self._centre) / self._half,
@@ -207,7 +208,7 @@ class OffPolicyActorCritic(Policy):
             next_obs=self._obs(tensors, "next_obs"),
             discount=tensors.columns.get("discount", self._gamma),
             terminated=torch.zeros_like(terminated) if self._cfg.learn.ignore_done else terminated,
-            weight=tensors.columns.get("weight", 1.0),
+            weight=1.0 if weight is None else weight,
         )
 
     def _normal_like(self, action: Tensor) -> Tensor:

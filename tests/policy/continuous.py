@@ -57,7 +57,7 @@ def make_batch(rows: int = 16, *, seed: int = 0, **columns) -> TransitionBatch:
 CASES = {
     "one step": ({}, {}),
     "n steps": ({"discount": np.random.default_rng(1).choice([0.9, 0.81, 0.729], 16).astype(np.float32)}, {}),
-    "weights": ({"weight": np.linspace(0.0, 2.0, 16, dtype=np.float32)}, {}),
+    "weights": ({"weight": np.linspace(0.0, 2.0, 16, dtype=np.float32)}, {"priority_IS_weight": True}),
     "ignore_done": ({}, {"learn": {"ignore_done": True}}),
 }
 

@@ -68,7 +68,7 @@ def test_loss_equals_a_slow_walk_over_rows(double, loss, ignore_done, backend):
 
 
 def test_importance_weights_scale_each_row():
-    policy = make_policy()
+    policy = make_policy(priority=True, priority_IS_weight=True)
     batch = make_batch().with_columns(weight=np.linspace(0, 2, 16).astype(np.float32))
 
     info, _ = policy.grad(batch)
@@ -325,3 +325,12 @@ def test_dict_observations_are_learned_from_through_torch():
     policy.apply()
 
     assert np.isfinite(float(info["total_loss"])) and not torch.equal(before, policy._params.data_vector)
+
+
+def test_importance_weights_are_left_out_unless_the_config_asks_for_them():
+    batch = make_batch()
+    weighted = batch.with_columns(weight=np.linspace(0, 2, 16).astype(np.float32))
+
+    losses = [float(make_policy(priority=True).grad(rows)[0]["total_loss"]) for rows in (batch, weighted)]
+
+    assert losses[0] == losses[1]

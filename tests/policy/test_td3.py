@@ -44,7 +44,7 @@ def slow_losses(policy, batch, noise, *, ignore_done=False) -> dict[str, float]:
 @pytest.mark.parametrize("case", CASES)
 def test_losses_equal_a_slow_walk_over_rows(case):
     columns, changes = CASES[case]
-    policy = make_policy("td3", learn={**EVERY, **changes.get("learn", {})})
+    policy = make_policy("td3", **{**changes, "learn": {**EVERY, **changes.get("learn", {})}})
     batch, noise = make_batch(**columns), peek_noise(policy, 16, 2)
 
     info, priority = policy.grad(batch)
