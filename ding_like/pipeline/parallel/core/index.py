@@ -118,7 +118,7 @@ class BufferIndex:
             return 0
         # The buffer numbers rows as they come, beginning with the first that it saw.
         assert self._base is not None, "there are rows"
-        oldest = self.num_rows - self.count
+        oldest = self.num_rows - self.size
         numbers = oldest + (places - oldest) % self.size - self._base
         info = {"replay_buffer_idx": numbers % self.size, "replay_unique_id": numbers, "priority": priorities[still]}
         self._buffer.update(info)
