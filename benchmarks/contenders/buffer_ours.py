@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,12 +88,21 @@ class SequenceBuffer(CollectedBuffer):
         return self._tensors(self._buffer.sample(size, SEQUENCE_STEPS, 0))
 
 
+def _prioritised(rows: int, *, compiled: bool) -> Buffer:
+    """Return a prioritised buffer whose sum tree runs in numpy, or in its compiled part."""
+    from ding_like.data.sum_tree import SumTree
+    from ding_like.worker.replay_buffer import advanced
+
+    advanced.SumTree = functools.partial(SumTree, compiled=compiled)  # type: ignore[assignment, misc]
+    return Buffer(rows, type="advanced")
+
+
 MAKERS = {
     "uniform": lambda rows: Buffer(rows, type="naive"),
     "replacing": lambda rows: ReplacingBuffer(rows, type="naive"),
     "collected": lambda rows: CollectedBuffer(rows, type="naive"),
-    "prioritised": lambda rows: Buffer(rows, type="advanced"),
-    "prioritised_compiled": lambda rows: Buffer(rows, type="advanced", sum_tree="compiled"),
+    "prioritised": lambda rows: _prioritised(rows, compiled=False),
+    "prioritised_compiled": lambda rows: _prioritised(rows, compiled=True),
     "atari": lambda rows: CollectedBuffer(rows, type="naive", frame_stack=FRAME_STACK),
     "sequence": lambda rows: SequenceBuffer(rows, type="sequence"),
 }
