@@ -38,6 +38,8 @@ class AdvancedReplayBuffer(ReplayBuffer):
     config: dict[str, Any] = {
         "type": "advanced",
         "replay_buffer_size": 4096,
+        # Length k of stacked frames: columns obs and next_obs [k, ...] are kept with each frame once; 0: as they come.
+        "frame_stack": 0,
         # How often a row may be sampled.
         "max_use": _INF,
         # Learner iterations after which a row is too old; counted from its `collect_iter` or `policy_version`.

@@ -64,6 +64,7 @@ def test_defaults_are_the_seeds() -> None:
     assert AdvancedReplayBuffer.default_config() == {
         "type": "advanced",
         "replay_buffer_size": 4096,
+        "frame_stack": 0,  # ours
         "max_use": inf,
         "max_staleness": inf,
         "alpha": 0.6,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.worker import NaiveReplayBuffer
+from ding_like.worker import AdvancedReplayBuffer, NaiveReplayBuffer
 from ding_like.worker.replay_buffer.frames import FrameStorage
 from ding_like.worker.replay_buffer.storage import ColumnStorage
 
@@ -164,3 +164,21 @@ def test_rows_of_another_shape_are_refused_whole() -> None:
         storage.append(steady(3, size=9))
 
     assert storage.count == 10 and np.array_equal(storage.gather(np.arange(10))["obs"], rows["obs"])
+
+
+def test_priorities_and_frames_go_together(tmp_path: Any) -> None:
+    rows = steady(60, size=8)
+    cfg = {"replay_buffer_size": 50, "frame_stack": 4}
+    buffer, other = (AdvancedReplayBuffer(cfg, exp_name=str(tmp_path), rng=np.random.default_rng(0)) for _ in range(2))
+    for start in range(0, 60, 10):
+        buffer.push(rows[start : start + 10].with_columns(priority=np.arange(start, start + 10) + 1.0), 0)
+
+    other.load_state_dict(buffer.state_dict())
+
+    by_first_pixels = {rows["obs"][row].tobytes(): row for row in range(60)}
+    for _ in range(5):
+        one, two = buffer.sample(8, 0), other.sample(8, 0)
+        assert np.array_equal(one["obs"], two["obs"]) and np.array_equal(one["priority"], two["priority"])
+        for obs, next_obs, priority in zip(one["obs"], one["next_obs"], one["priority"], strict=True):
+            row = by_first_pixels[obs.tobytes()]
+            assert np.array_equal(next_obs, rows["next_obs"][row]) and abs(priority - (row + 1)) < 1e-3
