@@ -45,10 +45,17 @@ def record(config: Path, *, mode: str, seeds: int, episodes: int, env_step: int,
                 train_iter=result["train_iter"],
                 stop=result["stop"],
                 wall_s=round(wall_s, 2),
+                history=evaluations(Path(f"seed{seed}/metrics.jsonl")),
             )
         )
-        sys.stdout.write(f"{rows[-1]}\n")
+        sys.stdout.write(f"{ {name: value for name, value in rows[-1].items() if name != 'history'} }\n")
     return rows
+
+
+def evaluations(path: Path) -> list[list[float]]:
+    """Return [env step, mean return] of a run's evaluations, in order."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [[line["env_step"], round(line["reward_mean"], 2)] for line in lines if line["source"] == "evaluator"]
 
 
 def main() -> None:
@@ -87,7 +94,14 @@ def main() -> None:
         runs=rows,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(summary, indent=1) + "\n")
+    out.write_text(_text(summary))
+
+
+def _text(summary: dict) -> str:
+    """Return JSON with one line a run, so that a change shows."""
+    head = json.dumps({name: value for name, value in summary.items() if name != "runs"}, indent=1)
+    runs = ",\n  ".join(json.dumps(run) for run in summary["runs"])
+    return f'{head[:-2]},\n "runs": [\n  {runs}\n ]\n}}\n'
 
 
 if __name__ == "__main__":

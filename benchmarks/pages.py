@@ -1,0 +1,90 @@
+"""Put what was recorded into the pages of the algorithms: a table and a picture for each file of docs/learning.
+
+python -m benchmarks.pages            # after python -m tests.learning.record ... --out docs/learning/NAME.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+# What stands between these lines of a page is written here.
+BEGIN, END = "<!-- recorded: {name} -->", "<!-- end of recorded -->"
+# The mean return that a config is held to.
+BARS = {"cartpole": 475.0, "acrobot": -100.0, "pendulum": -200.0}
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """Return the recorded runs as a table in Markdown."""
+    lines = [
+        f"| seed | fresh {record['episodes']} episodes | env steps | updates | wall, s |",
+        "|---|---|---|---|---|",
+    ]
+    for run in record["runs"]:
+        lines.append(
+            f"| {run['seed']} | {run['eval_value']:.1f} | {run['env_step']:,} | {run['train_iter']:,} "
+            f"| {run['wall_s']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def recorded(name: str, record: Mapping[str, Any]) -> str:
+    """Return everything that stands between the two marks of a page."""
+    return f"{BEGIN.format(name=name)}\n\n{table(record)}\n\n![{name}: evaluations of each seed]({name}.png)\n\n{END}"
+
+
+def fill(page: str, records: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a page with all its recorded parts written afresh."""
+
+    def written(found: re.Match[str]) -> str:
+        return recorded(found["name"], records[found["name"]])
+
+    return re.sub(r"<!-- recorded: (?P<name>\w+) -->.*?<!-- end of recorded -->", written, page, flags=re.DOTALL)
+
+
+def load() -> dict[str, dict[str, Any]]:
+    """Return what was recorded, by name."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted((DOCS / "learning").glob("*.json"))}
+
+
+def draw(name: str, record: Mapping[str, Any], path: Path) -> None:
+    """Draw the evaluations of every seed, and what the last model is worth on fresh episodes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7.2, 3.4), dpi=80, layout="constrained")
+    for run in record["runs"]:
+        steps, means = zip(*run["history"], strict=True)
+        (line,) = axes.plot(steps, means, linewidth=1.2, alpha=0.8, label=f"seed {run['seed']}")
+        axes.plot(run["env_step"], run["eval_value"], "o", markersize=6, color=line.get_color())
+    axes.axhline(BARS[name.partition("_")[0]], linestyle="--", linewidth=1, color="0.4", label="bar")
+    axes.set_xlabel("env steps")
+    axes.set_ylabel("mean return of an evaluation")
+    axes.set_title(f"{name.replace('_', ' ')}: evaluations; dots: {record['episodes']} fresh episodes", fontsize=10)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    """Write all pictures and all recorded parts."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    records = load()
+    for name, record in records.items():
+        draw(name, record, DOCS / "algorithms" / f"{name}.png")
+    for path in sorted((DOCS / "algorithms").glob("*.md")):
+        path.write_text(fill(path.read_text(), records))
+
+
+if __name__ == "__main__":
+    main()
