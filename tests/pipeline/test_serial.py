@@ -164,3 +164,13 @@ def test_load_path_starts_from_a_checkpoint(tmp_path):
     policy = serial_pipeline(make_configs(), seed=0, max_train_iter=30, exp_name="second", load_path=str(ckpt))
 
     assert 30 <= policy._num_updates < 33
+
+
+def test_an_experiment_may_have_an_absolute_folder(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    serial_pipeline(make_configs(), seed=0, exp_name=str(tmp_path / "exp"), max_env_step=100)
+
+    assert (tmp_path / "exp/log/evaluator").is_dir() and (tmp_path / "exp/result.json").is_file()
+    assert list((tmp_path / "elsewhere").iterdir()) == []

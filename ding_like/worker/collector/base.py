@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class LoopCollector(ISerialCollector):
         self._cfg = cfg
         self._rng = np.random.default_rng(0) if rng is None else rng
         self._instance_name = instance_name
-        self._logger, _ = build_logger(f"./{exp_name}/log/{instance_name}", instance_name)
+        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
         self._metrics = as_metrics_writer(tb_logger)
         self._env: EnvManager | None = None
         self._policy: CollectMode | None = None

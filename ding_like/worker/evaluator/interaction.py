@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         self._cfg = cfg
         self._seed = seed
         self._instance_name = instance_name
-        self._logger, _ = build_logger(f"./{exp_name}/log/{instance_name}", instance_name)
+        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
         self._metrics = as_metrics_writer(tb_logger)
         self._env: EnvManager | None = None
         self._policy: EvalMode | None = None
