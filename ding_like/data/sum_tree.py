@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 from typing import Any
 
@@ -23,12 +22,12 @@ _MAX_TOP, _MAX_TOP_COMPILED = 4096, 32
 def compiled_part() -> Any | None:
     """Return the module with the inner loops in C, None where it was not built; the log says which, once."""
     try:
-        module = importlib.import_module("ding_like.data._sum_tree")
+        from ding_like.data import _sum_tree  # type: ignore[attr-defined]  # a file that mypy cannot read
     except ImportError as error:
         logger.info("prioritised sampling runs in numpy: its compiled part was not built (%s)", error)
         return None
     logger.info("prioritised sampling runs in its compiled part")
-    return module
+    return _sum_tree
 
 
 class SumTree:
