@@ -99,23 +99,27 @@ static PyObject *py_sum_blocks(PyObject *self, PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
-static int64_t descend(const double *children, double *rest) {
-    double before = 0.0;
-    int64_t last = 0;
-    for (int child = 0; child < RADIX; child++) {
-        double end = before + children[child];
-        if (children[child] > 0.0) {
-            if (*rest < end) {
-                *rest -= before;
-                return child;
-            }
-            last = child;
-        }
-        before = end;
+/* Define a function that returns which of 32 children a prefix sum falls on, and takes what is before it off.
+ * A child that the sum passes into has a weight: what is before it is not above the prefix. */
+#define DEFINE_DESCEND(name, type)                                                     \
+    static int64_t name(const type *children, double *rest) {                          \
+        double before = 0.0;                                                           \
+        for (int child = 0; child < RADIX; child++) {                                  \
+            double end = before + children[child];                                     \
+            if (*rest < end) {                                                         \
+                *rest -= before;                                                       \
+                return child;                                                          \
+            }                                                                          \
+            before = end;                                                              \
+        }                                                                              \
+        int64_t last = RADIX - 1; /* by rounding beyond the end: the last with a weight */ \
+        while (last > 0 && !(children[last] > 0)) last--;                              \
+        *rest -= before - children[last];                                              \
+        return last;                                                                   \
     }
-    *rest -= before - children[last]; /* by rounding beyond the end: the last child that has a weight */
-    return last;
-}
+
+DEFINE_DESCEND(descend, double)
+DEFINE_DESCEND(descend_leaves, float)
 
 static int64_t find_one(const Tree *tree, double rest) {
     const double *top = tree->level[tree->num_levels - 1].buf;
@@ -134,10 +138,7 @@ static int64_t find_one(const Tree *tree, double rest) {
     rest -= before;
     for (int level = tree->num_levels - 2; level >= 0; level--)
         node = node * RADIX + descend((const double *)tree->level[level].buf + node * RADIX, &rest);
-    const float *leaves = (const float *)tree->blocks.buf + node * RADIX;
-    double children[RADIX];
-    for (int i = 0; i < RADIX; i++) children[i] = leaves[i];
-    return node * RADIX + descend(children, &rest);
+    return node * RADIX + descend_leaves((const float *)tree->blocks.buf + node * RADIX, &rest);
 }
 
 /* find(blocks, mins, levels, prefix float64, out int64): write the place of each prefix sum. */

@@ -253,13 +253,21 @@ class AdvancedReplayBuffer(ReplayBuffer):
 
     def _store(self, storage: RingStorage, rows: Sequence[Any]) -> None:
         stored = _stored_part(rows)
-        priorities = priorities_of(rows, self._max_priority)
+        has_priorities = not isinstance(rows, TransitionBatch) or "priority" in rows.columns
+        # Most rows say none and get the largest: one number does for all.
+        priorities = priorities_of(rows, self._max_priority) if has_priorities else None
         since = collect_iters_of(rows)
         storage.append(stored)
         self._next_id += len(rows)
         if self._limiter is not None:
             self._limiter.add(pushed=len(rows))
         kept = min(len(rows), storage.capacity)
+        if priorities is None:
+            leaf = float(self._leaves(np.array(self._max_priority, np.float32)))
+            for places, part in _newest(storage, kept):
+                self._records.write_new(places, self._max_priority, since[-kept:][part])
+                self._tree.set_range(places.start, places.stop, leaf)
+            return
         self._max_priority = max(self._max_priority, float(priorities.max()))
         self._record(storage, priorities[-kept:], since[-kept:], np.zeros(kept, np.int64))
 

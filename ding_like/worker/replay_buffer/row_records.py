@@ -37,6 +37,14 @@ class RowRecords:
         self.collect_iter[places] = collect_iter
         self._oldest = min(self._oldest, int(collect_iter.min(initial=NO_ITER)))
 
+    def write_new(self, places: slice, priority: float, collect_iter: Array) -> None:
+        """Note new rows of one priority above 0 at these places; nobody has used them."""
+        self.num_live += places.stop - places.start - int(np.count_nonzero(self.priority[places]))
+        self.priority[places] = priority
+        self.use[places] = 0
+        self.collect_iter[places] = collect_iter
+        self._oldest = min(self._oldest, int(collect_iter.min(initial=NO_ITER)))
+
     def add_use(self, places: Array) -> None:
         """Count that rows are used; a place that comes twice is used twice."""
         np.add.at(self.use, places, 1)
