@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 _SLACK = 0.01  # frames beyond one a row that there is room for: those at the beginning of episodes
 _GROWTH = 1.02
+_CHUNK = 128  # rows stored at once: they may share frames, so none of them is let go before the oldest of them
+_MAX_STREAMS = 1024  # lanes that differ by this only take turns; then frames are shared less, and rows are as right
 _NEXT = "next_"
 _FRAMES = "stored frames of "  # begins the names of a dump's columns of frames
 
@@ -148,9 +150,9 @@ class FrameStorage(ColumnStorage):
             raise ConfigError(
                 f"frame_stack is {frame_stack}, but no observation is a stack [{frame_stack}, ...] of frames: {schema}."
             )
-        self._stacked = pairs
+        self._frame_columns = _both(pairs)
         self._full_schema = schema
-        rest = {name: field for name, field in schema.items() if name not in _both(pairs)}
+        rest = {name: field for name, field in schema.items() if name not in self._frame_columns}
         for name in pairs:
             rest[_numbers_of(name)] = Field((2 * frame_stack,), np.dtype(np.int64))
         super().__init__(capacity, Schema(rest))
@@ -167,16 +169,16 @@ class FrameStorage(ColumnStorage):
         assert isinstance(data, TransitionBatch), "frames come in columns"
         columns = {name: np.asarray(column) for name, column in data.columns.items()}
         self._full_schema.check(columns, where="the buffer")
-        if len(data) > self.capacity:
-            columns = {name: column[-self.capacity :] for name, column in columns.items()}
-        if not len(data):
-            return
-        rows = {name: column for name, column in columns.items() if name not in _both(self._stacked)}
-        streams = StreamStorage.streams_of(columns)
-        num_rows = len(streams)
+        first = max(len(data) - self.capacity, 0)
+        for start in range(first, len(data), _CHUNK):
+            self._append_chunk({name: column[start : start + _CHUNK] for name, column in columns.items()})
+
+    def _append_chunk(self, columns: Mapping[str, Array]) -> None:
+        rows = {name: column for name, column in columns.items() if name not in self._frame_columns}
+        streams = StreamStorage.streams_of(columns) % _MAX_STREAMS
         for name, ring in self._rings.items():
             stacks = np.stack([columns[name], columns[_next_name(name)]], axis=1)
-            rows[_numbers_of(name)] = ring.store(stacks, streams, self._oldest(name, num_rows))
+            rows[_numbers_of(name)] = ring.store(stacks, streams, self._oldest(name, len(streams)))
         super().append(TransitionBatch(rows))
 
     def _oldest(self, name: str, num_new: int) -> int:
@@ -184,8 +186,9 @@ class FrameStorage(ColumnStorage):
         stays = min(self.count, self.capacity - num_new)
         if stays <= 0:
             return self._rings[name].num_stored
-        # Rows point to frames that were at most `_reach` old, so the oldest rows have the oldest frames, but for that.
-        oldest_rows = self.rows(self.count - stays + np.arange(min(stays, 512)))
+        # Rows point to frames of their chunk, or to ones that were at most `_reach` old when it came: no row has older
+        # frames than those of the chunk of the oldest row, but for that.
+        oldest_rows = self.rows(self.count - stays + np.arange(min(stays, _CHUNK)))
         reach = self._rings[name]._reach
         return max(int(self._columns[_numbers_of(name)][oldest_rows].min()) - reach, 0)
 

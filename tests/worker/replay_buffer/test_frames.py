@@ -109,6 +109,41 @@ def test_rows_are_those_of_a_plain_storage(
             assert np.array_equal(found[name], expected[name]), name
 
 
+def check_equal(found: Any, expected: Any) -> None:
+    for name in expected.columns:
+        assert np.array_equal(found[name], expected[name]), name
+
+
+@pytest.mark.parametrize("pushes", [[700] * 9, [2000, 2000, 500]])
+def test_frames_that_are_shared_over_a_long_push_stay(pushes: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    stacks = []
+    while len(stacks) < sum(pushes):  # the black frame of each reset is one that rows far apart show
+        frames = [np.zeros(SHAPE, np.uint8)] * 3 + list(rng.integers(1, 255, (1101, *SHAPE), dtype=np.uint8))
+        stacks += [np.stack(frames[step : step + 5]) for step in range(1100)]
+    pairs = np.stack(stacks)
+    rows = TransitionBatch({"obs": pairs[:, :4], "next_obs": pairs[:, 1:]})
+    plain, frames_once = ColumnStorage(2000, rows.schema), FrameStorage(2000, rows.schema, 4)
+
+    start = 0
+    for num_rows in pushes:
+        plain.append(rows[start : start + num_rows])
+        frames_once.append(rows[start : start + num_rows])
+        start += num_rows
+
+        check_equal(frames_once.dump(), plain.dump())
+
+
+@pytest.mark.parametrize("lane", [-1, 10**9])
+def test_a_lane_may_have_any_number(lane: int) -> None:
+    rows = steady(20, size=8).with_columns(lane=np.full(20, lane))
+    storage = FrameStorage(20, rows.schema, 4)
+
+    storage.append(rows)
+
+    check_equal(storage.dump(), rows)
+
+
 def steady(num_rows: int, size: int = 84, episode: int = 1000) -> TransitionBatch:
     rng = np.random.default_rng(0)
     frames = rng.integers(0, 255, (num_rows + 4, size, size), dtype=np.uint8)
