@@ -195,13 +195,13 @@ class ReplayBuffer(IBuffer):
             return 0
         paths = [] if self._remover is None else self._remover.paths_of(rows)
         storage = self._new_storage(rows) if self._storage is None else self._storage
-        removed = max(storage.count + num_rows - storage.capacity, 0)
+        count_before = storage.count
         self._store(storage, rows)
         self._storage = storage
         self._push_count += num_rows
         if self._remover is not None:
             self._remover.add(paths)
-        return removed
+        return int(count_before + num_rows - storage.count)
 
     def _configure(self, cfg: Mapping[str, Any]) -> None:
         """Read the settings of a sub-class."""

@@ -10,14 +10,12 @@ import numpy as np
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.schema import Schema
 from ding_like.data.sequence_batch import SequenceBatch
-from ding_like.errors import SchemaError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
+from ding_like.worker.replay_buffer.sampler import draw_uniform
 from ding_like.worker.replay_buffer.streams import StreamStorage
-
-# Draws that may fail, one after another, before all windows are listed.
-_MAX_DRAWS = 8
 
 
 @BUFFER_REGISTRY.register("sequence")
@@ -31,7 +29,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     config: dict[str, Any] = {
         **NaiveReplayBuffer.config,
         "type": "sequence",
-        # Lanes that rows come from; None: as many as the first push has.
+        # Lanes that rows come from, each with an equal part of the buffer; None: as many as were seen.
         "num_streams": None,
         "padding": False,
         # First steps of a window that warm up recurrent state and are not learned from: False in `mask`.
@@ -56,62 +54,65 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         """
         if batch < 1 or sequence < 1:
             raise SchemaError(f"{batch} windows of {sequence} rows were asked for; give numbers from 1.")
+        if sequence <= self._burn_in:
+            raise SchemaError(f"windows of {sequence} rows are all burn-in ({self._burn_in}); make them longer.")
         with self._lock:
             storage = self._stream_storage()
-            drawn = None if storage is None else self._draw(storage, batch, sequence, sample_range, replace=replace)
-            if storage is None or drawn is None:
-                self._refuse(batch, 0 if storage is None else storage.count)
+            if storage is None:
+                self._refuse(batch, 0)
                 return None
-            data = self._windows(storage, *drawn, sequence)
+            first = self._draw(storage, batch, sequence, sample_range, replace=replace)
+            if first is None:
+                return None
+            data = self._windows(storage, first, sequence)
         self._train_iter = cur_learner_iter
         self._report(self._meter.add(sampled_out=batch))
         return data
 
     def _draw(
         self, storage: StreamStorage, batch: int, length: int, sample_range: slice | None, *, replace: bool
-    ) -> tuple[Array, Array] | None:
-        """Return (stream, age) [B] of the first rows of windows, None if there are too few."""
+    ) -> Array | None:
+        """Return the places [B] of the first rows of windows, None if there are too few."""
         if sample_range is None and storage.count >= 8 * batch:
             found = self._draw_by_trial(storage, batch, length, replace=replace)
             if found is not None:
                 return found
-        stream, age = storage.place_of(np.arange(storage.count))
+        places = storage.all_places()
         if sample_range is not None:
             start, stop, step = sample_range.indices(int(storage.counts.max(initial=0)))
-            inside = (age >= start) & (age < stop) & ((age - start) % step == 0)
-            stream, age = stream[inside], age[inside]
+            age = storage.ages()
+            places = places[(age >= start) & (age < stop) & ((age - start) % step == 0)]
         if not self._padding:
-            begins = storage.begins_window(stream, age, length)
-            stream, age = stream[begins], age[begins]
-        if len(stream) < (1 if replace else batch):
+            places = places[storage.begins_window(places, length)]
+        if len(places) < (1 if replace else batch):
+            self._refuse(batch, len(places))
             return None
-        chosen = self._rng.choice(len(stream), batch, replace=replace)
-        return stream[chosen], age[chosen]
+        return self._rng.choice(places, batch, replace=replace)
 
-    def _draw_by_trial(
-        self, storage: StreamStorage, batch: int, length: int, *, replace: bool
-    ) -> tuple[Array, Array] | None:
+    def _draw_by_trial(self, storage: StreamStorage, batch: int, length: int, *, replace: bool) -> Array | None:
         """Draw rows until enough of them begin a window: even, and needs no list of all windows."""
+        rows = range(storage.count)
         found = np.empty(0, np.int64)
-        for _ in range(_MAX_DRAWS):
-            index = self._rng.integers(storage.count, size=2 * batch)
+        size, left = 2 * batch, len(rows)
+        while left > 0:  # beyond it, listing all windows costs less
+            places = storage.places_of(draw_uniform(self._rng, rows, size, replace=True))
             if not self._padding:
-                index = index[storage.begins_window(*storage.place_of(index), length)]
-            found = np.concatenate([found, index])
+                places = places[storage.begins_window(places, length)]
+            found = np.concatenate([found, places]) if len(found) else places
             if not replace:
-                _, first = np.unique(found, return_index=True)
-                found = found[np.sort(first)]
+                found = _distinct(found)
             if len(found) >= batch:
-                return storage.place_of(found[:batch])
+                return found[:batch]
+            size, left = 2 * size, left - size
         return None
 
-    def _windows(self, storage: StreamStorage, stream: Array, age: Array, length: int) -> SequenceBatch:
-        places = storage.windows(stream, age, length)
+    def _windows(self, storage: StreamStorage, first: Array, length: int) -> SequenceBatch:
+        places = storage.windows(first, length)
         columns = storage.gather(places)
-        initial = {name: columns.pop(name)[:, 0] for name in self._initial_columns}
+        initial = {name: columns.pop(name)[:, 0].copy() for name in self._initial_columns}
         mask = np.ones(places.shape, bool)
         if self._padding:
-            mask = storage.are_in_run(places, stream, age)
+            mask = storage.are_in_run(places)
             for column in columns.values():
                 column[~mask] = 0
         mask[:, : self._burn_in] = False
@@ -125,7 +126,17 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             storage.cut()
 
     def _configure(self, cfg: Any) -> None:
+        if self._frame_stack:
+            raise ConfigError(
+                f"frame_stack is {self._frame_stack}, but a sequence buffer keeps rows as they come. Set it to 0, or "
+                "push single frames: a window of them is a stack."
+            )
+        if cfg["burn_in"] < 0 or (cfg["num_streams"] is not None and cfg["num_streams"] < 1):
+            raise ConfigError(
+                f"burn_in is {cfg['burn_in']} and num_streams {cfg['num_streams']}, expected numbers from 0 and from 1."
+            )
         self._num_streams = cfg["num_streams"]
+        self._may_widen = cfg["num_streams"] is None
         self._padding = bool(cfg["padding"])
         self._burn_in = int(cfg["burn_in"])
         self._initial_columns = list(cfg["initial_columns"])
@@ -141,7 +152,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         if missing:
             raise SchemaError(f"initial_columns {', '.join(missing)} are not among the rows' {', '.join(columns)}.")
         num_streams = self._num_streams or int(StreamStorage.streams_of(columns).max()) + 1
-        return StreamStorage(self._replay_buffer_size, Schema.of(columns), num_streams)
+        return StreamStorage(self._replay_buffer_size, Schema.of(columns), num_streams, may_widen=self._may_widen)
 
     def _stream_storage(self) -> StreamStorage | None:
         storage: Any = self._storage
@@ -156,10 +167,19 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         storage = self._stream_storage()
         if storage is None:
             return {}
-        return {"runs": storage.dump_runs(), "is_cut": storage.is_cut.copy(), "num_streams": storage.num_streams}
+        return {"serials": storage.dump_serials(), "is_cut": storage.is_cut.copy(), "num_streams": storage.num_streams}
 
     def _load_own_state(self, state: State) -> None:
         storage = self._stream_storage()
-        if storage is not None and "runs" in state:
-            storage.load_runs(state["runs"])
+        if storage is not None and "serials" in state:
+            storage.load_serials(state["serials"], storage.streams_of(state["data"]))
             storage.is_cut[:] = state["is_cut"]
+
+
+def _distinct(places: Array) -> Array:
+    """Return places [B] in their order, each once."""
+    ordered = np.sort(places)
+    if not np.count_nonzero(ordered[1:] == ordered[:-1]):
+        return places
+    _, first = np.unique(places, return_index=True)
+    return places[np.sort(first)]

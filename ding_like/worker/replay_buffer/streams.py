@@ -16,22 +16,30 @@ _END_COLUMNS = ("done", "terminated", "truncated")
 
 
 class StreamStorage:
-    """Keep `capacity` rows in S rings [S, C]; `run[s, p]` counts the rows that lead up to a row without a gap.
+    """Keep `capacity` rows in S rings [S, C], one for each stream, and know which rows follow each other.
 
     The stream of a row is its column `lane`, else `env_id`, else there is one stream. A row follows the one before it
     in its stream if it is the next `step` of the same `episode_id`; without these columns, if the one before did not
-    end an episode.
+    end an episode. `serial` of a row is one more than that of the row before it if it follows that one, else two more:
+    T rows are a window if the last one's is T - 1 more than the first one's. The oldest row's is less than the
+    newest's, so no window crosses the ring's seam.
     """
 
-    def __init__(self, capacity: int, schema: Schema, num_streams: int) -> None:
-        if num_streams > capacity:
-            raise SchemaError(f"{num_streams} streams need a buffer of as many rows at least, it has {capacity}.")
+    def __init__(self, capacity: int, schema: Schema, num_streams: int, *, may_widen: bool = False) -> None:
         self.schema = schema
+        self._num_rows = capacity
+        self._may_widen = may_widen  # make room for lanes that are new
+        self._allocate(num_streams)
+
+    def _allocate(self, num_streams: int) -> None:
+        if num_streams > self._num_rows:
+            raise SchemaError(f"{num_streams} streams need a buffer of as many rows at least, it has {self._num_rows}.")
         self.num_streams = num_streams
-        self.ring_size = capacity // num_streams
+        self.ring_size = self._num_rows // num_streams
         self.capacity = self.ring_size * num_streams
-        self._columns = schema.allocate(num_streams * self.ring_size)
-        self.run = np.zeros(num_streams * self.ring_size, np.int64)
+        self._columns = self.schema.allocate(self.capacity)
+        self.serial = np.full(self.capacity, -1, np.int64)  # less than that of any row
+        self.count = 0
         self.counts = np.zeros(num_streams, np.int64)
         self._next = np.zeros(num_streams, np.int64)
         self.is_cut = np.ones(num_streams, bool)  # the next row of a stream follows none
@@ -45,14 +53,9 @@ class StreamStorage:
         return np.zeros(len(next(iter(columns.values()))), np.int64)
 
     @property
-    def count(self) -> int:
-        """Return how many rows there are."""
-        return int(self.counts.sum())
-
-    @property
     def num_bytes(self) -> int:
         """Return about how much memory the rows take."""
-        return self.count * (self.schema.row_bytes + self.run.itemsize)
+        return self.count * (self.schema.row_bytes + self.serial.itemsize)
 
     def append(self, rows: TransitionBatch) -> None:
         """Copy rows in, those of a stream in their order; of more than a ring holds, the last stay.
@@ -62,29 +65,46 @@ class StreamStorage:
         columns = {name: np.asarray(column) for name, column in rows.columns.items()}
         self.schema.check(columns, where="the buffer")
         streams = self.streams_of(columns)
-        if len(streams) and (streams.min() < 0 or streams.max() >= self.num_streams):
-            raise SchemaError(
-                f"rows of lanes {int(streams.min())} to {int(streams.max())} do not fit {self.num_streams} streams; "
-                "set num_streams of the buffer to the number of lanes."
-            )
+        if not len(streams):
+            return
+        self._check_streams(streams)
         order = streams.argsort(kind="stable")
         streams = streams[order]
         added = np.bincount(streams, minlength=self.num_streams)
         first_of = added.cumsum() - added
         rank = np.arange(len(order)) - first_of[streams]
-        run = self._runs(columns, order, streams, rank)
+        serial = self._serials(columns, order, streams, rank)
         stays = rank >= added[streams] - self.ring_size
-        order, streams, rank, run = order[stays], streams[stays], rank[stays], run[stays]
+        order, streams, rank, serial = order[stays], streams[stays], rank[stays], serial[stays]
         places = streams * self.ring_size + (self._next[streams] + rank) % self.ring_size
         for name, own in self._columns.items():
             own[places] = columns[name][order]
-        self.run[places] = run
+        self.serial[places] = serial
         self._next = (self._next + added) % self.ring_size
         self.counts = np.minimum(self.counts + added, self.ring_size)
+        self.count = int(self.counts.sum())
         self.is_cut &= added == 0
 
-    def _runs(self, columns: Mapping[str, Array], order: Array, streams: Array, rank: Array) -> Array:
-        """Return `run` of new rows, sorted by stream: 1 where a row follows none, else one more than the row before."""
+    def _check_streams(self, streams: Array) -> None:
+        lowest, highest = int(streams.min()), int(streams.max())
+        if lowest >= 0 and self.num_streams <= highest < self._num_rows and self._may_widen:
+            self._widen(highest + 1)
+        if lowest < 0 or highest >= self.num_streams:
+            raise SchemaError(
+                f"rows of lanes {lowest} to {highest} do not fit {self.num_streams} streams of a buffer of "
+                f"{self._num_rows} rows; set num_streams of the buffer to the number of lanes."
+            )
+
+    def _widen(self, num_streams: int) -> None:
+        """Go over to more streams and so to smaller rings; the newest rows of each stay."""
+        rows, serial, is_cut = self.dump(), self.dump_serials(), self.is_cut
+        self._allocate(num_streams)
+        self.append(rows)
+        self.load_serials(serial, self.streams_of(rows.columns))
+        self.is_cut[: len(is_cut)] = is_cut
+
+    def _serials(self, columns: Mapping[str, Array], order: Array, streams: Array, rank: Array) -> Array:
+        """Return `serial` of new rows, sorted by stream."""
         last = streams * self.ring_size + (self._next[streams] - 1) % self.ring_size  # stored last, by stream
         is_first = rank == 0
         before = np.where(is_first, 0, np.arange(len(order)) - 1)
@@ -102,43 +122,53 @@ class StreamStorage:
                 if name in columns:
                     follows &= ~previous(name).astype(bool)
         follows &= ~(is_first & self.is_cut[streams])
-        # A run that begins here counts from 1; one that goes on from what is stored counts on.
-        starts = np.flatnonzero(~follows | is_first)
-        base = np.where(follows[starts], self.run[last[starts]], 0)
-        lengths = np.diff(np.append(starts, len(order)))
-        return np.arange(len(order)) - np.repeat(starts, lengths) + np.repeat(base, lengths) + 1
+        total = (2 - follows).cumsum()
+        first = np.arange(len(order)) - rank  # of the same stream
+        return total - total[first] + (2 - follows)[first] + self.serial[last]
 
     def cut(self) -> None:
         """Let no row that comes follow one that is here."""
         self.is_cut[:] = True
 
-    def place_of(self, index: Array) -> tuple[Array, Array]:
-        """Return (stream, age) of rows numbered from 0: stream by stream, the oldest first; int64 [B] each."""
+    def all_places(self) -> Array:
+        """Return the places of all rows, stream by stream, the oldest first; int64 [count]."""
+        return self.places_of(np.arange(self.count))
+
+    def places_of(self, index: Array) -> Array:
+        """Return the places of rows numbered from 0, stream by stream, the oldest first; int64 [B]."""
         ends = self.counts.cumsum()
         stream = ends.searchsorted(index, side="right")
-        return stream, index - (ends - self.counts)[stream]
+        age = index - (ends - self.counts)[stream]
+        return stream * self.ring_size + (self._next[stream] - self.counts[stream] + age) % self.ring_size
 
-    def windows(self, stream: Array, age: Array, length: int) -> Array:
-        """Return the places [B, T] of the windows that begin at rows [B]."""
-        first = self._next[stream] - self.counts[stream] + age
-        inside = first[:, None] + np.arange(length)
-        inside %= self.ring_size
-        inside += stream[:, None] * self.ring_size
-        return inside
+    def ages(self) -> Array:
+        """Return the age of all rows in their streams (0: the oldest), in the order of `all_places`."""
+        return np.arange(self.count) - np.repeat(self.counts.cumsum() - self.counts, self.counts)
 
-    def are_in_run(self, places: Array, stream: Array, age: Array) -> Array:
-        """Tell which rows of windows [B, T] follow their first row without a gap; those after the newest do not."""
+    def windows(self, first: Array, length: int) -> Array:
+        """Return the places [B, T] of the windows that begin at places [B]."""
+        places: Array = first[:, None] + np.arange(length)
+        start = first - first % self.ring_size
+        crosses = np.flatnonzero(first + length > start + self.ring_size)
+        if len(crosses):
+            start = start[crosses, None]
+            places[crosses] = start + (places[crosses] - start) % self.ring_size
+        return places
+
+    def are_in_run(self, places: Array) -> Array:
+        """Tell which rows of windows [B, T] follow their first row without a gap."""
         steps = np.arange(places.shape[1])
-        run = self.run[places]
-        return (run == run[:, :1] + steps) & (age[:, None] + steps < self.counts[stream][:, None])
+        serial = self.serial[places]
+        return (serial == serial[:, :1] + steps) & (steps < self.ring_size)
 
-    def begins_window(self, stream: Array, age: Array, length: int) -> Array:
-        """Tell which rows [B] begin a window of `length` rows without a gap."""
-        start = stream * self.ring_size
-        first = self._next[stream] - self.counts[stream] + age
-        run_first = self.run[start + first % self.ring_size]
-        run_last = self.run[start + (first + length - 1) % self.ring_size]
-        return (age + length <= self.counts[stream]) & (run_last == run_first + length - 1)
+    def begins_window(self, first: Array, length: int) -> Array:
+        """Tell which places [B] begin a window of `length` rows without a gap."""
+        if length > self.ring_size:
+            return np.zeros(len(first), bool)
+        last = first + (length - 1)
+        last -= self.ring_size * (first % self.ring_size > self.ring_size - length)
+        is_window: Array = self.serial[last] - self.serial[first] == length - 1
+        return is_window
 
     def gather(self, places: Array) -> dict[str, Array]:
         """Return the columns at places of any shape [...], in fresh memory [..., ...]."""
@@ -146,16 +176,14 @@ class StreamStorage:
 
     def dump(self) -> TransitionBatch:
         """Return all rows stream by stream, oldest first, in fresh memory."""
-        return TransitionBatch(self.gather(self._all_places()))
+        return TransitionBatch(self.gather(self.all_places()))
 
-    def dump_runs(self) -> Array:
-        """Return `run` of all rows, in the order of `dump`."""
-        return self.run[self._all_places()]
+    def dump_serials(self) -> Array:
+        """Return `serial` of all rows, in the order of `dump`."""
+        return self.serial[self.all_places()]
 
-    def load_runs(self, run: Array) -> None:
-        """Take over `run` of all rows, in the order of `dump`."""
-        self.run[self._all_places()] = run
-
-    def _all_places(self) -> Array:
-        stream, age = self.place_of(np.arange(self.count))
-        return stream * self.ring_size + (self._next[stream] - self.counts[stream] + age) % self.ring_size
+    def load_serials(self, serial: Array, streams: Array) -> None:
+        """Take over `serial` of all rows that were dumped [N], of which the newest of each stream are here."""
+        dumped = np.bincount(streams, minlength=self.num_streams)
+        age = np.arange(len(streams)) - (dumped.cumsum() - dumped)[streams]
+        self.serial[self.all_places()] = serial[age >= dumped[streams] - self.ring_size]

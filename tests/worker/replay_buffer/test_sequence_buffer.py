@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.errors import SchemaError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.worker import SequenceReplayBuffer, create_buffer
 
 
@@ -122,7 +122,9 @@ def test_windows_are_those_of_a_slow_list(
         assert set(found) == expected and len(found) == len(expected)
 
 
-def test_windows_are_drawn_evenly(make: Any) -> None:
+@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.parametrize("batch", [8, 32])  # drawn by trial; chosen from a list of all windows
+def test_windows_are_drawn_evenly(make: Any, batch: int, replace: bool) -> None:
     buffer = make(120)
     lanes = Lanes(3)
     buffer.push(lanes.rows(60), 0)
@@ -130,8 +132,8 @@ def test_windows_are_drawn_evenly(make: Any) -> None:
     expected = all_windows([tuple(int(v) for v in row) for row in rows["obs"]], 4)
 
     counts: Counter[Any] = Counter()
-    for _ in range(400):
-        data = buffer.sample(8, 4, 0, replace=True)
+    for _ in range(3200 // batch):
+        data = buffer.sample(batch, 4, 0, replace=replace)
         counts.update(tuple(int(value) for value in window[0]) for window in data["obs"])
 
     assert set(counts) == expected
@@ -139,6 +141,51 @@ def test_windows_are_drawn_evenly(make: Any) -> None:
     chi_square = sum((count - mean) ** 2 / mean for count in counts.values())
     # 99.99 % of a chi-square variable lie below its mean plus four standard deviations and a little.
     assert chi_square < len(expected) + 4.5 * np.sqrt(2 * len(expected))
+
+
+def test_rare_windows_are_found(make: Any) -> None:
+    buffer = make(3000)
+    buffer.push(Lanes(1).rows(2900, length=2), 0)
+    buffer.push(Lanes(1).rows(40, length=30), 0)
+
+    data = buffer.sample(3, 28, 0)
+
+    check_windows(data, 28)
+    assert sorted(data["step"][:, 0].tolist()) == [0, 1, 2]
+
+
+def test_a_lane_that_is_new_gets_its_part(make: Any) -> None:
+    buffer, lanes = make(30), Lanes(3)
+    rows = lanes.rows(15, length=100)
+    by_lane = [rows.take(np.flatnonzero(rows["lane"] == lane)) for lane in range(3)]
+    buffer.push(by_lane[0][:12], 0)
+    buffer.push(by_lane[2], 0)
+    buffer.push(by_lane[0][12:], 0)
+
+    data = buffer.sample(2, 10, 0)
+
+    check_windows(data, 10)
+    assert {(int(window["lane"][0]), int(window["step"][0])) for window in data} == {(0, 5), (2, 5)}
+    assert buffer.sample(3, 10, 0) is None
+
+
+def test_what_leaves_a_ring_is_counted(tmp_path: Path) -> None:
+    class Scalars:
+        def __init__(self) -> None:
+            self.removed: list[float] = []
+
+        def add_scalar(self, tag: str, value: float, step: int) -> None:
+            if tag == "buffer_step/removed":
+                self.removed.append(value)
+
+    scalars = Scalars()
+    cfg = {"replay_buffer_size": 8, "num_streams": 2, "periodic_thruput_seconds": 1e-9}
+    buffer = SequenceReplayBuffer(cfg, scalars, str(tmp_path))
+
+    buffer.push(Lanes(1).rows(3), 0)
+    buffer.push(Lanes(1).rows(3), 0)
+
+    assert scalars.removed == [0, 2]
 
 
 def test_padding_marks_what_is_beyond_the_episode(make: Any) -> None:
@@ -195,7 +242,7 @@ def test_sample_range_takes_the_newest(make: Any) -> None:
     assert data["step"][:, 0].min() >= 90
 
 
-def test_state_goes_on_with_equal_samples_and_runs(make: Any) -> None:
+def test_state_goes_on_with_equal_samples_and_windows(make: Any) -> None:
     first, second = make(50), make(50)
     lanes = Lanes(3)
     first.push(lanes.rows(40), 0)
@@ -210,6 +257,17 @@ def test_state_goes_on_with_equal_samples_and_runs(make: Any) -> None:
         one, two = first.sample(6, 4, 0, replace=True), second.sample(6, 4, 0, replace=True)
         check_windows(two, 4)
         assert np.array_equal(one["obs"], two["obs"])
+
+
+def test_a_smaller_buffer_takes_over_the_newest_windows(make: Any) -> None:
+    first, second = make(60), make(20)
+    first.push(Lanes(2).rows(40, length=100), 0)
+
+    second.load_state_dict(first.state_dict())
+
+    data = second.sample(2, 10, 0)
+    check_windows(data, 10)
+    assert data["step"][:, 0].tolist() == [30, 30]
 
 
 def test_loaded_data_ends_where_new_rows_begin(make: Any, tmp_path: Path) -> None:
@@ -230,6 +288,17 @@ def test_loaded_data_ends_where_new_rows_begin(make: Any, tmp_path: Path) -> Non
 def test_sizes_below_one_are_refused(make: Any, batch: int, sequence: int) -> None:
     with pytest.raises(SchemaError, match="give numbers from 1"):
         make().sample(batch, sequence, 0)
+
+
+@pytest.mark.parametrize("cfg", [{"frame_stack": 4}, {"burn_in": -1}, {"num_streams": 0}])
+def test_settings_that_mean_nothing_are_refused(make: Any, cfg: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(cfg))):
+        make(**cfg)
+
+
+def test_windows_of_burn_in_alone_are_refused(make: Any) -> None:
+    with pytest.raises(SchemaError, match="all burn-in"):
+        make(burn_in=3).sample(1, 3, 0)
 
 
 def test_bad_rows_are_refused_whole(make: Any) -> None:
