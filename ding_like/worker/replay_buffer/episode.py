@@ -11,6 +11,7 @@ from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.data.rows import as_batch
 from ding_like.data.schema import Schema
 from ding_like.data.sequence_batch import SequenceBatch
+from ding_like.errors import ConfigError
 from ding_like.types import Array
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
@@ -90,6 +91,10 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         return _padded(data) if self._padding and isinstance(data, EpisodeBatch) and len(data) else data
 
     def _configure(self, cfg: Mapping[str, Any]) -> None:
+        if self._frame_stack:
+            raise ConfigError(
+                f"frame_stack is {self._frame_stack}, but an episode buffer keeps rows as they come. Set it to 0."
+            )
         self._padding = bool(cfg["padding"])
 
     def _as_rows(self, data: Any) -> Sequence[Any]:

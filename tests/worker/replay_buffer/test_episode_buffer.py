@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ding_like.data.batch import EpisodeBatch, TransitionBatch
-from ding_like.errors import SchemaError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.worker import EpisodeReplayBuffer, create_buffer
 
 
@@ -162,3 +162,8 @@ def test_too_few_episodes_give_none(make: Any) -> None:
     buffer.push([episode(1)], 0)
 
     assert buffer.sample(2, 0) is None and numbers(buffer.sample(2, 0, replace=True)) == [1, 1]
+
+
+def test_frame_stack_is_refused(make: Any) -> None:
+    with pytest.raises(ConfigError, match="frame_stack is 4"):
+        make(frame_stack=4)
