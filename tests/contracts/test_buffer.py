@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.utils.checkpoint import load_state, save_state
-from ding_like.worker import IBuffer, NaiveReplayBuffer
+from ding_like.worker import EpisodeReplayBuffer, IBuffer, NaiveReplayBuffer
 
 SIZE = 7
 
@@ -76,9 +76,55 @@ def spoil_objects(data: Any) -> None:
         item["obs"][...] = -1
 
 
+def make_frames(folder: str, seed: int) -> NaiveReplayBuffer:
+    cfg = {"replay_buffer_size": SIZE, "frame_stack": 2}
+    return NaiveReplayBuffer(cfg, exp_name=folder, rng=np.random.default_rng(seed))
+
+
+def frame_rows(numbers: list[int]) -> TransitionBatch:
+    value = np.array(numbers, np.int64)
+    frames = np.repeat(value[:, None, None] + np.arange(3)[:, None], 4, axis=2).astype(np.int16)  # [B, 3, 4]
+    return TransitionBatch({"value": value, "obs": frames[:, :2], "next_obs": frames[:, 1:]})
+
+
+def frame_row(number: int) -> dict[str, Any]:
+    return {name: column[0].copy() for name, column in frame_rows([number]).columns.items()}
+
+
+def frame_number(row: Any) -> int:
+    expected = frame_rows([int(row["value"])])
+    assert all((row[name] == column[0]).all() for name, column in expected.columns.items()), "frames were mixed up"
+    return int(row["value"])
+
+
+def make_episodes(folder: str, seed: int) -> EpisodeReplayBuffer:
+    return EpisodeReplayBuffer({"replay_buffer_size": SIZE}, exp_name=folder, rng=np.random.default_rng(seed))
+
+
+def episode(number: int) -> TransitionBatch:
+    return column_rows([number] * (number % 3 + 1))
+
+
+def episodes(numbers: list[int]) -> list[TransitionBatch]:
+    return [episode(number) for number in numbers]
+
+
+def episode_number(rows: Any) -> int:
+    number = int(rows["value"][0])
+    assert len(rows) == number % 3 + 1 and (rows["value"] == number).all(), "an episode came apart"
+    return number
+
+
+def spoil_episodes(data: Any) -> None:
+    for each in [data] if isinstance(data, TransitionBatch) else data:
+        spoil_columns(each)
+
+
 CASES = [
     Case("naive columns", make_naive, column_rows, column_row, column_number, spoil_columns),
     Case("naive objects", make_naive, object_rows, object_row, object_number, spoil_objects),
+    Case("naive frames", make_frames, frame_rows, frame_row, frame_number, spoil_columns),
+    Case("episodes", make_episodes, episodes, episode, episode_number, spoil_episodes),
 ]
 
 
