@@ -1,0 +1,30 @@
+"""The index of the algorithms' pages says what was recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECORDS = sorted((ROOT / "docs/learning").glob("*.json"))
+INDEX = (ROOT / "docs/algorithms/README.md").read_text()
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_a_row_of_the_index_holds_what_the_file_holds(path: Path) -> None:
+    record = json.loads(path.read_text())
+    median, worst = record["median_eval_value"], record["worst_eval_value"]
+    steps, most = record["median_env_step"], record["most_env_steps"]
+
+    row = f"`{record['config']}` | {median:.1f} | {worst:.1f} | {steps:,} | {most:,} |"
+
+    assert row in INDEX
+
+
+def test_every_page_is_in_the_index_and_every_link_leads_to_one() -> None:
+    pages = {path.name for path in (ROOT / "docs/algorithms").glob("*.md")} - {"README.md"}
+
+    assert set(re.findall(r"\]\((\w+\.md)\)", INDEX)) == pages
