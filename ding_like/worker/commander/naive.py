@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
+from ding_like.errors import SchemaError
 from ding_like.types import State
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import COMMANDER_REGISTRY
@@ -34,6 +35,10 @@ class RunView(Protocol):
 
     def ask_back(self, kind: str) -> bool:
         """Ask for a task of a kind to be finished early."""
+
+
+def _are_numbers(values: Any) -> TypeGuard[list[float]]:
+    return isinstance(values, list) and bool(values) and all(isinstance(value, (int, float)) for value in values)
 
 
 @COMMANDER_REGISTRY.register("naive")
@@ -84,13 +89,18 @@ class NaiveCommander(Configurable):
         return tasks
 
     def finished(self, kind: str, result: Mapping[str, Any]) -> bool:
-        """Take a task's result; return whether the run is over: the learner has judged its last model."""
+        """Take a task's result; return whether the run is over: the learner has judged its last model.
+
+        Raises SchemaError for a result that is none.
+        """
         if kind == "eval":
-            returns = result["returns"]
+            returns, version = result.get("returns"), result.get("version")
+            if not _are_numbers(returns) or not isinstance(version, int):
+                raise SchemaError(f"an evaluation has returns {returns!r:.80} and version {version!r:.80}.")
             mean = sum(returns) / len(returns)
             self.best_return = max(self.best_return, mean)
             self.evaluations.append(dict(result))
-            if mean >= self._stop_value and result["version"] > 0:
+            if mean >= self._stop_value and version > 0:
                 self.stop = True
         if kind == "learn":
             self.learn_result = dict(result)

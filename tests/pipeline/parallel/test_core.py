@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +225,133 @@ def test_a_restarted_coordinator_goes_on(tmp_path: Path) -> None:
 def test_a_worker_that_nobody_knows_is_told_to_register(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="register again"):
         make_core(tmp_path).claim("collector-x", m.Claim())
+
+
+def test_an_evaluation_is_not_forgotten_in_a_restart(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 100, "x", 1))
+    core.close()
+
+    core = make_core(tmp_path)
+    core.tick()
+
+    assert core.task_info(collector, task.task_id, m.TaskInfo(task.attempt, {})).finish
+
+
+def test_another_collector_is_asked_when_the_evaluating_one_leaves(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, one, task_one = begin(core)
+    two = join(core, "collector", 1)
+    core.tick()
+    task_two = claim(core, two)
+    core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 100, "x", 1))
+    core.finish_task(one, task_one.task_id, m.FinishTask(task_one.attempt, {}))
+    assert claim(core, one).kind == "eval"
+    assert not core.task_info(two, task_two.task_id, m.TaskInfo(task_two.attempt, {})).finish
+
+    core.leave(one, m.Leave("killed"))
+    core.tick()
+
+    assert core.task_info(two, task_two.task_id, m.TaskInfo(task_two.attempt, {})).finish
+
+
+@pytest.mark.parametrize("name", ["nonumber", "collector-start1.00000000", "collector-start0.x", ".1"])
+def test_a_segment_that_is_not_the_workers_own_is_rejected_alone(tmp_path: Path, name: str) -> None:
+    core = make_core(tmp_path)
+    _, _, collector, task = begin(core)
+
+    reply = send(core, collector, task, announced(collector, 0), replace(announced(collector, 1), name=name))
+    core.close()
+    core = make_core(tmp_path)
+
+    assert [(each.name, each.code) for each in reply.rejected] == [(name, "malformed")]
+    assert core.env_step == 8 and core.buffers["buffer"].count == 8, "the good one is saved"
+
+
+def test_a_rejected_segment_is_rejected_again_and_is_no_duplicate(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    _, _, collector, task = begin(core)
+
+    replies = [send(core, collector, task, announced(collector, 0, rows=99)) for _ in range(2)]
+
+    assert [len(reply.rejected) for reply in replies] == [1, 1]
+
+
+def test_env_steps_never_go_back(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    _, _, collector, task = begin(core)
+
+    reply = send(core, collector, task, replace(announced(collector, 0), env_steps=-100))
+
+    assert [each.code for each in reply.rejected] == ["schema"] and core.env_step == 0
+
+
+def test_a_task_is_used_for_its_kind_only(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+
+    for ask in (
+        lambda: send(core, learner, learn, announced(learner, 0)),
+        lambda: sample(core, collector, task),
+        lambda: core.update(collector, "buffer", m.Update(task.task_id, task.attempt, 10**6, {})),
+        lambda: core.update(learner, "other", m.Update(learn.task_id, learn.attempt, 10**6, {})),
+        lambda: core.publish(collector, "policy", m.Publish(task.task_id, task.attempt, 10**6, "x", 1)),
+    ):
+        with pytest.raises(RefusedError) as caught:
+            ask()
+        assert caught.value.code == "wrong_role"
+    assert core.learn_iter == 0 and core.env_step == 0 and "other" not in core.buffers
+
+
+@pytest.mark.parametrize("have", [-1, 2, 10**9])
+def test_a_learner_cannot_have_segments_that_there_are_not(tmp_path: Path, have: int) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    send(core, collector, task, announced(collector, 0))
+
+    with pytest.raises(RefusedError, match="up to 1 only"):
+        sample(core, learner, learn, have=have)
+
+
+@pytest.mark.parametrize("result", [{}, {"returns": [], "version": 1}, {"returns": ["a"], "version": 1}])
+def test_an_evaluation_without_returns_is_refused_and_stays_open(tmp_path: Path, result: dict[str, Any]) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 100, "x", 1))
+    core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {}))
+    evaluation = claim(core, collector)
+
+    with pytest.raises(RefusedError) as caught:
+        core.finish_task(collector, evaluation.task_id, m.FinishTask(evaluation.attempt, result))
+
+    assert caught.value.code == "schema" and core.num_open("eval") == 1
+
+
+def test_registering_again_renews_the_lease(tmp_path: Path) -> None:
+    clock = Clock()
+    core = make_core(tmp_path, clock=clock)
+    collector = join(core, "collector")
+    clock.now += 9
+    join(core, "collector")
+    clock.now += 2
+
+    core.tick()
+
+    assert collector in core.workers
+
+
+def test_updates_keep_to_the_ratio_when_both_sides_take_what_they_get(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    number = 0
+    for _ in range(200):
+        while core.task_info(collector, task.task_id, m.TaskInfo(task.attempt, {})).credit:
+            send(core, collector, task, announced(collector, number))
+            number += 1
+        sample(core, learner, learn, have=number, batches=3)
+
+        behind = (core.env_step - 16) - core.granted_updates * 2  # 4 updates for 8 env steps
+        assert 0 <= behind <= 16 + 1
+
+    assert core.granted_updates > 500

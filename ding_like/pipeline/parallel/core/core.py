@@ -16,6 +16,7 @@ from typing import Any
 import ding_like
 from ding_like.comm import messages as m
 from ding_like.comm.refusal import RefusedError
+from ding_like.errors import SchemaError
 from ding_like.pipeline.parallel.core.index import BufferIndex, SegmentEntry
 from ding_like.pipeline.parallel.core.pace import Pace
 from ding_like.pipeline.parallel.core.state import StateStore
@@ -113,7 +114,9 @@ class CoordinatorCore:
                 "install the same version on both",
             )
         worker_id = f"{message.role}-{message.incarnation}"
-        if worker_id not in self.workers:
+        if worker_id in self.workers:
+            self._heard_of(worker_id)
+        else:
             self._new_worker(worker_id, message.role, message.incarnation, message.host)
             with self._store.transaction():
                 self._store.put("worker", worker_id, {"role": message.role, "host": message.host})
@@ -176,9 +179,11 @@ class CoordinatorCore:
         """Take a task's result."""
         self._heard_of(worker_id).credit = 0
         task = self.tasks.check(task_id, message.attempt, worker_id)
+        try:
+            self.is_over |= self._commander.finished(task.kind, {**message.result, "env_step": self.env_step})
+        except SchemaError as error:
+            raise RefusedError("schema", str(error)) from error
         task.status = FINISHED
-        if self._commander.finished(task.kind, {**message.result, "env_step": self.env_step}):
-            self.is_over = True
         self._save_tasks(task)
         self._make_tasks()
         return m.EndReply(self.is_over)
@@ -223,17 +228,20 @@ class CoordinatorCore:
         """Number the segments of a task and take them into the index, each once."""
         worker = self._heard_of(worker_id)
         task = self.tasks.check(task_id, message.attempt, worker_id)
+        if task.kind != "collect":
+            raise RefusedError("wrong_role", f"{task_id} is no task to collect")
         index = self._index(task.buffer_id)
         accepted, duplicate, rejected = [], [], []
         with self._store.transaction():
             for info in message.segments:
-                if self._was_seen(info.name):
-                    duplicate.append(info.name)
-                    continue
                 try:
+                    number = _number_of(info.name, worker_id)
                     entry = index.number(info)
                 except RefusedError as error:
                     rejected.append(m.Rejected(info.name, error.code))
+                    continue
+                if self._was_seen(worker_id, number):
+                    duplicate.append(info.name)
                     continue
                 self._take_in(task.buffer_id, index, entry)
                 worker.env_steps += info.env_steps
@@ -255,12 +263,12 @@ class CoordinatorCore:
     def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
         """Draw as many batches as the pace allows, up to `num_batches`."""
         self._heard_of(worker_id)
-        task = self.tasks.check(message.task_id, message.attempt, worker_id)
-        if task.buffer_id != buffer_id:
-            raise RefusedError("wrong_role", f"{message.task_id} learns from {task.buffer_id}, not from {buffer_id}")
+        task = self._learn_task(worker_id, buffer_id, message)
         if not 1 <= message.batch_size <= _MAX_BATCH_SIZE or not 1 <= message.num_batches <= _MAX_BATCHES:
             raise RefusedError("too_large", f"batch_size up to {_MAX_BATCH_SIZE}, num_batches up to {_MAX_BATCHES}")
         index = self._index(buffer_id)
+        if not 0 <= message.have_segments_up_to < index.next_serial:
+            raise RefusedError("malformed", f"there are segments up to {index.next_serial - 1} only")
         news = index.new_segments(message.have_segments_up_to, _MAX_NEW_SEGMENTS)
         allowed = self.cfg.pace.allowed_updates(self.env_step) - self.granted_updates
         # Only what the learner will have read when it draws: the mirror takes all news in before.
@@ -278,7 +286,7 @@ class CoordinatorCore:
     def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
         """Take priorities and what the learner says of itself."""
         worker = self._heard_of(worker_id)
-        task = self.tasks.check(message.task_id, message.attempt, worker_id)
+        task = self._learn_task(worker_id, buffer_id, message)
         self.learn_iter = max(self.learn_iter, message.learn_iter)
         if message.info:
             worker.stats = message.info
@@ -358,6 +366,14 @@ class CoordinatorCore:
             made.append(task)
         if made:
             self._save_tasks(*made)
+        self._free_an_evaluator()
+
+    def _free_an_evaluator(self) -> None:
+        """Ask for a collect task back where an evaluation waits and every collector is busy."""
+        waits = any(task.kind == "eval" and task.status == QUEUED for task in self.tasks.tasks.values())
+        collectors = [each.worker_id for each in self.workers.values() if each.role == "collector"]
+        if waits and all(self.tasks.of_worker(worker_id) for worker_id in collectors):
+            self.ask_back("collect")
 
     def _as_task(self, task: TaskEntry, worker: WorkerEntry) -> m.Task:
         return m.Task(
@@ -389,23 +405,23 @@ class CoordinatorCore:
         deadline_s = self._clock() + self.cfg.lease_ttl_s
         self.workers[worker_id] = WorkerEntry(worker_id, role, incarnation, host, deadline_s, {}, index)
 
+    def _learn_task(self, worker_id: str, buffer_id: str, message: m.Sample | m.Update) -> TaskEntry:
+        task = self.tasks.check(message.task_id, message.attempt, worker_id)
+        if task.kind != "learn" or task.buffer_id != buffer_id:
+            raise RefusedError("wrong_role", f"{message.task_id} does not learn from {buffer_id}")
+        return task
+
     def _index(self, buffer_id: str) -> BufferIndex:
         if buffer_id not in self.buffers:
             self.buffers[buffer_id] = self._make_index(buffer_id)
         return self.buffers[buffer_id]
 
-    def _was_seen(self, name: str) -> bool:
-        """Tell whether a segment came before; segments of one start of a worker come in order of their numbers.
-
-        Raises RefusedError for a name that is none of a segment.
-        """
-        stream, _, number = name.rpartition(".")
-        if not stream or not number.isdecimal():
-            raise RefusedError("malformed", f"segment {name} is not named <worker>.<number>")
-        if int(number) <= self._last_number.get(stream, -1):
+    def _was_seen(self, worker_id: str, number: int) -> bool:
+        """Tell whether a segment came before; segments of one start of a worker come in order of their numbers."""
+        if number <= self._last_number.get(worker_id, -1):
             return True
-        self._last_number[stream] = int(number)
-        self._store.put("stream", stream, {"last": int(number)})
+        self._last_number[worker_id] = number
+        self._store.put("stream", worker_id, {"last": number})
         return False
 
     def _take_in(self, buffer_id: str, index: BufferIndex, entry: SegmentEntry) -> None:
@@ -472,3 +488,11 @@ class CoordinatorCore:
 
 def _segment_key(buffer_id: str, serial: int) -> str:
     return f"{buffer_id}/{serial:012d}"
+
+
+def _number_of(name: str, worker_id: str) -> int:
+    """Return the number in a segment's name. Raises RefusedError for a name that is not of this worker."""
+    stream, _, number = name.rpartition(".")
+    if stream != worker_id or not number.isdecimal():
+        raise RefusedError("malformed", f"segment {name} is not named {worker_id}.<number>")
+    return int(number)

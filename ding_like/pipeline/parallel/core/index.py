@@ -49,6 +49,8 @@ class BufferIndex:
         limit = min(self.size, ROWS_PER_SEGMENT)
         if not 1 <= info.rows <= limit:
             raise RefusedError("schema", f"segment {info.name} has {info.rows} rows; from 1 to {limit} are taken")
+        if info.env_steps < 0:
+            raise RefusedError("schema", f"segment {info.name} has {info.env_steps} env steps")
         return SegmentEntry(
             self.next_serial,
             info.name,
