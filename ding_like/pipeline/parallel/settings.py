@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ding_like.config.tree import deep_merge
 from ding_like.errors import ConfigError
+from ding_like.pipeline.parallel.core.pace import least_lead
 
 _MEMORY = Path("/dev/shm")
 
@@ -25,7 +26,7 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
     },
     "num_collectors": 2,  # on one machine
     "segment_rows": 0,  # rows that a collector sends at once; 0: n_sample, at least 32
-    "max_lead_rows": 0,  # env steps that collecting may be ahead of learning; 0: two segments
+    "max_lead_rows": 0,  # env steps that collecting may be ahead of learning; 0: two segments, or more if it must
     "publish_interval_s": 0.1,  # seconds between two published versions of the weights, at least
     "num_batches": 16,  # that the learner asks for at once
     # Keys of the seed's configs that need no answer here.
@@ -59,13 +60,20 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any) -> SystemConf
     system = deep_merge(SYSTEM_TEMPLATE, {key: value for key, value in given.items() if not _is_worker(key)})
     n_sample = int(cfg.policy.collect.get("n_sample") or 0)
     segment_rows = int(system["segment_rows"]) or max(n_sample, 32)
+    buffer_size = int(cfg.policy.other.replay_buffer.replay_buffer_size)
+    if segment_rows > buffer_size:
+        raise ConfigError(
+            f"system.segment_rows is {segment_rows}, but policy.other.replay_buffer.replay_buffer_size is "
+            f"{buffer_size}: a segment must fit into the buffer. Set smaller segments or a larger buffer."
+        )
+    max_lead_rows = _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
     return SystemConfig(
         path_data=_folder(system["path_data"], cfg, "data"),
         path_policy=_folder(system["path_policy"], cfg, "policy"),
         coordinator=system["coordinator"],
         num_collectors=int(system["num_collectors"]),
         segment_rows=segment_rows,
-        max_lead_rows=int(system["max_lead_rows"]) or 2 * segment_rows,
+        max_lead_rows=max_lead_rows,
         publish_interval_s=float(system["publish_interval_s"]),
         num_batches=int(system["num_batches"]),
     )
@@ -74,6 +82,22 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any) -> SystemConf
 def _is_worker(key: str) -> bool:
     """Tell whether a key is of the seed's sections of hosts and ports, which workers that dial in do not need."""
     return key.startswith(("collector", "learner")) and key not in SYSTEM_TEMPLATE
+
+
+def _lead(given: int, segment_rows: int, policy: Any) -> int:
+    least = least_lead(
+        warmup_steps=int(policy.random_collect_size),
+        steps=int(policy.collect.n_sample),
+        updates=int(policy.learn.update_per_collect),
+        segment_rows=segment_rows,
+        batch_size=int(policy.learn.batch_size),
+    )
+    if 0 < given < least:
+        raise ConfigError(
+            f"system.max_lead_rows is {given}, but collectors and learner would wait for each other for ever below "
+            f"{least}: a segment has {segment_rows} rows and a batch {policy.learn.batch_size}. Raise it or omit it."
+        )
+    return given or max(2 * segment_rows, least)
 
 
 def _folder(path: str | None, cfg: Any, name: str) -> Path:

@@ -26,3 +26,12 @@ class Pace:
         """Return how many more env steps may be taken while `granted` updates have been handed out."""
         needed = self.warmup_steps + -(-granted * self.steps // self.updates)
         return max(0, needed + self.max_lead - env_step)
+
+
+def least_lead(*, warmup_steps: int, steps: int, updates: int, segment_rows: int, batch_size: int) -> int:
+    """Return the smallest lead with which neither side waits for the other for ever.
+
+    Collectors are given a whole segment or nothing, an update needs `steps / updates` env steps, and the first needs a
+    whole batch, even where there is no warm-up.
+    """
+    return max(0, batch_size - warmup_steps) + segment_rows + -(-steps // updates)

@@ -1,0 +1,73 @@
+"""A `system_config` is filled with what works, or refused with what to change."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from easydict import EasyDict
+
+from ding_like.errors import ConfigError
+from ding_like.pipeline.parallel.core.pace import Pace, least_lead
+from ding_like.pipeline.parallel.settings import SystemConfig, read_system
+
+
+def read(folder: Path, *, warmup: int = 100, n_sample: int = 8, batch: int = 64, **system: Any) -> SystemConfig:
+    policy = {
+        "random_collect_size": warmup,
+        "collect": {"n_sample": n_sample},
+        "learn": {"update_per_collect": 1, "batch_size": batch},
+        "other": {"replay_buffer": {"replay_buffer_size": 1000}},
+    }
+    folders = {"path_data": str(folder / "data"), "path_policy": str(folder / "policy")}
+    return read_system({**folders, **system}, EasyDict(exp_name=str(folder), policy=policy))
+
+
+def test_every_unknown_key_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"system\.segment_row, system\.coordinator\.lease"):
+        read(tmp_path, segment_row=3, coordinator={"lease": 1})
+
+
+def test_hosts_and_ports_of_the_seeds_configs_need_no_answer(tmp_path: Path) -> None:
+    found = read(tmp_path, collector0={"host": "auto"}, learner_port=1, coordinator={"port": 7})
+
+    assert found.coordinator["port"] == 7 and found.coordinator["lease_ttl_s"] == 10.0
+
+
+def test_a_segment_is_what_is_collected_at_once_and_the_lead_two_of_them(tmp_path: Path) -> None:
+    few, many = read(tmp_path), read(tmp_path, n_sample=96)
+
+    assert (few.segment_rows, few.max_lead_rows) == (32, 64) and (many.segment_rows, many.max_lead_rows) == (96, 192)
+
+
+def test_the_lead_reaches_to_the_first_batch_where_there_is_no_warm_up(tmp_path: Path) -> None:
+    assert read(tmp_path, warmup=0, batch=128).max_lead_rows == 128 + 32 + 8
+
+
+def test_a_lead_with_which_both_sides_would_wait_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"max_lead_rows is 39.*below 40"):
+        read(tmp_path, max_lead_rows=39)
+
+    assert read(tmp_path, max_lead_rows=40).max_lead_rows == 40
+
+
+def test_a_segment_that_never_fits_the_buffer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="must fit into the buffer"):
+        read(tmp_path, segment_rows=1001)
+
+
+@pytest.mark.parametrize(("warmup", "steps", "updates"), list(itertools.product((0, 5, 100), (1, 8, 100), (1, 3, 50))))
+def test_with_the_least_lead_nobody_waits_for_ever(warmup: int, steps: int, updates: int) -> None:
+    for rows, batch in itertools.product((1, 8, 32), (1, 64, 200)):
+        lead = least_lead(warmup_steps=warmup, steps=steps, updates=updates, segment_rows=rows, batch_size=batch)
+        pace = Pace(warmup, steps, updates, lead)
+        env_step = granted = 0
+        for _ in range(300):
+            before = (env_step, granted)
+            if pace.credit(env_step, granted) >= rows:
+                env_step += rows
+            if env_step >= batch:
+                granted += min(pace.allowed_updates(env_step) - granted, 16)
+            assert (env_step, granted) != before, (rows, batch)
