@@ -10,160 +10,210 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ding_like.comm import messages as m
 from ding_like.comm.refusal import RefusedError
+from ding_like.pipeline.parallel.core import CoordinatorCore
 from tests.pipeline.parallel.service_parts import Clock, announced, join, make_core
 
 SIZE = 24
+WORKERS = (("learner", 0), ("collector", 0), ("collector", 1), ("learner", 1))
+# Which of the tasks that were claimed so far acts: mostly the newest, at times one that is over.
+AGES = st.sampled_from([1, 1, 1, 1, 2, 3])
+SELDOM = st.integers(0, 3).map(lambda number: number == 3)
 
 
 class Coordinator(RuleBasedStateMachine):
     """Drive a core beside a model of what was acknowledged."""
 
-    tasks = Bundle("tasks")  # (worker, task as it was claimed)
-
     @initialize()
     def start(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
         self.clock = Clock()
-        self.core = make_core(self.folder, size=SIZE, clock=self.clock)
-        self.workers: list[str] = []
+        self.core = self.open()
+        self.held: dict[str, list[tuple[str, m.Task]]] = {"collect": [], "eval": [], "learn": []}
+        self.owners: dict[str, tuple[str, int]] = {}  # task -> who claimed it last, and its attempt
         self.numbers: dict[str, int] = {}  # segments that a worker has made
         self.accepted: list[str] = []  # in order
-        self.attempts: dict[str, int] = {}
-        self.version = (-1, -1)
+        self.rows: list[int] = []  # of the accepted ones
+        self.removed: list[str] = []
         self.passed = 0
+        self.version = (-1, -1)
+        for role, number in WORKERS:
+            self.claim((role, number))
+
+    def open(self) -> CoordinatorCore:
+        return make_core(self.folder, size=SIZE, clock=self.clock, max_failures=30)
 
     def teardown(self) -> None:
         if hasattr(self, "core"):
             self.core.close()
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def ask(self, call: Any) -> Any:
-        """Return an answer, or None where it was refused."""
+    def ask(self, held: tuple[str, m.Task], call: Any) -> Any:
+        """Return the answer to one who holds, or held, a task; None where it was refused."""
+        worker, task = held
         try:
-            return call()
+            reply = call()
         except RefusedError:
             return None
+        assert self.owners[task.task_id] == (worker, task.attempt), "an older attempt is refused"
+        return reply
 
-    @rule(role=st.sampled_from(["collector", "learner"]), number=st.integers(0, 2))
-    def register(self, role: str, number: int) -> None:
-        worker = join(self.core, role, number)
-        if worker not in self.workers:
-            self.workers.append(worker)
+    def pick(self, kind: str, age: int) -> tuple[str, m.Task] | None:
+        held = self.held[kind]
+        return held[-age] if len(held) >= age else None
 
-    @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
-        if self.workers:
-            self.ask(lambda: self.core.leave(data.draw(st.sampled_from(self.workers)), m.Leave("test")))
+    # --- workers
 
-    @rule(target=tasks, data=st.data())
-    def claim(self, data: st.DataObject) -> Any:
-        worker = data.draw(st.sampled_from(self.workers)) if self.workers else "nobody"
-        reply = self.ask(lambda: self.core.claim(worker, m.Claim()))
-        if reply is None or reply.task is None:
-            return ("nobody", None)
-        task = reply.task
-        assert task.attempt >= self.attempts.get(task.task_id, 0), "attempts only grow"
-        self.attempts[task.task_id] = task.attempt
-        return (worker, task)
-
-    @rule(held=tasks, rows=st.integers(1, 10), repeat=st.booleans())
-    def send(self, held: Any, rows: int, repeat: bool) -> None:
-        worker, task = held
-        if task is None or task.kind != "collect":
+    @rule(worker=st.sampled_from(WORKERS))
+    def claim(self, worker: tuple[str, int]) -> None:
+        worker_id = join(self.core, *worker)
+        task = self.core.claim(worker_id, m.Claim()).task
+        if task is None:
             return
-        number = self.numbers.get(worker, 0)
-        if repeat and number:
-            number -= 1
-        info = announced(worker, number, rows=rows)
+        known = self.owners.get(task.task_id)
+        assert known is None or known[1] < task.attempt or known == (worker_id, task.attempt), "one owner an attempt"
+        self.owners[task.task_id] = (worker_id, task.attempt)
+        if (worker_id, task) not in self.held[task.kind]:
+            self.held[task.kind].append((worker_id, task))
+
+    @rule(worker=st.sampled_from(WORKERS), leaves=SELDOM)
+    def leave(self, worker: tuple[str, int], leaves: bool) -> None:
+        if leaves:
+            self.core.leave(join(self.core, *worker), m.Leave("test"))
+
+    @rule(kind=st.sampled_from(["collect", "eval"]), age=AGES, fails=st.booleans(), acts=SELDOM)
+    def end(self, kind: str, age: int, fails: bool, acts: bool) -> None:
+        held = self.pick(kind, age)
+        if held is None or not acts:
+            return
+        worker, task = held
+        if fails:
+            failed = m.FailTask(task.attempt, "EnvError", "the env broke")
+            self.ask(held, lambda: self.core.fail_task(worker, task.task_id, failed))
+        else:
+            done = m.FinishTask(task.attempt, {"returns": [0.0], "version": 0})
+            self.ask(held, lambda: self.core.finish_task(worker, task.task_id, done))
+
+    @rule(age=AGES)
+    def fail_to_learn(self, age: int) -> None:
+        held = self.pick("learn", age)
+        if held is not None and age > 1:
+            worker, task = held
+            failed = m.FailTask(task.attempt, "NaNError", "the loss is NaN")
+            self.ask(held, lambda: self.core.fail_task(worker, task.task_id, failed))
+
+    # --- data
+
+    @rule(age=AGES, rows=st.lists(st.integers(1, 10), min_size=1, max_size=4), repeats=st.integers(0, 2))
+    def send(self, age: int, rows: list[int], repeats: int) -> None:
+        held = self.pick("collect", age)
+        if held is None:
+            return
+        worker, task = held
+        first = max(self.numbers.get(worker, 0) - repeats, 0)
+        infos = [announced(worker, first + place, rows=count) for place, count in enumerate(rows)]
         step = self.core.env_step
-        reply = self.ask(lambda: self.core.send_data(worker, task.task_id, m.SendData(task.attempt, (info,))))
+        message = m.SendData(task.attempt, tuple(infos))
+        reply = self.ask(held, lambda: self.core.send_data(worker, task.task_id, message))
         if reply is None:
             assert self.core.env_step == step, "a refused message changes nothing"
             return
-        assert len(reply.accepted) + len(reply.duplicate) == 1
-        if reply.accepted:
-            assert info.name not in self.accepted, "nothing is taken twice"
-            self.accepted.append(info.name)
-            assert self.core.env_step == step + rows
-        else:
-            assert info.name in self.accepted, "nothing is called a duplicate that was not taken"
-        self.numbers[worker] = max(self.numbers.get(worker, 0), number + 1)
+        taken = [info for info in infos if info.name not in self.accepted]
+        assert reply.accepted == tuple(info.name for info in taken), "each is taken once, in order"
+        assert len(reply.duplicate) == len(infos) - len(taken) and not reply.rejected
+        self.accepted += reply.accepted
+        self.rows += [info.rows for info in taken]
+        self.numbers[worker] = max(self.numbers.get(worker, 0), first + len(infos))
 
-    @rule(held=tasks, batches=st.integers(1, 5), passes=st.booleans())
-    def sample(self, held: Any, batches: int, passes: bool) -> None:
-        worker, task = held
-        if task is None or task.kind != "learn":
+    @rule(age=AGES, batches=st.integers(1, 5), have=st.sampled_from(["none", "passed", "all"]))
+    def sample(self, age: int, batches: int, have: str) -> None:
+        held = self.pick("learn", age)
+        if held is None:
             return
-        index = self.core.buffers.get("buffer")
-        have = self.passed if not passes or index is None else index.next_serial - 1
-        removable = len(self.core.removable)
-        message = m.Sample(task.task_id, task.attempt, 2, batches, 0, have)
-        reply = self.ask(lambda: self.core.sample(worker, "buffer", message))
+        worker, task = held
+        serial = {"none": 0, "passed": self.passed, "all": len(self.accepted)}[have]
+        message = m.Sample(task.task_id, task.attempt, 2, batches, 0, serial)
+        reply = self.ask(held, lambda: self.core.sample(worker, "buffer", message))
         if reply is None:
-            assert len(self.core.removable) == removable
+            assert not self.core.removable, "a refused message changes nothing"
             return
-        self.passed = max(self.passed, have)
-        serials = [each.serial for each in reply.new_segments]
-        assert serials == list(range(serials[0], serials[0] + len(serials))) if serials else True
+        self.passed = max(self.passed, serial)
+        told = [each.serial for each in reply.new_segments]
+        live = [number for number in range(1, len(self.rows) + 1) if self.is_live(number)]
+        assert told == [number for number in live if number > serial], "all that lives is told, from the first on"
         if reply.batches is not None:
-            serial = reply.batches.unique_ids // m.ROWS_PER_SEGMENT
-            assert serial.max() <= max([have, *serials]), "no row of a segment that was not told"
-        for name in self.core.removable:
-            assert self.accepted.index(name) < self.passed, "no file goes before the learner has passed it"
+            drawn, row = reply.batches.unique_ids // m.ROWS_PER_SEGMENT, reply.batches.unique_ids % m.ROWS_PER_SEGMENT
+            starts = [0, *itertools.accumulate(self.rows)]
+            assert all(starts[number - 1] + at >= sum(self.rows) - SIZE for number, at in zip(drawn, row, strict=True))
+            assert [(starts[number - 1] + at) % SIZE for number, at in zip(drawn, row, strict=True)] == list(
+                reply.batches.places
+            )
+        self.look_at_removed()
 
-    @rule(held=tasks, step=st.integers(-1, 3))
-    def publish(self, held: Any, step: int) -> None:
-        worker, task = held
-        if task is None or task.kind != "learn":
+    def is_live(self, serial: int) -> bool:
+        """Tell whether a segment has rows that later ones did not overwrite."""
+        return sum(self.rows[serial:]) < SIZE
+
+    def look_at_removed(self) -> None:
+        gone, self.core.removable = self.core.removable, []
+        for name in gone:
+            serial = self.accepted.index(name) + 1
+            assert name not in self.removed and not self.is_live(serial) and serial <= self.passed
+            self.removed.append(name)
+
+    @rule(age=AGES, step=st.integers(-1, 60))
+    def publish(self, age: int, step: int) -> None:
+        held = self.pick("learn", age)
+        if held is None:
             return
-        version = self.version[1] + step
-        message = m.Publish(task.task_id, task.attempt, version, "x", 1)
-        if self.ask(lambda: self.core.publish(worker, "policy", message)) is not None:
-            assert (task.attempt, version) > self.version, "versions only grow"
-            self.version = (task.attempt, version)
-
-    @rule(held=tasks)
-    def finish(self, held: Any) -> None:
         worker, task = held
-        if task is not None and task.kind != "learn":
-            result = {"returns": [0.0], "version": 0}
-            self.ask(lambda: self.core.finish_task(worker, task.task_id, m.FinishTask(task.attempt, result)))
+        pair = (task.attempt, max(self.version[1], 0) + step)
+        message = m.Publish(task.task_id, *pair, "x", 1)
+        if self.ask(held, lambda: self.core.publish(worker, "policy", message)) is not None:
+            assert pair > self.version, "versions only grow"
+            self.version = pair
 
-    @rule(seconds=st.sampled_from([0.5, 4.0, 11.0]))
+    # --- time and death
+
+    @rule(seconds=st.sampled_from([0.5, 0.5, 4.0, 4.0, 11.0]))
     def wait(self, seconds: float) -> None:
         self.clock.now += seconds
         self.core.tick()
 
-    @rule()
-    def crash(self) -> None:
-        # What was not saved is gone: the new one knows the file only.
+    @rule(dies=SELDOM)
+    def crash(self, dies: bool) -> None:
+        if not dies:
+            return
+        before = self.core.status()
         self.core.close()
-        self.core = make_core(self.folder, size=SIZE, clock=self.clock)
+        self.core = self.open()  # it knows the file only
+        after = self.core.status()
+        for name in ("run_id", "env_step", "granted_updates", "is_over", "policies"):
+            assert after[name] == before[name], f"{name} is kept"
+        assert after["epoch"] == before["epoch"] + 1
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
-        if not hasattr(self, "core") or "buffer" not in self.core.buffers:
+        if not hasattr(self, "core") or not self.accepted:
             return
         index = self.core.buffers["buffer"]
         live = index.new_segments(0, 1000)
-        assert index.next_serial == len(self.accepted) + 1
-        assert [each.name for each in live] == self.accepted[len(self.accepted) - len(live) :]
-        assert index.count <= SIZE
-        assert sum(each.rows for each in live) >= index.count
+        assert [each.name for each in live] == self.accepted[-len(live) :]
+        assert index.next_serial == len(self.accepted) + 1 and index.count == min(sum(self.rows), SIZE)
         for one, two in itertools.pairwise(live):
-            assert two.first_row == (one.first_row + one.rows) % SIZE
+            assert two.serial == one.serial + 1 and two.first_row == (one.first_row + one.rows) % SIZE
 
     @invariant()
-    def one_owner_a_task_and_updates_by_the_pace(self) -> None:
+    def the_books_are_kept(self) -> None:
         if not hasattr(self, "core"):
             return
+        assert self.core.env_step == sum(self.rows)
+        assert self.core.granted_updates <= self.core.cfg.pace.allowed_updates(self.core.env_step)
         leased = [task for task in self.core.tasks.tasks.values() if task.status == "leased"]
         assert len({task.worker_id for task in leased}) == len(leased), "a worker does one task at a time"
-        assert self.core.granted_updates <= self.core.cfg.pace.allowed_updates(self.core.env_step)
 
 
 TestCoordinator = Coordinator.TestCase
