@@ -145,6 +145,7 @@ class BatchSource:
         update = self._update(info())
         with self._changed:
             self._reports.append(update)
+            self._changed.notify_all()
 
     def _update(self, info: dict[str, Any]) -> m.Update:
         fields: dict[str, Any] = {}
@@ -155,7 +156,8 @@ class BatchSource:
                 "priorities": np.concatenate(self._priorities),
             }
             self._drawn, self._priorities = [], []
-        bad, self._bad = tuple(self._bad), []
+        with self._changed:
+            bad, self._bad = tuple(self._bad), []
         return m.Update(self._task.task_id, self._task.attempt, self._train_iter, info, bad_segments=bad, **fields)
 
     def close(self) -> None:
@@ -175,12 +177,22 @@ class BatchSource:
             have = 0
             while not self._is_closed:
                 self._send_reports()
-                have = self._fetch(have)
+                if self._has_room():
+                    have = self._fetch(have)
             self._send_reports()
         except BaseException as error:  # whatever it is, the learner's thread is to raise it
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        """Wait for room, or for something else to do; return whether there is room.
+
+        What the learner has not begun must not pile up, or learning lags behind its data.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._fetched) < 2 or self._is_closed or self._reports, _WAIT_S)
+            return len(self._fetched) < 2 and not self._is_closed
 
     def _send_reports(self) -> None:
         with self._changed:
@@ -211,8 +223,6 @@ class BatchSource:
             if segments or reply.batches is not None:
                 self._fetched.append(_Fetched(segments, reply.batches))
             self._changed.notify_all()
-            # One reply ahead: what the learner has not begun must not pile up, or learning lags behind its data.
-            self._changed.wait_for(lambda: len(self._fetched) < 2 or self._is_closed or self._reports, _WAIT_S)
         return segments[-1][0].serial if segments else have
 
     def _read(self, segment: m.NewSegment) -> dict[str, Array] | None:
@@ -223,5 +233,6 @@ class BatchSource:
             return columns
         except SegmentError as error:
             logger.warning("segment %s is left out: %s", segment.name, error)
-            self._bad.append(segment.name)
+            with self._changed:
+                self._bad.append(segment.name)
             return None

@@ -150,3 +150,76 @@ def test_rows_of_another_shape_do_not_enter() -> None:
         mirror.take_in(m.NewSegment(2, "w.2", 2, 2, "", 1), {"x": np.zeros((2, 2))})
 
     assert mirror.last_serial == 1
+
+
+def test_a_segment_left_out_leaves_no_old_rows_to_draw() -> None:
+    mirror = Mirror(10)
+    mirror.take_in(m.NewSegment(1, "w.1", 10, 0, "", 1), columns_of("w", 1, 10))
+
+    mirror.skip(m.NewSegment(2, "w.2", 4, 8, "", 1))  # around the end
+
+    old, new = m.ROWS_PER_SEGMENT + np.arange(10), 2 * m.ROWS_PER_SEGMENT + np.arange(4)
+    assert mirror.are_there(np.arange(10), old).tolist() == [False] * 2 + [True] * 6 + [False] * 2
+    assert not mirror.are_there(np.array([8, 9, 0, 1]), new).any() and mirror.last_serial == 2
+
+
+def test_an_empty_mirror_gives_nothing() -> None:
+    mirror = Mirror(10)
+
+    assert not mirror.are_there(np.arange(10), np.arange(10)).any()
+    with pytest.raises(CommError, match="no rows yet"):
+        mirror.gather(np.arange(2))
+
+
+def test_priorities_come_back_with_the_rows_that_they_are_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[m.Update] = []
+    update = run.service.update
+    monkeypatch.setattr(run.service, "update", lambda w, b, message: sent.append(message) or update(w, b, message))
+    for _ in range(6):
+        run.send()
+
+    expected = []
+    for train_iter in range(5):
+        batch = run.source.next(timeout_s=5.0)
+        assert batch is not None
+        # Segment n is the one with serial n + 1.
+        expected += ((batch["segment"] + 1) * m.ROWS_PER_SEGMENT + batch["row"]).tolist()
+        run.source.report(train_iter, dict, {"priority": np.full(4, train_iter, np.float32)})
+    run.source.close()
+
+    told = [message for message in sent if message.unique_ids is not None]
+    assert np.concatenate([message.unique_ids for message in told]).tolist() == expected
+    assert np.concatenate([message.priorities for message in told]).tolist() == np.repeat(np.arange(5), 4).tolist()
+    assert all(len(message.places) == len(message.unique_ids) for message in told)
+
+
+def test_the_end_of_the_run_ends_the_wait(run: Run) -> None:
+    with run.service._changed:
+        run.core.is_over = True
+        run.service._changed.notify_all()
+
+    batch = run.source.next(timeout_s=5.0)
+
+    assert batch is None and run.source.finish
+
+
+def test_a_slow_learner_is_not_flooded_however_often_it_reports(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ding_like.pipeline.parallel.batch_source._REPORT_S", 0.0)
+    reported = threading.Semaphore(0)
+    update = run.service.update
+
+    def tell(*arguments: Any) -> Any:
+        reported.release()
+        return update(*arguments)
+
+    monkeypatch.setattr(run.service, "update", tell)
+    for _ in range(40):
+        run.send()
+    assert run.core.cfg.pace.allowed_updates(run.core.env_step) > 100
+
+    assert run.source.next(timeout_s=5.0) is not None
+    for train_iter in range(20):
+        run.source.report(train_iter, dict, {})
+        assert reported.acquire(timeout=5.0)
+
+    assert run.core.granted_updates <= 3 * 3, "three batches a reply: one being drawn from and two ahead"
