@@ -17,7 +17,7 @@ from ding_like.comm.refusal import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from tests.pipeline.parallel.service_parts import Clock, announced, join, make_core
 
-SIZE = 24
+SIZE = 16
 WORKERS = (("learner", 0), ("collector", 0), ("collector", 1), ("learner", 1))
 # Which of the tasks that were claimed so far acts: mostly the newest, at times one that is over.
 AGES = st.sampled_from([1, 1, 1, 1, 2, 3])
@@ -185,6 +185,7 @@ class Coordinator(RuleBasedStateMachine):
 
     @rule(dies=SELDOM)
     def crash(self, dies: bool) -> None:
+        """Kill the coordinator; a collector whose answer got lost sends again what it had sent."""
         if not dies:
             return
         before = self.core.status()
@@ -194,6 +195,7 @@ class Coordinator(RuleBasedStateMachine):
         for name in ("run_id", "env_step", "granted_updates", "is_over", "policies"):
             assert after[name] == before[name], f"{name} is kept"
         assert after["epoch"] == before["epoch"] + 1
+        self.send(1, [1, 1], repeats=1)
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
