@@ -115,6 +115,7 @@ class CoordinatorRun:
                 self._take_note(console)
                 if console.is_due:
                     console.update(self._progress())
+            self._metrics_s = -math.inf  # the last words of the workers are written, however short the run was
             self._take_note(console)
             console.update(self._progress())
         finally:
