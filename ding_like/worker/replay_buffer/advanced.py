@@ -86,7 +86,8 @@ class AdvancedReplayBuffer(ReplayBuffer):
         for name in ("alpha", "beta", "anneal_step"):
             if not 0 <= cfg[name] < _INF:
                 raise ConfigError(f"replay_buffer.{name} is {cfg[name]}, expected a finite number from 0.")
-        if cfg["max_use"] < 1 or cfg["max_staleness"] <= 0:
+        # Written so that NaN, which is neither, is refused as well.
+        if not (cfg["max_use"] >= 1 and cfg["max_staleness"] > 0):
             raise ConfigError(
                 f"max_use is {cfg['max_use']} and max_staleness {cfg['max_staleness']}: no row could ever be sampled. "
                 "Give a max_use from 1 and a max_staleness above 0, or inf."
@@ -96,6 +97,8 @@ class AdvancedReplayBuffer(ReplayBuffer):
         self._max_use, self._max_staleness = cfg["max_use"], cfg["max_staleness"]
         self._limiter = RateLimiter.from_cfg(cfg["thruput_controller"])
         self._min_rows_ratio = float(cfg["thruput_controller"]["sample_min_limit_ratio"])
+        if not self._min_rows_ratio >= 0:
+            raise ConfigError(f"sample_min_limit_ratio is {self._min_rows_ratio}, expected a number from 0.")
         self._drops = Interval(cfg["periodic_thruput_seconds"], starts_due=True)
         self._monitor = SampledDataMonitor(**cfg["monitor"]["sampled_data_attr"])
         self._tree = SumTree(self._replay_buffer_size)
@@ -323,6 +326,7 @@ class AdvancedReplayBuffer(ReplayBuffer):
             "next_id": self._next_id,
             "max_priority": self._max_priority,
             "beta": self._beta,
+            "limiter": None if self._limiter is None else self._limiter.state_dict(),
         }
 
     def _load_own_state(self, state: State) -> None:
@@ -338,6 +342,9 @@ class AdvancedReplayBuffer(ReplayBuffer):
             kept = len(rows)
             self._record(storage, priorities, state["collect_iter"][-kept:], state["use"][-kept:])
         self._max_priority = state["max_priority"]
+        # None where the saved buffer had no limits, or is of before they were saved: rates begin anew.
+        if self._limiter is not None and state.get("limiter") is not None:
+            self._limiter.load_state_dict(state["limiter"])
 
     def _report_averages(self, averages: Mapping[str, float]) -> None:
         self._logger.info("sampled rows: %s", ", ".join(f"{name} {value:g}" for name, value in averages.items()))

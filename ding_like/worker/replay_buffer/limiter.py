@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ding_like.errors import ConfigError
+from ding_like.types import State
 
 _LEFT_AFTER_WINDOW = 0.01
 
@@ -25,7 +26,7 @@ class RateLimiter:
             raise ConfigError(
                 f"push_sample_rate_limit has min {min_ratio} and max {max_ratio}, expected 0 <= min <= max."
             )
-        if window_s <= 0:
+        if not window_s > 0:
             raise ConfigError(f"thruput_controller.window_seconds is {window_s}, expected more than 0.")
         self._min_ratio = min_ratio
         self._max_ratio = max_ratio
@@ -60,6 +61,16 @@ class RateLimiter:
         """Forget what has passed."""
         self._pushed = self._sampled = 0.0
         self._since = self._clock()
+
+    def state_dict(self) -> State:
+        """Return what is left of the counts by now."""
+        self._fade()
+        return {"pushed": self._pushed, "sampled": self._sampled}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from saved counts; the time since then does not count, as clocks differ between processes."""
+        self.clear()
+        self._pushed, self._sampled = float(state["pushed"]), float(state["sampled"])
 
     def __str__(self) -> str:
         return (

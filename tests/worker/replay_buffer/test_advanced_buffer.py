@@ -439,6 +439,21 @@ def test_samples_under_the_rate_are_none(make: Any, tmp_path: Path) -> None:
     assert "rows pushed" in log_text(tmp_path)
 
 
+def test_a_loaded_buffer_keeps_to_the_rate_of_the_saved_one(make: Any) -> None:
+    cfg = {"thruput_controller": {"push_sample_rate_limit": {"min": 0.6}, "window_seconds": 1e6}}
+    buffer, other = make(8, **cfg), make(8, **cfg)
+    buffer.push(rows(0, 1), 0)
+    buffer.sample(2, 0)
+    buffer.sample(2, 0)
+
+    other.load_state_dict(buffer.state_dict())
+
+    assert buffer.sample(2, 0) is None
+    assert other.sample(2, 0) is None
+    other.push(rows(2), 0)
+    assert other.sample(2, 0) is not None
+
+
 def test_averages_of_what_was_sampled_are_logged(make: Any, tmp_path: Path) -> None:
     buffer = make(8, monitor={"sampled_data_attr": {"average_range": 2, "print_freq": 3}})
     buffer.push(rows(0), 0)
@@ -447,7 +462,19 @@ def test_averages_of_what_was_sampled_are_logged(make: Any, tmp_path: Path) -> N
     assert "use_avg 2.5" in log_text(tmp_path)
 
 
-@pytest.mark.parametrize("cfg", [{"alpha": -1}, {"beta": -0.1}, {"max_use": 0}, {"max_staleness": 0}])
+@pytest.mark.parametrize(
+    "cfg",
+    [
+        {"alpha": -1},
+        {"beta": -0.1},
+        {"max_use": 0},
+        {"max_use": float("nan")},
+        {"max_staleness": 0},
+        {"max_staleness": float("nan")},
+        {"thruput_controller": {"sample_min_limit_ratio": -1}},
+        {"thruput_controller": {"sample_min_limit_ratio": float("nan")}},
+    ],
+)
 def test_nonsense_settings_are_refused(cfg: dict[str, Any], make: Any) -> None:
     with pytest.raises(ConfigError):
         make(8, **cfg)

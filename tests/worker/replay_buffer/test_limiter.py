@@ -66,13 +66,28 @@ def test_how_often_it_is_asked_does_not_matter() -> None:
     assert limiter.may_push()
 
 
+def test_a_loaded_limiter_goes_on_where_the_saved_one_was() -> None:
+    clock, later = Clock(), Clock()
+    limiter, other = RateLimiter(0, 1, 30, clock=clock), RateLimiter(0, 1, 30, clock=later)
+    limiter.add(pushed=1000, sampled=10)
+    clock.now_s += 30
+    later.now_s += 5000  # time between save and load does not count
+
+    other.load_state_dict(limiter.state_dict())
+
+    other.add(sampled=9)  # 10 pushed against 9.1 sampled
+    assert not other.may_push()
+    other.add(sampled=1)
+    assert other.may_push()
+
+
 def test_no_limits_need_no_limiter() -> None:
     cfg = {"push_sample_rate_limit": {"max": float("inf"), "min": 0}, "window_seconds": 30}
 
     assert RateLimiter.from_cfg(cfg) is None
 
 
-@pytest.mark.parametrize(("low", "high", "window_s"), [(-1, 2, 30), (3, 2, 30), (0, 2, 0)])
+@pytest.mark.parametrize(("low", "high", "window_s"), [(-1, 2, 30), (3, 2, 30), (0, 2, 0), (0, 2, float("nan"))])
 def test_nonsense_is_refused(low: float, high: float, window_s: float) -> None:
     with pytest.raises(ConfigError):
         RateLimiter(low, high, window_s)
