@@ -12,9 +12,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.learning
 @pytest.mark.timeout(300)
-def test_dqn_solves_cartpole_within_15000_env_steps(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["cartpole_dqn_config.py", "cartpole_dqn_per_config.py"])
+def test_dqn_solves_cartpole_within_15000_env_steps(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
+    config = ROOT / "dizoo/classic_control/cartpole/config" / name
 
     rows = record(config, mode="serial", seeds=3, episodes=20, env_step=15_000, overrides=[])
 
