@@ -8,7 +8,7 @@ import secrets
 import socket
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ding_like
@@ -53,10 +53,18 @@ class TaskHandle:
 class WorkerAgent:
     """Claim task after task from a coordinator until the run is over or `stop` is called."""
 
-    def __init__(self, coordinator: CoordinatorService, role: str, *, incarnation: str | None = None) -> None:
+    def __init__(
+        self,
+        coordinator: CoordinatorService,
+        role: str,
+        *,
+        incarnation: str | None = None,
+        resources: Mapping[str, float] | None = None,
+    ) -> None:
         self._coordinator = coordinator
         self._role = role
         self._incarnation = incarnation or secrets.token_hex(6)
+        self._resources = dict(resources or {})
         self._stopped = threading.Event()
         self._handle: TaskHandle | None = None
         self._task: m.Task | None = None
@@ -118,7 +126,14 @@ class WorkerAgent:
 
     def _register(self) -> None:
         registered = self._coordinator.register(
-            m.Register(self._role, socket.gethostname()[:64], os.getpid(), ding_like.__version__, self._incarnation)
+            m.Register(
+                self._role,
+                socket.gethostname()[:64],
+                os.getpid(),
+                ding_like.__version__,
+                self._incarnation,
+                self._resources,
+            )
         )
         self.worker_id = registered.worker_id
         self._heartbeat_s = registered.heartbeat_s
@@ -174,3 +189,6 @@ class WorkerAgent:
                 handle.take(reply)
             if any(command.name == "stop" for command in reply.commands):
                 self.stop()
+
+
+Slave = WorkerAgent  # the seed's name of what a coordinator gives tasks to

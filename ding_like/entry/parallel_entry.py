@@ -117,6 +117,7 @@ def _write_config(cfg: Any, system: SystemConfig) -> Path:
         "segment_rows": system.segment_rows,
         "publish_interval_s": system.publish_interval_s,
         "num_batches": system.num_batches,
+        "communication_mode": "shared",
     }
     path = Path(cfg.exp_name) / "parallel_config.py"
     path.write_text(f"{text}\nsystem_config = {pprint.pformat(part)}\n", encoding="utf-8")

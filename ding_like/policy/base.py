@@ -294,6 +294,9 @@ class Policy:
             return getattr(self, f"_{name}")
         raise NotImplementedError(f"{type(self).__name__} has no attribute '{name}'")
 
+    def _get_batch_size(self) -> int:
+        return int(self._cfg.learn.batch_size)
+
     def set_attribute(self, name: str, value: Any) -> None:
         """Call `_set_<name>(value)` or set `_<name>`; raises NotImplementedError if the policy has neither."""
         if hasattr(self, f"_set_{name}"):

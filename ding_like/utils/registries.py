@@ -21,11 +21,15 @@ LEARNER_REGISTRY: Registry[Any] = Registry("learner", "ding_like.worker.learner"
 LEARNER_HOOK_REGISTRY: Registry[Any] = Registry("learner_hook", "ding_like.worker.learner.hooks")
 SERIAL_COLLECTOR_REGISTRY: Registry[Any] = Registry("serial_collector", "ding_like.worker.collector")
 SERIAL_EVALUATOR_REGISTRY: Registry[Any] = Registry("serial_evaluator", "ding_like.worker.evaluator")
-PARALLEL_COLLECTOR_REGISTRY: Registry[Any] = Registry("parallel_collector", "ding_like.worker.collector")
+PARALLEL_COLLECTOR_REGISTRY: Registry[Any] = Registry("parallel_collector", "ding_like.pipeline.parallel")
 BUFFER_REGISTRY: Registry[Any] = Registry("buffer", "ding_like.worker.replay_buffer")
 COMMANDER_REGISTRY: Registry[Any] = Registry("commander", "ding_like.worker.commander")
-COMM_LEARNER_REGISTRY: Registry[Any] = Registry("comm_learner", "ding_like.pipeline.parallel")
-COMM_COLLECTOR_REGISTRY: Registry[Any] = Registry("comm_collector", "ding_like.pipeline.parallel")
+COMM_LEARNER_REGISTRY: Registry[Any] = Registry(
+    "comm_learner", "ding_like.pipeline.parallel", modules={"flask_fs": "ding_like.pipeline.parallel.comm_learner"}
+)
+COMM_COLLECTOR_REGISTRY: Registry[Any] = Registry(
+    "comm_collector", "ding_like.pipeline.parallel", modules={"flask_fs": "ding_like.pipeline.parallel.comm_collector"}
+)
 LEAGUE_REGISTRY: Registry[Any] = Registry("league", "ding_like.league")
 PLAYER_REGISTRY: Registry[Any] = Registry("player", "ding_like.league")
 REWARD_MODEL_REGISTRY: Registry[Any] = Registry("reward_model", "ding_like.reward_model")

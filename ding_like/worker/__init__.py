@@ -12,6 +12,7 @@ _COLLECTOR = "ding_like.worker.collector"
 _EVALUATOR = "ding_like.worker.evaluator"
 _LEARNER = "ding_like.worker.learner"
 _BUFFER = "ding_like.worker.replay_buffer"
+_PARALLEL = "ding_like.pipeline.parallel"
 
 _HOME_OF: dict[str, str] = {
     "ISerialCollector": _COLLECTOR,
@@ -39,6 +40,16 @@ _HOME_OF: dict[str, str] = {
     "create_buffer": _BUFFER,
     "get_buffer_cls": _BUFFER,
     "BaseSerialCommander": "ding_like.worker.commander",
+    "create_parallel_commander": "ding_like.worker.commander",
+    "BaseParallelCollector": f"{_PARALLEL}.zergling",
+    "ZerglingParallelCollector": f"{_PARALLEL}.zergling",
+    "BaseCommCollector": f"{_PARALLEL}.comm_collector",
+    "FlaskFileSystemCollector": f"{_PARALLEL}.comm_collector",
+    "create_comm_collector": f"{_PARALLEL}.comm_collector",
+    "NaiveCollector": f"{_PARALLEL}.naive_collector",
+    "BaseCommLearner": f"{_PARALLEL}.comm_learner",
+    "FlaskFileSystemLearner": f"{_PARALLEL}.comm_learner",
+    "create_comm_learner": f"{_PARALLEL}.comm_learner",
 }
 
 __all__ = list(_HOME_OF)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -15,7 +14,7 @@ import numpy as np
 from ding_like.comm import messages as m
 from ding_like.comm.service import CoordinatorService
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.segment_file import SegmentError, read_with_retries
+from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel.mirror import Mirror
 from ding_like.types import Array
@@ -27,7 +26,10 @@ _REPORT_S = 0.2  # between two reports of what was learned
 _CLOSE_S = 15.0
 
 
-class _Fetched(NamedTuple):
+ReadSegment = Callable[[m.NewSegment], dict[str, Array]]
+
+
+class Fetched(NamedTuple):
     """Hold one reply and the segments that it named, read."""
 
     segments: list[tuple[m.NewSegment, dict[str, Array] | None]]  # None: it cannot be read
@@ -39,6 +41,55 @@ class _Drawn(NamedTuple):
 
     places: Array
     unique_ids: Array
+
+
+class BatchReader:
+    """Turn row numbers into batches: take segments into the mirror, then gather."""
+
+    def __init__(self, buffer_size: int, batch_size: int) -> None:
+        self._batch_size = batch_size
+        self._mirror = Mirror(buffer_size)
+        self._batches: m.Batches | None = None
+        self._next = 0
+        self.num_replaced = 0  # rows of batches that could not be read
+        self.drawn: list[_Drawn] = []  # since it was cleared last
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether all batches that were taken are drawn."""
+        return self._batches is None or self._next == self._batches.num_batches
+
+    def take(self, fetched: Fetched) -> None:
+        """Take in one reply; all batches of the ones before must be drawn."""
+        for segment, columns in fetched.segments:
+            if columns is None:
+                self._mirror.skip(segment)
+            else:
+                self._mirror.take_in(segment, columns)
+        self._batches, self._next = fetched.batches, 0
+
+    def draw(self) -> TransitionBatch:
+        """Return the next batch, with a column `weight` where the index has priorities."""
+        batches = self._batches
+        assert batches is not None and not self.is_empty
+        rows = slice(self._next * self._batch_size, (self._next + 1) * self._batch_size)
+        self._next += 1
+        places, unique_ids = batches.places[rows], batches.unique_ids[rows]
+        there = self._mirror.are_there(places, unique_ids)
+        if not there.all():
+            places, unique_ids = self._replace(places, unique_ids, there)
+        self.drawn.append(_Drawn(places, unique_ids))
+        batch = self._mirror.gather(places)
+        return batch if batches.weights is None else batch.with_columns(weight=batches.weights[rows])
+
+    def _replace(self, places: Array, unique_ids: Array, there: Array) -> tuple[Array, Array]:
+        """Put rows of the same batch in the place of rows that could not be read."""
+        good = np.flatnonzero(there)
+        if not len(good):
+            raise CommError("no row of a batch is in the mirror: its segments cannot be read.")
+        self.num_replaced += int((~there).sum())
+        chosen = np.where(there, np.arange(len(places)), good[np.arange(len(places)) % len(good)])
+        return places[chosen], unique_ids[chosen]
 
 
 class BatchSource:
@@ -54,7 +105,7 @@ class BatchSource:
         task: m.Task,
         *,
         worker_id: str,
-        folder: str | os.PathLike[str],
+        read: ReadSegment,
         batch_size: int,
         buffer_size: int,
         num_batches: int,
@@ -62,22 +113,18 @@ class BatchSource:
         self._coordinator = coordinator
         self._task = task
         self._worker_id = worker_id
-        self._folder = folder
+        self._read_segment = read
         self._batch_size = batch_size
         self._num_batches = num_batches
-        self._mirror = Mirror(buffer_size)
+        self._reader = BatchReader(buffer_size, batch_size)
         self._changed = threading.Condition()  # guards what both threads write
-        self._fetched: deque[_Fetched] = deque()
+        self._fetched: deque[Fetched] = deque()
         self._failure: BaseException | None = None
         self._is_closed = False
         self._reports: list[m.Update] = []
         self._bad: list[str] = []
         self.finish = False  # the coordinator wants the task back
         self.env_step = 0
-        self.num_replaced = 0  # rows of batches that could not be read
-        self._current: m.Batches | None = None
-        self._next_batch = 0
-        self._drawn: list[_Drawn] = []
         self._priorities: list[Array] = []
         self._reported_s = 0.0
         self._train_iter = 0
@@ -89,19 +136,19 @@ class BatchSource:
     def next(self, *, timeout_s: float) -> TransitionBatch | None:
         """Return the next batch, with a column `weight` where the index has priorities; None if none came in time."""
         deadline = time.monotonic() + timeout_s
-        while self._current is None or self._next_batch == self._current.num_batches:
+        while self._reader.is_empty:
             fetched = self._wait_for_reply(deadline - time.monotonic())
             if fetched is None:
                 return None
-            for segment, columns in fetched.segments:
-                if columns is None:
-                    self._mirror.skip(segment)
-                else:
-                    self._mirror.take_in(segment, columns)
-            self._current, self._next_batch = fetched.batches, 0
-        return self._draw(self._current)
+            self._reader.take(fetched)
+        return self._reader.draw()
 
-    def _wait_for_reply(self, timeout_s: float) -> _Fetched | None:
+    @property
+    def num_replaced(self) -> int:
+        """Return how many rows of batches could not be read and were replaced."""
+        return self._reader.num_replaced
+
+    def _wait_for_reply(self, timeout_s: float) -> Fetched | None:
         with self._changed:
             self._changed.wait_for(lambda: self._fetched or self._failure or self.finish, max(timeout_s, 0.0))
             if self._failure is not None:
@@ -111,33 +158,13 @@ class BatchSource:
             self._changed.notify_all()
             return self._fetched.popleft()
 
-    def _draw(self, batches: m.Batches) -> TransitionBatch:
-        rows = slice(self._next_batch * self._batch_size, (self._next_batch + 1) * self._batch_size)
-        self._next_batch += 1
-        places, unique_ids = batches.places[rows], batches.unique_ids[rows]
-        there = self._mirror.are_there(places, unique_ids)
-        if not there.all():
-            places, unique_ids = self._replace(places, unique_ids, there)
-        self._drawn.append(_Drawn(places, unique_ids))
-        batch = self._mirror.gather(places)
-        return batch if batches.weights is None else batch.with_columns(weight=batches.weights[rows])
-
-    def _replace(self, places: Array, unique_ids: Array, there: Array) -> tuple[Array, Array]:
-        """Put rows of the same batch in the place of rows that could not be read."""
-        good = np.flatnonzero(there)
-        if not len(good):
-            raise CommError("no row of a batch is in the mirror: its segments cannot be read.")
-        self.num_replaced += int((~there).sum())
-        chosen = np.where(there, np.arange(len(places)), good[np.arange(len(places)) % len(good)])
-        return places[chosen], unique_ids[chosen]
-
     def report(self, train_iter: int, info: Callable[[], dict[str, Any]], priority_info: Mapping[str, Any]) -> None:
         """Tell of an update with the batch given out last; many reports travel together."""
         self._train_iter = train_iter
         if priority_info:
             self._priorities.append(np.asarray(priority_info["priority"], np.float32))
         else:
-            self._drawn.clear()
+            self._reader.drawn.clear()
         now = time.monotonic()
         if now - self._reported_s < _REPORT_S and len(self._priorities) < self._num_batches:
             return
@@ -151,11 +178,11 @@ class BatchSource:
         fields: dict[str, Any] = {}
         if self._priorities:
             fields = {
-                "places": np.concatenate([drawn.places for drawn in self._drawn]),
-                "unique_ids": np.concatenate([drawn.unique_ids for drawn in self._drawn]),
+                "places": np.concatenate([drawn.places for drawn in self._reader.drawn]),
+                "unique_ids": np.concatenate([drawn.unique_ids for drawn in self._reader.drawn]),
                 "priorities": np.concatenate(self._priorities),
             }
-            self._drawn, self._priorities = [], []
+            self._reader.drawn, self._priorities = [], []
         with self._changed:
             bad, self._bad = tuple(self._bad), []
         return m.Update(self._task.task_id, self._task.attempt, self._train_iter, info, bad_segments=bad, **fields)
@@ -221,16 +248,13 @@ class BatchSource:
             self.env_step = reply.env_step
             self.finish |= reply.finish
             if segments or reply.batches is not None:
-                self._fetched.append(_Fetched(segments, reply.batches))
+                self._fetched.append(Fetched(segments, reply.batches))
             self._changed.notify_all()
         return segments[-1][0].serial if segments else have
 
     def _read(self, segment: m.NewSegment) -> dict[str, Array] | None:
         try:
-            columns, _ = read_with_retries(
-                self._folder, segment.name, rows=segment.rows, sha256=segment.sha256, nbytes=segment.nbytes
-            )
-            return columns
+            return self._read_segment(segment)
         except SegmentError as error:
             logger.warning("segment %s is left out: %s", segment.name, error)
             with self._changed:

@@ -1,5 +1,24 @@
-"""Command the parts: what to collect next and with which settings."""
+"""Command the parts: what to collect next and with which settings, and which tasks a parallel run has."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ding_like.utils.registries import COMMANDER_REGISTRY
 from ding_like.worker.commander.base import BaseSerialCommander
+from ding_like.worker.commander.naive import NaiveCommander
+from ding_like.worker.commander.solo import SoloCommander
 
-__all__ = ["BaseSerialCommander"]
+
+def create_parallel_commander(cfg: Mapping[str, Any]) -> NaiveCommander:
+    """Build the commander that `cfg.type` (or the seed's `parallel_commander_type`) names.
+
+    `import_names` says where it may be registered. Raises RegistryError (a KeyError) for an unknown name.
+    """
+    name = cfg.get("parallel_commander_type") or cfg.get("type") or "naive"
+    commander: NaiveCommander = COMMANDER_REGISTRY.get(name, cfg.get("import_names") or ())(cfg)
+    return commander
+
+
+__all__ = ["BaseSerialCommander", "NaiveCommander", "SoloCommander", "create_parallel_commander"]

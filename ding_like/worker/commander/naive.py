@@ -53,20 +53,23 @@ class NaiveCommander(Configurable):
         "type": "naive",
         "collector_task_space": 1,  # collect tasks that are there even before collectors are
         "learner_task_space": 1,
-        # Seconds between evaluations in the seed's configs; here `policy.eval.evaluator.eval_freq` says how often.
+        # Seconds between evaluations in the seed's configs; here `eval_freq` says how often.
         "eval_interval": 60,
+        "eval_freq": 1000,  # learner iterations between two evaluations
+        "n_episode": 5,  # of an evaluation
+        "stop_value": float("inf"),  # an evaluation's mean return that ends the run
+        "max_env_step": float("inf"),
     }
 
-    def __init__(
-        self, cfg: Mapping[str, Any], *, eval_freq: int, n_episode: int, stop_value: float, max_env_step: float
-    ) -> None:
-        self._cfg = {**self.config, **cfg}
-        self._eval_freq = eval_freq
-        self._n_episode = n_episode
-        self._stop_value = stop_value
-        self._max_env_step = max_env_step
+    def __init__(self, cfg: Mapping[str, Any], **settings: Any) -> None:
+        """Take settings from `cfg`; those given by keyword go first."""
+        self._cfg = {**self.config, **cfg, **settings}
+        self._eval_freq = int(self._cfg["eval_freq"])
+        self._n_episode = int(self._cfg["n_episode"])
+        self._stop_value = float(self._cfg["stop_value"])
+        self._max_env_step = float(self._cfg["max_env_step"])
         self._num_evals = 0
-        self._evaluated = -eval_freq  # the version of the last evaluation
+        self._evaluated = -self._eval_freq  # the version of the last evaluation
         self.stop = False  # an evaluation reached the stop value
         self.best_return = float("-inf")
         self.evaluations: list[dict[str, Any]] = []  # results that nobody has taken note of yet
@@ -98,10 +101,10 @@ class NaiveCommander(Configurable):
             if not _are_numbers(returns) or not isinstance(version, int):
                 raise SchemaError(f"an evaluation has returns {returns!r:.80} and version {version!r:.80}.")
             mean = sum(returns) / len(returns)
+            is_best, is_enough = mean > self.best_return, mean >= self._stop_value and version > 0
             self.best_return = max(self.best_return, mean)
-            self.evaluations.append(dict(result))
-            if mean >= self._stop_value and version > 0:
-                self.stop = True
+            self.evaluations.append({**result, "is_best": is_best, "is_enough": is_enough and not self.stop})
+            self.stop |= is_enough
         if kind == "learn":
             self.learn_result = dict(result)
             return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -124,6 +124,9 @@ class BaseLearner(Configurable):
         self._mode: LearnMode | None = None
         self._takes_rows = False
         self._last_minibatch: Any = None  # kept to be looked into if training goes wrong
+        # Set by a comm learner: given a batch size, return what returns batch after batch, None after the last.
+        self.get_data: Callable[[int], Callable[[], Any]] | None = None
+        self._next_data: Callable[[], Any] | None = None
         if policy is not None:
             self.policy = policy
 
@@ -179,6 +182,30 @@ class BaseLearner(Configurable):
         if self._mode is None:
             raise ConfigError(f"{self._instance_name} has no policy; set learner.policy = policy.learn_mode first.")
         return self._mode
+
+    def setup_dataloader(self) -> None:
+        """Let `start` train on the batches of `get_data`, which is asked for batches of the policy's size.
+
+        Raises ConfigError while nobody has set `get_data`.
+        """
+        if self.get_data is None:
+            raise ConfigError(f"{self._instance_name} has nowhere to get data from; set learner.get_data first.")
+        self._next_data = self.get_data(int(self._mode_or_fail().get_attribute("batch_size")))
+
+    def start(self) -> None:
+        """Train on batch after batch until there are no more, or `train_iterations` are done; hooks run around it."""
+        if self._next_data is None:
+            self.setup_dataloader()
+        assert self._next_data is not None
+        self._learner_done = False
+        self.call_hook("before_run")
+        while self.train_iter < self._cfg.train_iterations:
+            data = self._next_data()
+            if data is None:
+                break
+            self.train(data)
+        self._learner_done = True
+        self.call_hook("after_run")
 
     def register_hook(self, hook: LearnerHook) -> None:
         """Add a hook at its position, after those of equal priority."""

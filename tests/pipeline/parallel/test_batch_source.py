@@ -11,7 +11,7 @@ import pytest
 
 from ding_like.comm import messages as m
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.segment_file import remove_segments
+from ding_like.data.segment_file import read_with_retries, remove_segments
 from ding_like.errors import CommError, SchemaError
 from ding_like.pipeline.parallel.batch_source import BatchSource
 from ding_like.pipeline.parallel.mirror import Mirror
@@ -34,11 +34,17 @@ class Run:
             self.service,
             self.learn,
             worker_id=self.learner,
-            folder=self.folder,
+            read=self.read,
             batch_size=4,
             buffer_size=SIZE,
             num_batches=3,
         )
+
+    def read(self, segment: m.NewSegment) -> dict[str, Any]:
+        columns, _ = read_with_retries(
+            self.folder, segment.name, rows=segment.rows, sha256=segment.sha256, nbytes=segment.nbytes
+        )
+        return columns
 
     def send(self, *, damage: bool = False) -> None:
         info = segment(self.folder, self.collector, self.number, rows=5 + self.number % 4)

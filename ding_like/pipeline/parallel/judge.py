@@ -1,0 +1,36 @@
+"""Judge the last model of a run on fresh episodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
+from ding_like.pipeline.build import EnvSetting
+from ding_like.types import EnvManager
+from ding_like.worker import InteractionSerialEvaluator, create_serial_evaluator
+
+_EPISODES = 20
+_NUMBER = -1  # of the evaluation that judges the last model: its episodes are none that a stop rule has seen
+
+
+class Judge:
+    """Hold the envs of an evaluation."""
+
+    def __init__(self, cfg: Any, *, seed: int, env_setting: EnvSetting | None = None) -> None:
+        env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
+        self.env: EnvManager = create_env_manager(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs])
+        self.env.seed(seed)
+        self.env.launch()
+        self._evaluator: InteractionSerialEvaluator = create_serial_evaluator(
+            cfg.policy.eval.evaluator, env=self.env, policy=None, seed=seed, exp_name=cfg.exp_name
+        )
+
+    def play(self, eval_mode: Any) -> dict[str, Any]:
+        """Return what a policy is worth: `eval_value`, the mean return, and what it is of."""
+        self._evaluator.reset_policy(eval_mode)
+        final = self._evaluator.play(max(_EPISODES, self.env.num_lanes), number=_NUMBER)
+        return {"eval_value": final.mean, "eval_value_raw": final.returns, "judge_s": final.duration_s}
+
+    def close(self) -> None:
+        """Close the envs; may be called again."""
+        self._evaluator.close()

@@ -1,0 +1,92 @@
+"""What every worker has of its coordinator: a client, an agent that lives on it, and the files they share."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ding_like.comm.agent import WorkerAgent
+from ding_like.comm.http_client import HttpCoordinator
+from ding_like.comm.keys import load_keys
+from ding_like.comm.service import CoordinatorService
+from ding_like.comm.shared_files import SharedFiles, SharedFolder, StreamedFiles
+from ding_like.errors import CommError, ConfigError
+
+logger = logging.getLogger(__name__)
+
+_MODES = ("auto", "shared", "stream")
+
+
+def mark_shared(folder: Path, run_id: str) -> None:
+    """Leave a sign by which workers see that a folder is the one that the coordinator of a run sees."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{run_id}.run").touch()
+
+
+def is_shared(folder: Path, run_id: str) -> bool:
+    """Tell whether a folder has the sign of a run."""
+    return (folder / f"{run_id}.run").is_file()
+
+
+class WorkerLink:
+    """Dial in to a coordinator.
+
+    Read of `cfg`: `coordinator`, its URL; `key_file`, None if it takes anyone; `path_data` and `path_policy`, the
+    folders of segments and weights; `communication_mode`: 'shared' works in these folders, 'stream' sends files through
+    the coordinator, and 'auto' looks whether the folders are those that the coordinator sees; `retry_s`.
+    """
+
+    def __init__(
+        self, role: str, cfg: Mapping[str, Any], coordinator: CoordinatorService | None, *, resources: Mapping[str, Any]
+    ) -> None:
+        incarnation = secrets.token_hex(6)
+        self._cfg = cfg
+        self._client: HttpCoordinator | None = None
+        if coordinator is None:
+            key_file = cfg.get("key_file")
+            key = None if key_file is None else load_keys(key_file)[role]
+            retry_s = float(cfg.get("retry_s") or 30.0)
+            self._client = HttpCoordinator(
+                str(cfg["coordinator"]), role=role, key=key, incarnation=incarnation, retry_s=retry_s
+            )
+        self.coordinator: CoordinatorService = coordinator or self._client  # type: ignore[assignment]
+        self.agent = WorkerAgent(self.coordinator, role, incarnation=incarnation, resources=resources)
+        self._files: SharedFiles | None = None
+
+    def start(self) -> None:
+        """Register, and find out how files travel."""
+        self.agent.register()
+        self._files = self._open_files()
+
+    @property
+    def files(self) -> SharedFiles:
+        """Return the files shared with the run. Raises CommError before `start`."""
+        if self._files is None:
+            raise CommError("the worker has not been started.")
+        return self._files
+
+    def close(self) -> None:
+        """Leave the coordinator; may be called again."""
+        self.agent.close()
+        if self._files is not None:
+            self._files.close()
+        if self._client is not None:
+            self._client.close()
+
+    def _open_files(self) -> SharedFiles:
+        mode = self._cfg.get("communication_mode") or "auto"
+        if mode not in _MODES:
+            raise ConfigError(f"system.communication_mode is {mode!r}, expected one of {', '.join(_MODES)}.")
+        data, policy = self._cfg.get("path_data"), self._cfg.get("path_policy")
+        if mode == "shared" and (data is None or policy is None):
+            raise ConfigError("system.communication_mode is 'shared': give system.path_data and system.path_policy.")
+        if self._client is None or mode == "shared":
+            return SharedFolder(Path(data or "."), Path(policy or "."))
+        run_id = self.coordinator.hello().run_id
+        if mode == "auto" and data is not None and policy is not None and is_shared(Path(data), run_id):
+            return SharedFolder(Path(data), Path(policy))
+        logger.info("segments and weights are sent through the coordinator")
+        return StreamedFiles(self._client)
