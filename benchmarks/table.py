@@ -53,6 +53,17 @@ def _envs_subprocess(env: str, *, steps: int) -> Benchmark:
     )
 
 
+def _parallel(env: str, *, steps: int) -> Benchmark:
+    args = ("--env", env, "--steps", str(steps))
+    return Benchmark(
+        ("env_steps_wall",),
+        {
+            "ours": Contender("parallel_ours", args),
+            "ours_serial": Contender("parallel_ours", (*args, "--mode", "serial")),
+        },
+    )
+
+
 # One process on one thread is timed by CPU seconds, which a busy neighbour hardly changes; collectors by the wall clock
 # first, because there are some that use several processes.
 BENCHMARKS = {
@@ -84,6 +95,8 @@ BENCHMARKS = {
         },
         needs="ale_py",
     ),
+    "parallel_cartpole": _parallel("cartpole", steps=20_000),
+    "parallel_slow": _parallel("slow", steps=20_000),
     "end_to_end_ppo": Benchmark(
         ("env_steps_cpu",),
         {

@@ -1,0 +1,77 @@
+"""DQN in one process, or with a coordinator, two collectors and a learner: the shipped CartPole config either way.
+
+The clock runs from the first update to the last; what comes before it, processes starting and random steps, is apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import emit, emit_versions  # isort: skip  (pins the threads first)
+
+from ding_like.config import read_config
+from ding_like.entry import serial_pipeline
+from ding_like.entry.parallel_entry import parallel_pipeline
+from ding_like.worker import BaseLearner, LearnerHook, register_learner_hook
+
+CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
+ENVS = {"cartpole": "CartPole-v1", "slow": "benchmarks.contenders.slow_env:SlowCartPole-v0"}
+NEVER = 10**9
+
+
+class ClockHook(LearnerHook):
+    """Note when the first and the last update ended."""
+
+    first_s = last_s = 0.0
+
+    def __call__(self, engine: BaseLearner) -> None:
+        ClockHook.last_s = time.perf_counter()
+        ClockHook.first_s = ClockHook.first_s or ClockHook.last_s
+
+
+def main() -> None:
+    """Train once and print the rates."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--mode", choices=["serial", "parallel"], default="parallel")
+    parser.add_argument("--env", choices=ENVS, default="cartpole")
+    args = parser.parse_args()
+    file = read_config(CONFIG)
+    main_config: Any = file.main_config
+    main_config.exp_name = "bench"
+    main_config.env.update(env_id=ENVS[args.env], stop_value=float(NEVER))
+    main_config.policy.eval = dict(evaluator=dict(eval_freq=NEVER))
+    configs = main_config, file.create_config
+    started_s = time.perf_counter()
+    if args.mode == "serial":
+        register_learner_hook("clock", ClockHook)
+        main_config.policy.learn.learner = dict(hook=dict(clock_after_iter=True))
+        serial_pipeline(configs, seed=0, max_env_step=args.steps)
+        train_s, startup_s = ClockHook.last_s - ClockHook.first_s, ClockHook.first_s - started_s
+    else:
+        parallel_pipeline((*configs, dict(num_collectors=2)), seed=0, max_env_step=args.steps)
+        found = _result()
+        train_s, startup_s = found["train_s"], found["startup_s"]
+    report(_result(), warmup=int(main_config.policy.random_collect_size), train_s=train_s, startup_s=startup_s)
+    emit_versions("torch", "numpy", "gymnasium")
+
+
+def report(result: dict[str, Any], *, warmup: int, train_s: float, startup_s: float) -> None:
+    """Print the rates of a run that has written its result."""
+    steps = result["env_step"] - warmup
+    emit("env_steps_wall", round(steps / train_s, 1), "steps/s")
+    emit("updates_per_step", round(result["train_iter"] / steps, 4), "")
+    emit("startup", round(startup_s, 2), "s")
+
+
+def _result() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path("bench/result.json").read_text())
+    return found
+
+
+if __name__ == "__main__":
+    main()
