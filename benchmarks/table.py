@@ -53,8 +53,7 @@ def _envs_subprocess(env: str, *, steps: int) -> Benchmark:
     )
 
 
-def _parallel(env: str, *, steps: int) -> Benchmark:
-    args = ("--env", env, "--steps", str(steps))
+def _parallel(*args: str) -> Benchmark:
     return Benchmark(
         ("env_steps_wall",),
         {
@@ -95,8 +94,10 @@ BENCHMARKS = {
         },
         needs="ale_py",
     ),
-    "parallel_cartpole": _parallel("cartpole", steps=20_000),
-    "parallel_slow": _parallel("slow", steps=20_000),
+    "parallel_cartpole": _parallel("--env", "cartpole", "--steps", "15000"),
+    "parallel_cartpole_training": _parallel("--env", "cartpole", "--steps", "15000", "--no-evaluation"),
+    "parallel_slow": _parallel("--env", "slow", "--steps", "6000"),
+    "parallel_slow_training": _parallel("--env", "slow", "--steps", "6000", "--no-evaluation"),
     "end_to_end_ppo": Benchmark(
         ("env_steps_cpu",),
         {

@@ -1,6 +1,7 @@
 """DQN in one process, or with a coordinator, two collectors and a learner: the shipped CartPole config either way.
 
-The clock runs from the first update to the last; what comes before it, processes starting and random steps, is apart.
+The clock runs from the first update to the last, evaluations of the config included; what comes before it, processes
+starting and random steps, is apart.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from ding_like.worker import BaseLearner, LearnerHook, register_learner_hook
 
 CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 ENVS = {"cartpole": "CartPole-v1", "slow": "benchmarks.contenders.slow_env:SlowCartPole-v0"}
-NEVER = 10**9
 
 
 class ClockHook(LearnerHook):
@@ -39,12 +39,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--mode", choices=["serial", "parallel"], default="parallel")
     parser.add_argument("--env", choices=ENVS, default="cartpole")
+    parser.add_argument("--no-evaluation", action="store_true", help="evaluate before and after training only")
     args = parser.parse_args()
     file = read_config(CONFIG)
     main_config: Any = file.main_config
     main_config.exp_name = "bench"
-    main_config.env.update(env_id=ENVS[args.env], stop_value=float(NEVER))
-    main_config.policy.eval = dict(evaluator=dict(eval_freq=NEVER))
+    main_config.env.update(env_id=ENVS[args.env], stop_value=float("inf"))
+    if args.no_evaluation:
+        main_config.policy.eval = dict(evaluator=dict(eval_freq=10**9))
     configs = main_config, file.create_config
     started_s = time.perf_counter()
     if args.mode == "serial":

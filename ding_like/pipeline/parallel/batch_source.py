@@ -123,7 +123,7 @@ class BatchSource:
         self._is_closed = False
         self._reports: list[m.Update] = []
         self._bad: list[str] = []
-        self.finish = False  # the coordinator wants the task back
+        self.finish = False  # there are no more batches than those that were fetched
         self.env_step = 0
         self._priorities: list[Array] = []
         self._reported_s = 0.0
@@ -218,15 +218,18 @@ class BatchSource:
         What the learner has not begun must not pile up, or learning lags behind its data.
         """
         with self._changed:
-            self._changed.wait_for(lambda: len(self._fetched) < 2 or self._is_closed or self._reports, _WAIT_S)
-            return len(self._fetched) < 2 and not self._is_closed
+            self._changed.wait_for(lambda: self._wants_more or self._is_closed or self._reports, _WAIT_S)
+            return self._wants_more and not self._is_closed
+
+    @property
+    def _wants_more(self) -> bool:
+        return len(self._fetched) < 2 and not self.finish
 
     def _send_reports(self) -> None:
         with self._changed:
             reports, self._reports = self._reports, []
         for report in reports:
-            reply = self._coordinator.update(self._worker_id, self._task.buffer_id, report)
-            self.finish |= reply.finish
+            self._coordinator.update(self._worker_id, self._task.buffer_id, report)
 
     def _fetch(self, have: int) -> int:
         """Ask for batches, read what they need, and hand it over when there is room; return the last serial read."""

@@ -21,6 +21,7 @@ from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.batch_source import BatchReader, BatchSource, Fetched
 from ding_like.pipeline.parallel.judge import Judge
+from ding_like.pipeline.parallel.publisher import Publisher
 from ding_like.pipeline.parallel.worker_link import WorkerLink
 from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.policy import create_policy
@@ -99,6 +100,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._source: BatchSource | None = None
         self._reader: BatchReader | None = None  # of batches that are brought, where there is no source
         self._have = 0  # serial of the last segment that was brought
+        self._publisher: Publisher | None = None
         self._published: int | None = None
         self._published_s = 0.0
         self._first_s: float | None = None  # when the first batch came
@@ -117,8 +119,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._link.agent.stop()
 
     def close(self) -> None:
-        closing = (self._source, self._learner, self._judge)
-        self._source = self._learner = self._judge = None
+        closing = (self._source, self._publisher, self._learner, self._judge)
+        self._source = self._publisher = self._learner = self._judge = None
         for part in closing:
             if part is not None:
                 part.close()
@@ -189,6 +191,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
             learner.start()
         finally:
             self._source.close()
+        assert self._publisher is not None
+        self._publisher.close()
         result = {"env_step": self._source.env_step, "train_iter": self._num_updates, "train_s": self._train_s}
         return {**result, **self._judge.play(self._policy.eval_mode)}
 
@@ -208,17 +212,21 @@ class FlaskFileSystemLearner(BaseCommLearner):
         return state
 
     def send_policy(self, state_dict: Mapping[str, Any]) -> None:
-        """Publish weights as the learner's present version, if that is not published yet."""
-        task, learner = self._started()
-        version = learner.train_iter
-        if self._published is not None and version <= self._published:
-            return
+        """Have weights published soon as the learner's present version, if that is newer than the last."""
+        _, learner = self._started()
+        if self._publisher is None:
+            self._publisher = Publisher(self._publish)
+        if self._published is None or learner.train_iter > self._published:
+            self._published, self._published_s = learner.train_iter, time.monotonic()
+            self._publisher.offer(learner.train_iter, state_dict["model"])
+
+    def _publish(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
+        task, _ = self._started()
         files = self._link.files
-        written = write_weights(files.weights, task.policy_id, task.attempt, version, state_dict["model"])
+        written = write_weights(files.weights, task.policy_id, task.attempt, version, state)
         files.share_weights(task.policy_id, task.attempt, version)
         message = m.Publish(task.task_id, task.attempt, version, written.sha256, written.nbytes)
         self._link.coordinator.publish(self._link.agent.worker_id, task.policy_id, message)
-        self._published, self._published_s = version, time.monotonic()
 
     def get_data(self, batch_size: int) -> Callable[[], TransitionBatch | None]:
         """Return what waits for the next batch; None from it: the task is to be finished.
@@ -240,12 +248,14 @@ class FlaskFileSystemLearner(BaseCommLearner):
         def next_batch() -> TransitionBatch | None:
             self._publish_if_due()
             deadline = time.monotonic() + _NO_DATA_S
-            while not (source.finish or self._finish_asked):
+            while not self._finish_asked:
                 batch = source.next(timeout_s=1.0)
                 if batch is not None:
                     self._first_s = self._first_s or time.monotonic()
                     learner.collector_envstep = source.env_step
                     return batch
+                if source.finish:
+                    break
                 if time.monotonic() > deadline:
                     raise CommError(f"no batch has come for {_NO_DATA_S:g} s: no collector sends data.")
             self._take_final_weights()

@@ -25,10 +25,10 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
         "max_failures": 3,  # of one task, before the run ends
     },
     "num_collectors": 2,  # on one machine
-    "segment_rows": 0,  # rows that a collector sends at once; 0: n_sample, at least 32
+    "segment_rows": 0,  # rows that a collector sends at once; 0: n_sample, at least 64
     "max_lead_rows": 0,  # env steps that collecting may be ahead of learning; 0: two segments, or more if it must
-    "publish_interval_s": 0.1,  # seconds between two published versions of the weights, at least
-    "num_batches": 16,  # that the learner asks for at once
+    "publish_interval_s": 0.2,  # seconds between two published versions of the weights, at least
+    "num_batches": 64,  # that the learner asks for at once
     # Keys of the seed's configs that need no answer here.
     "communication_mode": "auto",
     "learner_gpu_num": None,
@@ -59,8 +59,8 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any) -> SystemConf
         raise ConfigError(f"unknown keys in system_config: {', '.join(unknown)}. Known are {known}.")
     system = deep_merge(SYSTEM_TEMPLATE, {key: value for key, value in given.items() if not _is_worker(key)})
     n_sample = int(cfg.policy.collect.get("n_sample") or 0)
-    segment_rows = int(system["segment_rows"]) or max(n_sample, 32)
     buffer_size = int(cfg.policy.other.replay_buffer.replay_buffer_size)
+    segment_rows = int(system["segment_rows"]) or min(max(n_sample, 64), buffer_size)
     if segment_rows > buffer_size:
         raise ConfigError(
             f"system.segment_rows is {segment_rows}, but policy.other.replay_buffer.replay_buffer_size is "

@@ -39,18 +39,18 @@ def test_hosts_and_ports_of_the_seeds_configs_need_no_answer(tmp_path: Path) -> 
 def test_a_segment_is_what_is_collected_at_once_and_the_lead_two_of_them(tmp_path: Path) -> None:
     few, many = read(tmp_path), read(tmp_path, n_sample=96)
 
-    assert (few.segment_rows, few.max_lead_rows) == (32, 64) and (many.segment_rows, many.max_lead_rows) == (96, 192)
+    assert (few.segment_rows, few.max_lead_rows) == (64, 128) and (many.segment_rows, many.max_lead_rows) == (96, 192)
 
 
 def test_the_lead_reaches_to_the_first_batch_where_there_is_no_warm_up(tmp_path: Path) -> None:
-    assert read(tmp_path, warmup=0, batch=128).max_lead_rows == 128 + 32 + 8
+    assert read(tmp_path, warmup=0, batch=128).max_lead_rows == 128 + 64 + 8
 
 
 def test_a_lead_with_which_both_sides_would_wait_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"max_lead_rows is 39.*below 40"):
-        read(tmp_path, max_lead_rows=39)
+    with pytest.raises(ConfigError, match=r"max_lead_rows is 71.*below 72"):
+        read(tmp_path, max_lead_rows=71)
 
-    assert read(tmp_path, max_lead_rows=40).max_lead_rows == 40
+    assert read(tmp_path, max_lead_rows=72).max_lead_rows == 72
 
 
 def test_a_segment_that_never_fits_the_buffer_is_refused(tmp_path: Path) -> None:

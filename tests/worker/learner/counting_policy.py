@@ -53,7 +53,7 @@ class CountingPolicy:
             reset=nothing,
             info=lambda: "a policy that counts",
             monitor_vars=lambda: ["loss", "lr"],
-            get_attribute=nothing,
+            get_attribute=lambda name: 4 if name == "batch_size" else None,
             set_attribute=nothing,
             state_dict=self.state_dict,
             load_state_dict=self.load_state_dict,

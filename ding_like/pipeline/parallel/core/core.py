@@ -271,7 +271,7 @@ class CoordinatorCore:
             raise RefusedError("malformed", f"there are segments up to {index.next_serial - 1} only")
         news = index.new_segments(message.have_segments_up_to, _MAX_NEW_SEGMENTS)
         allowed = self.cfg.pace.allowed_updates(self.env_step) - self.granted_updates
-        # Only what the learner will have read when it draws: the mirror takes all news in before.
+        # Only what the learner will have read when it draws.
         can_draw = not news or news[-1].serial == index.next_serial - 1
         batches = None
         if allowed > 0 and can_draw and index.count >= message.batch_size:
@@ -281,7 +281,9 @@ class CoordinatorCore:
             if batches is not None:
                 self.granted_updates += batches.num_batches
                 self._save_run()
-        return m.SampleReply(batches, news, index.count, message.batch_size, self.env_step, self._is_to_finish(task))
+        # What the pace allows is learned before the end, as the serial pipeline would have.
+        finish = self.is_over or (self._is_to_finish(task) and can_draw and batches is None)
+        return m.SampleReply(batches, news, index.count, message.batch_size, self.env_step, finish)
 
     def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
         """Take priorities and what the learner says of itself."""
