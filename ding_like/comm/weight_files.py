@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,15 +27,21 @@ class WrittenWeights(NamedTuple):
 def write_weights(
     folder: str | os.PathLike[str], policy_id: str, attempt: int, version: int, state: Mapping[str, torch.Tensor]
 ) -> WrittenWeights:
-    """Write a flat state and forget all but the newest few versions."""
+    """Write a flat state as a version of its own."""
     path = _path(folder, policy_id, attempt, version)
     # Parameters that share one vector are no file's business: each tensor is saved by itself.
     data = save({name: tensor.detach().cpu().clone().contiguous() for name, tensor in state.items()})
     with atomic_write(path) as file:
         file.write(data)
-    for old in sorted(path.parent.glob("*.safetensors"), key=_order)[:-_KEEP]:
-        old.unlink(missing_ok=True)
     return WrittenWeights(hashlib.sha256(data).hexdigest(), len(data))
+
+
+def prune_weights(folder: str | os.PathLike[str], policy_id: str, keep: Container[tuple[int, int]]) -> None:
+    """Delete all but the newest few versions and those to `keep`, pairs (attempt, version)."""
+    found = sorted(Path(folder, check_id(policy_id, "policy_id")).glob("*.safetensors"), key=_order)
+    for old in found[:-_KEEP]:
+        if _order(old) not in keep:
+            old.unlink(missing_ok=True)
 
 
 def read_weights(

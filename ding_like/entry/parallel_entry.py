@@ -16,7 +16,6 @@ from ding_like.config import compile_config, read_config
 from ding_like.entry.enjoy import eval_mode_of
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.envs import EnvFactory, get_vec_env_setting
-from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun, build_core
 from ding_like.pipeline.parallel.service import LockedService
@@ -42,7 +41,7 @@ def parallel_pipeline(
     overrides: Sequence[str] = (),
     exp_name: str | None = None,
 ) -> RunResult:
-    """Train off-policy with processes on this machine until a limit or `env.stop_value` is reached.
+    """Train with processes on this machine until a limit or `env.stop_value` is reached.
 
     A serial config runs as it is; a `system_config` says how many collectors there are and where data lie.
     `enable_total_log` and `disable_flask_log` are accepted for the seed's callers: workers log to files of their own.
@@ -50,11 +49,6 @@ def parallel_pipeline(
     """
     main, create, system_config, source = _read(input_cfg)
     cfg = compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name)
-    if cfg.policy.on_policy:
-        raise ConfigError(
-            f"policy '{cfg.policy.type}' is on-policy, which mode parallel does not train yet; use "
-            "`ding -m serial_onpolicy`."
-        )
     system = read_system(system_config, cfg)
     folder = Path(tempfile.mkdtemp(prefix="ding-keys-"))
     try:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ding_like.comm.refusal import RefusedError
-from ding_like.comm.weight_files import WrittenWeights, read_weights, write_weights
+from ding_like.comm.weight_files import WrittenWeights, prune_weights, read_weights, write_weights
 from ding_like.errors import CommError
 
 
@@ -74,15 +74,16 @@ def test_a_version_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_weights(tmp_path, "policy", 1, 7, sha256=written.sha256)
 
 
-def test_the_newest_versions_are_kept_by_attempt_and_number(tmp_path: Path) -> None:
+def test_the_newest_versions_are_kept_and_those_that_are_pinned(tmp_path: Path) -> None:
     for version in (8, 9, 10, 100):
         publish(tmp_path, 1, version)
     for version in range(6):
         publish(tmp_path, 2, version)
+    prune_weights(tmp_path, "policy", keep={(1, 8)})
 
     kept = {path.stem for path in (tmp_path / "policy").iterdir()}
 
-    assert kept == {"1-10", "1-100", *(f"2-{version}" for version in range(6))}
+    assert kept == {"1-8", "1-10", "1-100", *(f"2-{version}" for version in range(6))}
 
 
 def test_a_policys_name_is_never_a_path(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.batch_source import BatchReader, BatchSource, Fetched
 from ding_like.pipeline.parallel.judge import Judge
 from ding_like.pipeline.parallel.publisher import Publisher
+from ding_like.pipeline.parallel.settings import buffer_size
 from ding_like.pipeline.parallel.worker_link import WorkerLink
 from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.policy import create_policy
@@ -170,8 +171,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         """Train on the batches of one reply, one after another; return the learner's info."""
         _, learner = self._started()
         if self._reader is None:
-            size = int(self._main.policy.other.replay_buffer.replay_buffer_size)
-            self._reader = BatchReader(size, self.deal_with_get_data()["batch_size"])
+            self._reader = BatchReader(buffer_size(self._main), self.deal_with_get_data()["batch_size"])
         self._reader.take(Fetched([(each, self._read(each)) for each in data.new_segments], data.batches))
         if data.new_segments:
             self._have = data.new_segments[-1].serial
@@ -240,7 +240,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
             worker_id=self._link.agent.worker_id,
             read=self._read,
             batch_size=self._rows(batch_size),
-            buffer_size=int(self._main.policy.other.replay_buffer.replay_buffer_size),
+            buffer_size=buffer_size(self._main),
             num_batches=int(self._cfg["num_batches"]),
         )
         self._source, self._first_s = source, None
@@ -329,9 +329,9 @@ class FlaskFileSystemLearner(BaseCommLearner):
         final = self._link.coordinator.task_info(worker_id, task.task_id, m.TaskInfo(task.attempt, {})).policy
         if final is None or (final.attempt, final.version) >= (task.attempt, learner.train_iter):
             return
-        state = read_weights(
-            self._link.files.weights, task.policy_id, final.attempt, final.version, sha256=final.sha256
-        )
+        files = self._link.files
+        files.fetch_weights(task.policy_id, final.attempt, final.version, nbytes=final.nbytes, sha256=final.sha256)
+        state = read_weights(files.weights, task.policy_id, final.attempt, final.version, sha256=final.sha256)
         self._policy.collect_mode.load_state_dict({"model": state})
         learner.last_iter.update(final.version)
         learner.info(f"the run ends with the weights of iteration {final.version}, whose evaluation ended it")

@@ -12,18 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from ding_like.comm.weight_files import prune_weights, read_weights
 from ding_like.data.segment_file import remove_segments
 from ding_like.errors import TrainingError
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.index import BufferIndex
-from ding_like.pipeline.parallel.core.pace import Pace
+from ding_like.pipeline.parallel.core.once import OnceIndex
+from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.service import LockedService
-from ding_like.pipeline.parallel.settings import SystemConfig
+from ding_like.pipeline.parallel.settings import SystemConfig, buffer_size
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
 from ding_like.pipeline.serial import RunResult
+from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import atomic_write
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.registries import COMMANDER_REGISTRY
@@ -32,11 +35,12 @@ from ding_like.worker import create_buffer
 
 _LOOK_S = 0.25  # longest time between two looks at the run; whatever changes is seen at once
 _METRICS_S = 1.0
+_POLICY_ID = "policy"  # of the one policy that commanders train so far
 
 
 def build_core(cfg: Any, system: SystemConfig, *, seed: int, max_env_step: float) -> tuple[CoordinatorCore, Any]:
     """Return (core, commander) of a compiled config; the state is saved in the experiment's folder."""
-    size = int(cfg.policy.other.replay_buffer.replay_buffer_size)
+    size = buffer_size(cfg)
     evaluator = cfg.policy.eval.evaluator
     commander_cfg = dict(cfg.policy.other.get("commander") or {})
     commander = COMMANDER_REGISTRY.get(commander_cfg.get("type", "naive"))(
@@ -47,7 +51,9 @@ def build_core(cfg: Any, system: SystemConfig, *, seed: int, max_env_step: float
         max_env_step=max_env_step,
     )
 
-    def make_index(buffer_id: str) -> BufferIndex:
+    def make_index(buffer_id: str) -> BufferIndex | OnceIndex:
+        if cfg.policy.on_policy:
+            return OnceIndex(size, int(cfg.policy.collect.n_sample))
         buffer = create_buffer(
             cfg.policy.other.replay_buffer,
             exp_name=cfg.exp_name,
@@ -56,17 +62,11 @@ def build_core(cfg: Any, system: SystemConfig, *, seed: int, max_env_step: float
         )
         return BufferIndex(buffer, size)
 
-    pace = Pace(
-        warmup_steps=int(cfg.policy.random_collect_size),
-        steps=int(cfg.policy.collect.n_sample),
-        updates=int(cfg.policy.learn.update_per_collect),
-        max_lead=system.max_lead_rows,
-    )
     path = Path(cfg.exp_name) / "coordinator.sqlite"
     path.parent.mkdir(parents=True, exist_ok=True)
     core = CoordinatorCore(
         CoreConfig(
-            pace,
+            _pace(cfg.policy, system),
             size,
             system.segment_rows,
             lease_ttl_s=float(system.coordinator["lease_ttl_s"]),
@@ -80,6 +80,17 @@ def build_core(cfg: Any, system: SystemConfig, *, seed: int, max_env_step: float
         make_index=make_index,
     )
     return core, commander
+
+
+def _pace(policy: Any, system: SystemConfig) -> Pace | OnPolicyPace:
+    if policy.on_policy:
+        return OnPolicyPace(int(policy.collect.n_sample))
+    return Pace(
+        warmup_steps=int(policy.random_collect_size),
+        steps=int(policy.collect.n_sample),
+        updates=int(policy.learn.update_per_collect),
+        max_lead=system.max_lead_rows,
+    )
 
 
 class CoordinatorRun:
@@ -129,8 +140,9 @@ class CoordinatorRun:
 
     def _take_note(self, console: RunConsole) -> None:
         """Write down evaluations and, once a second, what workers said; delete segments that nobody needs."""
-        removable, self._core.removable = self._core.removable, []
-        remove_segments(self._system.path_data, removable)
+        remove_segments(self._system.path_data, self._core.take_removable())
+        for policy_id in list(self._core.policies):
+            prune_weights(self._system.path_policy, policy_id, self._core.pinned())
         evaluations, self._commander.evaluations = self._commander.evaluations, []
         for evaluation in evaluations:
             self._note_evaluation(evaluation, console)
@@ -162,6 +174,8 @@ class CoordinatorRun:
         }
         self._metrics.write("evaluator", values, env_step=evaluation["env_step"], train_iter=int(evaluation["version"]))
         self._best = max(best_before, values["reward_mean"])
+        if evaluation["is_best"] and evaluation["policy"] is not None:
+            self._save_best(evaluation["policy"])
         if self._best > best_before > -math.inf:
             console.event(
                 f"env step {evaluation['env_step']:,}  eval {measure(self._best)} is the best so far -> "
@@ -169,6 +183,14 @@ class CoordinatorRun:
             )
 
     _best = math.nan
+
+    def _save_best(self, policy: Mapping[str, Any]) -> None:
+        """Make a checkpoint of the weights with the best evaluation."""
+        state = read_weights(
+            self._system.path_policy, _POLICY_ID, policy["attempt"], policy["version"], sha256=policy["sha256"]
+        )
+        path = Path(self._cfg.exp_name) / "ckpt" / "ckpt_best.pth.tar"
+        save_state(path, {"model": state, "last_iter": policy["version"]})
 
     def _stats(self) -> dict[str, dict[str, Any]]:
         """Return what collectors (their mean) and the learner said last."""
@@ -190,9 +212,9 @@ class CoordinatorRun:
         core, stats = self._core, self._stats()
         collector = stats["collector"]
         roles = [each.role for each in core.workers.values()]
-        newest = core.version_of("policy")
+        newest = core.version_of(_POLICY_ID)
         acting = [each.policy_version for each in core.workers.values() if each.role == "collector" and each.env_steps]
-        waiting = core.cfg.pace.allowed_updates(core.env_step) - core.granted_updates
+        waiting = core.waiting_updates
         workers = {
             "collectors": str(roles.count("collector")),
             "learners": str(roles.count("learner")),

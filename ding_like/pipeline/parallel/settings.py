@@ -58,25 +58,41 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any) -> SystemConf
         known = ", ".join(SYSTEM_TEMPLATE)
         raise ConfigError(f"unknown keys in system_config: {', '.join(unknown)}. Known are {known}.")
     system = deep_merge(SYSTEM_TEMPLATE, {key: value for key, value in given.items() if not _is_worker(key)})
-    n_sample = int(cfg.policy.collect.get("n_sample") or 0)
-    buffer_size = int(cfg.policy.other.replay_buffer.replay_buffer_size)
-    segment_rows = int(system["segment_rows"]) or min(max(n_sample, 64), buffer_size)
-    if segment_rows > buffer_size:
-        raise ConfigError(
-            f"system.segment_rows is {segment_rows}, but policy.other.replay_buffer.replay_buffer_size is "
-            f"{buffer_size}: a segment must fit into the buffer. Set smaller segments or a larger buffer."
-        )
-    max_lead_rows = _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
+    num_collectors = int(system["num_collectors"])
+    segment_rows = _segment_rows(int(system["segment_rows"]), cfg, num_collectors)
+    max_lead_rows = 0 if cfg.policy.on_policy else _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
     return SystemConfig(
         path_data=_folder(system["path_data"], cfg, "data"),
         path_policy=_folder(system["path_policy"], cfg, "policy"),
         coordinator=system["coordinator"],
-        num_collectors=int(system["num_collectors"]),
+        num_collectors=num_collectors,
         segment_rows=segment_rows,
         max_lead_rows=max_lead_rows,
         publish_interval_s=float(system["publish_interval_s"]),
         num_batches=int(system["num_batches"]),
     )
+
+
+def buffer_size(cfg: Any) -> int:
+    """Return the rows of the coordinator's index and the learner's mirror; on-policy, they hold a few batches."""
+    if cfg.policy.on_policy:
+        return 4 * int(cfg.policy.collect.n_sample)
+    return int(cfg.policy.other.replay_buffer.replay_buffer_size)
+
+
+def _segment_rows(given: int, cfg: Any, num_collectors: int) -> int:
+    """Return what a collector sends at once: on-policy, its share of a batch."""
+    n_sample, size = int(cfg.policy.collect.get("n_sample") or 0), buffer_size(cfg)
+    if n_sample < 1:
+        raise ConfigError("mode parallel collects by samples: give policy.collect.n_sample in place of n_episode.")
+    if cfg.policy.on_policy:
+        return min(given, n_sample) or -(-n_sample // num_collectors)
+    if given > size:
+        raise ConfigError(
+            f"system.segment_rows is {given}, but policy.other.replay_buffer.replay_buffer_size is {size}: a segment "
+            "must fit into the buffer. Set smaller segments or a larger buffer."
+        )
+    return given or min(max(n_sample, 64), size)
 
 
 def _is_worker(key: str) -> bool:

@@ -23,7 +23,8 @@ class NewTask(NamedTuple):
 class RunView(Protocol):
     """What a commander sees of a run, and the one thing it can ask for."""
 
-    env_step: int
+    @property
+    def env_step(self) -> int: ...
 
     def num_workers(self, role: str) -> int: ...
 
@@ -72,6 +73,9 @@ class NaiveCommander(Configurable):
         self._evaluated = -self._eval_freq  # the version of the last evaluation
         self.stop = False  # an evaluation reached the stop value
         self.best_return = float("-inf")
+        # Weights (fields of PolicyVersion) with the best evaluation, and those whose evaluation ended the run.
+        self.best_policy: dict[str, Any] | None = None
+        self.final_policy: dict[str, Any] | None = None
         self.evaluations: list[dict[str, Any]] = []  # results that nobody has taken note of yet
         self.learn_result: dict[str, Any] | None = None
 
@@ -103,8 +107,11 @@ class NaiveCommander(Configurable):
             mean = sum(returns) / len(returns)
             is_best, is_enough = mean > self.best_return, mean >= self._stop_value and version > 0
             self.best_return = max(self.best_return, mean)
-            self.evaluations.append({**result, "is_best": is_best, "is_enough": is_enough and not self.stop})
-            self.stop |= is_enough
+            self.evaluations.append({**result, "is_best": is_best})
+            if is_best:
+                self.best_policy = result.get("policy")
+            if is_enough and not self.stop:
+                self.stop, self.final_policy = True, result.get("policy")
         if kind == "learn":
             self.learn_result = dict(result)
             return True
@@ -124,6 +131,8 @@ class NaiveCommander(Configurable):
             "evaluated": self._evaluated,
             "stop": self.stop,
             "best_return": self._best(),
+            "best_policy": self.best_policy,
+            "final_policy": self.final_policy,
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -131,4 +140,5 @@ class NaiveCommander(Configurable):
         self._num_evals = state["num_evals"]
         self._evaluated = state["evaluated"]
         self.stop = state["stop"]
+        self.best_policy, self.final_policy = state["best_policy"], state["final_policy"]
         self.best_return = float("-inf") if state["best_return"] is None else state["best_return"]

@@ -80,7 +80,7 @@ def test_rows_are_those_that_were_sent_over_many_rounds(run: Run) -> None:
             assert batch is not None
             check(batch, run.number)
             drawn.update(zip(batch["segment"].tolist(), batch["row"].tolist(), strict=True))
-        remove_segments(run.folder, run.core.removable)
+        remove_segments(run.folder, run.core.book.removable)
 
     assert max(segment for segment, _ in drawn) >= 55 and len(drawn) > 150
     assert run.source.num_replaced == 0

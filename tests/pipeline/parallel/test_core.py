@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def test_a_segment_counts_once_however_often_it_is_sent(tmp_path: Path) -> None:
 
     assert first.accepted == (f"{collector}.00000000",)
     assert again.duplicate == first.accepted and len(again.accepted) == 1
-    assert core.env_step == 16 and core.buffers["buffer"].count == 16
+    assert core.env_step == 16 and core.book.buffers["buffer"].count == 16
 
 
 @pytest.mark.parametrize("rows", [0, -1, 41])
@@ -106,13 +107,13 @@ def test_files_go_when_their_rows_are_overwritten_and_the_learner_has_passed(tmp
     learner, learn, collector, task = begin(core)
     for number in range(4):
         send(core, collector, task, announced(collector, number))
-    assert core.removable == []
+    assert core.book.removable == []
 
     sample(core, learner, learn, have=1)
-    assert core.removable == [f"{collector}.00000000"]
+    assert core.book.removable == [f"{collector}.00000000"]
     sample(core, learner, learn, have=4)
 
-    assert core.removable == [f"{collector}.0000000{number}" for number in (0, 1)]
+    assert core.book.removable == [f"{collector}.0000000{number}" for number in (0, 1)]
     assert [each.serial for each in sample(core, learner, learn, have=0).new_segments] == [3, 4]
 
 
@@ -266,7 +267,7 @@ def test_a_segment_that_is_not_the_workers_own_is_rejected_alone(tmp_path: Path,
     core = make_core(tmp_path)
 
     assert [(each.name, each.code) for each in reply.rejected] == [(name, "malformed")]
-    assert core.env_step == 8 and core.buffers["buffer"].count == 8, "the good one is saved"
+    assert core.env_step == 8 and core.book.buffers["buffer"].count == 8, "the good one is saved"
 
 
 def test_a_rejected_segment_is_rejected_again_and_is_no_duplicate(tmp_path: Path) -> None:
@@ -301,7 +302,7 @@ def test_a_task_is_used_for_its_kind_only(tmp_path: Path) -> None:
         with pytest.raises(RefusedError) as caught:
             ask()
         assert caught.value.code == "wrong_role"
-    assert core.learn_iter == 0 and core.env_step == 0 and "other" not in core.buffers
+    assert core.learn_iter == 0 and core.env_step == 0 and "other" not in core.book.buffers
 
 
 @pytest.mark.parametrize("have", [-1, 2, 10**9])
@@ -355,3 +356,68 @@ def test_updates_keep_to_the_ratio_when_both_sides_take_what_they_get(tmp_path: 
         assert 0 <= behind <= 16 + 1
 
     assert core.granted_updates > 500
+
+
+def test_segments_that_cannot_be_read_are_never_drawn_again(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    for number in range(4):
+        core.send_data(collector, task.task_id, m.SendData(task.attempt, (announced(collector, number),)))
+    bad = f"{collector}.00000001"
+
+    core.update(learner, "buffer", m.Update(learn.task_id, learn.attempt, 1, {}, bad_segments=(bad, "nobody.1")))
+
+    for _ in range(2):
+        reply = core.sample(learner, "buffer", m.Sample(learn.task_id, learn.attempt, 4, 1, 0, 4))
+        assert reply.batches is not None
+        assert 2 not in (reply.batches.unique_ids >> 20) and core.status()["bad_rows"] == 8
+        core.close()
+        core = make_core(tmp_path)  # started again
+    core.close()
+
+
+def test_a_run_whose_files_cannot_be_read_ends_with_the_cause(tmp_path: Path) -> None:
+    core = make_core(tmp_path, size=2000, segment_rows=600)
+    learner, learn, collector, task = begin(core)
+    for number in range(2):
+        core.send_data(collector, task.task_id, m.SendData(task.attempt, (announced(collector, number, rows=600),)))
+
+    bad = m.Update(learn.task_id, learn.attempt, 1, {}, bad_segments=(f"{collector}.00000000",))
+    core.update(learner, "buffer", bad)
+
+    assert core.is_over and "600 of 1,200 rows could not be read" in str(core.failure)
+    core.close()
+
+
+def test_a_state_that_cannot_be_saved_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    core = make_core(tmp_path)
+    _, _, collector, task = begin(core)
+
+    def full(*_: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(core._store, "put", full)
+    with pytest.raises(RefusedError, match="disk is full") as refused:
+        core.send_data(collector, task.task_id, m.SendData(task.attempt, (announced(collector, 0),)))
+
+    assert refused.value.code == "storage_full" and core.is_over and "Make room" in str(core.failure)
+    monkeypatch.undo()
+    core.close()
+
+
+def test_the_weights_whose_evaluation_ended_the_run_are_kept_and_told_to_the_learner(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 100, "y", 1))
+    core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {}))
+    judged = claim(core, collector)
+    assert judged.kind == "eval" and judged.policy is not None and judged.policy.version == 100
+    core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 130, "z", 1))
+    assert core.pinned() >= {(1, 100)}
+
+    result = {"returns": [20.0], "lengths": [1], "version": 100, "duration_s": 0.0}
+    core.finish_task(collector, judged.task_id, m.FinishTask(judged.attempt, result))
+
+    told = core.task_info(learner, learn.task_id, m.TaskInfo(learn.attempt, {}))
+    assert told.finish and told.policy is not None and told.policy.version == 100 and core.pinned() == {(1, 100)}
+    core.close()

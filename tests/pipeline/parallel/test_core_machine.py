@@ -138,7 +138,7 @@ class Coordinator(RuleBasedStateMachine):
         message = m.Sample(task.task_id, task.attempt, 2, batches, 0, serial)
         reply = self.ask(held, lambda: self.core.sample(worker, "buffer", message))
         if reply is None:
-            assert not self.core.removable, "a refused message changes nothing"
+            assert not self.core.book.removable, "a refused message changes nothing"
             return
         self.passed = max(self.passed, serial)
         told = [each.serial for each in reply.new_segments]
@@ -158,7 +158,7 @@ class Coordinator(RuleBasedStateMachine):
         return sum(self.rows[serial:]) < SIZE
 
     def look_at_removed(self) -> None:
-        gone, self.core.removable = self.core.removable, []
+        gone = self.core.take_removable()
         for name in gone:
             serial = self.accepted.index(name) + 1
             assert name not in self.removed and not self.is_live(serial) and serial <= self.passed
@@ -201,7 +201,7 @@ class Coordinator(RuleBasedStateMachine):
     def nothing_is_lost_or_doubled(self) -> None:
         if not hasattr(self, "core") or not self.accepted:
             return
-        index = self.core.buffers["buffer"]
+        index = self.core.book.buffers["buffer"]
         live = index.new_segments(0, 1000)
         assert [each.name for each in live] == self.accepted[-len(live) :]
         assert index.next_serial == len(self.accepted) + 1 and index.count == min(sum(self.rows), SIZE)

@@ -14,8 +14,11 @@ from ding_like.pipeline.parallel.core.pace import Pace, least_lead
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system
 
 
-def read(folder: Path, *, warmup: int = 100, n_sample: int = 8, batch: int = 64, **system: Any) -> SystemConfig:
+def read(
+    folder: Path, *, warmup: int = 100, n_sample: int = 8, batch: int = 64, on_policy: bool = False, **system: Any
+) -> SystemConfig:
     policy = {
+        "on_policy": on_policy,
         "random_collect_size": warmup,
         "collect": {"n_sample": n_sample},
         "learn": {"update_per_collect": 1, "batch_size": batch},

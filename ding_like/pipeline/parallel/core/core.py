@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections import deque
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,17 +18,16 @@ import ding_like
 from ding_like.comm import messages as m
 from ding_like.comm.refusal import RefusedError
 from ding_like.errors import SchemaError
-from ding_like.pipeline.parallel.core.index import BufferIndex, SegmentEntry
-from ding_like.pipeline.parallel.core.pace import Pace
+from ding_like.pipeline.parallel.core.book import DataBook
+from ding_like.pipeline.parallel.core.index import BufferIndex
+from ding_like.pipeline.parallel.core.once import OnceIndex
+from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.core.tasks import FAILED, FINISHED, LEASED, QUEUED, TaskEntry, TaskTable
 from ding_like.worker.commander.naive import NaiveCommander
 
 logger = logging.getLogger(__name__)
 
-_MAX_BATCHES = 256
-_MAX_BATCH_SIZE = 65_536
-_MAX_NEW_SEGMENTS = 256  # told in one reply
 # What a worker of a role does, most urgent first.
 _KINDS = {"collector": ("eval", "collect"), "learner": ("learn",)}
 
@@ -36,7 +36,7 @@ _KINDS = {"collector": ("eval", "collect"), "learner": ("learn",)}
 class CoreConfig:
     """Hold the numbers by which the core decides."""
 
-    pace: Pace
+    pace: Pace | OnPolicyPace
     buffer_size: int
     segment_rows: int  # what a worker collects between two messages
     lease_ttl_s: float = 10.0
@@ -72,30 +72,43 @@ class CoordinatorCore:
         wall_clock: Callable[[], float],
         store: StateStore,
         commander: NaiveCommander,
-        make_index: Callable[[str], BufferIndex],
+        make_index: Callable[[str], BufferIndex | OnceIndex],
     ) -> None:
         self.cfg = cfg
         self._clock = clock
         self._wall_clock = wall_clock
         self._store = store
         self._commander = commander
-        self._make_index = make_index
+        self.book = DataBook(store=store, pace=cfg.pace, make_index=make_index)
         self.tasks = TaskTable(cfg.lease_ttl_s)
         self.workers: dict[str, WorkerEntry] = {}
-        self.buffers: dict[str, BufferIndex] = {}
         self.policies: dict[str, m.PolicyVersion] = {}
-        self.env_step = 0
-        self.granted_updates = 0
         self.learn_iter = 0
         self._num_tasks = 0
         self.is_over = False
         self.failure: str | None = None  # why the run failed
-        self.removable: list[str] = []  # names of segments whose files nobody needs any more
-        # By buffer: segments that are overwritten, but the learner may not have passed them.
-        self._gone: dict[str, deque[SegmentEntry]] = {}
-        self._last_number: dict[str, int] = {}  # of the segments of each start of a worker
         self.epoch, self.run_id = 1, secrets.token_hex(8)
         self._restore()
+
+    @property
+    def env_step(self) -> int:
+        """Return the env steps that were taken for all accepted segments."""
+        return self.book.env_step
+
+    @property
+    def granted_updates(self) -> int:
+        """Return how many batches were handed out."""
+        return self.book.granted_updates
+
+    @property
+    def waiting_updates(self) -> int:
+        """Return how many batches may be handed out beside those that were."""
+        return self.book.waiting_updates
+
+    def take_removable(self) -> list[str]:
+        """Return, once, the names of segments whose files nobody needs any more."""
+        names, self.book.removable = self.book.removable, []
+        return names
 
     # --- workers
 
@@ -118,7 +131,7 @@ class CoordinatorCore:
             self._heard_of(worker_id)
         else:
             self._new_worker(worker_id, message.role, message.incarnation, message.host)
-            with self._store.transaction():
+            with self._saving():
                 self._store.put("worker", worker_id, {"role": message.role, "host": message.host})
         return m.Registered(worker_id, self.epoch, self.cfg.lease_ttl_s, self.cfg.heartbeat_s)
 
@@ -164,6 +177,8 @@ class CoordinatorCore:
         task = self.tasks.claim(worker_id, _KINDS[worker.role], self._clock())
         if task is None:
             return m.ClaimReply(None)
+        if task.kind == "eval" and task.policy_id in self.policies:
+            task.policy = asdict(self.policies[task.policy_id])
         self._save_tasks(task)
         return m.ClaimReply(self._as_task(task, worker))
 
@@ -171,16 +186,18 @@ class CoordinatorCore:
         """Take news of a task."""
         worker = self._heard_of(worker_id)
         task = self.tasks.check(task_id, message.attempt, worker_id)
-        return m.TaskInfoReply(
-            self._is_to_finish(task), self.env_step, self.policies.get(task.policy_id), self._credit(worker, task)
-        )
+        policy = self.policies.get(task.policy_id)
+        if task.kind == "learn" and self._commander.final_policy is not None:
+            policy = m.PolicyVersion(**self._commander.final_policy)
+        return m.TaskInfoReply(self._is_to_finish(task), self.env_step, policy, self._credit(worker, task))
 
     def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
         """Take a task's result."""
         self._heard_of(worker_id).credit = 0
         task = self.tasks.check(task_id, message.attempt, worker_id)
+        result = {**message.result, "env_step": self.env_step, "policy": task.policy}
         try:
-            self.is_over |= self._commander.finished(task.kind, {**message.result, "env_step": self.env_step})
+            self.is_over |= self._commander.finished(task.kind, result)
         except SchemaError as error:
             raise RefusedError("schema", str(error)) from error
         task.status = FINISHED
@@ -204,6 +221,12 @@ class CoordinatorCore:
             self.tasks.release(task)
         self._save_tasks(task)
         return m.EndReply(self.is_over)
+
+    def pinned(self) -> set[tuple[int, int]]:
+        """Return (attempt, version) of the weights that must be kept: under evaluation, the best, the last."""
+        plain = [task.policy for task in self.tasks.tasks.values() if task.status == LEASED]
+        plain += [self._commander.best_policy, self._commander.final_policy]
+        return {(each["attempt"], each["version"]) for each in plain if each is not None}
 
     def num_open(self, kind: str) -> int:
         """Return how many tasks of a kind are queued or being done."""
@@ -230,24 +253,23 @@ class CoordinatorCore:
         task = self.tasks.check(task_id, message.attempt, worker_id)
         if task.kind != "collect":
             raise RefusedError("wrong_role", f"{task_id} is no task to collect")
-        index = self._index(task.buffer_id)
-        accepted, duplicate, rejected = [], [], []
-        with self._store.transaction():
+        newest = self.policies.get(task.policy_id)
+        accepted: list[str] = []
+        duplicate: list[str] = []
+        rejected: list[m.Rejected] = []
+        with self._saving():
             for info in message.segments:
                 try:
-                    number = _number_of(info.name, worker_id)
-                    entry = index.number(info)
+                    is_new = self.book.take(worker_id, task.buffer_id, info, newest)
                 except RefusedError as error:
                     rejected.append(m.Rejected(info.name, error.code))
                     continue
-                if self._was_seen(worker_id, number):
-                    duplicate.append(info.name)
-                    continue
-                self._take_in(task.buffer_id, index, entry)
-                worker.env_steps += info.env_steps
-                worker.stats = info.stats
-                worker.policy_version = info.policy_version
-                accepted.append(info.name)
+                (accepted if is_new else duplicate).append(info.name)
+                if is_new:
+                    worker.env_steps += info.env_steps
+                    worker.stats = info.stats
+                    worker.policy_version = info.policy_version
+            worker.credit = 0
             if accepted:
                 self._save_run()
         return m.SendDataReply(
@@ -264,26 +286,15 @@ class CoordinatorCore:
         """Draw as many batches as the pace allows, up to `num_batches`."""
         self._heard_of(worker_id)
         task = self._learn_task(worker_id, buffer_id, message)
-        if not 1 <= message.batch_size <= _MAX_BATCH_SIZE or not 1 <= message.num_batches <= _MAX_BATCHES:
-            raise RefusedError("too_large", f"batch_size up to {_MAX_BATCH_SIZE}, num_batches up to {_MAX_BATCHES}")
-        index = self._index(buffer_id)
-        if not 0 <= message.have_segments_up_to < index.next_serial:
-            raise RefusedError("malformed", f"there are segments up to {index.next_serial - 1} only")
-        news = index.new_segments(message.have_segments_up_to, _MAX_NEW_SEGMENTS)
-        allowed = self.cfg.pace.allowed_updates(self.env_step) - self.granted_updates
-        # Only what the learner will have read when it draws.
-        can_draw = not news or news[-1].serial == index.next_serial - 1
-        batches = None
-        if allowed > 0 and can_draw and index.count >= message.batch_size:
-            batches = index.draw(message.batch_size, min(allowed, message.num_batches), message.cur_learner_iter)
-        with self._store.transaction():
-            self._pass(buffer_id, message.have_segments_up_to)
-            if batches is not None:
-                self.granted_updates += batches.num_batches
+        with self._saving():
+            drawn = self.book.draw(buffer_id, message, self.policies.get(task.policy_id))
+            if drawn.batches is not None:
                 self._save_run()
         # What the pace allows is learned before the end, as the serial pipeline would have.
-        finish = self.is_over or (self._is_to_finish(task) and can_draw and batches is None)
-        return m.SampleReply(batches, news, index.count, message.batch_size, self.env_step, finish)
+        finish = self.is_over or (self._is_to_finish(task) and drawn.is_all)
+        return m.SampleReply(
+            drawn.batches, drawn.new_segments, drawn.num_rows, message.batch_size, self.env_step, finish
+        )
 
     def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
         """Take priorities and what the learner says of itself."""
@@ -292,8 +303,12 @@ class CoordinatorCore:
         self.learn_iter = max(self.learn_iter, message.learn_iter)
         if message.info:
             worker.stats = message.info
-        if message.places is not None and message.unique_ids is not None and message.priorities is not None:
-            self._index(buffer_id).set_priorities(message.places, message.unique_ids, message.priorities)
+        with self._saving():
+            fault = self.book.update(buffer_id, message)
+            if message.bad_segments:
+                self._save_run()
+        if fault is not None:
+            self._fail(fault)
         self._make_tasks()
         return m.UpdateReply(self._is_to_finish(task), self.env_step)
 
@@ -306,9 +321,15 @@ class CoordinatorCore:
         known = self.policies.get(policy_id)
         if known is not None and (message.attempt, message.version) <= (known.attempt, known.version):
             raise RefusedError("version_not_newer", f"{policy_id} is at {known.attempt}-{known.version} already")
-        self.policies[policy_id] = m.PolicyVersion(message.attempt, message.version, message.sha256, message.nbytes)
-        with self._store.transaction():
-            self._store.put("policy", policy_id, asdict(self.policies[policy_id]))
+        version = m.PolicyVersion(message.attempt, message.version, message.sha256, message.nbytes)
+        with self._saving():
+            self._store.put("policy", policy_id, asdict(version))
+            self.book.published()
+            self._save_run()
+        self.policies[policy_id] = version
+        if isinstance(self.cfg.pace, OnPolicyPace):
+            for each in self.workers.values():
+                each.credit = 0  # for rows of weights that are old now
         self._make_tasks()
         return m.Ok()
 
@@ -323,14 +344,15 @@ class CoordinatorCore:
             "is_over": self.is_over,
             "workers": {each.worker_id: {"role": each.role, "state": each.state} for each in self.workers.values()},
             "tasks": {each.task_id: {"kind": each.kind, "status": each.status} for each in self.tasks.tasks.values()},
-            "buffers": {name: {"rows": index.count} for name, index in self.buffers.items()},
+            "buffers": {name: {"rows": index.count} for name, index in self.book.buffers.items()},
+            "stale_rows": self.book.stale_rows,
+            "bad_rows": self.book.bad_rows,
             "policies": {name: asdict(version) for name, version in self.policies.items()},
         }
 
     def close(self) -> None:
         """Close buffers and state."""
-        for index in self.buffers.values():
-            index.close()
+        self.book.close()
         self._store.close()
 
     # --- inside
@@ -348,7 +370,7 @@ class CoordinatorCore:
         del self.workers[worker_id]
         for task in self.tasks.of_worker(worker_id):
             self._take_back(task, reason)
-        with self._store.transaction():
+        with self._saving():
             self._store.delete("worker", worker_id)
         logger.info("%s has left: %s", worker_id, reason)
 
@@ -386,7 +408,7 @@ class CoordinatorCore:
             task.policy_id,
             {**task.cfg, "worker_index": worker.index},
             self.cfg.lease_ttl_s,
-            self.policies.get(task.policy_id),
+            self.policies.get(task.policy_id) if task.policy is None else m.PolicyVersion(**task.policy),
         )
 
     def _is_to_finish(self, task: TaskEntry) -> bool:
@@ -397,8 +419,11 @@ class CoordinatorCore:
         if task.policy_id not in self.policies:
             return 0  # there are no weights to act with
         others = sum(each.credit for each in self.workers.values() if each is not worker)
-        room = self.cfg.pace.credit(self.env_step + others, self.granted_updates)
-        worker.credit = self.cfg.segment_rows if room >= self.cfg.segment_rows else 0
+        newest, rows = self.policies.get(task.policy_id), self.cfg.segment_rows
+        if isinstance(self.cfg.pace, OnPolicyPace):
+            worker.credit = max(0, min(rows, self.book.room(others, newest)))
+        else:
+            worker.credit = rows if self.book.room(others, newest) >= rows else 0
         return worker.credit
 
     def _new_worker(self, worker_id: str, role: str, incarnation: str, host: str) -> None:
@@ -413,34 +438,27 @@ class CoordinatorCore:
             raise RefusedError("wrong_role", f"{message.task_id} does not learn from {buffer_id}")
         return task
 
-    def _index(self, buffer_id: str) -> BufferIndex:
-        if buffer_id not in self.buffers:
-            self.buffers[buffer_id] = self._make_index(buffer_id)
-        return self.buffers[buffer_id]
+    def _fail(self, failure: str) -> None:
+        """End the run with a reason."""
+        self.failure, self.is_over = self.failure or failure, True
+        self._save_tasks()
 
-    def _was_seen(self, worker_id: str, number: int) -> bool:
-        """Tell whether a segment came before; segments of one start of a worker come in order of their numbers."""
-        if number <= self._last_number.get(worker_id, -1):
-            return True
-        self._last_number[worker_id] = number
-        self._store.put("stream", worker_id, {"last": number})
-        return False
-
-    def _take_in(self, buffer_id: str, index: BufferIndex, entry: SegmentEntry) -> None:
-        self._gone.setdefault(buffer_id, deque()).extend(index.add(entry))
-        self.env_step += entry.env_steps
-        self._store.put("segment", _segment_key(buffer_id, entry.serial), asdict(entry))
-
-    def _pass(self, buffer_id: str, serial: int) -> None:
-        """Let files go whose rows are all overwritten and which the learner has passed."""
-        gone = self._gone.setdefault(buffer_id, deque())
-        while gone and gone[0].serial <= serial:
-            entry = gone.popleft()
-            self.removable.append(entry.name)
-            self._store.delete("segment", _segment_key(buffer_id, entry.serial))
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Save what the block changes; if it cannot be saved, the run ends: memory must not be ahead of the file."""
+        try:
+            with self._store.transaction():
+                yield
+        except sqlite3.Error as error:
+            self.failure = (
+                f"the coordinator's state cannot be written: {error}. Make room or mend the disk, then start the "
+                "coordinator again with the same folder; it goes on from what was written."
+            )
+            self.is_over = True
+            raise RefusedError("storage_full", self.failure) from error
 
     def _save_tasks(self, *tasks: TaskEntry) -> None:
-        with self._store.transaction():
+        with self._saving():
             for task in tasks:
                 self._store.put("task", task.task_id, task.to_plain())
             for task_id in self.tasks.forget_done():
@@ -454,8 +472,7 @@ class CoordinatorCore:
             {
                 "epoch": self.epoch,
                 "run_id": self.run_id,
-                "env_step": self.env_step,
-                "granted_updates": self.granted_updates,
+                "book": self.book.plain(),
                 "learn_iter": self.learn_iter,
                 "_num_tasks": self._num_tasks,
                 "is_over": self.is_over,
@@ -469,32 +486,16 @@ class CoordinatorCore:
         saved = dict(self._store.items("run")).get("run")
         if saved is not None:
             self.epoch, self.run_id = saved["epoch"] + 1, saved["run_id"]
-            for name in ("env_step", "granted_updates", "learn_iter", "_num_tasks", "is_over", "failure"):
+            for name in ("learn_iter", "_num_tasks", "is_over", "failure"):
                 setattr(self, name, saved[name])
             self._commander.load_state_dict(saved["commander"])
         now = self._clock()
         for worker_id, worker in self._store.items("worker"):
             self._new_worker(worker_id, worker["role"], worker_id.partition("-")[2], worker["host"])
-        self._last_number = {stream: item["last"] for stream, item in self._store.items("stream")}
         for _, task in self._store.items("task"):
             self.tasks.add(TaskEntry(**task, deadline_s=now + self.cfg.lease_ttl_s))
         for policy_id, version in self._store.items("policy"):
             self.policies[policy_id] = m.PolicyVersion(**version)
-        for key, entry in self._store.items("segment"):
-            buffer_id = key.rpartition("/")[0]
-            gone = self._index(buffer_id).add(SegmentEntry(**entry))
-            self._gone.setdefault(buffer_id, deque()).extend(gone)
+        self.book.restore(None if saved is None else saved["book"])
         with self._store.transaction():
             self._save_run()
-
-
-def _segment_key(buffer_id: str, serial: int) -> str:
-    return f"{buffer_id}/{serial:012d}"
-
-
-def _number_of(name: str, worker_id: str) -> int:
-    """Return the number in a segment's name. Raises RefusedError for a name that is not of this worker."""
-    stream, _, number = name.rpartition(".")
-    if stream != worker_id or not number.isdecimal():
-        raise RefusedError("malformed", f"segment {name} is not named {worker_id}.<number>")
-    return int(number)

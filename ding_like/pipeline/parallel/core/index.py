@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,23 @@ class SegmentEntry:
     env_steps: int
     sha256: str
     nbytes: int
+    is_bad: bool = False  # its file cannot be read
+
+    def to_news(self, size: int) -> NewSegment:
+        """Return what the learner is told, for a mirror of `size` rows."""
+        return NewSegment(self.serial, self.name, self.rows, self.first_row % size, self.sha256, self.nbytes)
+
+
+def entry_of(info: SegmentInfo, *, serial: int, first_row: int, limit: int) -> SegmentEntry:
+    """Number an announced segment. Raises RefusedError for one that can never fit into `limit` rows."""
+    limit = min(limit, ROWS_PER_SEGMENT)
+    if not 1 <= info.rows <= limit:
+        raise RefusedError("schema", f"segment {info.name} has {info.rows} rows; from 1 to {limit} are taken")
+    if info.env_steps < 0:
+        raise RefusedError("schema", f"segment {info.name} has {info.env_steps} env steps")
+    return SegmentEntry(
+        serial, info.name, info.rows, first_row, info.policy_version, info.env_steps, info.sha256, info.nbytes
+    )
 
 
 class BufferIndex:
@@ -43,24 +60,11 @@ class BufferIndex:
         self.next_serial = 1
         self._live: deque[SegmentEntry] = deque()  # with rows that are not overwritten, oldest first
         self._unique_ids = np.full(size, -1, np.int64)
+        self._bad: set[int] = set()  # serials of live segments whose files cannot be read
 
     def number(self, info: SegmentInfo) -> SegmentEntry:
         """Return the entry that a new segment will have. Raises RefusedError for one that can never fit."""
-        limit = min(self.size, ROWS_PER_SEGMENT)
-        if not 1 <= info.rows <= limit:
-            raise RefusedError("schema", f"segment {info.name} has {info.rows} rows; from 1 to {limit} are taken")
-        if info.env_steps < 0:
-            raise RefusedError("schema", f"segment {info.name} has {info.env_steps} env steps")
-        return SegmentEntry(
-            self.next_serial,
-            info.name,
-            info.rows,
-            self.num_rows,
-            info.policy_version,
-            info.env_steps,
-            info.sha256,
-            info.nbytes,
-        )
+        return entry_of(info, serial=self.next_serial, first_row=self.num_rows, limit=self.size)
 
     def add(self, entry: SegmentEntry) -> list[SegmentEntry]:
         """Take a numbered segment in; return those that have no row left."""
@@ -76,11 +80,14 @@ class BufferIndex:
         self._buffer.push(TransitionBatch(rows), cur_collector_envstep=-1)
         self._unique_ids[places] = unique_ids
         self._live.append(entry)
+        if entry.is_bad:
+            self._bad.add(entry.serial)
         self.next_serial = entry.serial + 1
         self.num_rows = entry.first_row + entry.rows
         gone = []
         while self._live[0].first_row + self._live[0].rows <= self.num_rows - self.size:
             gone.append(self._live.popleft())
+            self._bad.discard(gone[-1].serial)
         return gone
 
     @property
@@ -98,15 +105,37 @@ class BufferIndex:
             drawn.append(batch)
         if not drawn:
             return None
+        places = np.concatenate([batch["place"] for batch in drawn])
+        unique_ids = np.concatenate([batch["unique_id"] for batch in drawn])
+        if self._bad:
+            places, unique_ids = self._without_bad(places, unique_ids)
         weights = None
         if "weight" in drawn[0].columns:
             weights = np.concatenate([batch["weight"] for batch in drawn]).astype(np.float32)
         return Batches(
             len(drawn),
-            np.concatenate([batch["place"] for batch in drawn]),
-            np.concatenate([batch["unique_id"] for batch in drawn]),
+            places,
+            unique_ids,
             weights,
         )
+
+    def _without_bad(self, places: Array, unique_ids: Array) -> tuple[Array, Array]:
+        """Put other rows that were drawn in place of those whose files cannot be read."""
+        is_bad = np.isin(unique_ids // ROWS_PER_SEGMENT, list(self._bad))
+        good = np.flatnonzero(~is_bad)
+        if not is_bad.any() or not len(good):
+            return places, unique_ids
+        chosen = np.where(is_bad, good[np.arange(len(places)) % len(good)], np.arange(len(places)))
+        return places[chosen], unique_ids[chosen]
+
+    def quarantine(self, name: str) -> SegmentEntry | None:
+        """Never draw a segment's rows again; return it, None if it is not there or was told before."""
+        for number, entry in enumerate(self._live):
+            if entry.name == name and not entry.is_bad:
+                self._live[number] = replace(entry, is_bad=True)
+                self._bad.add(entry.serial)
+                return self._live[number]
+        return None
 
     def set_priorities(self, places: Array, unique_ids: Array, priorities: Array) -> int:
         """Update the priorities of rows that are still there; return of how many. Raises RefusedError for nonsense."""
@@ -132,10 +161,7 @@ class BufferIndex:
             return ()
         start = max(after_serial - self._live[0].serial + 1, 0)  # serials follow each other
         chosen = [self._live[index] for index in range(start, min(start + limit, len(self._live)))]
-        return tuple(
-            NewSegment(each.serial, each.name, each.rows, each.first_row % self.size, each.sha256, each.nbytes)
-            for each in chosen
-        )
+        return tuple(each.to_news(self.size) for each in chosen)
 
     def close(self) -> None:
         """Close the buffer."""

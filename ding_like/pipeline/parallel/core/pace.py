@@ -28,6 +28,13 @@ class Pace:
         return max(0, needed + self.max_lead - env_step)
 
 
+@dataclass(frozen=True)
+class OnPolicyPace:
+    """Have a batch of `batch_rows` rows collected with the newest weights, learned from once, and so on."""
+
+    batch_rows: int
+
+
 def least_lead(*, warmup_steps: int, steps: int, updates: int, segment_rows: int, batch_size: int) -> int:
     """Return the smallest lead with which neither side waits for the other for ever.
 

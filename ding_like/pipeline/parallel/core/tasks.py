@@ -25,6 +25,7 @@ class TaskEntry:
     worker_id: str | None = None
     deadline_s: float = 0.0  # of the lease, by the coordinator's clock
     is_asked_back: bool = False  # the worker is to finish it early
+    policy: dict[str, Any] | None = None  # PolicyVersion that an evaluation is of
 
     def to_plain(self) -> dict[str, Any]:
         """Return what is saved."""

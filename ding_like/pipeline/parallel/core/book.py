@@ -1,0 +1,216 @@
+"""Keep account of data: which segments there are, how many env steps were taken, how many updates they allow."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from ding_like.comm import messages as m
+from ding_like.comm.refusal import RefusedError
+from ding_like.pipeline.parallel.core.index import BufferIndex, SegmentEntry
+from ding_like.pipeline.parallel.core.once import OnceIndex
+from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
+from ding_like.pipeline.parallel.core.state import StateStore
+
+logger = logging.getLogger(__name__)
+
+_MAX_BATCHES = 256
+_MAX_BATCH_SIZE = 65_536
+_MAX_NEW_SEGMENTS = 256  # told in one reply
+_MAX_BAD_SHARE = 0.1  # of rows; above it something is broken
+_MANY_ROWS = 1000  # before their share says something
+
+
+class Drawn(NamedTuple):
+    """Hold what the learner is told, and whether all that it may learn now is among it."""
+
+    batches: m.Batches | None
+    new_segments: tuple[m.NewSegment, ...]
+    num_rows: int  # that wait
+    is_all: bool
+
+
+class DataBook:
+    """Number segments, each once, and hand out batches of their rows at the pace of the config."""
+
+    def __init__(
+        self, *, store: StateStore, pace: Pace | OnPolicyPace, make_index: Callable[[str], BufferIndex | OnceIndex]
+    ) -> None:
+        self._store = store
+        self._pace = pace
+        self._make_index = make_index
+        self.buffers: dict[str, BufferIndex | OnceIndex] = {}
+        self.env_step = 0
+        self.granted_updates = 0
+        self.stale_rows = 0  # that came too late to be learned from
+        self.bad_rows = 0  # whose files could not be read
+        self.removable: list[str] = []  # names of segments whose files nobody needs any more
+        # By buffer: segments whose rows are of no more use, but the learner may not have passed them.
+        self._gone: dict[str, deque[SegmentEntry]] = {}
+        self._last_number: dict[str, int] = {}  # of the segments of each start of a worker
+        # On-policy: (attempt, version) of the weights whose rows were handed out last.
+        self._learned: tuple[int, int] | None = None
+
+    # --- what workers send
+
+    def take(self, worker_id: str, buffer_id: str, info: m.SegmentInfo, newest: m.PolicyVersion | None) -> bool:
+        """Take a segment in; return False for one that came before. Raises RefusedError for one that never fits."""
+        number = _number_of(info.name, worker_id)
+        index = self.index(buffer_id)
+        entry = index.number(info)
+        if number <= self._last_number.get(worker_id, -1):  # segments of one start of a worker come in order
+            return False
+        self._last_number[worker_id] = number
+        self._store.put("stream", worker_id, {"last": number})
+        self.env_step += entry.env_steps
+        if isinstance(index, OnceIndex) and not self._is_fresh(index, entry, newest):
+            self.stale_rows += entry.rows
+            self.removable.append(entry.name)
+            return True
+        self._set_aside(buffer_id, index.add(entry))
+        self._store.put("segment", _segment_key(buffer_id, entry.serial), asdict(entry))
+        return True
+
+    def _is_fresh(self, index: OnceIndex, entry: SegmentEntry, newest: m.PolicyVersion | None) -> bool:
+        """Tell whether rows are of the newest weights, and wanted: those of no batch would never be learned from."""
+        is_wanted = newest is not None and (newest.attempt, newest.version) != self._learned
+        has_room = index.count + entry.rows <= index.batch_rows
+        return newest is not None and entry.policy_version == newest.version and is_wanted and has_room
+
+    def room(self, credited: int, newest: m.PolicyVersion | None) -> int:
+        """Return how many more env steps may be taken beside those that were `credited` already."""
+        if isinstance(self._pace, Pace):
+            return self._pace.credit(self.env_step + credited, self.granted_updates)
+        if newest is None or (newest.attempt, newest.version) == self._learned:
+            return 0
+        return self._pace.batch_rows - credited - sum(index.count for index in self.buffers.values())
+
+    # --- what the learner asks and tells
+
+    def draw(self, buffer_id: str, message: m.Sample, newest: m.PolicyVersion | None = None) -> Drawn:
+        """Draw as many batches as are allowed, up to `num_batches`. Raises RefusedError for nonsense."""
+        if not 1 <= message.batch_size <= _MAX_BATCH_SIZE or not 1 <= message.num_batches <= _MAX_BATCHES:
+            raise RefusedError("too_large", f"batch_size up to {_MAX_BATCH_SIZE}, num_batches up to {_MAX_BATCHES}")
+        index = self.index(buffer_id)
+        if not 0 <= message.have_segments_up_to < index.next_serial:
+            raise RefusedError("malformed", f"there are segments up to {index.next_serial - 1} only")
+        news = index.new_segments(message.have_segments_up_to, _MAX_NEW_SEGMENTS)
+        # Only what the learner will have read when it draws.
+        can_draw = not news or news[-1].serial == index.next_serial - 1
+        batches = None
+        allowed = min(self._allowed(index), message.num_batches)
+        if allowed > 0 and can_draw and index.count >= message.batch_size:
+            batches = index.draw(message.batch_size, allowed, message.cur_learner_iter)
+        self._pass(buffer_id, message.have_segments_up_to)
+        if batches is not None:
+            self.granted_updates += batches.num_batches
+            if isinstance(index, OnceIndex):
+                self._set_aside(buffer_id, index.clear())
+                self._learned = None if newest is None else (newest.attempt, newest.version)
+        return Drawn(batches, news, index.count, can_draw and batches is None)
+
+    @property
+    def waiting_updates(self) -> int:
+        """Return how many batches may be handed out beside those that were."""
+        return sum(max(self._allowed(index), 0) for index in self.buffers.values())
+
+    def _allowed(self, index: BufferIndex | OnceIndex) -> int:
+        if isinstance(self._pace, Pace):
+            return self._pace.allowed_updates(self.env_step) - self.granted_updates
+        return int(index.count >= self._pace.batch_rows)
+
+    def update(self, buffer_id: str, message: m.Update) -> str | None:
+        """Take priorities and the names of files that cannot be read; return why the run cannot go on."""
+        index = self.index(buffer_id)
+        if message.places is not None and message.unique_ids is not None and message.priorities is not None:
+            index.set_priorities(message.places, message.unique_ids, message.priorities)
+        for name in message.bad_segments:
+            entry = index.quarantine(name)
+            if entry is not None:
+                self.bad_rows += entry.rows
+                self._store.put("segment", _segment_key(buffer_id, entry.serial), asdict(entry))
+                logger.warning("segment %s cannot be read: its %d rows are left out", name, entry.rows)
+        if index.num_rows >= _MANY_ROWS and self.bad_rows > _MAX_BAD_SHARE * index.num_rows:
+            return (
+                f"{self.bad_rows:,} of {index.num_rows:,} rows could not be read by the learner. See that all hosts "
+                "see the same data folder (system.path_data), or use communication_mode 'stream'."
+            )
+        return None
+
+    def published(self) -> None:
+        """Forget what was collected with older weights, on-policy."""
+        for buffer_id, index in self.buffers.items():
+            if isinstance(index, OnceIndex) and index.count:
+                self.stale_rows += index.count
+                self._set_aside(buffer_id, index.clear())
+
+    # --- saved state
+
+    def plain(self) -> dict[str, Any]:
+        """Return what is saved beside the segments."""
+        return {
+            "env_step": self.env_step,
+            "granted_updates": self.granted_updates,
+            "stale_rows": self.stale_rows,
+            "bad_rows": self.bad_rows,
+            "learned": None if self._learned is None else list(self._learned),
+            "once": {name: index.plain() for name, index in self.buffers.items() if isinstance(index, OnceIndex)},
+        }
+
+    def restore(self, saved: dict[str, Any] | None) -> None:
+        """Go on from saved state.
+
+        On-policy, rows that were handed out are not handed out again: a learner that had not used them lost them.
+        """
+        if saved is None:
+            return
+        for name in ("env_step", "granted_updates", "stale_rows", "bad_rows"):
+            setattr(self, name, saved[name])
+        self._learned = None if saved["learned"] is None else tuple(saved["learned"])
+        self._last_number = {stream: item["last"] for stream, item in self._store.items("stream")}
+        for key, plain in self._store.items("segment"):
+            buffer_id, entry = key.rpartition("/")[0], SegmentEntry(**plain)
+            used_up_to = saved["once"].get(buffer_id, {"used_up_to": 0})["used_up_to"]
+            gone = [entry] if entry.serial <= used_up_to else self.index(buffer_id).add(entry)
+            self._set_aside(buffer_id, gone)
+        for buffer_id, once in saved["once"].items():
+            index = self.index(buffer_id)
+            assert isinstance(index, OnceIndex)
+            index.load(once)
+
+    def index(self, buffer_id: str) -> BufferIndex | OnceIndex:
+        """Return the index of a buffer, a new one for a name that was not used yet."""
+        if buffer_id not in self.buffers:
+            self.buffers[buffer_id] = self._make_index(buffer_id)
+        return self.buffers[buffer_id]
+
+    def close(self) -> None:
+        """Close the buffers."""
+        for index in self.buffers.values():
+            index.close()
+
+    def _set_aside(self, buffer_id: str, entries: list[SegmentEntry]) -> None:
+        self._gone.setdefault(buffer_id, deque()).extend(entries)
+
+    def _pass(self, buffer_id: str, serial: int) -> None:
+        """Let files go whose rows are of no more use and which the learner has passed."""
+        gone = self._gone.setdefault(buffer_id, deque())
+        while gone and gone[0].serial <= serial:
+            entry = gone.popleft()
+            self.removable.append(entry.name)
+            self._store.delete("segment", _segment_key(buffer_id, entry.serial))
+
+
+def _segment_key(buffer_id: str, serial: int) -> str:
+    return f"{buffer_id}/{serial:012d}"
+
+
+def _number_of(name: str, worker_id: str) -> int:
+    """Return the number in a segment's name. Raises RefusedError for a name that is not of this worker."""
+    stream, _, number = name.rpartition(".")
+    if stream != worker_id or not number.isdecimal():
+        raise RefusedError("malformed", f"segment {name} is not named {worker_id}.<number>")
+    return int(number)

@@ -1,0 +1,185 @@
+"""On-policy, every row is learned from once, with the weights that it was collected with, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from ding_like.comm import messages as m
+from ding_like.comm.refusal import RefusedError
+from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
+from ding_like.pipeline.parallel.core.once import OnceIndex
+from ding_like.pipeline.parallel.core.pace import OnPolicyPace
+from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.worker.commander.naive import NaiveCommander
+from tests.pipeline.parallel.service_parts import Clock, claim, join
+
+BATCH, SEGMENT = 24, 8
+
+
+def make_core(folder: Path, clock: Clock) -> CoordinatorCore:
+    return CoordinatorCore(
+        CoreConfig(OnPolicyPace(BATCH), 4 * BATCH, SEGMENT, lease_ttl_s=10.0),
+        clock=clock,
+        wall_clock=lambda: 1000.0,
+        store=StateStore(folder / "state.sqlite"),
+        commander=NaiveCommander({}, eval_freq=10**9, stop_value=float("inf")),
+        make_index=lambda _: OnceIndex(4 * BATCH, BATCH),
+    )
+
+
+class Simulation:
+    """Play collectors and a learner against a core in random order; keep what every row was made of."""
+
+    def __init__(self, folder: Path, seed: int, collectors: int) -> None:
+        self.folder, self.clock, self.rng = folder, Clock(), random.Random(seed)
+        self.core = make_core(folder, self.clock)
+        self.learner = join(self.core, "learner")
+        self.learn = claim(self.core, self.learner)
+        self.version = -1
+        self.have = 0
+        self.publish()
+        self.tasks: dict[str, m.Task] = {}
+        self.sent: dict[str, int] = {}  # number of segments by worker
+        self.loaded: dict[str, int] = {}
+        self.credit: dict[str, int] = {}
+        self.rows: dict[int, tuple[int, int]] = {}  # serial -> (version, rows)
+        self.used: list[int] = []  # serials of the rows of all batches
+        self.batches = 0
+        for _ in range(collectors):
+            self.add_collector()
+
+    def add_collector(self) -> None:
+        worker = join(self.core, "collector", len(self.sent))
+        task = claim(self.core, worker)
+        if task.kind == "eval":
+            result = {"returns": [0.0], "lengths": [1], "version": 0, "duration_s": 0.0}
+            self.core.finish_task(worker, task.task_id, m.FinishTask(task.attempt, result))
+            task = claim(self.core, worker)
+        self.tasks[worker], self.sent[worker], self.credit[worker] = task, 0, 0
+
+    def publish(self) -> None:
+        self.version += 1
+        self.core.publish(
+            self.learner, "policy", m.Publish(self.learn.task_id, self.learn.attempt, self.version, "x", 1)
+        )
+
+    def ask(self, worker: str) -> None:
+        task = self.tasks[worker]
+        self.take_order(worker, self.core.task_info(worker, task.task_id, m.TaskInfo(task.attempt, {})))
+
+    def take_order(self, worker: str, order: m.TaskInfoReply | m.SendDataReply) -> None:
+        assert order.policy is not None
+        self.credit[worker], self.loaded[worker] = order.credit, order.policy.version
+
+    def send(self, worker: str) -> None:
+        task, rows = self.tasks[worker], self.credit[worker]
+        name = f"{worker}.{self.sent[worker]:08d}"
+        self.sent[worker] += 1
+        serial = self.core.book.index("buffer").next_serial
+        info = m.SegmentInfo(name, rows, "0" * 64, 9, "s", self.loaded[worker], rows)
+        reply = self.core.send_data(worker, task.task_id, m.SendData(task.attempt, (info,)))
+        assert reply.accepted == (name,)
+        if self.core.book.index("buffer").next_serial > serial:
+            assert self.loaded[worker] == self.version, "only rows of the newest weights"
+            self.rows[serial] = (self.version, rows)
+        self.take_order(worker, reply)
+
+    def learn_once(self) -> bool:
+        message = m.Sample(self.learn.task_id, self.learn.attempt, BATCH, 4, 0, self.have)
+        reply = self.core.sample(self.learner, "buffer", message)
+        if reply.new_segments:
+            self.have = reply.new_segments[-1].serial
+        if reply.batches is None:
+            return False
+        serials = (reply.batches.unique_ids >> 20).tolist()
+        assert reply.batches.num_batches == 1 and len(serials) == BATCH
+        assert {self.rows[serial][0] for serial in serials} == {self.version}
+        self.used += serials
+        self.batches += 1
+        self.publish()
+        return True
+
+    def lose_collector(self) -> None:
+        worker = self.rng.choice(list(self.tasks))
+        self.core.leave(worker, m.Leave("killed"))
+        del self.tasks[worker]
+        self.add_collector()
+
+    def restart(self) -> None:
+        self.core.close()
+        self.core = make_core(self.folder, self.clock)
+
+    def step(self, *, with_faults: bool) -> None:
+        draw = self.rng.random()
+        if draw < 0.15:
+            self.learn_once()
+        elif with_faults and draw < 0.17:
+            self.lose_collector()
+        elif with_faults and draw < 0.19:
+            self.restart()
+        else:
+            worker = self.rng.choice(list(self.tasks))
+            if self.credit[worker]:
+                self.send(worker)
+            else:
+                self.ask(worker)
+
+
+@pytest.mark.parametrize("collectors", [1, 2, 3, 5])
+@pytest.mark.parametrize("with_faults", [False, True])
+def test_rows_are_used_once_in_order_and_nobody_waits_for_ever(
+    tmp_path: Path, collectors: int, with_faults: bool
+) -> None:
+    run = Simulation(tmp_path, seed=collectors, collectors=collectors)
+
+    for _ in range(1500):
+        run.step(with_faults=with_faults)
+
+    assert run.batches >= 30, "it goes on and on"
+    assert run.used == sorted(run.used)
+    for serial, (_, rows) in run.rows.items():
+        assert run.used.count(serial) in (0, rows)
+    if not with_faults:
+        assert run.core.book.stale_rows == 0, "no more is collected than one batch takes"
+    run.core.close()
+
+
+def test_rows_of_older_weights_are_counted_and_not_learned_from(tmp_path: Path) -> None:
+    run = Simulation(tmp_path, seed=0, collectors=1)
+    worker = next(iter(run.tasks))
+    run.ask(worker)
+    assert run.credit[worker] == SEGMENT
+    run.publish()
+
+    run.send(worker)
+
+    assert run.core.status()["stale_rows"] == SEGMENT and run.core.env_step == SEGMENT
+    assert run.core.take_removable() == [f"{worker}.00000000"]
+    run.core.close()
+
+
+def test_new_weights_make_waiting_rows_stale(tmp_path: Path) -> None:
+    run = Simulation(tmp_path, seed=0, collectors=1)
+    worker = next(iter(run.tasks))
+    run.ask(worker)
+    run.send(worker)
+    run.publish()
+
+    assert run.core.book.index("buffer").count == 0 and run.core.book.stale_rows == SEGMENT
+    run.core.close()
+
+
+def test_another_number_of_rows_than_a_batch_is_refused(tmp_path: Path) -> None:
+    run = Simulation(tmp_path, seed=0, collectors=1)
+    worker = next(iter(run.tasks))
+    for _ in range(3):
+        run.ask(worker)
+        run.send(worker)
+    serial = run.core.book.index("buffer").next_serial - 1
+
+    with pytest.raises(RefusedError, match="24 rows, not 23"):
+        run.core.sample(run.learner, "buffer", m.Sample(run.learn.task_id, 1, BATCH - 1, 1, 0, serial))
+    run.core.close()
