@@ -24,6 +24,7 @@ from ding_like.pipeline.parallel.core.once import OnceIndex
 from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.core.tasks import FAILED, FINISHED, LEASED, QUEUED, TaskEntry, TaskTable
+from ding_like.pipeline.parallel.core.workers import WorkerEntry, WorkerTable
 from ding_like.worker.commander.naive import NaiveCommander
 
 logger = logging.getLogger(__name__)
@@ -42,23 +43,6 @@ class CoreConfig:
     lease_ttl_s: float = 10.0
     heartbeat_s: float = 3.0
     max_failures: int = 3  # of one task, before the run fails
-
-
-@dataclass
-class WorkerEntry:
-    """Hold what is known of a worker."""
-
-    worker_id: str
-    role: str
-    incarnation: str
-    host: str
-    deadline_s: float
-    stats: dict[str, Any]
-    index: int  # the smallest number that no other worker of the role has
-    state: str = "new"
-    env_steps: int = 0
-    policy_version: int = 0  # that it acted with last
-    credit: int = 0  # env steps it was allowed and has not sent yet
 
 
 class CoordinatorCore:
@@ -81,7 +65,7 @@ class CoordinatorCore:
         self._commander = commander
         self.book = DataBook(store=store, pace=cfg.pace, make_index=make_index)
         self.tasks = TaskTable(cfg.lease_ttl_s)
-        self.workers: dict[str, WorkerEntry] = {}
+        self.workers = WorkerTable()
         self.policies: dict[str, m.PolicyVersion] = {}
         self.learn_iter = 0
         self._num_tasks = 0
@@ -130,7 +114,8 @@ class CoordinatorCore:
         if worker_id in self.workers:
             self._heard_of(worker_id)
         else:
-            self._new_worker(worker_id, message.role, message.incarnation, message.host)
+            deadline_s = self._clock() + self.cfg.lease_ttl_s
+            self.workers.join(worker_id, message.role, message.incarnation, message.host, deadline_s=deadline_s)
             with self._saving():
                 self._store.put("worker", worker_id, {"role": message.role, "host": message.host})
         return m.Registered(worker_id, self.epoch, self.cfg.lease_ttl_s, self.cfg.heartbeat_s)
@@ -161,7 +146,7 @@ class CoordinatorCore:
 
     def num_workers(self, role: str) -> int:
         """Return how many workers of a role there are."""
-        return sum(worker.role == role for worker in self.workers.values())
+        return len(self.workers.of_role(role))
 
     # --- tasks
 
@@ -395,8 +380,7 @@ class CoordinatorCore:
     def _free_an_evaluator(self) -> None:
         """Ask for a collect task back where an evaluation waits and every collector is busy."""
         waits = any(task.kind == "eval" and task.status == QUEUED for task in self.tasks.tasks.values())
-        collectors = [each.worker_id for each in self.workers.values() if each.role == "collector"]
-        if waits and all(self.tasks.of_worker(worker_id) for worker_id in collectors):
+        if waits and all(self.tasks.of_worker(each.worker_id) for each in self.workers.of_role("collector")):
             self.ask_back("collect")
 
     def _as_task(self, task: TaskEntry, worker: WorkerEntry) -> m.Task:
@@ -418,19 +402,13 @@ class CoordinatorCore:
         """Allow a worker the rows of one segment, if the pace has room beside what others were allowed."""
         if task.policy_id not in self.policies:
             return 0  # there are no weights to act with
-        others = sum(each.credit for each in self.workers.values() if each is not worker)
+        others = self.workers.credit_of_others(worker)
         newest, rows = self.policies.get(task.policy_id), self.cfg.segment_rows
         if isinstance(self.cfg.pace, OnPolicyPace):
             worker.credit = max(0, min(rows, self.book.room(others, newest)))
         else:
             worker.credit = rows if self.book.room(others, newest) >= rows else 0
         return worker.credit
-
-    def _new_worker(self, worker_id: str, role: str, incarnation: str, host: str) -> None:
-        taken = {each.index for each in self.workers.values() if each.role == role}
-        index = next(number for number in range(len(taken) + 1) if number not in taken)
-        deadline_s = self._clock() + self.cfg.lease_ttl_s
-        self.workers[worker_id] = WorkerEntry(worker_id, role, incarnation, host, deadline_s, {}, index)
 
     def _learn_task(self, worker_id: str, buffer_id: str, message: m.Sample | m.Update) -> TaskEntry:
         task = self.tasks.check(message.task_id, message.attempt, worker_id)
@@ -491,7 +469,10 @@ class CoordinatorCore:
             self._commander.load_state_dict(saved["commander"])
         now = self._clock()
         for worker_id, worker in self._store.items("worker"):
-            self._new_worker(worker_id, worker["role"], worker_id.partition("-")[2], worker["host"])
+            incarnation = worker_id.partition("-")[2]
+            self.workers.join(
+                worker_id, worker["role"], incarnation, worker["host"], deadline_s=now + self.cfg.lease_ttl_s
+            )
         for _, task in self._store.items("task"):
             self.tasks.add(TaskEntry(**task, deadline_s=now + self.cfg.lease_ttl_s))
         for policy_id, version in self._store.items("policy"):
