@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import requests
@@ -22,6 +24,8 @@ M = TypeVar("M")
 
 _CONNECT_S = 2.0
 _READ_S = 3.0  # beyond the time that the answer may wait
+_FILE_S = 30.0
+_JSON = "application/json"
 _MIN_WAIT_S, _MAX_WAIT_S = 0.1, 2.0
 
 
@@ -99,6 +103,14 @@ class HttpCoordinator:
     def status(self) -> dict[str, Any]:
         return self._ask("GET", "/v1/status", None, dict[str, Any])
 
+    def put_file(self, path: str, data: bytes) -> None:
+        """Bring a file to the coordinator, under a path of its file routes."""
+        self._repeat(lambda: self._request("PUT", path, data, _FILE_S, {m.SHA256_HEADER: _sha256(data)}, m.OCTETS))
+
+    def get_file(self, path: str) -> bytes:
+        """Fetch a file from the coordinator."""
+        return self._repeat(lambda: self._request("GET", path, b"", _FILE_S, {}, m.OCTETS))
+
     def close(self) -> None:
         """Close the connections of all threads."""
         while self._sessions:
@@ -111,15 +123,22 @@ class HttpCoordinator:
             session.close()
 
     def _ask(self, method: str, path: str, message: Any, reply: type[M], *, worker: str = "") -> M:
-        """Send one request, again and again while that may help; a repetition keeps its number."""
+        """Send one message; a repetition keeps its number."""
         body = b"" if message is None else encode(message)
         with self._seq_lock:
             self._seq += 1
             seq = self._seq
-        timeout = (_CONNECT_S, _READ_S + float(getattr(message, "wait_s", 0.0)))
+        headers = {}
+        if worker:
+            headers = {"X-DL-Worker": worker, "X-DL-Incarnation": self._incarnation, "X-DL-Seq": str(seq)}
+        wait_s = _READ_S + float(getattr(message, "wait_s", 0.0))
+        return decode(reply, self._repeat(lambda: self._request(method, path, body, wait_s, headers, _JSON)))
+
+    def _repeat(self, send: Callable[[], bytes]) -> bytes:
+        """Send a request, again and again while that may help."""
         try:
-            answer = retry(
-                lambda: self._send(method, path, body, worker, seq, timeout),
+            return retry(
+                send,
                 _TryAgainError,
                 timeout_s=self._retry_s,
                 first_wait_s=random.uniform(_MIN_WAIT_S, 2 * _MIN_WAIT_S),
@@ -129,19 +148,24 @@ class HttpCoordinator:
             raise CommError(
                 f"the coordinator at {self._url} has not answered for {self._retry_s:g} s: {error}"
             ) from error
-        return decode(reply, answer)
 
-    def _send(self, method: str, path: str, body: bytes, worker: str, seq: int, timeout: tuple[float, float]) -> bytes:
-        headers = {"Content-Type": "application/json", "X-DL-Protocol": str(m.PROTOCOL)}
-        if worker:
-            headers |= {"X-DL-Worker": worker, "X-DL-Incarnation": self._incarnation, "X-DL-Seq": str(seq)}
+    def _request(
+        self, method: str, path: str, body: bytes, wait_s: float, extra: Mapping[str, str], content_type: str
+    ) -> bytes:
+        """Send one request, signed, and return the body of its answer."""
+        headers = {"Content-Type": content_type, "X-DL-Protocol": str(m.PROTOCOL), **extra}
         if self._key is not None:
             headers["Authorization"] = sign(
                 self._key, self._role, method, path, body, now_s=time.time() + self._offset_s
             )
         try:
             response = self._my_session().request(
-                method, self._url + path, data=body, headers=headers, timeout=timeout, allow_redirects=False
+                method,
+                self._url + path,
+                data=body,
+                headers=headers,
+                timeout=(_CONNECT_S, wait_s),
+                allow_redirects=False,
             )
         except (requests.ConnectionError, requests.Timeout) as error:
             raise _TryAgainError(str(error)) from error
@@ -157,6 +181,10 @@ class HttpCoordinator:
             self._own.session = session
             self._sessions.append(session)
         return session
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _refusal_of(response: requests.Response) -> CommError:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from waitress.server import BaseWSGIServer
 from werkzeug.exceptions import HTTPException
 
 from ding_like.comm import messages as m
+from ding_like.comm.file_routes import add_file_routes
 from ding_like.comm.keys import Keys, Verifier
 from ding_like.comm.refusal import RefusedError
 from ding_like.comm.service import CoordinatorService
@@ -39,6 +41,8 @@ _HTTP_CODES = {404: "unknown", 405: "wrong_method", 413: "too_large", 415: "wron
 class CoordinatorServer:
     """Serve `service` from a thread of its own, between `start` and `close`.
 
+    Files of workers that share no folder go below the folders `segments` and `weights`.
+
     Raises ConfigError for a host that others can reach without keys, CommError for a port that is in use.
     """
 
@@ -50,6 +54,8 @@ class CoordinatorServer:
         host: str = "127.0.0.1",
         port: int = 0,
         threads: int = 16,
+        segments: Path | None = None,
+        weights: Path | None = None,
     ) -> None:
         if not _is_loopback(host):
             if not keys:
@@ -57,7 +63,8 @@ class CoordinatorServer:
             logger.warning(
                 "listening on %s: requests are signed, but not encrypted; use a TLS proxy or a private net", host
             )
-        app = make_app(service, keys, hosts=None if not _is_loopback(host) else {"127.0.0.1", "localhost", "[::1]"})
+        hosts = {"127.0.0.1", "localhost", "[::1]"} if _is_loopback(host) else None
+        app = make_app(service, keys, hosts=hosts, segments=segments, weights=weights)
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listener = socket.create_server((host, port), family=family)
@@ -68,7 +75,7 @@ class CoordinatorServer:
             sockets=[listener],
             threads=threads,
             channel_timeout=15,
-            max_request_body_size=MAX_BODY,
+            max_request_body_size=MAX_BODY if segments is None and weights is None else m.MAX_FILE,
             max_request_header_size=16_384,
             connection_limit=2000,
             ident=None,
@@ -98,12 +105,20 @@ class CoordinatorServer:
         wasyncore.close_all(self._server._map, ignore_all=True)
 
 
-def make_app(service: CoordinatorService, keys: Keys | None, *, hosts: set[str] | None = None) -> Flask:
+def make_app(
+    service: CoordinatorService,
+    keys: Keys | None,
+    *,
+    hosts: set[str] | None = None,
+    segments: Path | None = None,
+    weights: Path | None = None,
+) -> Flask:
     """Return the application. `hosts` are the names that it may be called by, None for any."""
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     gate = _Gate(keys, hosts)
     _add_routes(app, service, gate)
+    add_file_routes(app, gate.check, segments=segments, weights=weights)
 
     @app.errorhandler(Exception)
     def refuse(error: Exception) -> Response:
@@ -127,8 +142,11 @@ class _Gate:
         # Worker -> its last answers by number; a worker's threads may have one request each on the way.
         self._last: OrderedDict[str, OrderedDict[str, Response]] = OrderedDict()
 
-    def check(self, roles: tuple[str, ...]) -> None:
-        """Refuse a request that is not signed by one of these roles, or that a browser might have sent."""
+    def check(self, roles: tuple[str, ...]) -> str | None:
+        """Refuse a request that is not signed by one of these roles, or that a browser might have sent.
+
+        Returns the role that signed it, None where no keys are asked for.
+        """
         host = urlsplit(f"//{request.host}").hostname
         if self._hosts is not None and host not in {name.strip("[]") for name in self._hosts}:
             raise RefusedError("malformed", "the Host of the request is not this coordinator")
@@ -137,13 +155,14 @@ class _Gate:
         if request.headers.get("X-DL-Protocol") != str(m.PROTOCOL):
             raise RefusedError("wrong_protocol", f"this coordinator speaks protocol {m.PROTOCOL}")
         if self._verifier is None:
-            return
+            return None
         path = request.full_path if request.query_string else request.path
         role = self._verifier.role_of(
             request.headers.get("Authorization", ""), request.method, path, request.get_data(cache=True)
         )
         if role not in roles:
             raise RefusedError("wrong_role", f"a {role} may not ask for this")
+        return role
 
     def once(self, worker_id: str, answer: Callable[[], Response]) -> Response:
         """Answer a request, or repeat the answer that was given to the same one."""
@@ -199,8 +218,10 @@ def _add_routes(app: Flask, service: CoordinatorService, gate: _Gate) -> None:
 
     @app.post("/v1/workers")
     def register() -> Response:
-        gate.check(_WORKERS)
-        return _reply(service.register(_message(m.Register)))
+        role, message = gate.check(_WORKERS), _message(m.Register)
+        if role is not None and message.role != role:
+            raise RefusedError("wrong_role", f"the key of a {role} does not make a {message.role}")
+        return _reply(service.register(message))
 
     for method, path, kind, name, roles in _ROUTES:
         view = functools.partial(_answer, gate, getattr(service, name), kind, roles)

@@ -14,6 +14,10 @@ from ding_like.comm.wire import Floats, Id, Ints
 PROTOCOL = 1
 # A row's id is `serial * ROWS_PER_SEGMENT + row`: the number the coordinator gave its segment, and its place therein.
 ROWS_PER_SEGMENT = 2**20
+# Files travel as they are, with their hash beside.
+OCTETS = "application/octet-stream"
+SHA256_HEADER = "X-DL-SHA256"
+MAX_FILE = 64 << 20
 
 
 @dataclass(frozen=True)
