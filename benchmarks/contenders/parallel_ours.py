@@ -15,8 +15,7 @@ from typing import Any
 from benchmarks.common import emit, emit_versions  # isort: skip  (pins the threads first)
 
 from ding_like.config import read_config
-from ding_like.entry import serial_pipeline
-from ding_like.entry.parallel_entry import parallel_pipeline
+from ding_like.entry import parallel_pipeline, serial_pipeline
 from ding_like.worker import BaseLearner, LearnerHook, register_learner_hook
 
 CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"

@@ -146,7 +146,8 @@ class HttpCoordinator:
             )
         except _TryAgainError as error:
             raise CommError(
-                f"the coordinator at {self._url} has not answered for {self._retry_s:g} s: {error}"
+                f"the coordinator at {self._url} has not answered for {self._retry_s:g} s: {error}. See that it runs "
+                "and that this host reaches it."
             ) from error
 
     def _request(
@@ -168,7 +169,7 @@ class HttpCoordinator:
                 allow_redirects=False,
             )
         except (requests.ConnectionError, requests.Timeout) as error:
-            raise _TryAgainError(str(error)) from error
+            raise _TryAgainError(_reason(error)) from error
         if response.status_code == 200:
             return response.content
         raise _refusal_of(response)
@@ -181,6 +182,20 @@ class HttpCoordinator:
             self._own.session = session
             self._sessions.append(session)
         return session
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a request failed, without the layers that the libraries wrap around it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.strerror:
+            return seen.strerror
+        inner = seen.__cause__ or seen.__context__ or getattr(seen, "reason", None)
+        inner = inner or next((each for each in seen.args if isinstance(each, BaseException)), None)
+        if inner is None:
+            break
+        seen = inner
+    return str(seen) or type(error).__name__
 
 
 def _sha256(data: bytes) -> str:

@@ -57,19 +57,23 @@ class CoordinatorServer:
         segments: Path | None = None,
         weights: Path | None = None,
     ) -> None:
-        if not _is_loopback(host):
+        if not is_loopback(host):
             if not keys:
                 raise ConfigError(f"the coordinator would listen on {host} for everybody; give it keys (--key-file).")
             logger.warning(
                 "listening on %s: requests are signed, but not encrypted; use a TLS proxy or a private net", host
             )
-        hosts = {"127.0.0.1", "localhost", "[::1]"} if _is_loopback(host) else None
+        hosts = {"127.0.0.1", "localhost", "[::1]"} if is_loopback(host) else None
         app = make_app(service, keys, hosts=hosts, segments=segments, weights=weights)
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listener = socket.create_server((host, port), family=family)
         except OSError as error:
-            raise CommError(f"the coordinator cannot listen on {host}:{port}: {error.strerror}.") from error
+            reason = (error.strerror or str(error)).partition(" (while")[0]
+            raise CommError(
+                f"the coordinator cannot listen on {host}:{port}: {reason}. Give another --port (0 takes any that is "
+                "free), or a --host of this machine."
+            ) from error
         self._server: BaseWSGIServer = waitress.create_server(
             app,
             sockets=[listener],
@@ -252,7 +256,8 @@ def _refusal(error: RefusedError) -> Response:
     return Response(encode(m.ErrorReply(body)), status=error.status, mimetype=_JSON)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches a host name or address."""
     if host == "localhost":
         return True
     try:

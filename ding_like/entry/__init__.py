@@ -10,6 +10,10 @@ _HOMES = {
     "serial_pipeline": "ding_like.entry.serial_entry",
     "serial_pipeline_onpolicy": "ding_like.entry.serial_entry",
     "resume_pipeline": "ding_like.entry.serial_entry",
+    "parallel_pipeline": "ding_like.entry.parallel_entry",
+    "launch_coordinator": "ding_like.entry.coordinator_entry",
+    "launch_collector": "ding_like.entry.dist_entry",
+    "launch_learner": "ding_like.entry.dist_entry",
     "random_collect": "ding_like.pipeline.serial",
     "eval": "ding_like.entry.eval_entry",
 }

@@ -31,6 +31,10 @@ Examples:
   ding plot my_exp_seed0 my_exp_seed1
   ding enjoy my_exp
   ding check-env CartPole-v1
+  ding -m parallel -c my_config.py
+  ding keys keys.json
+  ding -m dist -M coordinator -c my_config.py --host 0.0.0.0 --port 7000 --key-file keys.json
+  ding -m dist -M collector -c my_config.py --coordinator http://HOST:7000 --key-file keys.json
   ding -q policy
 """
 
@@ -49,9 +53,16 @@ Examples:
 @click.option("--load-path", metavar="FILE", help="Checkpoint to start from, or to evaluate.")
 @click.option("--replay-path", metavar="DIR", help="Folder for a video of the evaluation (mode eval).")
 @click.option("--resume", metavar="EXP", help="Go on with an interrupted run; EXP is its folder.")
-@click.option("-M", "--module", type=click.Choice(["collector", "learner"]), help="What to be (mode dist).")
+@click.option(
+    "-M", "--module", type=click.Choice(["coordinator", "collector", "learner"]), help="What to be (mode dist)."
+)
 @click.option("--coordinator", metavar="URL", help="Where the coordinator is (mode dist).")
-@click.option("--key-file", metavar="FILE", help="Keys that sign requests to the coordinator (mode dist).")
+@click.option("--key-file", metavar="FILE", help="Keys that sign requests; `ding keys FILE` makes them (mode dist).")
+@click.option("--host", metavar="HOST", help="Where a coordinator listens. [127.0.0.1]")
+@click.option("--port", type=int, metavar="PORT", help="Where a coordinator listens; 0 is any that is free. [0]")
+@click.option(
+    "--retry-s", type=float, default=30.0, metavar="S", help="How long a worker looks for its coordinator. [30]"
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "-v", "--version", prog_name="ding", message="%(prog)s-like %(version)s")
 def ding(**options: Any) -> None:
@@ -150,21 +161,35 @@ def _run_parallel(options: dict[str, Any]) -> None:
 
 
 def _run_dist(options: dict[str, Any]) -> None:
+    from ding_like.entry.coordinator_entry import launch_coordinator
     from ding_like.entry.dist_entry import launch_collector, launch_learner
     from ding_like.entry.serial_entry import NO_LIMIT
 
-    if options["module"] is None or options["coordinator"] is None:
-        raise ConfigError("mode dist needs to know what to be and for whom: -M collector --coordinator URL.")
+    module = options["module"]
+    if module is None or (module != "coordinator" and options["coordinator"] is None):
+        raise ConfigError(
+            "mode dist needs to know what to be: -M coordinator, or for whom: -M collector --coordinator URL."
+        )
     common: dict[str, Any] = dict(
-        coordinator=options["coordinator"],
-        key_file=options["key_file"],
-        seed=(options["seed"] or (0,))[0],
-        overrides=options["overrides"],
+        key_file=options["key_file"], seed=(options["seed"] or (0,))[0], overrides=options["overrides"]
     )
-    if options["module"] == "collector":
+    max_train_iter = _limit(options["train_iter"], NO_LIMIT)
+    if module == "coordinator":
+        launch_coordinator(
+            _config_path(options),
+            **common,
+            host=options["host"],
+            port=options["port"],
+            max_env_step=_limit(options["env_step"], NO_LIMIT),
+            max_train_iter=max_train_iter,
+            exp_name=options["exp_name"],
+        )
+        return
+    common |= dict(coordinator=options["coordinator"], retry_s=options["retry_s"])
+    if module == "collector":
         launch_collector(_config_path(options), **common)
     else:
-        launch_learner(_config_path(options), **common, max_train_iter=_limit(options["train_iter"], NO_LIMIT))
+        launch_learner(_config_path(options), **common, max_train_iter=max_train_iter)
 
 
 RUNNERS = {
@@ -243,6 +268,7 @@ SUB_COMMANDS = {
     "plot": "ding_like.entry.plot",
     "enjoy": "ding_like.entry.enjoy",
     "check-env": "ding_like.entry.check_env",
+    "keys": "ding_like.entry.keys",
 }
 
 

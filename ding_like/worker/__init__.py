@@ -41,6 +41,7 @@ _HOME_OF: dict[str, str] = {
     "get_buffer_cls": _BUFFER,
     "BaseSerialCommander": "ding_like.worker.commander",
     "create_parallel_commander": "ding_like.worker.commander",
+    "Coordinator": f"{_PARALLEL}.coordinator",
     "BaseParallelCollector": f"{_PARALLEL}.zergling",
     "ZerglingParallelCollector": f"{_PARALLEL}.zergling",
     "BaseCommCollector": f"{_PARALLEL}.comm_collector",

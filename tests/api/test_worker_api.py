@@ -27,7 +27,6 @@ EXPECTED_MISSES = frozenset(
         "MetricSerialEvaluator",
         "IMetric",
         "MarineParallelCollector",
-        "Coordinator",
         "LearnerAggregator",
     )
 )

@@ -1,4 +1,4 @@
-"""Run the coordinator of a parallel run: build its core, watch it, and write down what becomes of the run."""
+"""Watch a coordinator's run until it is over, and write down what becomes of it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.comm.weight_files import prune_weights, read_weights
-from ding_like.data.segment_file import remove_segments
+from ding_like.comm.weight_files import read_weights
 from ding_like.errors import TrainingError
-from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
-from ding_like.pipeline.parallel.core.index import BufferIndex
-from ding_like.pipeline.parallel.core.once import OnceIndex
-from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
-from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.parallel.service import LockedService
-from ding_like.pipeline.parallel.settings import SystemConfig, buffer_size
+from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
@@ -29,81 +22,21 @@ from ding_like.pipeline.serial import RunResult
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import atomic_write
 from ding_like.utils.metrics import MetricsSink
-from ding_like.utils.registries import COMMANDER_REGISTRY
-from ding_like.utils.seeding import make_rng
-from ding_like.worker import create_buffer
 
 _LOOK_S = 0.25  # longest time between two looks at the run; whatever changes is seen at once
 _METRICS_S = 1.0
 _POLICY_ID = "policy"  # of the one policy that commanders train so far
 
 
-def build_core(cfg: Any, system: SystemConfig, *, seed: int, max_env_step: float) -> tuple[CoordinatorCore, Any]:
-    """Return (core, commander) of a compiled config; the state is saved in the experiment's folder."""
-    size = buffer_size(cfg)
-    evaluator = cfg.policy.eval.evaluator
-    commander_cfg = dict(cfg.policy.other.get("commander") or {})
-    commander = COMMANDER_REGISTRY.get(commander_cfg.get("type", "naive"))(
-        commander_cfg,
-        eval_freq=int(evaluator.eval_freq),
-        n_episode=int(evaluator.n_episode),
-        stop_value=float(cfg.env.stop_value),
-        max_env_step=max_env_step,
-    )
-
-    def make_index(buffer_id: str) -> BufferIndex | OnceIndex:
-        if cfg.policy.on_policy:
-            return OnceIndex(size, int(cfg.policy.collect.n_sample))
-        buffer = create_buffer(
-            cfg.policy.other.replay_buffer,
-            exp_name=cfg.exp_name,
-            instance_name=buffer_id,
-            rng=make_rng(seed, "buffer"),
-        )
-        return BufferIndex(buffer, size)
-
-    path = Path(cfg.exp_name) / "coordinator.sqlite"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    core = CoordinatorCore(
-        CoreConfig(
-            _pace(cfg.policy, system),
-            size,
-            system.segment_rows,
-            lease_ttl_s=float(system.coordinator["lease_ttl_s"]),
-            heartbeat_s=float(system.coordinator["heartbeat_s"]),
-            max_failures=int(system.coordinator["max_failures"]),
-        ),
-        clock=time.monotonic,
-        wall_clock=time.time,
-        store=StateStore(path),
-        commander=commander,
-        make_index=make_index,
-    )
-    return core, commander
-
-
-def _pace(policy: Any, system: SystemConfig) -> Pace | OnPolicyPace:
-    if policy.on_policy:
-        return OnPolicyPace(int(policy.collect.n_sample))
-    return Pace(
-        warmup_steps=int(policy.random_collect_size),
-        steps=int(policy.collect.n_sample),
-        updates=int(policy.learn.update_per_collect),
-        max_lead=system.max_lead_rows,
-    )
-
-
 class CoordinatorRun:
-    """Watch a run until it is over: leases, metrics, the console, files that nobody needs any more."""
+    """Watch a run until it is over: metrics, the console, the best checkpoint, the result."""
 
-    def __init__(
-        self, cfg: Any, system: SystemConfig, core: CoordinatorCore, commander: Any, service: LockedService
-    ) -> None:
+    def __init__(self, cfg: Any, coordinator: Coordinator) -> None:
         self._cfg = cfg
-        self._system = system
-        self._core = core
-        self._commander = commander
-        self._service = service
+        self._system = coordinator.system
+        self._core = coordinator.core
+        self._commander = coordinator.commander
+        self._service = coordinator.service
         self._metrics = MetricsSink(cfg.exp_name)
         self._started_s = time.monotonic()
         self._first_update_s: float | None = None
@@ -122,7 +55,6 @@ class CoordinatorRun:
             while not self._core.is_over:
                 self._service.wait(_LOOK_S)
                 check()
-                self._service.tick()
                 self._take_note(console)
                 if console.is_due:
                     console.update(self._progress())
@@ -139,10 +71,7 @@ class CoordinatorRun:
         return RunResult(**{name: result[name] for name in RunResult.__dataclass_fields__})
 
     def _take_note(self, console: RunConsole) -> None:
-        """Write down evaluations and, once a second, what workers said; delete segments that nobody needs."""
-        remove_segments(self._system.path_data, self._core.take_removable())
-        for policy_id in list(self._core.policies):
-            prune_weights(self._system.path_policy, policy_id, self._core.pinned())
+        """Write down evaluations and, once a second, what workers said."""
         evaluations, self._commander.evaluations = self._commander.evaluations, []
         for evaluation in evaluations:
             self._note_evaluation(evaluation, console)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from ding_like.comm import messages as m
@@ -78,6 +79,18 @@ class LockedService:
     def tick(self) -> None:
         """Take tasks back from workers that are not heard of any more."""
         self._call(self._core.tick)
+
+    def drop_surplus(self) -> None:
+        """Forget collect tasks that nobody is there to do."""
+        self._call(self._core.drop_surplus)
+
+    def fail(self, failure: str) -> None:
+        """End the run with a reason."""
+        self._call(lambda: self._core.fail(failure))
+
+    def locked(self) -> AbstractContextManager[Any]:
+        """Return what keeps the core as it is while it is looked at."""
+        return self._changed
 
     def wait(self, timeout_s: float) -> None:
         """Return when something has changed, or after `timeout_s`."""

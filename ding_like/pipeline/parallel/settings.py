@@ -23,15 +23,19 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
         "lease_ttl_s": 10.0,
         "heartbeat_s": 3.0,
         "max_failures": 3,  # of one task, before the run ends
+        # Keys of the seed's configs; `lease_ttl_s` and `max_failures` say what they said.
+        "collector_task_timeout": 30,
+        "learner_task_timeout": 600,
+        "operator_server": {},
     },
-    "num_collectors": 2,  # on one machine
+    "num_collectors": 0,  # on one machine; 0: as many as there are sections collector0, collector1..., else 2
     "segment_rows": 0,  # rows that a collector sends at once; 0: n_sample, at least 64
     "max_lead_rows": 0,  # env steps that collecting may be ahead of learning; 0: two segments, or more if it must
     "publish_interval_s": 0.2,  # seconds between two published versions of the weights, at least
     "num_batches": 64,  # that the learner asks for at once
-    # Keys of the seed's configs that need no answer here.
+    # How files travel between hosts: 'shared' folders, 'stream' through the coordinator, or what 'auto' finds.
     "communication_mode": "auto",
-    "learner_gpu_num": None,
+    "learner_gpu_num": None,  # of the seed's configs; `policy.cuda` says whether one is used
 }
 
 
@@ -40,6 +44,7 @@ class SystemConfig(NamedTuple):
 
     path_data: Path
     path_policy: Path
+    own_folder: Path | None  # that was made for this run, and goes with it
     coordinator: dict[str, Any]
     num_collectors: int
     segment_rows: int
@@ -58,12 +63,18 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any) -> SystemConf
         known = ", ".join(SYSTEM_TEMPLATE)
         raise ConfigError(f"unknown keys in system_config: {', '.join(unknown)}. Known are {known}.")
     system = deep_merge(SYSTEM_TEMPLATE, {key: value for key, value in given.items() if not _is_worker(key)})
-    num_collectors = int(system["num_collectors"])
+    sections = sum(key.startswith("collector") and key not in SYSTEM_TEMPLATE for key in given)
+    num_collectors = int(system["num_collectors"]) or sections or 2
     segment_rows = _segment_rows(int(system["segment_rows"]), cfg, num_collectors)
     max_lead_rows = 0 if cfg.policy.on_policy else _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
+    own = None
+    if None in (system["path_data"], system["path_policy"]) and _MEMORY.is_dir():
+        own = Path(tempfile.mkdtemp(prefix="ding-", dir=_MEMORY))
+    base = own or Path(cfg.exp_name)
     return SystemConfig(
-        path_data=_folder(system["path_data"], cfg, "data"),
-        path_policy=_folder(system["path_policy"], cfg, "policy"),
+        path_data=Path(system["path_data"] or base / "data"),
+        path_policy=Path(system["path_policy"] or base / "policy"),
+        own_folder=own,
         coordinator=system["coordinator"],
         num_collectors=num_collectors,
         segment_rows=segment_rows,
@@ -114,11 +125,3 @@ def _lead(given: int, segment_rows: int, policy: Any) -> int:
             f"{least}: a segment has {segment_rows} rows and a batch {policy.learn.batch_size}. Raise it or omit it."
         )
     return given or max(2 * segment_rows, least)
-
-
-def _folder(path: str | None, cfg: Any, name: str) -> Path:
-    if path is not None:
-        return Path(path)
-    if _MEMORY.is_dir():
-        return Path(tempfile.mkdtemp(prefix="ding-", dir=_MEMORY)) / name
-    return Path(cfg.exp_name) / name

@@ -11,6 +11,7 @@ from typing import Any
 from ding_like.comm.agent import WorkerAgent
 from ding_like.comm.http_client import HttpCoordinator
 from ding_like.comm.keys import load_keys
+from ding_like.comm.refusal import RefusedError
 from ding_like.comm.service import CoordinatorService
 from ding_like.comm.shared_files import SharedFiles, SharedFolder, StreamedFiles
 from ding_like.errors import CommError, ConfigError
@@ -58,7 +59,15 @@ class WorkerLink:
 
     def start(self) -> None:
         """Register, and find out how files travel."""
-        self.agent.register()
+        try:
+            self.agent.register()
+        except RefusedError as error:
+            if error.code != "bad_key":
+                raise
+            raise CommError(
+                f"the coordinator at {self._cfg.get('coordinator')} does not take this worker's key: {error}. Give "
+                "--key-file the file that the coordinator was started with."
+            ) from error
         self._files = self._open_files()
 
     @property

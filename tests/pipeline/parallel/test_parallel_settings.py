@@ -74,3 +74,29 @@ def test_with_the_least_lead_nobody_waits_for_ever(warmup: int, steps: int, upda
             if env_step >= batch:
                 granted += min(pace.allowed_updates(env_step) - granted, 16)
             assert (env_step, granted) != before, (rows, batch)
+
+
+def test_a_system_part_of_the_seeds_kind_says_how_many_collectors_there_are(tmp_path: Path) -> None:
+    seeds = {
+        "coordinator": {"operator_server": {}, "collector_task_timeout": 30, "host": "127.0.0.1"},
+        "collector0": {"host": "auto", "port": "auto"},
+        "collector1": {"host": "auto", "port": "auto"},
+        "collector2": {"host": "auto", "port": "auto"},
+        "learner0": {"gpu_num": 0},
+        "communication_mode": "auto",
+        "learner_gpu_num": 0,
+    }
+
+    assert read(tmp_path, **seeds).num_collectors == 3
+    assert read(tmp_path, **seeds, num_collectors=5).num_collectors == 5
+    assert read(tmp_path).num_collectors == 2
+
+
+def test_on_policy_a_segment_is_a_collectors_share_of_a_batch(tmp_path: Path) -> None:
+    assert read(tmp_path, on_policy=True, n_sample=1000, num_collectors=3).segment_rows == 334
+    assert read(tmp_path, on_policy=True, n_sample=1000, segment_rows=128).segment_rows == 128
+
+
+def test_episodes_are_not_collected_in_parallel(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give policy.collect.n_sample"):
+        read(tmp_path, n_sample=0)

@@ -17,7 +17,8 @@ from ding_like.comm.weight_files import write_weights
 from ding_like.config import compile_config
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError, RegistryError
-from ding_like.pipeline.parallel.coordinator_run import build_core
+from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.parallel.make_core import make_core
 from ding_like.pipeline.parallel.service import LockedService
 from ding_like.pipeline.parallel.settings import read_system
 from ding_like.worker import (
@@ -52,7 +53,8 @@ class Run:
         main = compile_config({**MAIN, "exp_name": str(folder / "run")}, CREATE, seed=0)
         paths = {"path_data": str(folder / "data"), "path_policy": str(folder / "policy")}
         self.system = read_system({**paths, "segment_rows": 16}, main)
-        self.core, self.commander = build_core(main, self.system, seed=0, max_env_step=max_env_step)
+        store = StateStore(folder / "state.sqlite")
+        self.core, self.commander = make_core(main, self.system, store=store, seed=0, max_env_step=max_env_step)
         self.service = LockedService(self.core)
         self.cfg = {"main": main, "seed": 0, "num_batches": 4, "publish_interval_s": 0.0, **paths}
 

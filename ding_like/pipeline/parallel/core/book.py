@@ -187,6 +187,11 @@ class DataBook:
             self.buffers[buffer_id] = self._make_index(buffer_id)
         return self.buffers[buffer_id]
 
+    def live_segments(self) -> list[str]:
+        """Return the names of all segments whose files may still be needed."""
+        gone = [entry.name for entries in self._gone.values() for entry in entries]
+        return gone + [each.name for index in self.buffers.values() for each in index.new_segments(0, 2**60)]
+
     def close(self) -> None:
         """Close the buffers."""
         for index in self.buffers.values():

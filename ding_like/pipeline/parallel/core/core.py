@@ -23,7 +23,7 @@ from ding_like.pipeline.parallel.core.index import BufferIndex
 from ding_like.pipeline.parallel.core.once import OnceIndex
 from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.parallel.core.tasks import FAILED, FINISHED, LEASED, QUEUED, TaskEntry, TaskTable
+from ding_like.pipeline.parallel.core.tasks import FAILED, FINISHED, LEASED, TaskEntry, TaskTable
 from ding_like.pipeline.parallel.core.workers import WorkerEntry, WorkerTable
 from ding_like.worker.commander.naive import NaiveCommander
 
@@ -71,6 +71,9 @@ class CoordinatorCore:
         self._num_tasks = 0
         self.is_over = False
         self.failure: str | None = None  # why the run failed
+        # Told of workers that come and go, after the fact.
+        self.on_join: Callable[[str], None] = lambda worker_id: None
+        self.on_leave: Callable[[str], None] = lambda worker_id: None
         self.epoch, self.run_id = 1, secrets.token_hex(8)
         self._restore()
 
@@ -118,6 +121,7 @@ class CoordinatorCore:
             self.workers.join(worker_id, message.role, message.incarnation, message.host, deadline_s=deadline_s)
             with self._saving():
                 self._store.put("worker", worker_id, {"role": message.role, "host": message.host})
+            self.on_join(worker_id)
         return m.Registered(worker_id, self.epoch, self.cfg.lease_ttl_s, self.cfg.heartbeat_s)
 
     def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
@@ -213,9 +217,19 @@ class CoordinatorCore:
         plain += [self._commander.best_policy, self._commander.final_policy]
         return {(each["attempt"], each["version"]) for each in plain if each is not None}
 
+    def live_segments(self) -> list[str]:
+        """Return the names of all segments whose files are still needed."""
+        return self.book.live_segments()
+
+    def drop_surplus(self) -> None:
+        """Forget queued collect tasks beyond those that there are collectors for, all but one."""
+        surplus = self.tasks.surplus("collect", max(self.num_workers("collector"), 1))
+        if surplus:
+            self._save_tasks(*surplus)
+
     def num_open(self, kind: str) -> int:
         """Return how many tasks of a kind are queued or being done."""
-        return sum(task.kind == kind and task.status in (QUEUED, LEASED) for task in self.tasks.tasks.values())
+        return self.tasks.num_open(kind)
 
     def version_of(self, policy_id: str) -> int | None:
         """Return the newest published version of a policy."""
@@ -224,11 +238,7 @@ class CoordinatorCore:
 
     def ask_back(self, kind: str) -> bool:
         """Ask for the first task of a kind that is being done to be finished early; return whether there is one."""
-        leased = [task for task in self.tasks.tasks.values() if task.status == LEASED and task.kind == kind]
-        if not leased or any(task.is_asked_back for task in leased):
-            return False
-        leased[0].is_asked_back = True
-        return True
+        return self.tasks.ask_back(kind)
 
     # --- data
 
@@ -293,7 +303,7 @@ class CoordinatorCore:
             if message.bad_segments:
                 self._save_run()
         if fault is not None:
-            self._fail(fault)
+            self.fail(fault)
         self._make_tasks()
         return m.UpdateReply(self._is_to_finish(task), self.env_step)
 
@@ -358,6 +368,7 @@ class CoordinatorCore:
         with self._saving():
             self._store.delete("worker", worker_id)
         logger.info("%s has left: %s", worker_id, reason)
+        self.on_leave(worker_id)
 
     def _take_back(self, task: TaskEntry, reason: str) -> None:
         logger.info("%s goes back into the queue: %s", task.task_id, reason)
@@ -379,7 +390,7 @@ class CoordinatorCore:
 
     def _free_an_evaluator(self) -> None:
         """Ask for a collect task back where an evaluation waits and every collector is busy."""
-        waits = any(task.kind == "eval" and task.status == QUEUED for task in self.tasks.tasks.values())
+        waits = self.tasks.is_queued("eval")
         if waits and all(self.tasks.of_worker(each.worker_id) for each in self.workers.of_role("collector")):
             self.ask_back("collect")
 
@@ -416,7 +427,7 @@ class CoordinatorCore:
             raise RefusedError("wrong_role", f"{message.task_id} does not learn from {buffer_id}")
         return task
 
-    def _fail(self, failure: str) -> None:
+    def fail(self, failure: str) -> None:
         """End the run with a reason."""
         self.failure, self.is_over = self.failure or failure, True
         self._save_tasks()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,23 @@ class StateStore:
         """Return (key, value) of all items of a kind, by key."""
         rows = self._db.execute("SELECT key, value FROM item WHERE kind = ? ORDER BY key", (kind,))
         return [(key, json.loads(value)) for key, value in rows]
+
+    def dump(self) -> dict[str, Any]:
+        """Return all items by kind and key."""
+        items: dict[str, dict[str, Any]] = {}
+        for kind, key, value in self._db.execute("SELECT kind, key, value FROM item ORDER BY kind, key"):
+            items.setdefault(kind, {})[key] = json.loads(value)
+        return {"format": _FORMAT, "items": items}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Hold what `dump` returned, and nothing else. Raises CheckpointError for another format."""
+        if state.get("format") != _FORMAT:
+            raise CheckpointError(f"the state has format {state.get('format')!r}, this version reads {_FORMAT}.")
+        with self.transaction():
+            self._db.execute("DELETE FROM item")
+            for kind, items in state["items"].items():
+                for key, value in items.items():
+                    self.put(kind, key, value)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

@@ -88,6 +88,30 @@ class TaskTable:
         """Return the leased tasks whose time is over."""
         return [task for task in self.tasks.values() if task.status == LEASED and task.deadline_s <= now_s]
 
+    def num_open(self, kind: str) -> int:
+        """Return how many tasks of a kind are queued or being done."""
+        return sum(task.kind == kind and task.status in (QUEUED, LEASED) for task in self.tasks.values())
+
+    def is_queued(self, kind: str) -> bool:
+        """Tell whether a task of a kind waits for a worker."""
+        return any(task.kind == kind and task.status == QUEUED for task in self.tasks.values())
+
+    def ask_back(self, kind: str) -> bool:
+        """Ask for the first task of a kind that is being done, unless one is asked for; return whether one is now."""
+        leased = [task for task in self.tasks.values() if task.status == LEASED and task.kind == kind]
+        if not leased or any(task.is_asked_back for task in leased):
+            return False
+        leased[0].is_asked_back = True
+        return True
+
+    def surplus(self, kind: str, wanted: int) -> list[TaskEntry]:
+        """End the queued tasks of a kind beyond `wanted` open ones; return them."""
+        queued = [task for task in self.tasks.values() if task.kind == kind and task.status == QUEUED]
+        extra = queued[: max(self.num_open(kind) - wanted, 0)]
+        for task in extra:
+            task.status = FINISHED
+        return extra
+
     def forget_done(self, keep: int = 100) -> list[str]:
         """Forget the oldest tasks that have ended, all but `keep`; return their ids."""
         done = [task.task_id for task in self.tasks.values() if task.status in (FINISHED, FAILED)]

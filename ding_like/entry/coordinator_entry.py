@@ -1,0 +1,160 @@
+"""Run a coordinator: with workers on this machine, or for workers that dial in from anywhere."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from ding_like.comm.http_server import is_loopback
+from ding_like.config import compile_config, read_config
+from ding_like.entry.enjoy import eval_mode_of
+from ding_like.entry.serial_entry import NO_LIMIT
+from ding_like.envs import EnvFactory, get_vec_env_setting
+from ding_like.errors import ConfigError
+from ding_like.pipeline.interrupt import StopSignal
+from ding_like.pipeline.parallel.children import Children
+from ding_like.pipeline.parallel.coordinator import Coordinator
+from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
+from ding_like.pipeline.parallel.settings import SystemConfig, read_system
+from ding_like.pipeline.report.pictures import write_pictures
+from ding_like.pipeline.report.progress import Limits
+from ding_like.pipeline.report.run_console import RunConsole
+from ding_like.pipeline.report.summary import closing_lines, version_line
+from ding_like.pipeline.serial import RunResult
+
+logger = logging.getLogger(__name__)
+
+
+class Plan(NamedTuple):
+    """Hold what a run with a coordinator is made from."""
+
+    cfg: Any  # compiled
+    system: SystemConfig
+    seed: int
+    max_env_step: int
+    max_train_iter: int
+    key_file: Path
+
+
+def launch_coordinator(
+    config: str | Path,
+    *,
+    seed: int = 0,
+    host: str | None = None,
+    port: int | None = None,
+    key_file: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    max_env_step: int = NO_LIMIT,
+    max_train_iter: int = NO_LIMIT,
+    exp_name: str | None = None,
+) -> RunResult:
+    """Coordinate collectors and a learner that dial in, until a limit or `env.stop_value` is reached.
+
+    `host` and `port` go before those of the config. Without `key_file` keys are made in `{exp_name}/keys.json`, which
+    is for workers of this machine: raises ConfigError for another host then. With `policy.learn.resume_training` a
+    coordinator that was stopped goes on from its folder.
+    """
+    file = read_config(config)
+    given = dict(file.system_config or {})
+    asked = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    given["coordinator"] = {**(given.get("coordinator") or {}), **asked}
+    _check_keys(key_file, str(given["coordinator"].get("host") or "127.0.0.1"))
+    cfg = compile_config(
+        file.main_config, file.create_config, seed=seed, overrides=overrides, source=str(config), exp_name=exp_name
+    )
+    system = read_system(given, cfg)
+    own = Path(cfg.exp_name) / "keys.json"
+    plan = Plan(cfg, system, seed, max_env_step, max_train_iter, Path(key_file) if key_file else own)
+    try:
+        return run_coordinator(plan, lambda coordinator, children: _say_how_to_join(plan, coordinator, config))
+    finally:
+        if key_file is None:
+            own.unlink(missing_ok=True)
+
+
+def _check_keys(key_file: str | Path | None, host: str) -> None:
+    """Refuse a key file that is not there, and a host of others without one."""
+    if key_file is not None and not Path(key_file).is_file():
+        raise ConfigError(f"there is no key file '{key_file}'; `ding keys {key_file}` makes one.")
+    if key_file is None and not is_loopback(host):
+        raise ConfigError(
+            f"a coordinator at {host} can be reached from other machines: make keys with `ding keys FILE`, give them "
+            "with --key-file FILE, and copy the file to the hosts of its workers."
+        )
+
+
+def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children], None]) -> RunResult:
+    """Serve and watch a run to its end; `start_workers` is called when the port is open.
+
+    The first SIGINT or SIGTERM ends it with its state saved. Raises TrainingError with the cause if the run fails.
+    """
+    cfg, system = plan.cfg, plan.system
+    limits = Limits(plan.max_env_step, plan.max_train_iter, cfg.env.stop_value)
+    made = {"system": system, "seed": plan.seed, "max_env_step": plan.max_env_step, "key_file": plan.key_file}
+    coordinator = None
+    try:
+        coordinator = Coordinator({"main": cfg, **made})
+        coordinator.start()
+        run = CoordinatorRun(cfg, coordinator)
+        with (
+            Children(Path(cfg.exp_name) / "log" / "workers") as children,
+            RunConsole(cfg.exp_name, limits, opening=_opening(plan, limits, coordinator.url)) as console,
+            StopSignal() as signals,
+        ):
+            start_workers(coordinator, children)
+
+            def check() -> None:
+                children.check()
+                if signals.received is not None:
+                    _say_interrupted(plan)
+                    signals.leave()
+
+            result = run.watch(console, check=check)
+            _write_pictures(cfg, plan.seed)
+            console.close_summary(closing_lines(cfg.exp_name, mode="parallel"))
+        return result
+    finally:
+        if coordinator is not None:
+            coordinator.close()
+        if system.own_folder is not None:
+            shutil.rmtree(system.own_folder, ignore_errors=True)
+
+
+def _say_how_to_join(plan: Plan, coordinator: Coordinator, config: str | Path) -> None:
+    command = (
+        f"ding -m dist -M {{}} --coordinator {coordinator.url} --key-file {plan.key_file} -s {plan.seed} -c {config}"
+    )
+    for module in ("learner", "collector"):
+        logger.info("join with   %s", command.format(module))
+
+
+def _say_interrupted(plan: Plan) -> None:
+    logger.info(
+        "interrupted: what the coordinator knows is in %s; `ding -m dist -M coordinator` with "
+        "policy.learn.resume_training=True goes on from there for workers that are still at work",
+        plan.cfg.exp_name,
+    )
+
+
+def _write_pictures(cfg: Any, seed: int) -> None:
+    env_fn, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
+    mode = eval_mode_of(cfg, EnvFactory(env_cfgs[0], env_fn), None)
+    write_pictures(cfg, SimpleNamespace(eval_mode=mode), seed=seed)
+
+
+def _opening(plan: Plan, limits: Limits, url: str) -> list[str]:
+    cfg, system = plan.cfg, plan.system
+    workers = f"1 learner, {system.num_collectors} collectors of {cfg.env.collector_env_num} envs"
+    return [
+        version_line(),
+        f"experiment  {cfg.exp_name}/",
+        f"env         {cfg.env.get('env_id') or cfg.env.type}",
+        f"policy      {cfg.policy.type}  seed {cfg.seed}",
+        f"workers     {workers}; segments of {system.segment_rows} rows",
+        f"coordinator {url}  keys {plan.key_file}",
+        f"until       {limits.describe()}",
+    ]

@@ -1,0 +1,239 @@
+"""The coordinator of a parallel run: the one listener, which knows tasks, data and weights, and saves what it knows."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ding_like.comm import messages as m
+from ding_like.comm.http_server import CoordinatorServer
+from ding_like.comm.keys import load_keys, make_keys
+from ding_like.comm.refusal import RefusedError
+from ding_like.comm.weight_files import prune_weights
+from ding_like.data.segment_file import remove_segments
+from ding_like.errors import CommError
+from ding_like.pipeline.parallel.core import CoordinatorCore
+from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.parallel.core.tasks import LEASED, TaskEntry
+from ding_like.pipeline.parallel.make_core import make_core
+from ding_like.pipeline.parallel.service import LockedService
+from ding_like.pipeline.parallel.settings import SystemConfig, read_system
+from ding_like.pipeline.parallel.worker_link import mark_shared
+from ding_like.utils.log import build_logger, close_logger
+
+logger = logging.getLogger(__name__)
+
+_TICK_S = 0.5
+_JOIN_S = 10.0
+
+
+class Coordinator:
+    """Manage the tasks and data of a run, served over HTTP between `start` and `close`.
+
+    `cfg` holds `main`, a compiled config; `system`, what `read_system` returns or takes; `seed`; `max_env_step`; and
+    `key_file`, made if it is not there, without which any worker of this machine is taken. State is saved in
+    `{exp_name}/coordinator.sqlite`: a coordinator made in the same folder goes on from it.
+
+    The callbacks `deal_with_*` do what messages of workers do, for the worker that holds the task. They raise
+    RefusedError for a task or a buffer that is not there, and change nothing then.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any]) -> None:
+        self._cfg = cfg
+        self._main = cfg["main"]
+        system = cfg.get("system")
+        self.system = system if isinstance(system, SystemConfig) else read_system(system, self._main)
+        folder = Path(self._main.exp_name)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._store = StateStore(folder / "coordinator.sqlite")
+        self._logger, _ = build_logger(folder / "log", "coordinator")
+        self._server: CoordinatorServer | None = None
+        self._is_closed = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="coordinator", daemon=True)
+        self._have: dict[str, int] = {}  # by buffer: serial of the last segment told by deal_with_learner_get_data
+        self._make_core()
+
+    def _make_core(self) -> None:
+        self.core: CoordinatorCore
+        self.core, self.commander = make_core(
+            self._main,
+            self.system,
+            store=self._store,
+            seed=int(self._cfg.get("seed") or 0),
+            max_env_step=float(self._cfg.get("max_env_step") or float("inf")),
+        )
+        self.core.on_join = lambda worker_id: self._joined(worker_id)
+        self.core.on_leave = lambda worker_id: self._left(worker_id)
+        self.service = LockedService(self.core)
+
+    # --- life
+
+    def start(self) -> None:
+        """Open the port. Raises CommError if it is in use, ConfigError for a host of others without keys."""
+        for folder in (self.system.path_data, self.system.path_policy):
+            mark_shared(folder, self.core.run_id)
+        key_file, keys = self._cfg.get("key_file"), None
+        if key_file is not None:
+            keys = load_keys(key_file) if Path(key_file).exists() else make_keys(key_file)
+        self._server = CoordinatorServer(
+            self.service,
+            keys,
+            host=str(self.system.coordinator["host"]),
+            port=int(self.system.coordinator["port"]),
+            segments=self.system.path_data,
+            weights=self.system.path_policy,
+        )
+        self._server.start()
+        self._thread.start()
+        self.info(f"listening at {self.url}, run {self.core.run_id}, start {self.core.epoch}")
+
+    @property
+    def url(self) -> str:
+        """Return where workers find the coordinator. Raises CommError before `start`."""
+        if self._server is None:
+            raise CommError("the coordinator has not been started.")
+        return self._server.url
+
+    @property
+    def system_shutdown_flag(self) -> bool:
+        """Tell whether the run is over: solved, at its limit, or failed."""
+        return self.core.is_over
+
+    def close(self) -> None:
+        """Close port, buffers and state; files of a run that is over are deleted. May be called again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._stop.set()
+        if self._server is not None:
+            self._server.close()
+            self._thread.join(_JOIN_S)
+            if self.core.is_over:
+                self._tidy()
+                remove_segments(self.system.path_data, self.core.live_segments())
+            for folder in (self.system.path_data, self.system.path_policy):
+                (folder / f"{self.core.run_id}.run").unlink(missing_ok=True)
+        self.core.close()
+        close_logger(self._logger)
+
+    def __del__(self) -> None:
+        if hasattr(self, "core"):  # the constructor came to its end
+            self.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that a coordinator needs to go on, as plain data."""
+        with self.service.locked():
+            return self._store.dump()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned. Raises CommError once the coordinator was started."""
+        if self._server is not None:
+            raise CommError("a coordinator that was started takes no other state: make a new one.")
+        self._store.load(state_dict)
+        self.core.book.close()
+        self._make_core()
+
+    def _keep(self) -> None:
+        """Take tasks back from workers that have gone, and delete files that nobody needs."""
+        try:
+            while not self._stop.wait(_TICK_S):
+                self.service.tick()
+                self._tidy()
+        except Exception as error:  # whatever it is, the run ends and says so
+            logger.exception("the coordinator's own thread failed")
+            self.service.fail(f"the coordinator failed: {type(error).__name__}: {error}")
+
+    def _tidy(self) -> None:
+        with self.service.locked():
+            removable, pinned, policies = self.core.take_removable(), self.core.pinned(), list(self.core.policies)
+        remove_segments(self.system.path_data, removable)
+        for policy_id in policies:
+            prune_weights(self.system.path_policy, policy_id, pinned)
+
+    # --- callbacks
+
+    def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Mapping[str, Any]) -> Any:
+        """Take the segment `data_id` in; `data` has the other fields of messages.SegmentInfo. Return the reply."""
+        task = self._task(task_id, buffer_id)
+        info = m.SegmentInfo(**{**data, "name": data_id})
+        reply = self.service.send_data(str(task.worker_id), task_id, m.SendData(task.attempt, (info,)))
+        for rejected in reply.rejected:
+            raise RefusedError(rejected.code, f"segment {data_id} of {task_id} is refused: {rejected.code}")
+        return reply
+
+    def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
+        """Take a collect or eval task's result; return whether the run is over."""
+        return self._finish(task_id, finished_task)
+
+    def deal_with_learner_get_data(
+        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
+    ) -> m.SampleReply | None:
+        """Return one batch as row numbers, and the segments that are new since the last call; None without either."""
+        task = self._task(task_id, buffer_id)
+        have = self._have.get(buffer_id, 0)
+        reply = self.service.sample(
+            str(task.worker_id),
+            buffer_id,
+            m.Sample(task_id, task.attempt, batch_size, 1, cur_learner_iter, have),
+        )
+        if reply.new_segments:
+            self._have[buffer_id] = reply.new_segments[-1].serial
+        return reply if reply.batches is not None or reply.new_segments else None
+
+    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
+        """Take what the learner says: `learner_step`, numbers to show, and `priority_info` of rows."""
+        task = self._task(task_id, buffer_id)
+        numbers = {name: value for name, value in info.items() if isinstance(value, (int, float))}
+        priorities = info.get("priority_info") or {}
+        self.service.update(
+            str(task.worker_id),
+            buffer_id,
+            m.Update(task_id, task.attempt, int(info["learner_step"]), numbers, **priorities),
+        )
+
+    def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
+        """Take the learner's result: the run is over."""
+        return self._finish(task_id, finished_task)
+
+    def deal_with_increase_collector(self) -> None:
+        """Have a task made for a collector that has come."""
+        self.service.tick()
+
+    def deal_with_decrease_collector(self) -> None:
+        """Let a task go that was made for a collector that has left."""
+        self.service.drop_surplus()
+
+    def info(self, s: str) -> None:
+        """Write a line to the coordinator's log."""
+        self._logger.info(s)
+
+    def error(self, s: str) -> None:
+        """Write an error to the coordinator's log."""
+        self._logger.error(s)
+
+    def _joined(self, worker_id: str) -> None:
+        self.info(f"{worker_id} has come")
+        if worker_id.startswith("collector-"):
+            self.deal_with_increase_collector()
+
+    def _left(self, worker_id: str) -> None:
+        self.info(f"{worker_id} has left")
+        if worker_id.startswith("collector-"):
+            self.deal_with_decrease_collector()
+
+    def _task(self, task_id: str, buffer_id: str | None = None) -> TaskEntry:
+        task = self.core.tasks.tasks.get(task_id)
+        if task is None or (buffer_id is not None and task.buffer_id != buffer_id):
+            raise RefusedError("unknown", f"there is no task {task_id} of buffer {buffer_id}")
+        if task.status != LEASED:
+            raise RefusedError("stale_attempt", f"{task_id} is {task.status}: no worker does it")
+        return task
+
+    def _finish(self, task_id: str, result: Mapping[str, Any]) -> bool:
+        task = self._task(task_id)
+        message = m.FinishTask(task.attempt, dict(result))
+        return self.service.finish_task(str(task.worker_id), task_id, message).shutdown

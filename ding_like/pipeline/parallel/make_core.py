@@ -1,0 +1,72 @@
+"""Make a coordinator's core from a compiled config."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
+from ding_like.pipeline.parallel.core.index import BufferIndex
+from ding_like.pipeline.parallel.core.once import OnceIndex
+from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
+from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.parallel.settings import SystemConfig, buffer_size
+from ding_like.utils.seeding import make_rng
+from ding_like.worker import create_buffer, create_parallel_commander
+
+
+def make_core(
+    cfg: Any, system: SystemConfig, *, store: StateStore, seed: int, max_env_step: float
+) -> tuple[CoordinatorCore, Any]:
+    """Return (core, commander) of a compiled config, going on from what the store holds."""
+    size = buffer_size(cfg)
+    evaluator = cfg.policy.eval.evaluator
+    commander_cfg = dict(cfg.policy.other.get("commander") or {})
+    commander = create_parallel_commander(
+        {
+            **commander_cfg,
+            "eval_freq": int(evaluator.eval_freq),
+            "n_episode": int(evaluator.n_episode),
+            "stop_value": float(cfg.env.stop_value),
+            "max_env_step": max_env_step,
+        }
+    )
+
+    def make_index(buffer_id: str) -> BufferIndex | OnceIndex:
+        if cfg.policy.on_policy:
+            return OnceIndex(size, int(cfg.policy.collect.n_sample))
+        buffer = create_buffer(
+            cfg.policy.other.replay_buffer,
+            exp_name=cfg.exp_name,
+            instance_name=buffer_id,
+            rng=make_rng(seed, "buffer"),
+        )
+        return BufferIndex(buffer, size)
+
+    core = CoordinatorCore(
+        CoreConfig(
+            _pace(cfg.policy, system),
+            size,
+            system.segment_rows,
+            lease_ttl_s=float(system.coordinator["lease_ttl_s"]),
+            heartbeat_s=float(system.coordinator["heartbeat_s"]),
+            max_failures=int(system.coordinator["max_failures"]),
+        ),
+        clock=time.monotonic,
+        wall_clock=time.time,
+        store=store,
+        commander=commander,
+        make_index=make_index,
+    )
+    return core, commander
+
+
+def _pace(policy: Any, system: SystemConfig) -> Pace | OnPolicyPace:
+    if policy.on_policy:
+        return OnPolicyPace(int(policy.collect.n_sample))
+    return Pace(
+        warmup_steps=int(policy.random_collect_size),
+        steps=int(policy.collect.n_sample),
+        updates=int(policy.learn.update_per_collect),
+        max_lead=system.max_lead_rows,
+    )
