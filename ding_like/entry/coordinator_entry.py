@@ -28,6 +28,8 @@ from ding_like.pipeline.serial import RunResult
 
 logger = logging.getLogger(__name__)
 
+_LEAVE_S = 15.0  # for workers to hear that the run is over: some heartbeats, or the rest of an evaluation
+
 
 class Plan(NamedTuple):
     """Hold what a run with a coordinator is made from."""
@@ -115,6 +117,8 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
 
             result = run.watch(console, check=check)
             _write_pictures(cfg, plan.seed)
+            if not coordinator.wait_for_workers(_LEAVE_S):
+                logger.warning("not all workers have left: %s", ", ".join(coordinator.core.workers))
             console.close_summary(closing_lines(cfg.exp_name, mode="parallel"))
         return result
     finally:

@@ -15,11 +15,15 @@ CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cart
 PPO = CONFIG.with_name("cartpole_ppo_config.py")
 
 
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
 def ding(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "ding_like.entry.cli", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=90,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,13 @@ class Coordinator:
     def system_shutdown_flag(self) -> bool:
         """Tell whether the run is over: solved, at its limit, or failed."""
         return self.core.is_over
+
+    def wait_for_workers(self, timeout_s: float) -> bool:
+        """Let the workers of a run that is over hear of it and leave; return whether all have."""
+        deadline = time.monotonic() + timeout_s
+        while self.core.workers and time.monotonic() < deadline:
+            self.service.wait(deadline - time.monotonic())
+        return not self.core.workers
 
     def close(self) -> None:
         """Close port, buffers and state; files of a run that is over are deleted. May be called again."""

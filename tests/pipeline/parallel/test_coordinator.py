@@ -1,0 +1,228 @@
+"""The seed's coordinator: callbacks do what messages do, its state moves, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ding_like
+from ding_like.comm import messages as m
+from ding_like.comm.http_client import HttpCoordinator
+from ding_like.comm.refusal import RefusedError
+from ding_like.config import compile_config
+from ding_like.errors import CommError, ConfigError
+from ding_like.worker import Coordinator
+from tests.pipeline.parallel.service_parts import segment
+
+MAIN = dict(
+    env=dict(env_id="CartPole-v1", collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=5.0),
+    policy=dict(
+        random_collect_size=8,
+        priority=True,
+        learn=dict(batch_size=4, update_per_collect=4),
+        collect=dict(n_sample=8),
+        eval=dict(evaluator=dict(eval_freq=10)),
+        other=dict(replay_buffer=dict(replay_buffer_size=100)),
+    ),
+)
+CREATE = dict(
+    env=dict(type="gymnasium"),
+    env_manager=dict(type="base"),
+    policy=dict(type="dqn"),
+    replay_buffer=dict(type="advanced"),
+)
+
+
+def config(folder: Path, **more: Any) -> dict[str, Any]:
+    main = compile_config({**MAIN, "exp_name": str(folder / "run")}, CREATE, seed=0, renew_dir=False)
+    paths = {"path_data": str(folder / "data"), "path_policy": str(folder / "policy")}
+    return {"main": main, "system": {**paths, "segment_rows": 8, "num_collectors": 1}, "seed": 0, **more}
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
+    made = Coordinator(config(tmp_path))
+    yield made
+    made.close()
+
+
+def join(coordinator: Coordinator, role: str) -> tuple[str, m.Task]:
+    """Register a worker and claim its task."""
+    worker = coordinator.service.register(m.Register(role, "host", 1, ding_like.__version__, "start0")).worker_id
+    task = coordinator.service.claim(worker, m.Claim()).task
+    assert task is not None
+    return worker, task
+
+
+def begin(coordinator: Coordinator, folder: Path, segments: int = 3) -> tuple[m.Task, m.Task]:
+    """Return (learn task, collect task) of a run with some segments."""
+    learner, learn = join(coordinator, "learner")
+    coordinator.service.publish(learner, "policy", m.Publish(learn.task_id, 1, 0, "x", 1))
+    collector, task = join(coordinator, "collector")
+    assert task.kind == "eval"
+    result = {"returns": [1.0, 1.0], "lengths": [1, 1], "version": 0, "duration_s": 0.0}
+    coordinator.deal_with_collector_finish_task(task.task_id, result)
+    collect = coordinator.service.claim(collector, m.Claim()).task
+    assert collect is not None
+    for number in range(segments):
+        info = asdict(segment(folder / "data", collector, number))
+        coordinator.deal_with_collector_send_data(collect.task_id, "buffer", info.pop("name"), info)
+    return learn, collect
+
+
+def test_callbacks_carry_a_run_from_data_to_its_end(coordinator: Coordinator, tmp_path: Path) -> None:
+    learn, _ = begin(coordinator, tmp_path)
+
+    reply = coordinator.deal_with_learner_get_data(learn.task_id, "buffer", 4, 0)
+    assert reply is not None and reply.batches is not None and len(reply.batches.places) == 4
+    assert [each.rows for each in reply.new_segments] == [8, 8, 8]
+    priorities = {
+        "places": reply.batches.places,
+        "unique_ids": reply.batches.unique_ids,
+        "priorities": np.full(4, 9.0, np.float32),
+    }
+    info = {"learner_step": 3, "total_loss": 0.5, "priority_info": priorities}
+    coordinator.deal_with_learner_send_info(learn.task_id, "buffer", info)
+    assert coordinator.core.learn_iter == 3 and not coordinator.system_shutdown_flag
+
+    done = {"eval_value": 1.0, "eval_value_raw": [1.0], "train_iter": 3, "judge_s": 0.0, "train_s": 0.0}
+    assert coordinator.deal_with_learner_finish_task(learn.task_id, done)
+    assert coordinator.system_shutdown_flag
+
+
+def test_a_segment_comes_once(coordinator: Coordinator, tmp_path: Path) -> None:
+    _, collect = begin(coordinator, tmp_path, segments=1)
+    info = asdict(segment(tmp_path / "data", "collector-start0", 0))
+    name = info.pop("name")
+
+    reply = coordinator.deal_with_collector_send_data(collect.task_id, "buffer", name, info)
+
+    assert reply.duplicate == (name,) and coordinator.core.env_step == 8
+
+
+@pytest.mark.parametrize(("task", "buffer"), [("nothing-1", "buffer"), (None, "elsewhere")])
+def test_unknown_tasks_and_buffers_are_refused(
+    coordinator: Coordinator, tmp_path: Path, task: str | None, buffer: str
+) -> None:
+    learn, collect = begin(coordinator, tmp_path, segments=1)
+    info = asdict(segment(tmp_path / "data", "collector-start0", 1))
+    name = info.pop("name")
+
+    with pytest.raises(RefusedError, match="there is no task"):
+        coordinator.deal_with_collector_send_data(task or collect.task_id, buffer, name, info)
+    with pytest.raises(RefusedError, match="there is no task"):
+        coordinator.deal_with_learner_get_data(task or learn.task_id, buffer, 4, 0)
+    assert coordinator.core.env_step == 8
+
+
+def test_without_anything_new_there_is_no_data(coordinator: Coordinator, tmp_path: Path) -> None:
+    learn, _ = begin(coordinator, tmp_path, segments=0)
+
+    assert coordinator.deal_with_learner_get_data(learn.task_id, "buffer", 4, 0) is None
+
+
+def test_collectors_that_come_get_tasks_and_those_that_leave_take_them_along(coordinator: Coordinator) -> None:
+    join(coordinator, "learner")
+    workers = [
+        coordinator.service.register(m.Register("collector", "host", 1, ding_like.__version__, f"c{number}")).worker_id
+        for number in range(3)
+    ]
+    assert coordinator.core.num_open("collect") == 3
+
+    for worker in workers[:2]:
+        coordinator.service.leave(worker, m.Leave("enough"))
+
+    assert coordinator.core.num_open("collect") == 1
+
+
+def test_a_state_goes_on_in_another_folder(coordinator: Coordinator, tmp_path: Path) -> None:
+    begin(coordinator, tmp_path)
+    other = Coordinator(config(tmp_path / "other"))
+
+    other.load_state_dict(coordinator.state_dict())
+
+    before, after = coordinator.core.status(), other.core.status()
+    assert after.pop("epoch") == before.pop("epoch") + 1
+    assert after == before and after["env_step"] == 24 and after["buffers"] == {"buffer": {"rows": 24}}
+    other.start()
+    with pytest.raises(CommError, match="started"):
+        other.load_state_dict(coordinator.state_dict())
+    other.close()
+
+
+def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    first = Coordinator(config(tmp_path))
+    begin(first, tmp_path)
+    status = first.core.status()
+    first.core._store.close()  # and nothing else of it was closed in order
+
+    second = Coordinator(config(tmp_path))
+
+    again = second.core.status()
+    assert (again["env_step"], again["tasks"], again["buffers"]) == (24, status["tasks"], status["buffers"])
+    second.close()
+
+
+def test_closing_leaves_neither_thread_nor_port_nor_files_of_a_run_that_is_over(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    coordinator = Coordinator(config(tmp_path, key_file=tmp_path / "keys.json"))
+    coordinator.start()
+    learn, _ = begin(coordinator, tmp_path)
+    port = int(coordinator.url.rpartition(":")[2])
+    done = {"eval_value": 1.0, "eval_value_raw": [1.0], "train_iter": 3, "judge_s": 0.0, "train_s": 0.0}
+    coordinator.deal_with_learner_finish_task(learn.task_id, done)
+
+    coordinator.close()
+    coordinator.close()
+
+    assert set(threading.enumerate()) <= before
+    assert list((tmp_path / "data").iterdir()) == []
+    socket.create_server(("127.0.0.1", port)).close()
+    assert (tmp_path / "keys.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_port_in_use_is_said(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        cfg = config(tmp_path)
+        cfg["system"]["coordinator"] = {"port": taken.getsockname()[1]}
+        coordinator = Coordinator(cfg)
+        with pytest.raises(CommError, match="Address already in use.*--port"):
+            coordinator.start()
+        coordinator.close()
+
+
+def test_others_are_not_let_in_without_keys(tmp_path: Path) -> None:
+    cfg = config(tmp_path)
+    cfg["system"]["coordinator"] = {"host": "0.0.0.0"}
+    coordinator = Coordinator(cfg)
+
+    with pytest.raises(ConfigError, match="keys"):
+        coordinator.start()
+    coordinator.close()
+
+
+def test_workers_without_the_key_are_refused(tmp_path: Path) -> None:
+    coordinator = Coordinator(config(tmp_path, key_file=tmp_path / "keys.json"))
+    coordinator.start()
+    stranger = HttpCoordinator(coordinator.url, role="collector", key=b"x" * 32, incarnation="s", retry_s=0.2)
+
+    with pytest.raises(RefusedError, match="signature"):
+        stranger.register(m.Register("collector", "host", 1, ding_like.__version__, "s"))
+    assert coordinator.core.workers == {}
+    stranger.close()
+    coordinator.close()
+
+
+def test_info_and_error_are_in_the_log(coordinator: Coordinator, tmp_path: Path) -> None:
+    coordinator.info("all is well")
+    coordinator.error("nothing is")
+
+    text = (tmp_path / "run/log/coordinator_logger.txt").read_text()
+    assert "[INFO] all is well" in text and "[ERROR] nothing is" in text
