@@ -152,7 +152,8 @@ def _write_pictures(cfg: Any, seed: int) -> None:
 
 def _opening(plan: Plan, limits: Limits, url: str) -> list[str]:
     cfg, system = plan.cfg, plan.system
-    workers = f"1 learner, {system.num_collectors} collectors of {cfg.env.collector_env_num} envs"
+    learners = "1 learner" if system.num_learners == 1 else f"{system.num_learners} learners as one"
+    workers = f"{learners}, {system.num_collectors} collectors of {cfg.env.collector_env_num} envs"
     return [
         version_line(),
         f"experiment  {cfg.exp_name}/",

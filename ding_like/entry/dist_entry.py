@@ -77,6 +77,9 @@ def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -
         "communication_mode": given.get("communication_mode"),
         "publish_interval_s": system.publish_interval_s,
         "num_batches": system.num_batches,
+        "num_learners": system.num_learners,
+        "config_file": str(config),
+        "overrides": tuple(overrides),
     }
 
 

@@ -75,6 +75,7 @@ def _write_config(cfg: Any, system: SystemConfig) -> Path:
         "segment_rows": system.segment_rows,
         "publish_interval_s": system.publish_interval_s,
         "num_batches": system.num_batches,
+        "num_learners": system.num_learners,
         "communication_mode": "shared",
     }
     path = Path(cfg.exp_name) / "parallel_config.py"

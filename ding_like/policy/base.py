@@ -314,6 +314,10 @@ class Policy:
         """Return the optimizers whose steps are checked."""
         return ()
 
+    def grad_vectors(self) -> list[torch.Tensor]:
+        """Return the vectors that `grad` fills, one for each optimizer: what several learners average."""
+        return [optimizer.params.grad_vector for optimizer in self._optimizers()]
+
     def _reset_learn(self, data_id: Any = None) -> None:
         """Forget nothing: a feed-forward learner has no state per lane."""
 

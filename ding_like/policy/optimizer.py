@@ -57,6 +57,11 @@ class FlatOptimizer:
             max_nonfinite_steps=1 if learn.nonfinite == "raise" else learn.max_nonfinite_steps,
         )
 
+    @property
+    def params(self) -> FlatParams:
+        """Return what is optimized."""
+        return self._params
+
     def step(self, loss: Tensor) -> Tensor:
         """Apply the gradient in `params` and return its norm before clipping, a 0-dim tensor.
 

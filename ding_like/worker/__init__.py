@@ -42,6 +42,7 @@ _HOME_OF: dict[str, str] = {
     "BaseSerialCommander": "ding_like.worker.commander",
     "create_parallel_commander": "ding_like.worker.commander",
     "Coordinator": f"{_PARALLEL}.coordinator",
+    "LearnerAggregator": f"{_PARALLEL}.learner_aggregator",
     "BaseParallelCollector": f"{_PARALLEL}.zergling",
     "ZerglingParallelCollector": f"{_PARALLEL}.zergling",
     "BaseCommCollector": f"{_PARALLEL}.comm_collector",

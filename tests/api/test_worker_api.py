@@ -27,7 +27,6 @@ EXPECTED_MISSES = frozenset(
         "MetricSerialEvaluator",
         "IMetric",
         "MarineParallelCollector",
-        "LearnerAggregator",
     )
 )
 # The page lists these as methods of the interface; the classes below it, and their users, have them as properties.

@@ -50,13 +50,17 @@ class Children:
         deadline = time.monotonic() + (self._grace_s if error is None else 0.0)
         for process in self._processes.values():
             self._wait(process, max(deadline - time.monotonic(), 0.0))
+        for process in self._processes.values():
+            self.end(process, grace_s=0.0)
+
+    @classmethod
+    def end(cls, process: subprocess.Popen[bytes], *, grace_s: float = 10.0) -> None:
+        """Wait for a process to end by itself; then ask it to, then kill it."""
+        cls._wait(process, grace_s)
         for end in (subprocess.Popen.terminate, subprocess.Popen.kill):
-            left = [process for process in self._processes.values() if process.poll() is None]
-            for process in left:
+            if process.poll() is None:
                 end(process)
-            deadline = time.monotonic() + 5.0
-            for process in left:
-                self._wait(process, max(deadline - time.monotonic(), 0.0))
+                cls._wait(process, 5.0)
 
     @staticmethod
     def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> None:

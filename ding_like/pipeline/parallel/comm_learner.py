@@ -21,6 +21,7 @@ from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.batch_source import BatchReader, BatchSource, Fetched
 from ding_like.pipeline.parallel.judge import Judge
+from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.parallel.publisher import Publisher
 from ding_like.pipeline.parallel.settings import buffer_size
 from ding_like.pipeline.parallel.worker_link import WorkerLink
@@ -76,7 +77,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
     """Learn for a coordinator that speaks HTTP; rows come and weights go as files.
 
     `cfg` holds `main`, a compiled config, `seed`, `num_batches` to ask for at once, `publish_interval_s`, and what
-    WorkerLink reads. The seed's keys `host` and `port` are accepted: a worker dials in, so it listens nowhere.
+    WorkerLink reads. With `num_learners` above 1 it is the first of several on this machine, and holds what
+    LearnerAggregator reads. The seed's keys `host` and `port` are accepted: a worker dials in, so it listens nowhere.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._policy: Any = None
         self._learner: BaseLearner | None = None
         self._judge: Judge | None = None
+        self._aggregator: LearnerAggregator | None = None
         self._source: BatchSource | None = None
         self._reader: BatchReader | None = None  # of batches that are brought, where there is no source
         self._have = 0  # serial of the last segment that was brought
@@ -120,8 +123,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._link.agent.stop()
 
     def close(self) -> None:
-        closing = (self._source, self._publisher, self._learner, self._judge)
-        self._source = self._publisher = self._learner = self._judge = None
+        closing = (self._source, self._publisher, self._aggregator, self._learner, self._judge)
+        self._source = self._publisher = self._aggregator = self._learner = self._judge = None
         for part in closing:
             if part is not None:
                 part.close()
@@ -145,8 +148,14 @@ class FlaskFileSystemLearner(BaseCommLearner):
         set_pkg_seed(int(self._cfg["seed"]), use_cuda=bool(cfg.policy.cuda))
         fitted = fit_policy_config(cfg.policy, self._judge.env)
         self._policy = create_policy(fitted, model=self._model)
+        shared: dict[str, Any] = {}
+        if int(self._cfg.get("num_learners") or 1) > 1:
+            self._aggregator = LearnerAggregator(self._cfg)
+            self._aggregator.start(self._policy.learn_mode.state_dict(), self._policy.grad_vectors())
+            shared = {"reducer": self._aggregator.reducer, "dist_info": (0, int(self._cfg["num_learners"]))}
         self._learner = create_learner(
             {**cfg.policy.learn.learner, "train_iterations": self._train_iterations()},
+            **shared,
             policy=self._policy.learn_mode,
             rng=make_rng(int(self._cfg["seed"]), "learner"),
             exp_name=cfg.exp_name,
@@ -176,7 +185,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         if data.new_segments:
             self._have = data.new_segments[-1].serial
         while not self._reader.is_empty:
-            learner.train(self._reader.draw(), data.env_step)
+            learner.train(self._share(self._reader.draw()), data.env_step)
         return learner.learn_info
 
     def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
@@ -253,7 +262,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
                 if batch is not None:
                     self._first_s = self._first_s or time.monotonic()
                     learner.collector_envstep = source.env_step
-                    return batch
+                    return self._share(batch)
                 if source.finish:
                     break
                 if time.monotonic() > deadline:
@@ -270,6 +279,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
             self._train_s = time.monotonic() - self._first_s
         if self._source is not None:
             priorities = learn_info["priority_info"] if self._main.policy.priority else {}
+            if self._aggregator is not None:
+                priorities = self._aggregator.merge_priority(priorities)
             self._source.report(learn_info["learner_step"], self._averages, priorities)
 
     @staticmethod
@@ -313,6 +324,10 @@ class FlaskFileSystemLearner(BaseCommLearner):
             return self.load_data_fn(str(files.segments / f"{segment.name}.safetensors"), vars(segment), None)
         finally:
             files.forget_segment(segment.name)
+
+    def _share(self, batch: TransitionBatch) -> TransitionBatch:
+        """Return this learner's share of a batch."""
+        return batch if self._aggregator is None else self._aggregator.share(batch)
 
     def _publish_if_due(self) -> None:
         """Publish by time, and at every iteration that an evaluation or on-policy collectors wait for."""

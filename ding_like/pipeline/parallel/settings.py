@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ding_like.config.tree import deep_merge
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.core.pace import least_lead
+from ding_like.pipeline.parallel.shares import check_shares
 
 _MEMORY = Path("/dev/shm")
 
@@ -29,6 +30,7 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
         "operator_server": {},
     },
     "num_collectors": 0,  # on one machine; 0: as many as there are sections collector0, collector1..., else 2
+    "num_learners": 1,  # that share each batch, on the learner's machine
     "segment_rows": 0,  # rows that a collector sends at once; 0: n_sample, at least 64
     "max_lead_rows": 0,  # env steps that collecting may be ahead of learning; 0: two segments, or more if it must
     "publish_interval_s": 0.2,  # seconds between two published versions of the weights, at least
@@ -47,6 +49,7 @@ class SystemConfig(NamedTuple):
     own_folder: Path | None  # that was made for this run, and goes with it
     coordinator: dict[str, Any]
     num_collectors: int
+    num_learners: int
     segment_rows: int
     max_lead_rows: int
     publish_interval_s: float
@@ -67,6 +70,9 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any) -> SystemConf
     num_collectors = int(system["num_collectors"]) or sections or 2
     segment_rows = _segment_rows(int(system["segment_rows"]), cfg, num_collectors)
     max_lead_rows = 0 if cfg.policy.on_policy else _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
+    num_learners = int(system["num_learners"])
+    if num_learners > 1:
+        check_shares(cfg.policy, num_learners)
     own = None
     if None in (system["path_data"], system["path_policy"]) and _MEMORY.is_dir():
         own = Path(tempfile.mkdtemp(prefix="ding-", dir=_MEMORY))
@@ -77,6 +83,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any) -> SystemConf
         own_folder=own,
         coordinator=system["coordinator"],
         num_collectors=num_collectors,
+        num_learners=num_learners,
         segment_rows=segment_rows,
         max_lead_rows=max_lead_rows,
         publish_interval_s=float(system["publish_interval_s"]),

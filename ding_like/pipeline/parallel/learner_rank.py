@@ -1,0 +1,67 @@
+"""Be one of several learners, not the first: take shares of batches until there are no more.
+
+Started by LearnerAggregator: python -m <this module> CONFIG STORE RANK NUM SEED [KEY=VALUE...]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from ding_like.comm.learner_group import GlooReducer, LearnerGroup, tensors_in
+from ding_like.config import compile_config, read_config
+from ding_like.pipeline.build import training_process
+from ding_like.pipeline.parallel.judge import Judge
+from ding_like.pipeline.parallel.learner_aggregator import from_bytes
+from ding_like.pipeline.spaces import fit_policy_config
+from ding_like.policy import create_policy
+from ding_like.utils.seeding import make_rng, set_pkg_seed
+from ding_like.worker import create_learner
+
+
+def main(argv: Sequence[str]) -> None:
+    """Build the policy of a config, take the first learner's state, and train beside it."""
+    config, store, rank, world_size, seed, *overrides = argv
+    file = read_config(config)
+    cfg = compile_config(
+        file.main_config,
+        file.create_config,
+        seed=int(seed),
+        overrides=overrides,
+        source=config,
+        save=False,
+        renew_dir=False,
+    )
+    group = LearnerGroup(store, rank=int(rank), world_size=int(world_size), timeout_s=120.0)
+    with training_process():
+        judge = Judge(cfg, seed=int(seed))
+        try:
+            set_pkg_seed(int(seed), use_cuda=bool(cfg.policy.cuda))
+            policy = create_policy(fit_policy_config(cfg.policy, judge.env))
+        finally:
+            judge.close()
+        mode = policy.learn_mode
+        group.broadcast(tensors_in(mode.state_dict()))
+        learner = create_learner(
+            cfg.policy.learn.learner,
+            policy=mode,
+            rng=make_rng(int(seed), "learner", rank),
+            reducer=GlooReducer(group, policy.grad_vectors()),
+            dist_info=(int(rank), int(world_size)),
+            exp_name=cfg.exp_name,
+            instance_name=f"learner_rank{rank}",
+        )
+        try:
+            while (share := group.scatter(None)) is not None:
+                learner.train(from_bytes(share))
+                if learner.priority_info:
+                    group.gather(np.asarray(learner.priority_info["priority"]))
+        finally:
+            learner.close()
+            group.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
