@@ -16,8 +16,8 @@ logger = logging.getLogger(__name__)
 _RADIX = 32
 # Nodes of the topmost level: numpy searches it as one sorted array, the compiled part walks along it.
 _MAX_TOP, _MAX_TOP_COMPILED = 4096, 32
-# Rows times these are running sums and sums: much faster than numpy's own over many short rows.
-_RUNNING_SUMS, _SUM = np.triu(np.ones((_RADIX, _RADIX))), np.ones(_RADIX)
+# Rows times this are their running sums, in less than half the time of `cumsum`.
+_RUNNING_SUMS = np.triu(np.ones((_RADIX, _RADIX)))
 
 
 @functools.cache
@@ -165,14 +165,17 @@ class SumTree:
             self._compiled.sum_blocks(*self._parts, np.ascontiguousarray(blocks, np.int64))
             return
         children = self._blocks.take(blocks, 0)
-        positive = np.where(children > 0, children, np.inf).reshape(-1)
-        self._block_min[blocks] = np.minimum.reduceat(positive, np.arange(0, len(positive), _RADIX))
-        sums = children @ _SUM
+        # `reduceat` takes half the time of a reduction over many short rows, and sums equal rows equally, where a
+        # product with ones might not: what was saved and loaded must draw the same.
+        starts = np.arange(0, children.size, _RADIX)
+        positive = np.where(children > 0, children, np.inf)
+        self._block_min[blocks] = np.minimum.reduceat(positive.reshape(-1), starts)
+        sums = np.add.reduceat(children.reshape(-1), starts, dtype=np.float64)
         nodes = blocks
         for level in self._levels[:-1]:
             level.reshape(-1)[nodes] = sums
             nodes = nodes // _RADIX
-            sums = level.take(nodes, 0) @ _SUM
+            sums = np.add.reduceat(level.take(nodes, 0).reshape(-1), starts)
         self._top[nodes] = sums
 
 
