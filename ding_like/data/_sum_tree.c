@@ -1,15 +1,18 @@
 /* The inner loops of sum_tree.SumTree: nodes of 32 children, over the arrays that SumTree owns.
  *
  * blocks: float32 leaves, [blocks * 32]; mins: float32 smallest positive leaf of each block, +inf for none;
- * levels: a tuple of float64 arrays, sums of blocks, of groups of blocks, and so on; the last is searched from its start.
+ * levels: a tuple of float64 arrays, sums of blocks, of groups of blocks, and so on; all have whole nodes, the last has one.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #define RADIX 32
 #define MAX_LEVELS 8
+#define COLUMNS 8
+#define LANES 4 /* prefixes that are looked for side by side */
 
 typedef struct {
     Py_buffer blocks, mins, level[MAX_LEVELS];
@@ -45,16 +48,36 @@ failed:
     return -1;
 }
 
+/* Define a function that sums 32 numbers, in columns: additions of one chain would wait for each other. */
+#define DEFINE_SUM(name, type)                                                                     \
+    static double name(const type *children) {                                                     \
+        double part[COLUMNS] = {0.0};                                                              \
+        for (int i = 0; i < RADIX; i += COLUMNS)                                                   \
+            for (int k = 0; k < COLUMNS; k++) part[k] += children[i + k];                          \
+        for (int half = COLUMNS / 2; half > 0; half /= 2)                                          \
+            for (int k = 0; k < half; k++) part[k] += part[k + half];                              \
+        return part[0];                                                                            \
+    }
+
+DEFINE_SUM(sum_nodes, double)
+DEFINE_SUM(sum_leaves, float)
+
+static float least_positive(const float *leaves) {
+    float least[COLUMNS];
+    for (int k = 0; k < COLUMNS; k++) least[k] = INFINITY;
+    for (int i = 0; i < RADIX; i += COLUMNS)
+        for (int k = 0; k < COLUMNS; k++) {
+            float leaf = leaves[i + k] > 0.0f ? leaves[i + k] : INFINITY;
+            least[k] = leaf < least[k] ? leaf : least[k];
+        }
+    for (int k = 1; k < COLUMNS; k++) least[0] = least[k] < least[0] ? least[k] : least[0];
+    return least[0];
+}
+
 static void sum_block(Tree *tree, int64_t block) {
     const float *leaves = (const float *)tree->blocks.buf + block * RADIX;
-    double sum = 0.0;
-    float least = INFINITY;
-    for (int i = 0; i < RADIX; i++) {
-        sum += leaves[i];
-        least = leaves[i] > 0.0f && leaves[i] < least ? leaves[i] : least;
-    }
-    ((double *)tree->level[0].buf)[block] = sum;
-    ((float *)tree->mins.buf)[block] = least;
+    ((double *)tree->level[0].buf)[block] = sum_leaves(leaves);
+    ((float *)tree->mins.buf)[block] = least_positive(leaves);
 }
 
 static void sum_parents(Tree *tree, const int64_t *blocks, Py_ssize_t num) {
@@ -67,9 +90,7 @@ static void sum_parents(Tree *tree, const int64_t *blocks, Py_ssize_t num) {
             int64_t node = blocks[i] / width;
             if (node == last) continue;
             last = node;
-            double sum = 0.0;
-            for (int child = 0; child < RADIX; child++) sum += below[node * RADIX + child];
-            own[node] = sum;
+            own[node] = sum_nodes(below + node * RADIX);
         }
     }
 }
@@ -99,46 +120,46 @@ static PyObject *py_sum_blocks(PyObject *self, PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
-/* Define a function that returns which of 32 children a prefix sum falls on, and takes what is before it off.
+/* Define a function that goes from nodes down to those of 32 children that prefix sums fall on, and takes what is before
+ * these off. It walks over all children, for several prefixes at once: to stop at the child would be a branch that no
+ * processor can foresee, and sums of one prefix alone wait for each other.
  * A child that the sum passes into has a weight: what is before it is not above the prefix. */
-#define DEFINE_DESCEND(name, type)                                                     \
-    static int64_t name(const type *children, double *rest) {                          \
-        double before = 0.0;                                                           \
-        for (int child = 0; child < RADIX; child++) {                                  \
-            double end = before + children[child];                                     \
-            if (*rest < end) {                                                         \
-                *rest -= before;                                                       \
-                return child;                                                          \
-            }                                                                          \
-            before = end;                                                              \
-        }                                                                              \
-        int64_t last = RADIX - 1; /* by rounding beyond the end: the last with a weight */ \
-        while (last > 0 && !(children[last] > 0)) last--;                              \
-        *rest -= before - children[last];                                              \
-        return last;                                                                   \
+#define DEFINE_DESCEND(name, type)                                                                 \
+    static void name(const type *level, int64_t *node, double *rest) {                             \
+        double before[LANES] = {0.0}, end[LANES] = {0.0};                                          \
+        int64_t child[LANES] = {0};                                                                \
+        for (int i = 0; i < RADIX; i++)                                                            \
+            for (int k = 0; k < LANES; k++) {                                                      \
+                end[k] += level[node[k] * RADIX + i];                                              \
+                int is_passed = end[k] <= rest[k];                                                 \
+                child[k] += is_passed;                                                             \
+                before[k] = is_passed ? end[k] : before[k];                                        \
+            }                                                                                      \
+        for (int k = 0; k < LANES; k++) {                                                          \
+            const type *children = level + node[k] * RADIX;                                        \
+            if (child[k] == RADIX) { /* by rounding beyond the end: the last with a weight */      \
+                child[k] = RADIX - 1;                                                              \
+                while (child[k] > 0 && !(children[child[k]] > 0)) child[k]--;                      \
+                before[k] -= children[child[k]];                                                   \
+            }                                                                                      \
+            rest[k] -= before[k];                                                                  \
+            node[k] = node[k] * RADIX + child[k];                                                  \
+        }                                                                                          \
     }
 
 DEFINE_DESCEND(descend, double)
 DEFINE_DESCEND(descend_leaves, float)
 
-static int64_t find_one(const Tree *tree, double rest) {
-    const double *top = tree->level[tree->num_levels - 1].buf;
-    Py_ssize_t size = tree->level[tree->num_levels - 1].len / (Py_ssize_t)sizeof(double);
-    double before = 0.0;
-    int64_t node = 0;
-    int is_found = 0;
-    for (Py_ssize_t i = 0; i < size && !is_found; i++) {
-        if (top[i] > 0.0) {
-            node = i;
-            is_found = rest < before + top[i];
-        }
-        if (!is_found) before += top[i];
+static void find_places(const Tree *tree, const double *prefix, int64_t *places, Py_ssize_t num) {
+    for (Py_ssize_t start = 0; start < num; start += LANES) {
+        Py_ssize_t left = num - start < LANES ? num - start : LANES;
+        double rest[LANES] = {0.0};
+        int64_t node[LANES] = {0};
+        memcpy(rest, prefix + start, left * sizeof(double));
+        for (int level = tree->num_levels - 1; level >= 0; level--) descend(tree->level[level].buf, node, rest);
+        descend_leaves(tree->blocks.buf, node, rest);
+        memcpy(places + start, node, left * sizeof(int64_t));
     }
-    if (!is_found) before -= top[node]; /* by rounding beyond the end */
-    rest -= before;
-    for (int level = tree->num_levels - 2; level >= 0; level--)
-        node = node * RADIX + descend((const double *)tree->level[level].buf + node * RADIX, &rest);
-    return node * RADIX + descend_leaves((const float *)tree->blocks.buf + node * RADIX, &rest);
 }
 
 /* find(blocks, mins, levels, prefix float64, out int64): write the place of each prefix sum. */
@@ -157,9 +178,7 @@ static PyObject *py_find(PyObject *self, PyObject *const *args, Py_ssize_t nargs
         return NULL;
     }
     int fits = prefix.len == out.len;
-    if (fits)
-        for (Py_ssize_t i = 0; i < prefix.len / (Py_ssize_t)sizeof(double); i++)
-            ((int64_t *)out.buf)[i] = find_one(&tree, ((const double *)prefix.buf)[i]);
+    if (fits) find_places(&tree, prefix.buf, out.buf, prefix.len / (Py_ssize_t)sizeof(double));
     PyBuffer_Release(&out);
     PyBuffer_Release(&prefix);
     release(&tree);

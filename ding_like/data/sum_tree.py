@@ -14,8 +14,8 @@ from ding_like.types import Array
 logger = logging.getLogger(__name__)
 
 _RADIX = 32
-# Nodes of the topmost level: numpy searches it as one sorted array, the compiled part walks along it.
-_MAX_TOP, _MAX_TOP_COMPILED = 4096, 32
+# Nodes of the topmost level: numpy searches it as one sorted array, for the compiled part it is a node like others.
+_MAX_TOP, _MAX_TOP_COMPILED = 4096, _RADIX
 # Rows times this are their running sums, in less than half the time of `cumsum`.
 _RUNNING_SUMS = np.triu(np.ones((_RADIX, _RADIX)))
 
@@ -62,8 +62,8 @@ class SumTree:
             groups = -(-size // _RADIX)
             self._levels.append(np.zeros((groups, _RADIX)))
             size = groups
-        self._levels.append(np.zeros(size))
-        self._top = self._levels[-1]
+        self._top = np.zeros(max(size, _RADIX))
+        self._levels.append(self._top)
         self._parts = (self._blocks, self._block_min, tuple(self._levels))  # as the compiled part takes them
         self._top_ends: Array | None = None  # cumulative sums of the top level; None: to be computed
         self._dirty: tuple[int, int] | None = None  # blocks whose sums are to be computed: [first, last]

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from ding_like.config import read_config
 from ding_like.entry import eval as evaluate
-from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding_like.entry import parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
 
-PIPELINES = {"serial": serial_pipeline, "serial_onpolicy": serial_pipeline_onpolicy}
+PIPELINES = {"serial": serial_pipeline, "serial_onpolicy": serial_pipeline_onpolicy, "parallel": parallel_pipeline}
 
 
 def record(config: Path, *, mode: str, seeds: int, episodes: int, env_step: int, overrides: list[str]) -> list[dict]:
@@ -29,7 +29,7 @@ def record(config: Path, *, mode: str, seeds: int, episodes: int, env_step: int,
         PIPELINES[mode](str(config), seed=seed, exp_name=f"seed{seed}", max_env_step=env_step, overrides=overrides)
         wall_s = time.perf_counter() - started
         result = json.loads(Path(f"seed{seed}/result.json").read_text())
-        newest = Path(f"seed{seed}/ckpt/iteration_{result['train_iter']}.pth.tar")
+        newest = Path(f"seed{seed}/ckpt/iteration_{result.get('last_iter', result['train_iter'])}.pth.tar")
         # Another seed than training's: these episodes no evaluation of the run has seen.
         value = evaluate(
             str(config),

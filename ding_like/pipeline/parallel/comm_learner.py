@@ -202,7 +202,12 @@ class FlaskFileSystemLearner(BaseCommLearner):
             self._source.close()
         assert self._publisher is not None
         self._publisher.close()
-        result = {"env_step": self._source.env_step, "train_iter": self._num_updates, "train_s": self._train_s}
+        result: dict[str, Any] = {
+            "env_step": self._source.env_step,
+            "train_iter": self._num_updates,
+            "train_s": self._train_s,
+        }
+        result["last_iter"] = learner.train_iter  # of the last model: learning may have gone on after it
         return {**result, **self._judge.play(self._policy.eval_mode)}
 
     # --- the learner's side

@@ -180,4 +180,5 @@ class CoordinatorRun:
             finish_time=time.strftime("%Y-%m-%d %H:%M:%S"),
         )
         started_s = (self._first_update_s or self._started_s) - self._started_s
-        return {**asdict(result), "startup_s": started_s, "train_s": learned["train_s"]}
+        more = {"startup_s": started_s, "train_s": learned["train_s"], "last_iter": int(learned["last_iter"])}
+        return {**asdict(result), **more}
