@@ -11,10 +11,10 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench test-slow test-learning test-chaos test-ray test-gpu clean
+.PHONY: help setup demo test check smoke fix bench test-slow test-learning test-chaos test-ray test-gpu test-namespaces clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(FULL) ## make .venv with everything that developing needs
 
@@ -65,6 +65,9 @@ test-chaos: $(FULL) ## kills, hangs and torn files at random
 
 test-ray: $(FULL) ## the Ray pipeline
 	$(BIN)/pytest -m ray --timeout 600
+
+test-namespaces: $(FULL) ## runs over several hosts, as network namespaces; needs root and iproute2
+	$(BIN)/pytest -m namespaces --timeout 600
 
 test-gpu: $(FULL) ## on a CUDA device
 	$(BIN)/pytest -m gpu --timeout 600

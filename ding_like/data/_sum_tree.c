@@ -12,7 +12,6 @@
 #define RADIX 32
 #define MAX_LEVELS 8
 #define COLUMNS 8
-#define LANES 4 /* prefixes that are looked for side by side */
 
 typedef struct {
     Py_buffer blocks, mins, level[MAX_LEVELS];
@@ -120,69 +119,67 @@ static PyObject *py_sum_blocks(PyObject *self, PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
-/* Define a function that goes from nodes down to those of 32 children that prefix sums fall on, and takes what is before
- * these off. It walks over all children, for several prefixes at once: to stop at the child would be a branch that no
- * processor can foresee, and sums of one prefix alone wait for each other.
- * A child that the sum passes into has a weight: what is before it is not above the prefix. */
+/* Return how many of 32 rising ends are not above the rest. It stops nowhere: at the end that is, to stop would be a
+ * branch that no processor can foresee. */
+static int64_t count_passed(const double *ends, double rest) {
+    int64_t before = 0, num = 0;
+    for (int k = COLUMNS; k < RADIX; k += COLUMNS) before += COLUMNS * (ends[k - 1] <= rest);
+    for (int k = 0; k < COLUMNS; k++) num += ends[before + k] <= rest;
+    return before + num;
+}
+
+/* Define a function that goes from each node down to that of 32 children which the rest of its prefix sum falls on, and
+ * takes what is before that off the rest. Prefixes that rise share nodes, which are summed once.
+ * A child that a prefix falls on has a weight: what is before it is not above the prefix. */
 #define DEFINE_DESCEND(name, type)                                                                 \
-    static void name(const type *level, int64_t *node, double *rest) {                             \
-        double before[LANES] = {0.0}, end[LANES] = {0.0};                                          \
-        int64_t child[LANES] = {0};                                                                \
-        for (int i = 0; i < RADIX; i++)                                                            \
-            for (int k = 0; k < LANES; k++) {                                                      \
-                end[k] += level[node[k] * RADIX + i];                                              \
-                int is_passed = end[k] <= rest[k];                                                 \
-                child[k] += is_passed;                                                             \
-                before[k] = is_passed ? end[k] : before[k];                                        \
+    static void name(const type *level, int64_t *nodes, double *rests, Py_ssize_t num) {           \
+        double ends[RADIX + 1] = {0.0}; /* the first: what is before child 0 */                    \
+        const type *children = NULL;                                                               \
+        for (Py_ssize_t i = 0; i < num; i++) {                                                     \
+            if (children != level + nodes[i] * RADIX) {                                            \
+                children = level + nodes[i] * RADIX;                                               \
+                for (int k = 0; k < RADIX; k++) ends[k + 1] = ends[k] + children[k];               \
             }                                                                                      \
-        for (int k = 0; k < LANES; k++) {                                                          \
-            const type *children = level + node[k] * RADIX;                                        \
-            if (child[k] == RADIX) { /* by rounding beyond the end: the last with a weight */      \
-                child[k] = RADIX - 1;                                                              \
-                while (child[k] > 0 && !(children[child[k]] > 0)) child[k]--;                      \
-                before[k] -= children[child[k]];                                                   \
+            int64_t child = count_passed(ends + 1, rests[i]);                                      \
+            if (child == RADIX) { /* by rounding beyond the end: the last with a weight */         \
+                child = RADIX - 1;                                                                 \
+                while (child > 0 && !(children[child] > 0)) child--;                               \
             }                                                                                      \
-            rest[k] -= before[k];                                                                  \
-            node[k] = node[k] * RADIX + child[k];                                                  \
+            rests[i] -= ends[child];                                                               \
+            nodes[i] = nodes[i] * RADIX + child;                                                   \
         }                                                                                          \
     }
 
 DEFINE_DESCEND(descend, double)
-DEFINE_DESCEND(descend_leaves, float)
+DEFINE_DESCEND(descend_to_leaves, float)
 
-static void find_places(const Tree *tree, const double *prefix, int64_t *places, Py_ssize_t num) {
-    for (Py_ssize_t start = 0; start < num; start += LANES) {
-        Py_ssize_t left = num - start < LANES ? num - start : LANES;
-        double rest[LANES] = {0.0};
-        int64_t node[LANES] = {0};
-        memcpy(rest, prefix + start, left * sizeof(double));
-        for (int level = tree->num_levels - 1; level >= 0; level--) descend(tree->level[level].buf, node, rest);
-        descend_leaves(tree->blocks.buf, node, rest);
-        memcpy(places + start, node, left * sizeof(int64_t));
-    }
-}
-
-/* find(blocks, mins, levels, prefix float64, out int64): write the place of each prefix sum. */
+/* find(blocks, mins, levels, rest float64, places int64): write the places of prefix sums, which are used up. */
 static PyObject *py_find(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
     Tree tree;
-    Py_buffer prefix, out;
+    Py_buffer rest, places;
     if (nargs != 5) return PyErr_Format(PyExc_TypeError, "find takes 5 arguments");
     if (hold_tree(args[0], args[1], args[2], &tree) < 0) return NULL;
-    if (PyObject_GetBuffer(args[3], &prefix, PyBUF_C_CONTIGUOUS) < 0) {
+    if (PyObject_GetBuffer(args[3], &rest, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
         release(&tree);
         return NULL;
     }
-    if (PyObject_GetBuffer(args[4], &out, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
-        PyBuffer_Release(&prefix);
+    if (PyObject_GetBuffer(args[4], &places, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(&rest);
         release(&tree);
         return NULL;
     }
-    int fits = prefix.len == out.len;
-    if (fits) find_places(&tree, prefix.buf, out.buf, prefix.len / (Py_ssize_t)sizeof(double));
-    PyBuffer_Release(&out);
-    PyBuffer_Release(&prefix);
+    int fits = rest.len == places.len;
+    if (fits) {
+        Py_ssize_t num = rest.len / (Py_ssize_t)sizeof(double);
+        memset(places.buf, 0, places.len); /* all begin at the only node of the last level */
+        for (int level = tree.num_levels - 1; level >= 0; level--)
+            descend(tree.level[level].buf, places.buf, rest.buf, num);
+        descend_to_leaves(tree.blocks.buf, places.buf, rest.buf, num);
+    }
+    PyBuffer_Release(&places);
+    PyBuffer_Release(&rest);
     release(&tree);
-    if (!fits) return PyErr_Format(PyExc_ValueError, "prefix and out differ in length");
+    if (!fits) return PyErr_Format(PyExc_ValueError, "prefix sums and places differ in length");
     Py_RETURN_NONE;
 }
 

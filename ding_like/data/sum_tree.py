@@ -104,7 +104,7 @@ class SumTree:
         if self._compiled is not None:
             self._flush()
             places = np.empty(len(prefix), np.int64)
-            self._compiled.find(*self._parts, np.ascontiguousarray(prefix, np.float64), places)
+            self._compiled.find(*self._parts, np.array(prefix, np.float64), places)
             return places
         ends = self._ends()
         node = ends.searchsorted(prefix, side="right")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,12 +15,12 @@ from ding_like.config import compile_config, read_config
 from ding_like.entry.enjoy import eval_mode_of
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.envs import EnvFactory, get_vec_env_setting
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
-from ding_like.pipeline.parallel.settings import SystemConfig, read_system
+from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
@@ -40,6 +41,9 @@ class Plan(NamedTuple):
     max_env_step: int
     max_train_iter: int
     key_file: Path
+    # Where workers dial in: the options by which the coordinator was started, and what goes when the run is over.
+    options: tuple[str, ...] = ()
+    own: tuple[Path, ...] = ()
 
 
 def launch_coordinator(
@@ -58,24 +62,28 @@ def launch_coordinator(
 
     `host` and `port` go before those of the config. Without `key_file` keys are made in `{exp_name}/keys.json`, which
     is for workers of this machine: raises ConfigError for another host then. With `policy.learn.resume_training` a
-    coordinator that was stopped goes on from its folder.
+    coordinator that was stopped goes on from its folder; data lie there too, if `system_config` names no other place.
     """
     file = read_config(config)
     given = dict(file.system_config or {})
     asked = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     given["coordinator"] = {**(given.get("coordinator") or {}), **asked}
     _check_keys(key_file, str(given["coordinator"].get("host") or "127.0.0.1"))
-    cfg = compile_config(
-        file.main_config, file.create_config, seed=seed, overrides=overrides, source=str(config), exp_name=exp_name
+    main, create = serial_parts(file.main_config, file.create_config)
+    cfg = compile_config(main, create, seed=seed, overrides=overrides, source=str(config), exp_name=exp_name)
+    system = read_system(given, cfg, in_memory=False)
+    keys = Path(cfg.exp_name) / "keys.json"
+    plan = Plan(
+        cfg,
+        system,
+        seed,
+        max_env_step,
+        max_train_iter,
+        Path(key_file or keys),
+        ("-c", str(config), "-s", str(seed), *overrides),
+        tuple(each for each in (None if key_file else keys, system.own_folder) if each is not None),
     )
-    system = read_system(given, cfg)
-    own = Path(cfg.exp_name) / "keys.json"
-    plan = Plan(cfg, system, seed, max_env_step, max_train_iter, Path(key_file) if key_file else own)
-    try:
-        return run_coordinator(plan, lambda coordinator, children: _say_how_to_join(plan, coordinator, config))
-    finally:
-        if key_file is None:
-            own.unlink(missing_ok=True)
+    return run_coordinator(plan, lambda coordinator, children: _say_how_to_join(plan, coordinator))
 
 
 def _check_keys(key_file: str | Path | None, host: str) -> None:
@@ -97,9 +105,9 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
     cfg, system = plan.cfg, plan.system
     limits = Limits(plan.max_env_step, plan.max_train_iter, cfg.env.stop_value)
     made = {"system": system, "seed": plan.seed, "max_env_step": plan.max_env_step, "key_file": plan.key_file}
-    coordinator = None
+    coordinator = Coordinator({"main": cfg, **made})
     try:
-        coordinator = Coordinator({"main": cfg, **made})
+        _check_that_it_goes_on(coordinator, cfg.exp_name)
         coordinator.start()
         run = CoordinatorRun(cfg, coordinator)
         with (
@@ -110,38 +118,63 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
             start_workers(coordinator, children)
 
             def check() -> None:
-                children.check()
                 if signals.received is not None:
-                    _say_interrupted(plan)
+                    _say_interrupted(plan, coordinator)
                     signals.leave()
+                children.check()
 
-            result = run.watch(console, check=check)
+            try:
+                result = run.watch(console, check=check)
+            except TrainingError:
+                if plan.options:  # workers elsewhere are to hear of it
+                    coordinator.wait_for_workers(_LEAVE_S)
+                raise
             _write_pictures(cfg, plan.seed)
             if not coordinator.wait_for_workers(_LEAVE_S):
                 logger.warning("not all workers have left: %s", ", ".join(coordinator.core.workers))
             console.close_summary(closing_lines(cfg.exp_name, mode="parallel"))
         return result
     finally:
-        if coordinator is not None:
-            coordinator.close()
-        if system.own_folder is not None:
-            shutil.rmtree(system.own_folder, ignore_errors=True)
+        is_done = coordinator.is_done
+        coordinator.close()
+        if is_done:
+            for path in plan.own:
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _say_how_to_join(plan: Plan, coordinator: Coordinator, config: str | Path) -> None:
-    command = (
-        f"ding -m dist -M {{}} --coordinator {coordinator.url} --key-file {plan.key_file} -s {plan.seed} -c {config}"
+def _check_that_it_goes_on(coordinator: Coordinator, exp_name: str) -> None:
+    """Refuse to go on with a run that is over."""
+    if not coordinator.system_shutdown_flag:
+        return
+    why = "" if coordinator.core.failure is None else f": {coordinator.core.failure}"
+    if not why and not (Path(exp_name) / "result.json").is_file():
+        why = ", and its coordinator ended before it wrote the result"
+    raise ConfigError(
+        f"the run in {exp_name}/ is over{why}. To start another, give a new --exp-name or leave "
+        "policy.learn.resume_training out."
     )
-    for module in ("learner", "collector"):
-        logger.info("join with   %s", command.format(module))
 
 
-def _say_interrupted(plan: Plan) -> None:
-    logger.info(
-        "interrupted: what the coordinator knows is in %s; `ding -m dist -M coordinator` with "
-        "policy.learn.resume_training=True goes on from there for workers that are still at work",
-        plan.cfg.exp_name,
-    )
+def _say_how_to_join(plan: Plan, coordinator: Coordinator) -> None:
+    common = ["--coordinator", coordinator.url, "--key-file", str(plan.key_file), *plan.options]
+    limit = [] if plan.max_train_iter == NO_LIMIT else ["--train-iter", str(plan.max_train_iter)]
+    logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "learner", *common, *limit]))
+    logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "collector", *common]))
+
+
+def _say_interrupted(plan: Plan, coordinator: Coordinator) -> None:
+    if not plan.options:
+        logger.info("interrupted: %s keeps what was written so far", plan.cfg.exp_name)
+        return
+    host, _, port = coordinator.url.removeprefix("http://").rpartition(":")
+    words = ["ding", "-m", "dist", "-M", "coordinator", *plan.options, "--exp-name", plan.cfg.exp_name]
+    words += ["--host", host.strip("[]"), "--port", port]
+    words += [] if plan.key_file in plan.own else ["--key-file", str(plan.key_file)]
+    words += [] if plan.max_env_step == NO_LIMIT else ["--env-step", str(plan.max_env_step)]
+    words += [] if plan.max_train_iter == NO_LIMIT else ["--train-iter", str(plan.max_train_iter)]
+    words += [word for word in ["policy.learn.resume_training=True"] if word not in words]
+    logger.info("interrupted: what is known is in %s. Workers look for the coordinator a while;", plan.cfg.exp_name)
+    logger.info("go on with  %s", shlex.join(words))
 
 
 def _write_pictures(cfg: Any, seed: int) -> None:
@@ -153,7 +186,8 @@ def _write_pictures(cfg: Any, seed: int) -> None:
 def _opening(plan: Plan, limits: Limits, url: str) -> list[str]:
     cfg, system = plan.cfg, plan.system
     learners = "1 learner" if system.num_learners == 1 else f"{system.num_learners} learners as one"
-    workers = f"{learners}, {system.num_collectors} collectors of {cfg.env.collector_env_num} envs"
+    collectors = "collectors" if plan.options else f"{system.num_collectors} collectors"
+    workers = f"{learners}, {collectors} of {cfg.env.collector_env_num} envs{' that dial in' if plan.options else ''}"
     return [
         version_line(),
         f"experiment  {cfg.exp_name}/",

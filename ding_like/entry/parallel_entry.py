@@ -12,9 +12,10 @@ from typing import Any
 from ding_like.config import compile_config, read_config
 from ding_like.entry.coordinator_entry import Plan, run_coordinator
 from ding_like.entry.serial_entry import NO_LIMIT
+from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator
-from ding_like.pipeline.parallel.settings import SystemConfig, read_system
+from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
 from ding_like.pipeline.serial import RunResult
 
 # A config file, or its (main_config, create_config, system_config).
@@ -39,14 +40,22 @@ def parallel_pipeline(
     Raises ConfigError with every fault of the config at once, and TrainingError with the cause if a worker fails.
     """
     main, create, system_config, source = _read(input_cfg)
+    main, create = serial_parts(main, create)
     cfg = compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name)
+    if (Path(cfg.exp_name) / "coordinator.sqlite").exists():
+        raise ConfigError(
+            f"{cfg.exp_name}/ holds a run with a coordinator, and mode parallel starts new ones only: give another "
+            "--exp-name or leave policy.learn.resume_training out."
+        )
     system = read_system(system_config, cfg)
     folder = Path(tempfile.mkdtemp(prefix="ding-keys-"))
     plan = Plan(cfg, system, seed, max_env_step, max_train_iter, folder / "keys.json")
     try:
         return run_coordinator(plan, lambda coordinator, children: _start_workers(plan, coordinator, children))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        for own in (folder, system.own_folder):
+            if own is not None:
+                shutil.rmtree(own, ignore_errors=True)
 
 
 def _read(input_cfg: ParallelConfig) -> tuple[Any, Any, Any, str]:

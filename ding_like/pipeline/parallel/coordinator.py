@@ -104,6 +104,12 @@ class Coordinator:
         """Tell whether the run is over: solved, at its limit, or failed."""
         return self.core.is_over
 
+    @property
+    def is_done(self) -> bool:
+        """Tell whether the saved state is that of a run that is over, so that nobody goes on from it."""
+        with self.service.locked():
+            return any(run["is_over"] for _, run in self._store.items("run"))
+
     def wait_for_workers(self, timeout_s: float) -> bool:
         """Let the workers of a run that is over hear of it and leave; return whether all have."""
         deadline = time.monotonic() + timeout_s
@@ -120,7 +126,7 @@ class Coordinator:
         if self._server is not None:
             self._server.close()
             self._thread.join(_JOIN_S)
-            if self.core.is_over:
+            if self.is_done:
                 self._tidy()
                 remove_segments(self.system.path_data, self.core.live_segments())
             for folder in (self.system.path_data, self.system.path_policy):

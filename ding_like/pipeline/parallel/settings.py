@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ding_like.config.tree import deep_merge
+from ding_like.config import deep_merge, to_plain
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.core.pace import least_lead
 from ding_like.pipeline.parallel.shares import check_shares
+from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
 
 _MEMORY = Path("/dev/shm")
 
@@ -56,8 +57,12 @@ class SystemConfig(NamedTuple):
     num_batches: int
 
 
-def read_system(system_config: Mapping[str, Any] | None, cfg: Any) -> SystemConfig:
-    """Fill a `system_config` with defaults. Raises ConfigError with every unknown key."""
+def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory: bool = True) -> SystemConfig:
+    """Fill a `system_config` with defaults. Raises ConfigError with every unknown key.
+
+    Folders that it does not name are made in memory where the system has a place for that, or, for a run that may be
+    interrupted and go on, in the experiment's folder.
+    """
     given = dict(system_config or {})
     unknown = [f"system.{key}" for key in given if key not in SYSTEM_TEMPLATE and not _is_worker(key)]
     coordinator = given.get("coordinator") or {}
@@ -74,9 +79,10 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any) -> SystemConf
     if num_learners > 1:
         check_shares(cfg.policy, num_learners)
     own = None
-    if None in (system["path_data"], system["path_policy"]) and _MEMORY.is_dir():
-        own = Path(tempfile.mkdtemp(prefix="ding-", dir=_MEMORY))
-    base = own or Path(cfg.exp_name)
+    if None in (system["path_data"], system["path_policy"]):
+        is_in_memory = in_memory and _MEMORY.is_dir()
+        own = Path(tempfile.mkdtemp(prefix="ding-", dir=_MEMORY) if is_in_memory else Path(cfg.exp_name) / "files")
+    base = own or Path()
     return SystemConfig(
         path_data=Path(system["path_data"] or base / "data"),
         path_policy=Path(system["path_policy"] or base / "policy"),
@@ -89,6 +95,23 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any) -> SystemConf
         publish_interval_s=float(system["publish_interval_s"]),
         num_batches=int(system["num_batches"]),
     )
+
+
+def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
+    """Return both parts of a config of the seed's kind as `compile_config` takes them.
+
+    There `create_config.collector` may name a parallel collector, which is none of the serial ones, and the class of
+    the commander stands apart from its settings.
+    """
+    if not isinstance(main_config, Mapping) or not isinstance(create_config, Mapping):
+        return main_config, create_config  # compile_config says what is wrong
+    main, create = to_plain(main_config), to_plain(create_config)
+    collector, commander = create.get("collector"), create.pop("commander", None)
+    if isinstance(collector, dict) and collector.get("type") in PARALLEL_COLLECTOR_REGISTRY:
+        del create["collector"]
+    if isinstance(commander, dict):
+        main = deep_merge({"policy": {"other": {"commander": commander}}}, main)
+    return main, create
 
 
 def buffer_size(cfg: Any) -> int:

@@ -138,6 +138,11 @@ class ZerglingParallelCollector(BaseParallelCollector):
         self._setting: EnvSetting = env_setting or get_vec_env_setting(self._main.env)
         self._seed = int(self._cfg.seed) + int(self._cfg.index) * len(self._setting[1])
         self._manager = self._launch(self._setting[1], self._seed)
+        if any(self._manager.wrapper_states()):
+            raise ConfigError(
+                "the env's wrappers learn statistics (obs_norm, reward_norm), which the processes of a parallel run "
+                "do not share: each would train on another scale. Use mode serial, or normalise by fixed numbers."
+            )
         set_pkg_seed(self._seed, use_cuda=bool(self._main.policy.cuda))
         fitted = fit_policy_config(self._main.policy, self._manager)
         self.policy = create_policy(fitted, enable_field=["collect", "eval", "command"])
