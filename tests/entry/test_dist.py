@@ -31,10 +31,12 @@ class Coordinator:
             text=True,
         )
         self.said = ""
-        self.url = self._read_until(r"coordinator (http://\S+)")
-        self._read_until(r"(join with.*-M collector)")
+        self.url = self.read_until(r"coordinator (http://\S+)")
+        self.port = self.url.rpartition(":")[2]
+        self.read_until(r"(join with.*-M collector)")
 
-    def _read_until(self, pattern: str) -> str:
+    def read_until(self, pattern: str) -> str:
+        """Return what the pattern's group matches in a line that is still to be said."""
         assert self.process.stdout is not None
         while True:
             line = self.process.stdout.readline()
@@ -129,8 +131,45 @@ def test_an_interrupted_coordinator_says_how_to_go_on(coordinator: Coordinator, 
     said = coordinator.end()
 
     assert coordinator.process.returncode == 130
-    assert "interrupted: what the coordinator knows is in run" in said and "Traceback" not in said
-    assert (tmp_path / "run/coordinator.sqlite").is_file()
+    assert "interrupted: what is known is in run" in said and "Traceback" not in said
+    command = re.search(r"go on with  ding (.*)", said)
+    assert command is not None and "resume_training=True" in command[1] and f"--port {coordinator.port}" in command[1]
+    assert (tmp_path / "run/coordinator.sqlite").is_file() and (tmp_path / "run/keys.json").is_file()
+
+
+@pytest.mark.timeout(120)
+def test_workers_go_on_with_a_coordinator_that_was_killed_and_started_again(tmp_path: Path) -> None:
+    first = Coordinator(tmp_path, "--env-step", "6000", "env.stop_value=1e9")
+    keys = ["--key-file", "run/keys.json"]
+    workers = [work(tmp_path, module, first.url, *keys) for module in ("learner", "collector")]
+    first.read_until(r"(env step [\d,]+ .* is the best so far)")
+    first.process.kill()
+    first.process.communicate(timeout=10)
+
+    going_on = ["--env-step", "6000", "env.stop_value=1e9", "--port", first.port, "policy.learn.resume_training=True"]
+    second = Coordinator(tmp_path, *going_on)
+    said = second.end()
+
+    assert second.process.returncode == 0, said
+    for worker in workers:
+        worker_said, _ = worker.communicate(timeout=30)
+        assert worker.returncode == 0 and "left out" not in worker_said, worker_said
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    # Batches that were granted as the coordinator died got lost.
+    assert result["env_step"] >= 6000 and 0 <= result["env_step"] - 500 - result["train_iter"] <= 256
+    assert not (tmp_path / "run/files").exists(), "segments and weights go when the run is over"
+    over = ding(tmp_path, "-m", "dist", "-M", "coordinator", "-c", str(CONFIG), "--exp-name", "run", going_on[-1])
+    assert over.returncode == 1 and "the run in run/ is over" in over.stderr and "Traceback" not in over.stderr
+
+
+@pytest.mark.timeout(60)
+def test_a_run_with_a_coordinator_is_not_begun_again_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/coordinator.sqlite").touch()
+
+    run = ding(tmp_path, "-m", "parallel", "-c", str(CONFIG), "--exp-name", "run", "policy.learn.resume_training=True")
+
+    assert run.returncode == 1 and "starts new ones only" in run.stderr
 
 
 def test_a_coordinator_that_is_not_there_is_one_line(tmp_path: Path) -> None:
