@@ -104,6 +104,7 @@ class AdvancedReplayBuffer(ReplayBuffer):
         self._tree = SumTree(self._replay_buffer_size)
         self._records = RowRecords(self._replay_buffer_size)
         self._max_priority = 1.0
+        self._default_leaf = (np.nan, np.nan)  # the largest priority, and what the tree keeps of it
         self._next_id = 0  # never falls, so that an id means one row for ever
 
     @property
@@ -176,10 +177,13 @@ class AdvancedReplayBuffer(ReplayBuffer):
             storage = self._storage
             if storage is None or not len(places):
                 return
-            inside = (places >= 0) & (places < storage.capacity)
-            places = np.where(inside, places, 0)
-            still = inside & (self._ids(storage, places) == ids) & self._records.is_live(places)
-            self._set_priorities(places[still], priorities[still])
+            if places.min() < 0 or places.max() >= storage.capacity:
+                inside = (places >= 0) & (places < storage.capacity)
+                places, ids, priorities = places[inside], ids[inside], priorities[inside]
+            still = (self._ids(storage, places) == ids) & self._records.is_live(places)
+            if not still.all():
+                places, priorities = places[still], priorities[still]
+            self._set_priorities(places, priorities)
 
     def load_state_dict(self, _state_dict: State, deepcopy: bool = False) -> None:
         """Take over what `state_dict` returned, so that equal calls give equal samples; all is copied in any case."""
@@ -196,7 +200,9 @@ class AdvancedReplayBuffer(ReplayBuffer):
         if size and (not available or available < size * self._min_rows_ratio):
             self._refuse(size, available)
             return None
-        parts = (np.arange(size) + self._rng.random(size)) / max(size, 1)
+        parts = self._rng.random(size)
+        parts += np.arange(size)
+        parts /= max(size, 1)
         if rows is None:
             return self._tree.find(parts * self._tree.total)
         rows = rows[self._records.is_live(rows)]
@@ -216,7 +222,7 @@ class AdvancedReplayBuffer(ReplayBuffer):
             "replay_buffer_idx": places,
             "priority": records.priority.take(places),
             "weight": weight.astype(np.float32),
-            "staleness": np.where(since == NO_ITER, -1, cur_learner_iter - since),
+            "staleness": np.maximum(cur_learner_iter - since, -1),  # what is not known is far below
             "use": records.use.take(places),
         }
 
@@ -244,8 +250,11 @@ class AdvancedReplayBuffer(ReplayBuffer):
 
     def _leaves(self, priorities: Array) -> Array:
         """Return what the tree keeps of priorities float32 [B]: their power, and 0 for rows that have left."""
-        leaves = np.clip(priorities.astype(np.float64) ** self._alpha, *_LEAF_RANGE)
-        return np.where(priorities > 0, leaves, 0.0).astype(np.float32)
+        leaves = priorities.astype(np.float64) ** self._alpha
+        np.maximum(leaves, _LEAF_RANGE[0], out=leaves)
+        np.minimum(leaves, _LEAF_RANGE[1], out=leaves)
+        leaves *= priorities > 0
+        return leaves.astype(np.float32)
 
     def _ids(self, storage: RingStorage, places: Array) -> Array:
         """Return the ids of rows: the newest has the last one, and places follow each other."""
@@ -266,13 +275,22 @@ class AdvancedReplayBuffer(ReplayBuffer):
             self._limiter.add(pushed=len(rows))
         kept = min(len(rows), storage.capacity)
         if priorities is None:
-            leaf = float(self._leaves(np.array(self._max_priority, np.float32)))
-            for places, part in _newest(storage, kept):
-                self._records.write_new(places, self._max_priority, since[-kept:][part])
-                self._tree.set_range(places.start, places.stop, leaf)
+            self._record_alike(storage, kept, None if since is None else since[-kept:])
             return
         self._max_priority = max(self._max_priority, float(priorities.max()))
-        self._record(storage, priorities[-kept:], since[-kept:], np.zeros(kept, np.int64))
+        since = np.full(kept, NO_ITER) if since is None else since[-kept:]
+        self._record(storage, priorities[-kept:], since, np.zeros(kept, np.int64))
+
+    def _record_alike(self, storage: RingStorage, size: int, since: Array | None) -> None:
+        """Note that the newest `size` rows of the storage have the largest priority."""
+        priority, leaf = self._default_leaf
+        if priority != self._max_priority:  # seldom: it rarely rises
+            priority = self._max_priority
+            leaf = float(self._leaves(np.array([priority], np.float32))[0])
+            self._default_leaf = (priority, leaf)
+        for places, part in _newest(storage, size):
+            self._records.write_new(places, priority, None if since is None else since[part])
+            self._tree.set_range(places.start, places.stop, leaf)
 
     def _record(self, storage: RingStorage, priorities: Array, since: Array, use: Array) -> None:
         """Note what is kept beside the newest rows of the storage, oldest first."""
@@ -366,6 +384,8 @@ def _newest(storage: RingStorage, size: int) -> Iterator[tuple[slice, slice]]:
 def _stored_part(rows: Sequence[Any]) -> Sequence[Any]:
     """Return rows without the buffer's own columns. Raises SchemaError for what is no mapping."""
     if isinstance(rows, TransitionBatch):
+        if _OWN_COLUMNS.isdisjoint(rows.columns):
+            return rows
         return rows.select(name for name in rows.columns if name not in _OWN_COLUMNS)
     for row in rows:
         if not isinstance(row, Mapping):
@@ -402,7 +422,7 @@ def _checked_update(info: Mapping[str, Any]) -> tuple[Array, Array, Array]:
         )
     if len(places) and not (places.dtype.kind in "iu" and ids.dtype.kind in "iu"):
         raise SchemaError(f"replay_buffer_idx is {places.dtype} and replay_unique_id {ids.dtype}, expected integers.")
-    return places, ids, priorities
+    return places.astype(np.int64, copy=False), ids.astype(np.int64, copy=False), priorities
 
 
 def _on_host(values: Any) -> Any:

@@ -13,6 +13,7 @@ from ding_like.types import Array
 
 NO_ITER = int(np.iinfo(np.int64).max)  # of a row that does not say when it was collected: it never gets stale
 _EPSILON = 1e-5  # added to each given priority, so that a row of error 0 comes again (Schaul et al. 2016, section 3.3)
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class RowRecords:
@@ -37,13 +38,16 @@ class RowRecords:
         self.collect_iter[places] = collect_iter
         self._oldest = min(self._oldest, int(collect_iter.min(initial=NO_ITER)))
 
-    def write_new(self, places: slice, priority: float, collect_iter: Array) -> None:
-        """Note new rows of one priority above 0 at these places; nobody has used them."""
+    def write_new(self, places: slice, priority: float, collect_iter: Array | None) -> None:
+        """Note new rows of one priority above 0 at these places, None if they do not say when they were collected."""
         self.num_live += places.stop - places.start - int(np.count_nonzero(self.priority[places]))
         self.priority[places] = priority
         self.use[places] = 0
-        self.collect_iter[places] = collect_iter
-        self._oldest = min(self._oldest, int(collect_iter.min(initial=NO_ITER)))
+        if collect_iter is None:
+            self.collect_iter[places] = NO_ITER
+        else:
+            self.collect_iter[places] = collect_iter
+            self._oldest = min(self._oldest, int(collect_iter.min(initial=NO_ITER)))
 
     def add_use(self, places: Array) -> None:
         """Count that rows are used; a place that comes twice is used twice."""
@@ -96,8 +100,9 @@ def _checked(values: Any) -> Array:
         raise SchemaError(f"priorities must be a vector of numbers: {error}.") from error
     if given.ndim != 1:
         raise SchemaError(f"priorities have the shape {given.shape}, expected one number a row.")
-    bad = np.flatnonzero(~((given >= 0) & (given <= np.finfo(np.float32).max)))
-    if len(bad):
+    # NaN is neither above nor below, and comes out of `min`.
+    if len(given) and not (given.min() >= 0 and given.max() <= _LARGEST):
+        bad = np.flatnonzero(~((given >= 0) & (given <= _LARGEST)))
         raise SchemaError(
             f"{len(bad)} of {len(given)} priorities are negative, not finite or beyond float32, the first is "
             f"{given[bad[0]]} at {bad[0]}. Give absolute errors, and look for what made the loss diverge."
@@ -105,12 +110,12 @@ def _checked(values: Any) -> Array:
     return (given + _EPSILON).astype(np.float32)
 
 
-def collect_iters_of(rows: TransitionBatch | Sequence[Mapping[str, Any]]) -> Array:
-    """Return the learner iteration in which each row was collected, int64 [B]; of several, the first."""
+def collect_iters_of(rows: TransitionBatch | Sequence[Mapping[str, Any]]) -> Array | None:
+    """Return the learner iteration in which each row was collected, int64 [B]; None if no row says."""
     if isinstance(rows, TransitionBatch):
         column = rows.columns.get("collect_iter", rows.columns.get("policy_version"))
         if column is None:
-            return np.full(len(rows), NO_ITER, np.int64)
+            return None
         column = np.asarray(column).astype(np.int64)
         return column if column.ndim == 1 else column.reshape(len(rows), -1).min(axis=1)
     given = [row.get("collect_iter", row.get("policy_version", NO_ITER)) for row in rows]
