@@ -195,7 +195,9 @@ class AdvancedReplayBuffer(ReplayBuffer):
             if self._refusals.pass_s():
                 self._logger.info("no sample of %d rows: %s", size, self._limiter)
             return None
-        rows = None if sample_range is None else storage.rows(np.arange(storage.count)[sample_range])
+        rows = None
+        if sample_range is not None:
+            rows = storage.rows(np.arange(storage.count)[sample_range]) % storage.capacity
         available = self._records.num_live if rows is None else int(np.count_nonzero(self._records.is_live(rows)))
         if size and (not available or available < size * self._min_rows_ratio):
             self._refuse(size, available)

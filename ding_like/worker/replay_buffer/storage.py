@@ -27,9 +27,12 @@ class RingStorage(ABC):
         self.count = 0
 
     def rows(self, ages: Array) -> Array:
-        """Return the places of rows by age: 0 is the oldest row, `count - 1` the newest."""
+        """Return the places of rows by age: 0 is the oldest row, `count - 1` the newest.
+
+        In a ring that is full, places of the older rows are counted from its end: -1 is the last place.
+        """
         oldest = self.next_row - self.count
-        return ages if oldest == 0 else (ages + oldest) % self.capacity
+        return ages if oldest == 0 else ages + oldest
 
     def append(self, data: Sequence[Any]) -> None:
         """Copy rows in; of more than `capacity`, only the last stay.
