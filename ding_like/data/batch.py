@@ -30,6 +30,17 @@ SEED_KEYS: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Column]], Col
 }
 
 
+def columns_to(device: str | torch.device, columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Return columns as tensors on `device`; on the CPU they share memory with the arrays."""
+    import torch
+
+    from_numpy, ndarray = torch.from_numpy, np.ndarray  # looked up once: this runs for every column of every sample
+    tensors = {name: from_numpy(column) if isinstance(column, ndarray) else column for name, column in columns.items()}
+    if device != "cpu" and torch.device(device).type != "cpu":
+        tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+    return tensors
+
+
 class TransitionBatch(Sequence[Mapping[str, Any]]):
     """Hold equal-length named columns; `batch["obs"]` is a column, `batch[3]` a read-only `Row`.
 
@@ -118,15 +129,7 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
 
     def to(self, device: str | torch.device) -> TransitionBatch:
         """Return a batch of tensors on `device`; on the CPU they share memory with the arrays."""
-        import torch
-
-        tensors = {
-            name: torch.from_numpy(column) if isinstance(column, np.ndarray) else column
-            for name, column in self._columns.items()
-        }
-        if device != "cpu" and torch.device(device).type != "cpu":
-            tensors = {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
-        return TransitionBatch.of_length(self._length, tensors)
+        return TransitionBatch.of_length(self._length, columns_to(device, self._columns))
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return real dicts, one a row, with the seed's keys."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from ding_like.data.batch import Column, TransitionBatch
+from ding_like.data.batch import Column, TransitionBatch, columns_to
 from ding_like.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -60,5 +60,7 @@ class SequenceBatch(Sequence[TransitionBatch]):
 
     def to(self, device: str | torch.device) -> SequenceBatch:
         """Return a batch of tensors on `device`; on the CPU they share memory with the arrays."""
-        initial = TransitionBatch(self.initial).to(device).columns if self.initial else {}
-        return SequenceBatch(TransitionBatch(self._columns).to(device).columns, initial)
+        batch = SequenceBatch.__new__(SequenceBatch)  # shapes are those of this batch: not to be looked at again
+        batch._columns, batch.num_steps = columns_to(device, self._columns), self.num_steps
+        batch.initial = columns_to(device, self.initial)
+        return batch
