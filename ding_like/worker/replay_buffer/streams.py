@@ -39,9 +39,8 @@ class StreamStorage:
         self.capacity = self.ring_size * num_streams
         self._columns = self.schema.allocate(self.capacity)
         self.serial = np.full(self.capacity, -1, np.int64)  # less than that of any row
-        self.count = 0
-        self.counts = np.zeros(num_streams, np.int64)
         self._next = np.zeros(num_streams, np.int64)
+        self._set_counts(np.zeros(num_streams, np.int64))
         self.is_cut = np.ones(num_streams, bool)  # the next row of a stream follows none
 
     @staticmethod
@@ -81,9 +80,16 @@ class StreamStorage:
             own[places] = columns[name][order]
         self.serial[places] = serial
         self._next = (self._next + added) % self.ring_size
-        self.counts = np.minimum(self.counts + added, self.ring_size)
-        self.count = int(self.counts.sum())
+        self._set_counts(np.minimum(self.counts + added, self.ring_size))
         self.is_cut &= added == 0
+
+    def _set_counts(self, counts: Array) -> None:
+        """Note how many rows there are of each stream, and what `places_of` needs to know of it."""
+        self.counts = counts
+        self._ends = counts.cumsum()
+        self.count = int(self._ends[-1])
+        # What a row's number must be shifted by so that, in its stream, row `_next` is the one that comes next.
+        self._shifts = self._next - self._ends
 
     def _check_streams(self, streams: Array) -> None:
         lowest, highest = int(streams.min()), int(streams.max())
@@ -136,10 +142,10 @@ class StreamStorage:
 
     def places_of(self, index: Array) -> Array:
         """Return the places of rows numbered from 0, stream by stream, the oldest first; int64 [B]."""
-        ends = self.counts.cumsum()
-        stream = ends.searchsorted(index, side="right")
-        age = index - (ends - self.counts)[stream]
-        return stream * self.ring_size + (self._next[stream] - self.counts[stream] + age) % self.ring_size
+        stream = self._ends.searchsorted(index, side="right")
+        places: Array = (index + self._shifts.take(stream)) % self.ring_size
+        places += stream * self.ring_size
+        return places
 
     def ages(self) -> Array:
         """Return the age of all rows in their streams (0: the oldest), in the order of `all_places`."""
@@ -148,10 +154,10 @@ class StreamStorage:
     def windows(self, first: Array, length: int) -> Array:
         """Return the places [B, T] of the windows that begin at places [B]."""
         places: Array = first[:, None] + np.arange(length)
-        start = first - first % self.ring_size
-        crosses = np.flatnonzero(first + length > start + self.ring_size)
+        in_ring = first % self.ring_size
+        crosses = np.flatnonzero(in_ring > self.ring_size - length)
         if len(crosses):
-            start = start[crosses, None]
+            start = (first - in_ring)[crosses, None]
             places[crosses] = start + (places[crosses] - start) % self.ring_size
         return places
 
