@@ -29,6 +29,13 @@ class SequenceBatch(Sequence[TransitionBatch]):
             raise SchemaError(f"columns of one sequence batch must be equally long and wide, got {sorted(shapes)}.")
         self.num_steps = int(next(iter(shapes))[1])
 
+    @classmethod
+    def of_length(cls, num_steps: int, columns: dict[str, Column], initial: dict[str, Column]) -> SequenceBatch:
+        """Return a batch of columns known to be [B, num_steps, ...], without looking; it keeps the dicts."""
+        batch = cls.__new__(cls)
+        batch._columns, batch.initial, batch.num_steps = columns, initial, num_steps
+        return batch
+
     def __len__(self) -> int:
         return len(next(iter(self._columns.values())))
 
@@ -60,7 +67,5 @@ class SequenceBatch(Sequence[TransitionBatch]):
 
     def to(self, device: str | torch.device) -> SequenceBatch:
         """Return a batch of tensors on `device`; on the CPU they share memory with the arrays."""
-        batch = SequenceBatch.__new__(SequenceBatch)  # shapes are those of this batch: not to be looked at again
-        batch._columns, batch.num_steps = columns_to(device, self._columns), self.num_steps
-        batch.initial = columns_to(device, self.initial)
-        return batch
+        initial = columns_to(device, self.initial)
+        return SequenceBatch.of_length(self.num_steps, columns_to(device, self._columns), initial)

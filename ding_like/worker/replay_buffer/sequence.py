@@ -116,7 +116,8 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             for column in columns.values():
                 column[~mask] = 0
         mask[:, : self._burn_in] = False
-        return SequenceBatch({**columns, "mask": mask}, initial)
+        columns["mask"] = mask
+        return SequenceBatch.of_length(length, columns, initial)
 
     def load_data(self, file_name: str) -> None:
         """Push what `save_data` wrote; what is pushed next follows none of it."""

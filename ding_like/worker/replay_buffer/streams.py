@@ -173,7 +173,7 @@ class StreamStorage:
             return np.zeros(len(first), bool)
         last = first + (length - 1)
         last -= self.ring_size * (first % self.ring_size > self.ring_size - length)
-        is_window: Array = self.serial[last] - self.serial[first] == length - 1
+        is_window: Array = self.serial.take(last) - self.serial.take(first) == length - 1
         return is_window
 
     def gather(self, places: Array) -> dict[str, Array]:
