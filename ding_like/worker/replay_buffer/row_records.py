@@ -40,7 +40,8 @@ class RowRecords:
 
     def write_new(self, places: slice, priority: float, collect_iter: Array | None) -> None:
         """Note new rows of one priority above 0 at these places, None if they do not say when they were collected."""
-        self.num_live += places.stop - places.start - int(np.count_nonzero(self.priority[places]))
+        if self.num_live < len(self.priority):
+            self.num_live += places.stop - places.start - int(np.count_nonzero(self.priority[places]))
         self.priority[places] = priority
         self.use[places] = 0
         if collect_iter is None:
