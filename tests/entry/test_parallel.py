@@ -147,3 +147,53 @@ def test_a_wrong_key_is_one_clear_error(tmp_path: Path) -> None:
 
     assert run.returncode == 1
     assert "signature does not fit" in run.stderr and "Traceback" not in run.stderr
+
+
+SEEDS_CONFIG = """
+from easydict import EasyDict
+main_config = EasyDict(dict(
+    exp_name='par',
+    env=dict(
+        collector_env_num=2, collector_episode_num=2, evaluator_env_num=2, evaluator_episode_num=1, stop_value=195,
+    ),
+    policy=dict(
+        cuda=False,
+        model=dict(obs_shape=4, action_shape=2, encoder_hidden_size_list=[32, 32]),
+        learn=dict(batch_size=32, learner=dict(learner_num=1, send_policy_freq=1)),
+        collect=dict(n_sample=16, collector=dict(collector_num=2, update_policy_second=3)),
+        eval=dict(evaluator=dict(eval_freq=50)),
+        other=dict(
+            eps=dict(type='exp', start=0.95, end=0.1, decay=1000),
+            replay_buffer=dict(replay_buffer_size=10000),
+            commander=dict(collector_task_space=2, learner_task_space=1, eval_interval=5),
+        ),
+    ),
+))
+create_config = EasyDict(dict(
+    env=dict(type='cartpole', import_names=['dizoo.classic_control.cartpole.envs.cartpole_env']),
+    env_manager=dict(type='base'),
+    policy=dict(type='dqn_command'),
+    learner=dict(type='base', import_names=['ding.worker.learner.base_learner']),
+    collector=dict(type='zergling', import_names=['ding.worker.collector.zergling_parallel_collector']),
+    commander=dict(type='solo', import_names=['ding.worker.coordinator.solo_parallel_commander']),
+    comm_learner=dict(type='flask_fs', import_names=['ding.worker.learner.comm.flask_fs_learner']),
+    comm_collector=dict(type='flask_fs', import_names=['ding.worker.collector.comm.flask_fs_collector']),
+))
+system_config = EasyDict(dict(
+    coordinator=dict(operator_server=dict(collector_target_num=1), collector_task_timeout=30),
+    path_data='./data', path_policy='./policy', communication_mode='auto', learner_gpu_num=0,
+    learner0=dict(gpu_num=0), collector0=dict(host='auto', port='auto'),
+))
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_config_of_the_seeds_kind_trains_with_as_many_collectors_as_it_has_sections(tmp_path: Path) -> None:
+    (tmp_path / "seeds_config.py").write_text(SEEDS_CONFIG)
+
+    run = ding(tmp_path, "-m", "parallel", "-c", "seeds_config.py", "--env-step", "400")
+
+    assert run.returncode == 0, run.stderr
+    assert json.loads((tmp_path / "par/result.json").read_text())["train_iter"] > 0
+    assert "1 learner, 1 collectors of 2 envs" in run.stdout
+    assert list((tmp_path / "data").iterdir()) == [] and processes_in(tmp_path) == []

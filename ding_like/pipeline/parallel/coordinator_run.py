@@ -151,6 +151,10 @@ class CoordinatorRun:
         }
         if newest is not None and acting:
             workers["policy lag"] = f"{newest - min(acting):,} updates"
+        if core.book.stale_rows:
+            workers["rows too old"] = f"{core.book.stale_rows:,}"
+        if core.book.bad_rows:
+            workers["rows unreadable"] = f"{core.book.bad_rows:,}"
         return Progress(
             env_step=core.env_step,
             train_iter=core.learn_iter,

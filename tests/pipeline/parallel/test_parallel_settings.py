@@ -11,7 +11,7 @@ from easydict import EasyDict
 
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.core.pace import Pace, least_lead
-from ding_like.pipeline.parallel.settings import SystemConfig, read_system
+from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
 
 
 def read(
@@ -100,3 +100,37 @@ def test_on_policy_a_segment_is_a_collectors_share_of_a_batch(tmp_path: Path) ->
 def test_episodes_are_not_collected_in_parallel(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give policy.collect.n_sample"):
         read(tmp_path, n_sample=0)
+
+
+def test_a_create_config_of_the_seeds_kind_is_one_that_compiles() -> None:
+    main = {"policy": {"other": {"commander": {"eval_interval": 5, "type": "naive"}}}}
+    create = {
+        "collector": {"type": "zergling", "import_names": ["ding.worker.collector.zergling_parallel_collector"]},
+        "commander": {"type": "solo", "collector_task_space": 2},
+        "comm_learner": {"type": "flask_fs"},
+    }
+
+    found_main, found_create = serial_parts(main, create)
+
+    commander = {"eval_interval": 5, "type": "naive", "collector_task_space": 2}
+    assert found_main == {"policy": {"other": {"commander": commander}}}
+    assert found_create == {"comm_learner": {"type": "flask_fs"}} and "collector" in create
+
+
+def test_a_serial_collector_stays_in_the_config() -> None:
+    create = {"collector": {"type": "sample"}}
+
+    assert serial_parts({}, create) == ({}, create)
+
+
+def test_files_of_a_run_that_may_go_on_lie_in_its_folder(tmp_path: Path) -> None:
+    folders = {"path_data": None, "path_policy": None}
+    policy = {
+        "on_policy": True,
+        "collect": {"n_sample": 8},
+        "learn": {},
+    }
+
+    found = read_system(folders, EasyDict(exp_name=str(tmp_path), policy=policy), in_memory=False)
+
+    assert found.own_folder == tmp_path / "files" and found.path_data == tmp_path / "files/data"
