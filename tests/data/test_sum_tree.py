@@ -64,6 +64,34 @@ def test_random_operations_are_as_on_a_plain_array(capacity: int) -> None:
             np.testing.assert_array_equal(tree.find(prefix), model_find(plain, prefix))
 
 
+@pytest.mark.parametrize("capacity", [1000, 200_000])
+@pytest.mark.parametrize("num", [1, 3, 64, 1001])
+def test_weights_of_any_size_are_found_between_their_prefix_sums(capacity: int, num: int) -> None:
+    rng = np.random.default_rng(num)
+    weights = rng.exponential(1.0, capacity).astype(np.float32) ** 8
+    tree = SumTree(capacity)
+    tree.set_range(0, capacity, weights)
+    prefix = rng.permutation((np.arange(num) + rng.random(num)) / num) * tree.total  # in no order
+
+    found = tree.find(prefix)
+
+    ends = weights.astype(np.float64).cumsum()
+    rounding = 1e-12 * tree.total
+    assert (ends[found] > prefix - rounding).all()
+    assert (ends[found] - weights[found] <= prefix + rounding).all()
+
+
+def test_sums_depend_on_the_weights_and_on_no_order_of_writes() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.exponential(1.0, 5000).astype(np.float32)
+    at_once, in_parts = SumTree(5000), SumTree(5000)
+    at_once.set_range(0, 5000, weights)
+    for places in np.array_split(rng.permutation(5000), 77):
+        in_parts.set(places, weights[places])
+
+    assert at_once.total == in_parts.total
+
+
 def test_of_a_place_that_comes_twice_the_last_weight_stays() -> None:
     tree = SumTree(64)
     tree.set(np.array([3, 40, 3]), np.array([1.0, 2.0, 5.0]))

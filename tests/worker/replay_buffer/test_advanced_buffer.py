@@ -188,6 +188,28 @@ def test_update_passes_over_rows_that_were_overwritten(make: Any) -> None:
     assert priorities(buffer) == [1.0, 1.0]
 
 
+def test_update_passes_over_places_that_are_none(make: Any) -> None:
+    buffer = make(4)
+    buffer.push(rows(0, 1, 2, 3), 0)
+    batch = buffer.sample(4, 0)
+
+    for shift in (-4, 4):
+        beside = {"replay_buffer_idx": batch["replay_buffer_idx"] + shift, "priority": np.full(4, 9.0)}
+        buffer.update({"replay_unique_id": batch["replay_unique_id"], **beside})
+
+    assert priorities(buffer) == [1.0] * 4
+
+
+def test_places_of_a_range_are_those_that_ids_are_of(make: Any) -> None:
+    buffer = make(4)
+    buffer.push(rows(*range(6)), 0)
+    batch = buffer.sample(2, 0, slice(0, 2))
+    assert sorted(zip(batch["replay_buffer_idx"].tolist(), batch["replay_unique_id"].tolist(), strict=True)) == [
+        (2, 2),
+        (3, 3),
+    ]
+
+
 def test_update_passes_over_rows_of_before_a_clear(make: Any) -> None:
     buffer = make(4)
     buffer.push(rows(0), 0)
