@@ -168,7 +168,7 @@ class HttpCoordinator:
                 timeout=(_CONNECT_S, wait_s),
                 allow_redirects=False,
             )
-        except (requests.ConnectionError, requests.Timeout) as error:
+        except requests.RequestException as error:  # unreachable, too slow, or gone in the middle of its answer
             raise _TryAgainError(_reason(error)) from error
         if response.status_code == 200:
             return response.content

@@ -82,6 +82,7 @@ class CoordinatorServer:
             max_request_body_size=MAX_BODY if segments is None and weights is None else m.MAX_FILE,
             max_request_header_size=16_384,
             connection_limit=2000,
+            asyncore_use_poll=True,  # select() knows no descriptors above 1024
             ident=None,
         )
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
@@ -92,6 +93,11 @@ class CoordinatorServer:
         """Begin to answer."""
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the thread that answers is there."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Stop answering and free the port."""
         if self._is_closed:
@@ -100,7 +106,11 @@ class CoordinatorServer:
         # First the threads that answer, which still write to connections; then, in its own thread, the loop over those.
         self._server.task_dispatcher.shutdown(timeout=_CLOSE_S)
         if self._thread.is_alive():
-            self._server.trigger.pull_trigger(self._close_connections)
+            try:
+                self._server.trigger.pull_trigger(self._close_connections)
+            except OSError as error:
+                # The loop was awake, and has closed the trigger before it was pulled.
+                logger.debug("the loop had closed already: %s", error)
             self._thread.join(_CLOSE_S)
         else:
             self._close_connections()

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ding_like.comm.http_client import HttpCoordinator
+from ding_like.comm.refusal import RefusedError
 from ding_like.comm.wire import check_id
+from ding_like.data.segment_file import SegmentError
 from ding_like.utils.files import atomic_write
 
 _MEMORY = Path("/dev/shm")
@@ -85,7 +87,13 @@ class StreamedFiles:
         path.unlink()
 
     def fetch_segment(self, name: str, *, nbytes: int, sha256: str) -> None:
-        self._keep(self._segment(name), self._client.get_file(f"/v1/segments/{check_id(name, 'name')}"))
+        try:
+            data = self._client.get_file(f"/v1/segments/{check_id(name, 'name')}")
+        except RefusedError as error:
+            if error.code != "unknown":
+                raise
+            raise SegmentError("missing", f"the coordinator has no segment {name}") from error
+        self._keep(self._segment(name), data)
 
     def fetch_weights(self, policy_id: str, attempt: int, version: int, *, nbytes: int, sha256: str) -> None:
         data = self._client.get_file(f"/v1/weights/{check_id(policy_id, 'policy_id')}/{attempt}-{version}")

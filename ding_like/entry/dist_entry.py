@@ -13,7 +13,8 @@ from ding_like.config import compile_config, read_config
 from ding_like.pipeline.build import training_process
 from ding_like.pipeline.parallel.comm_collector import create_comm_collector
 from ding_like.pipeline.parallel.comm_learner import create_comm_learner
-from ding_like.pipeline.parallel.settings import read_system
+from ding_like.pipeline.parallel.settings import read_system, serial_parts
+from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +58,10 @@ def launch_learner(
 def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -> dict[str, Any]:
     """Return what a comm collector or learner is made from."""
     file = read_config(config)
+    main_config, create_config = serial_parts(file.main_config, file.create_config)
     main = compile_config(
-        file.main_config,
-        file.create_config,
+        main_config,
+        create_config,
         seed=seed,
         overrides=overrides,
         source=str(config),
@@ -67,11 +69,16 @@ def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -
         renew_dir=False,
     )
     given = dict(file.system_config or {})
+    named = {name: (file.create_config.get(name) or {}) for name in ("comm_collector", "comm_learner", "collector")}
     # Folders that are not named are none of a worker's: its files go through the coordinator.
     system = read_system({**given, "path_data": given.get("path_data") or ".", "path_policy": "."}, main)
     return {
         "main": main,
         "seed": seed,
+        "comm_collector_type": named["comm_collector"].get("type"),
+        "comm_learner_type": named["comm_learner"].get("type"),
+        "collector_type": _parallel_type(named["collector"].get("type")),
+        "import_names": [name for part in named.values() for name in part.get("import_names") or ()],
         "path_data": given.get("path_data"),
         "path_policy": given.get("path_policy"),
         "communication_mode": given.get("communication_mode"),
@@ -83,6 +90,11 @@ def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -
     }
 
 
+def _parallel_type(name: str | None) -> str | None:
+    """Return the name of a parallel collector; a serial one is no choice here."""
+    return name if name in PARALLEL_COLLECTOR_REGISTRY else None
+
+
 def _work(create: Callable[[Mapping[str, Any]], Any], cfg: Mapping[str, Any]) -> None:
     """Be a worker until the run is over; SIGTERM lets it leave early."""
     with training_process():
@@ -92,8 +104,8 @@ def _work(create: Callable[[Mapping[str, Any]], Any], cfg: Mapping[str, Any]) ->
             worker.start()
             worker.run()
         finally:
-            signal.signal(signal.SIGTERM, previous)
             worker.close()
+            signal.signal(signal.SIGTERM, previous)
 
 
 def _leaver(worker: Any) -> Callable[[int, FrameType | None], None]:

@@ -17,7 +17,7 @@ from ding_like.comm.service import CoordinatorService
 from ding_like.comm.weight_files import read_weights, write_weights
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import read_with_retries
-from ding_like.errors import CommError
+from ding_like.errors import CheckpointError, CommError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.batch_source import BatchReader, BatchSource, Fetched
 from ding_like.pipeline.parallel.judge import Judge
@@ -30,6 +30,7 @@ from ding_like.policy import create_policy
 from ding_like.types import Array
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import COMM_LEARNER_REGISTRY
+from ding_like.utils.resume import ResumeStore
 from ding_like.utils.seeding import make_rng, set_pkg_seed
 from ding_like.worker import BaseLearner, LearnerHook, create_learner
 
@@ -109,6 +110,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._published_s = 0.0
         self._first_s: float | None = None  # when the first batch came
         self._train_s = 0.0
+        self._store = ResumeStore(Path(self._main.exp_name, "learner_state"), durable=False)
+        self._saved_s = time.monotonic()
         self._num_updates = 0
 
     def start(self) -> None:
@@ -163,6 +166,33 @@ class FlaskFileSystemLearner(BaseCommLearner):
         for hook in self.hooks4call:
             self._learner.register_hook(hook)
         self._learner.get_data = self.get_data
+        if self._task.attempt > 1:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Take over what an earlier attempt at this run's task saved, if there is anything."""
+        _, learner = self._started()
+        run_id = self._link.run_id
+        try:
+            saved = self._store.load_newest()
+        except CheckpointError as error:
+            logger.info("the learner begins anew: %s", error)
+            return
+        if saved.meta.get("run_id") != run_id:
+            logger.info("the learner begins anew: what is in %s is of another run", self._store.folder)
+            return
+        learner.policy.load_state_dict(saved.parts["policy"])
+        learner.load_state_dict(saved.parts["learner"])
+        logger.info("the learner goes on from iteration %s", f"{learner.train_iter:,}")
+
+    def _save_if_due(self) -> None:
+        """Save a point from which another attempt goes on."""
+        _, learner = self._started()
+        if time.monotonic() - self._saved_s < float(self._main.resume.save_every_s):
+            return
+        self._saved_s = time.monotonic()
+        parts = {"policy": learner.policy.state_dict(), "learner": learner.state_dict()}
+        self._store.save(learner.train_iter, parts, {"run_id": self._link.run_id})
 
     def deal_with_get_data(self) -> dict[str, Any]:
         """Return what the learner asks for: the fields of messages.Sample."""
@@ -261,6 +291,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
 
         def next_batch() -> TransitionBatch | None:
             self._publish_if_due()
+            self._save_if_due()
             deadline = time.monotonic() + _NO_DATA_S
             while not self._finish_asked:
                 batch = source.next(timeout_s=1.0)

@@ -157,6 +157,8 @@ class Coordinator:
             while not self._stop.wait(_TICK_S):
                 self.service.tick()
                 self._tidy()
+                if self._server is not None and not self._server.is_alive and not self._is_closed:
+                    raise CommError("the thread that answers requests has ended")
         except Exception as error:  # whatever it is, the run ends and says so
             logger.exception("the coordinator's own thread failed")
             self.service.fail(f"the coordinator failed: {type(error).__name__}: {error}")

@@ -71,6 +71,11 @@ class WorkerLink:
         self._files = self._open_files()
 
     @property
+    def run_id(self) -> str:
+        """Return which run the coordinator keeps."""
+        return self.coordinator.hello().run_id
+
+    @property
     def files(self) -> SharedFiles:
         """Return the files shared with the run. Raises CommError before `start`."""
         if self._files is None:
@@ -94,7 +99,7 @@ class WorkerLink:
             raise ConfigError("system.communication_mode is 'shared': give system.path_data and system.path_policy.")
         if self._client is None or mode == "shared":
             return SharedFolder(Path(data or "."), Path(policy or "."))
-        run_id = self.coordinator.hello().run_id
+        run_id = self.run_id
         if mode == "auto" and data is not None and policy is not None and is_shared(Path(data), run_id):
             return SharedFolder(Path(data), Path(policy))
         logger.info("segments and weights are sent through the coordinator")

@@ -133,12 +133,13 @@ class NaiveCommander(Configurable):
             "best_return": self._best(),
             "best_policy": self.best_policy,
             "final_policy": self.final_policy,
+            "learn_result": self.learn_result,
         }
 
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned."""
         self._num_evals = state["num_evals"]
         self._evaluated = state["evaluated"]
-        self.stop = state["stop"]
+        self.stop, self.learn_result = state["stop"], state["learn_result"]
         self.best_policy, self.final_policy = state["best_policy"], state["final_policy"]
         self.best_return = float("-inf") if state["best_return"] is None else state["best_return"]

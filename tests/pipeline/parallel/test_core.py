@@ -196,7 +196,27 @@ def test_a_task_that_fails_too_often_ends_the_run_with_its_words(tmp_path: Path)
     second = core.fail_task(collector, again.task_id, m.FailTask(again.attempt, "EnvError", "the env broke"))
 
     assert not first.shutdown and second.shutdown
-    assert core.failure is not None and "collect task" in core.failure and "the env broke" in core.failure
+    assert core.failure is not None and "collect-2 at collector-start0" in core.failure and "the env broke" in core.failure
+
+
+def test_failures_of_several_workers_with_nothing_done_between_end_the_run(tmp_path: Path) -> None:
+    core = make_core(tmp_path, max_failures=3)
+    _, _, one, task = begin(core)
+    two = join(core, "collector", 1)
+    core.tick()
+    other = claim(core, two)
+
+    core.fail_task(one, task.task_id, m.FailTask(task.attempt, "EnvError", "broke"))
+    send(core, two, other, announced(two, 0))
+    core.fail_task(two, other.task_id, m.FailTask(other.attempt, "EnvError", "broke"))
+    again = claim(core, one)
+    core.fail_task(one, again.task_id, m.FailTask(again.attempt, "EnvError", "broke"))
+    assert not core.is_over, "data came between"
+    last = claim(core, two)
+    core.fail_task(two, last.task_id, m.FailTask(last.attempt, "EnvError", "broke"))
+
+    assert core.is_over and "failed 3 times" in str(core.failure)
+    core.close()
 
 
 def test_another_version_of_the_package_is_refused_with_both(tmp_path: Path) -> None:

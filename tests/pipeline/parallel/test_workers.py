@@ -78,7 +78,7 @@ def test_a_collector_and_a_learner_train_until_the_limit(run: Run) -> None:
     collector, learner = run.collector(), run.learner()
     collector.start()
     learner.start()
-    thread = threading.Thread(target=collector.run)
+    thread = threading.Thread(target=collector.run, daemon=True)
     thread.start()
     try:
         learner.run()
@@ -149,7 +149,7 @@ def test_an_iteration_can_be_driven_by_hand(run: Run) -> None:
     learner._publisher.close()
     fake = NaiveCollector(run.service, folder=run.system.path_data, rows=16, count=4)
     fake.register()
-    thread = threading.Thread(target=fake.work)
+    thread = threading.Thread(target=fake.work, daemon=True)
     thread.start()
 
     demand = learner.deal_with_get_data()
@@ -244,3 +244,50 @@ def test_statistics_that_processes_do_not_share_are_refused(run: Run, tmp_path: 
 
     with pytest.raises(ConfigError, match="do not share"):
         ZerglingParallelCollector({"main": main, "seed": 0, "collector_uid": "c", "index": 0})
+
+
+@pytest.mark.timeout(60)
+def test_a_learner_that_comes_after_one_that_died_goes_on_from_its_last_save(run: Run) -> None:
+    main = compile_config(
+        {**MAIN, "exp_name": run.cfg["main"].exp_name, "resume": {"save_every_s": 0.0}},
+        CREATE,
+        renew_dir=False,
+        seed=0,
+    )
+    run.cfg["main"] = main
+    first = run.learner()
+    first.start()
+    fake = NaiveCollector(run.service, folder=run.system.path_data, rows=16, count=100)
+    fake.register()
+    thread = threading.Thread(target=fake.work, daemon=True)
+    thread.start()
+    task = run.service.claim(first._link.agent.worker_id, m.Claim()).task
+    assert task is not None
+    first.deal_with_learner_start(vars(task))
+    first.send_policy(first.policy_state())
+    batches = first.get_data(16)
+    for _ in range(5):
+        batch = batches()
+        assert batch is not None
+        first._learner.train(batch)
+    assert batches() is not None  # saves what the fifth update made
+    saved = {name: value.clone() for name, value in first.policy_state()["model"].items()}
+    run.service.leave(first._link.agent.worker_id, m.Leave("killed"))
+
+    second = run.learner()
+    second.start()
+    again = run.service.claim(second._link.agent.worker_id, m.Claim()).task
+    assert again is not None and again.attempt == 2
+    second.deal_with_learner_start(vars(again))
+
+    assert second._learner.train_iter == 5
+    assert all((value == saved[name]).all() for name, value in second.policy_state()["model"].items())
+    second.send_policy(second.policy_state())
+    second._publisher.close()
+    assert run.core.policies["policy"].attempt == 2
+    fake.stop()
+    thread.join(10)
+    fake.close()
+    second.close()
+    first._source._failure = None
+    first.close()

@@ -69,6 +69,7 @@ class CoordinatorCore:
         self.policies: dict[str, m.PolicyVersion] = {}
         self.learn_iter = 0
         self._num_tasks = 0
+        self._failures_in_a_row = 0
         self.is_over = False
         self.failure: str | None = None  # why the run failed
         # Told of workers that come and go, after the fact.
@@ -199,12 +200,12 @@ class CoordinatorCore:
         self._heard_of(worker_id).credit = 0
         task = self.tasks.check(task_id, message.attempt, worker_id)
         task.failures += 1
+        self._failures_in_a_row += 1  # with nothing done by anybody between
         logger.error("%s failed at %s: %s", worker_id, task_id, message.message)
-        if task.failures >= self.cfg.max_failures:
+        worst = max(task.failures, self._failures_in_a_row)
+        if worst >= self.cfg.max_failures:
             task.status = FAILED
-            self.failure = (
-                f"{task.kind} task {task_id} failed {task.failures} times, last at {worker_id}: {message.message}"
-            )
+            self.failure = f"tasks failed {worst} times, last {task_id} at {worker_id}: {message.message}"
             self.is_over = True
         else:
             self.tasks.release(task)
@@ -266,6 +267,7 @@ class CoordinatorCore:
                     worker.policy_version = info.policy_version
             worker.credit = 0
             if accepted:
+                self._failures_in_a_row = 0
                 self._save_run()
         return m.SendDataReply(
             tuple(accepted),
