@@ -112,7 +112,9 @@ def summarise(benchmark: Benchmark, measured: Measured) -> list[Row]:
     for metric in benchmark.metrics:
         rates = {one.name: one.values for one in measured.series if one.metric == metric}
         ours = [name for name in rates if benchmark.contenders[name].is_ours]
-        rows += [ratio(metric, mine, peer, rates) for mine in ours for peer in rates if peer not in ours]
+        peers = [name for name in rates if name not in ours or name == benchmark.baseline]
+        rows += [ratio(metric, mine, peer, rates) for mine in ours for peer in peers if mine != benchmark.baseline]
+    rows += [{**_row(one.name, one.metric, "ratio", [one.value]), "source": one.source} for one in benchmark.given]
     return rows
 
 

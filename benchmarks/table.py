@@ -28,12 +28,23 @@ class Contender(NamedTuple):
         return Path(sys.executable) if self.venv is None else VENVS / self.venv / "bin" / "python"
 
 
+class Given(NamedTuple):
+    """Hold a ratio that was not measured here, and where it is from."""
+
+    name: str
+    metric: str
+    value: float
+    source: str
+
+
 class Benchmark(NamedTuple):
     """Name the metrics that ratios are made of, and the contenders, ours first."""
 
     metrics: tuple[str, ...]
     contenders: dict[str, Contender]
     needs: str | None = None  # a module without which nothing can be measured
+    baseline: str | None = None  # a contender of ours that the others of ours are compared with
+    given: tuple[Given, ...] = ()  # figures that were measured elsewhere, for comparison
 
     @property
     def has_ours(self) -> bool:
@@ -53,13 +64,23 @@ def _envs_subprocess(env: str, *, steps: int) -> Benchmark:
     )
 
 
+_DI_ENGINE = Given(
+    "di_engine / di_engine_serial",
+    "whole_runs",
+    round(11.6 / 83.6, 3),
+    "DI-engine 0.5.3, CartPole DQN, on another machine of 2 cores: 83.6 s in parallel, 11.6 s in serial",
+)
+
+
 def _parallel(*args: str) -> Benchmark:
     return Benchmark(
-        ("env_steps_wall",),
+        ("env_steps_wall", "whole_runs"),
         {
             "ours": Contender("parallel_ours", args),
             "ours_serial": Contender("parallel_ours", (*args, "--mode", "serial")),
         },
+        baseline="ours_serial",
+        given=(_DI_ENGINE,),
     )
 
 

@@ -67,6 +67,7 @@ def report(result: dict[str, Any], *, warmup: int, train_s: float, startup_s: fl
     emit("env_steps_wall", round(steps / train_s, 1), "steps/s")
     emit("updates_per_step", round(result["train_iter"] / steps, 4), "")
     emit("startup", round(startup_s, 2), "s")
+    emit("whole_runs", round(3600 / (startup_s + train_s), 1), "runs/h")
 
 
 def _result() -> dict[str, Any]:
