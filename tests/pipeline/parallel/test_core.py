@@ -196,7 +196,8 @@ def test_a_task_that_fails_too_often_ends_the_run_with_its_words(tmp_path: Path)
     second = core.fail_task(collector, again.task_id, m.FailTask(again.attempt, "EnvError", "the env broke"))
 
     assert not first.shutdown and second.shutdown
-    assert core.failure is not None and "collect-2 at collector-start0" in core.failure and "the env broke" in core.failure
+    assert core.failure is not None
+    assert "collect-2 at collector-start0" in core.failure and "the env broke" in core.failure
 
 
 def test_failures_of_several_workers_with_nothing_done_between_end_the_run(tmp_path: Path) -> None:
