@@ -61,7 +61,7 @@ setup(
         "easydict>=1.11",
         "gymnasium>=1.0",
         "tensorboardX>=2.6.2",
-        "flask>=3.0",
+        "flask>=3.1",
         "requests>=2.31",
         "rich>=13.0",
         "click>=8.1",

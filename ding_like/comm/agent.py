@@ -24,6 +24,11 @@ _JOIN_S = 10.0
 _MAX_TRACE = 20_000  # characters
 
 
+def host_name() -> str:
+    """Return the name by which a coordinator knows this machine."""
+    return socket.gethostname()[:64]
+
+
 class TaskHandle:
     """Show a task what the coordinator said last; heartbeats write it from their own thread."""
 
@@ -128,7 +133,7 @@ class WorkerAgent:
         registered = self._coordinator.register(
             m.Register(
                 self._role,
-                socket.gethostname()[:64],
+                host_name(),
                 os.getpid(),
                 ding_like.__version__,
                 self._incarnation,

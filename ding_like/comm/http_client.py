@@ -18,7 +18,6 @@ from ding_like.comm.keys import sign
 from ding_like.comm.refusal import STATUS, RefusedError
 from ding_like.comm.wire import decode, encode, from_plain
 from ding_like.errors import CommError
-from ding_like.utils.files import retry
 
 M = TypeVar("M")
 
@@ -27,6 +26,8 @@ _READ_S = 3.0  # beyond the time that the answer may wait
 _FILE_S = 30.0
 _JSON = "application/json"
 _MIN_WAIT_S, _MAX_WAIT_S = 0.1, 2.0
+_HURRY_S = 5.0  # for what is still to be said by a worker that ends
+_HURRIED = threading.Event()  # never set: to wait with
 
 
 class _TryAgainError(CommError):
@@ -45,6 +46,7 @@ class HttpCoordinator:
         self._key = key
         self._incarnation = incarnation
         self._retry_s = retry_s
+        self._hurry = threading.Event()
         self._own = threading.local()  # a connection is one thread's
         self._sessions: list[requests.Session] = []
         self._offset_s = 0.0  # the coordinator's clock minus ours
@@ -134,21 +136,36 @@ class HttpCoordinator:
         wait_s = _READ_S + float(getattr(message, "wait_s", 0.0))
         return decode(reply, self._repeat(lambda: self._request(method, path, body, wait_s, headers, _JSON)))
 
+    def be_patient(self, retry_s: float) -> None:
+        """Try again for another time than until now, where the coordinator does not answer."""
+        self._retry_s = retry_s
+
+    def hurry(self) -> None:
+        """Give up soon from now on, requests under way included: this worker is to end. For any thread."""
+        self._hurry.set()
+
     def _repeat(self, send: Callable[[], bytes]) -> bytes:
-        """Send a request, again and again while that may help."""
-        try:
-            return retry(
-                send,
-                _TryAgainError,
-                timeout_s=self._retry_s,
-                first_wait_s=random.uniform(_MIN_WAIT_S, 2 * _MIN_WAIT_S),
-                max_wait_s=random.uniform(_MAX_WAIT_S / 2, _MAX_WAIT_S),
-            )
-        except _TryAgainError as error:
-            raise CommError(
-                f"the coordinator at {self._url} has not answered for {self._retry_s:g} s: {error}. See that it runs "
-                "and that this host reaches it."
-            ) from error
+        """Send a request, again and again while that may help, after random waits: many workers must not come at once.
+
+        Waits are up to 0.1 s at first and 2 s in the end.
+        """
+        started_s, most_s = time.monotonic(), _MIN_WAIT_S
+        while True:
+            try:
+                return send()
+            except _TryAgainError as error:
+                retry_s = min(self._retry_s, _HURRY_S) if self._hurry.is_set() else self._retry_s
+                left_s = started_s + retry_s - time.monotonic()
+                if left_s <= 0:
+                    raise CommError(
+                        f"the coordinator at {self._url} has not answered for {retry_s:g} s: {error}. See that it "
+                        "runs and that this host reaches it."
+                    ) from error
+            most_s = min(2 * most_s, _MAX_WAIT_S)
+            wait_s = min(random.uniform(_MIN_WAIT_S / 2, most_s), left_s)
+            if not self._hurry.wait(wait_s):
+                continue
+            _HURRIED.wait(min(_MIN_WAIT_S, left_s))  # the wait that was cut short
 
     def _request(
         self, method: str, path: str, body: bytes, wait_s: float, extra: Mapping[str, str], content_type: str

@@ -130,6 +130,7 @@ def make_app(
     """Return the application. `hosts` are the names that it may be called by, None for any."""
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     gate = _Gate(keys, hosts)
     _add_routes(app, service, gate)
     add_file_routes(app, gate.check, segments=segments, weights=weights)
@@ -244,8 +245,10 @@ def _add_routes(app: Flask, service: CoordinatorService, gate: _Gate) -> None:
 
 def _answer(gate: _Gate, ask: Callable[..., Any], kind: Any, roles: tuple[str, ...], **ids: str) -> Response:
     """Check a request, decode it, and hand it to the service."""
-    gate.check(roles)
+    role = gate.check(roles)
     worker_id = check_id(ids.pop("w", request.headers.get("X-DL-Worker", "")), "the worker's id")
+    if role is not None and not worker_id.startswith(f"{role}-"):
+        raise RefusedError("wrong_role", f"the key of a {role} does not speak for {worker_id}")
     named = [check_id(value, "the id in the path") for value in ids.values()]
     message = _message(kind)
     return gate.once(worker_id, lambda: _reply(ask(worker_id, *named, message)))

@@ -61,7 +61,10 @@ Examples:
 @click.option("--host", metavar="HOST", help="Where a coordinator listens. [127.0.0.1]")
 @click.option("--port", type=int, metavar="PORT", help="Where a coordinator listens; 0 is any that is free. [0]")
 @click.option(
-    "--retry-s", type=float, default=30.0, metavar="S", help="How long a worker looks for its coordinator. [30]"
+    "--retry-s",
+    type=float,
+    metavar="S",
+    help="How long a worker tries to reach its coordinator. [30 at the start, 600 once it was found]",
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "-v", "--version", prog_name="ding", message="%(prog)s-like %(version)s")

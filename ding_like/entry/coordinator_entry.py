@@ -111,7 +111,7 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
         coordinator.start()
         run = CoordinatorRun(cfg, coordinator)
         with (
-            Children(Path(cfg.exp_name) / "log" / "workers") as children,
+            Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
             RunConsole(cfg.exp_name, limits, opening=_opening(plan, limits, coordinator.url)) as console,
             StopSignal() as signals,
         ):
@@ -121,7 +121,8 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
                 if signals.received is not None:
                     _say_interrupted(plan, coordinator)
                     signals.leave()
-                children.check()
+                for line in children.check():
+                    console.event(line)
 
             try:
                 result = run.watch(console, check=check)

@@ -26,14 +26,15 @@ def launch_collector(
     key_file: str | Path | None,
     seed: int = 0,
     overrides: Sequence[str] = (),
-    retry_s: float = 30.0,
+    retry_s: float | None = None,
 ) -> None:
     """Collect and evaluate for the coordinator at a URL until the run is over.
 
-    `retry_s` is how long it may be out of reach. Raises CommError with the cause if the worker has to give up.
+    `retry_s` is how long it may be out of reach: by default 30 s at the start, and ten minutes later. Raises CommError
+    with the cause if the worker has to give up.
     """
     cfg = _worker_config(config, seed=seed, overrides=overrides)
-    _work(create_comm_collector, {**cfg, "coordinator": coordinator, "key_file": key_file, "retry_s": retry_s})
+    _work(create_comm_collector, {**cfg, **_dial(coordinator, key_file, retry_s)})
 
 
 def launch_learner(
@@ -44,15 +45,20 @@ def launch_learner(
     seed: int = 0,
     overrides: Sequence[str] = (),
     max_train_iter: float = float("inf"),
-    retry_s: float = 30.0,
+    retry_s: float | None = None,
 ) -> None:
     """Learn for the coordinator at a URL until the run is over, or for `max_train_iter` iterations.
 
-    `retry_s` is how long it may be out of reach. Raises CommError with the cause if the worker has to give up.
+    `retry_s` is how long it may be out of reach: by default 30 s at the start, and ten minutes later. Raises CommError
+    with the cause if the worker has to give up.
     """
     cfg = _worker_config(config, seed=seed, overrides=overrides)
-    dial = {"coordinator": coordinator, "key_file": key_file, "retry_s": retry_s}
-    _work(create_comm_learner, {**cfg, **dial, "max_train_iter": max_train_iter})
+    _work(create_comm_learner, {**cfg, **_dial(coordinator, key_file, retry_s), "max_train_iter": max_train_iter})
+
+
+def _dial(coordinator: str, key_file: str | Path | None, retry_s: float | None) -> dict[str, Any]:
+    """Return what a worker is told of its coordinator."""
+    return {"coordinator": coordinator, "key_file": key_file, "retry_s": retry_s, "patience_s": retry_s}
 
 
 def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -> dict[str, Any]:

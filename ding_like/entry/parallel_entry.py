@@ -69,7 +69,8 @@ def _read(input_cfg: ParallelConfig) -> tuple[Any, Any, Any, str]:
 def _start_workers(plan: Plan, coordinator: Coordinator, children: Children) -> None:
     config = _write_config(plan.cfg, plan.system)
     common = ["--coordinator", coordinator.url, "--key-file", str(plan.key_file), "-c", str(config)]
-    common += ["-s", str(plan.seed)]
+    # Without its coordinator, which started it, a worker is to end soon.
+    common += ["-s", str(plan.seed), "--retry-s", "30"]
     children.start("learner", ["-m", "dist", "-M", "learner", *common, "--train-iter", str(plan.max_train_iter)])
     for index in range(plan.system.num_collectors):
         children.start(f"collector{index}", ["-m", "dist", "-M", "collector", *common])

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +18,15 @@ from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel.mirror import Mirror
 from ding_like.types import Array
+from ding_like.utils.files import retry
 
 logger = logging.getLogger(__name__)
 
 _WAIT_S = 1.0  # that a request for batches may be answered later
 _REPORT_S = 0.2  # between two reports of what was learned
 _CLOSE_S = 15.0
+_LATE_S = 2.0
+_MAY_BE_LATE = ("missing", "truncated")
 
 
 ReadSegment = Callable[[m.NewSegment], dict[str, Array]]
@@ -246,7 +249,7 @@ class BatchSource:
                 wait_s=_WAIT_S,
             ),
         )
-        segments = [(segment, self._read(segment)) for segment in reply.new_segments]
+        segments = self._read_all(reply.new_segments)
         with self._changed:
             self.env_step = reply.env_step
             self.finish |= reply.finish
@@ -255,11 +258,37 @@ class BatchSource:
             self._changed.notify_all()
         return segments[-1][0].serial if segments else have
 
-    def _read(self, segment: m.NewSegment) -> dict[str, Array] | None:
+    def _read_all(self, news: Sequence[m.NewSegment]) -> list[tuple[m.NewSegment, dict[str, Array] | None]]:
+        """Read segments; None in place of the columns of one that cannot be read.
+
+        What is missing or short may only be late, as on network disks: all such files together get two seconds.
+        """
+        read: dict[int, dict[str, Array] | None] = {}
+        faults: dict[int, SegmentError] = {}
+
+        def read_the_rest() -> None:
+            late = None
+            for segment in news:
+                if segment.serial in read:
+                    continue
+                try:
+                    read[segment.serial] = self._read_segment(segment)
+                except SegmentError as error:
+                    faults[segment.serial] = error
+                    if error.code in _MAY_BE_LATE:
+                        late = error
+                    else:
+                        read[segment.serial] = None
+            if late is not None:
+                raise late
+
         try:
-            return self._read_segment(segment)
-        except SegmentError as error:
-            logger.warning("segment %s is left out: %s", segment.name, error)
-            with self._changed:
-                self._bad.append(segment.name)
-            return None
+            retry(read_the_rest, SegmentError, timeout_s=_LATE_S, first_wait_s=0.2)
+        except SegmentError:
+            logger.debug("not all segments have come in %.0f s", _LATE_S)
+        for segment in news:
+            if read.get(segment.serial) is None:
+                logger.warning("segment %s is left out: %s", segment.name, faults[segment.serial])
+                with self._changed:
+                    self._bad.append(segment.name)
+        return [(segment, read.get(segment.serial)) for segment in news]

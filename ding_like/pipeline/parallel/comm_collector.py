@@ -96,7 +96,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
 
     def stop(self) -> None:
         """End the current task soon and claim no more; may be called from a signal handler."""
-        self._link.agent.stop()
+        self._link.stop()
 
     def close(self) -> None:
         if self._collector is not None:
@@ -127,7 +127,8 @@ class FlaskFileSystemCollector(BaseCommCollector):
 
     def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
         self._current, self._newest = (task, handle), task.policy
-        self._metadata_queue.clear()  # of a task that was taken away: nobody waits for them
+        if self._cfg["main"].policy.on_policy:
+            self._metadata_queue.clear()  # of a task that was taken away: rows of old weights, which nobody waits for
         info = {**task.cfg, "task_id": task.task_id, "policy_id": task.policy_id, "eval_flag": task.kind == "eval"}
         return self.deal_with_collector_start(info)
 

@@ -16,13 +16,14 @@ from ding_like.comm.agent import TaskHandle
 from ding_like.comm.service import CoordinatorService
 from ding_like.comm.weight_files import read_weights, write_weights
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.segment_file import read_with_retries
+from ding_like.data.segment_file import read_segment, read_with_retries
 from ding_like.errors import CheckpointError, CommError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.batch_source import BatchReader, BatchSource, Fetched
 from ding_like.pipeline.parallel.judge import Judge
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.parallel.publisher import Publisher
+from ding_like.pipeline.parallel.row_check import RowCheck
 from ding_like.pipeline.parallel.settings import buffer_size
 from ding_like.pipeline.parallel.worker_link import WorkerLink
 from ding_like.pipeline.spaces import fit_policy_config
@@ -101,6 +102,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._policy: Any = None
         self._learner: BaseLearner | None = None
         self._judge: Judge | None = None
+        self._row_check: RowCheck | None = None
         self._aggregator: LearnerAggregator | None = None
         self._source: BatchSource | None = None
         self._reader: BatchReader | None = None  # of batches that are brought, where there is no source
@@ -123,7 +125,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
 
     def stop(self) -> None:
         """End the current task soon and claim no more; may be called from a signal handler."""
-        self._link.agent.stop()
+        self._link.stop()
 
     def close(self) -> None:
         closing = (self._source, self._publisher, self._aggregator, self._learner, self._judge)
@@ -148,6 +150,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._task = m.Task(**task_info)
         cfg = self._main
         self._judge = Judge(cfg, seed=int(self._cfg["seed"]), env_setting=self._env_setting)
+        self._row_check = RowCheck(self._judge.env.observation_space, self._judge.env.action_space)
         set_pkg_seed(int(self._cfg["seed"]), use_cuda=bool(cfg.policy.cuda))
         fitted = fit_policy_config(cfg.policy, self._judge.env)
         self._policy = create_policy(fitted, model=self._model)
@@ -354,12 +357,18 @@ class FlaskFileSystemLearner(BaseCommLearner):
         return int(min(limit, self._main.policy.learn.learner.train_iterations))
 
     def _read(self, segment: m.NewSegment) -> dict[str, Array]:
-        files = self._link.files
+        """Read a segment, once, and look at its rows. Raises SegmentError for one that is not to be learned from."""
+        files, check = self._link.files, self._row_check
         files.fetch_segment(segment.name, nbytes=segment.nbytes, sha256=segment.sha256)
         try:
-            return self.load_data_fn(str(files.segments / f"{segment.name}.safetensors"), vars(segment), None)
+            columns, _ = read_segment(
+                files.segments, segment.name, rows=segment.rows, sha256=segment.sha256, nbytes=segment.nbytes
+            )
         finally:
             files.forget_segment(segment.name)
+        if check is not None:
+            check(columns)
+        return columns
 
     def _share(self, batch: TransitionBatch) -> TransitionBatch:
         """Return this learner's share of a batch."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.comm import messages as m
+from ding_like.comm.agent import host_name
 from ding_like.comm.http_server import CoordinatorServer
 from ding_like.comm.keys import load_keys, make_keys
 from ding_like.comm.refusal import RefusedError
@@ -169,6 +170,10 @@ class Coordinator:
         remove_segments(self.system.path_data, removable)
         for policy_id in policies:
             prune_weights(self.system.path_policy, policy_id, pinned)
+
+    def lost_worker(self, pid: int, reason: str) -> bool:
+        """Take back the tasks of a process of this machine that has died; return whether it had done anything."""
+        return self.service.lost(host_name(), pid, reason)
 
     # --- callbacks
 

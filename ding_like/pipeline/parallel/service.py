@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ding_like.comm import messages as m
 from ding_like.pipeline.parallel.core import CoordinatorCore
+from ding_like.pipeline.parallel.core.status import status_of
 
 T = TypeVar("T")
 
@@ -74,11 +75,15 @@ class LockedService:
 
     def status(self) -> dict[str, Any]:
         with self._changed:
-            return self._core.status()
+            return status_of(self._core)
 
     def tick(self) -> None:
         """Take tasks back from workers that are not heard of any more."""
         self._call(self._core.tick)
+
+    def lost(self, host: str, pid: int, reason: str) -> bool:
+        """Take the tasks of a process that has died back at once; return whether it had done anything."""
+        return self._call(lambda: self._core.lost(host, pid, reason))
 
     def drop_surplus(self) -> None:
         """Forget collect tasks that nobody is there to do."""

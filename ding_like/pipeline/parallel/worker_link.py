@@ -18,6 +18,7 @@ from ding_like.errors import CommError, ConfigError
 
 logger = logging.getLogger(__name__)
 
+_PATIENCE_S = 600.0
 _MODES = ("auto", "shared", "stream")
 
 
@@ -37,7 +38,8 @@ class WorkerLink:
 
     Read of `cfg`: `coordinator`, its URL; `key_file`, None if it takes anyone; `path_data` and `path_policy`, the
     folders of segments and weights; `communication_mode`: 'shared' works in these folders, 'stream' sends files through
-    the coordinator, and 'auto' looks whether the folders are those that the coordinator sees; `retry_s`.
+    the coordinator, and 'auto' looks whether the folders are those that the coordinator sees; `retry_s`, for how long
+    the coordinator is looked for, and `patience_s`, for how long it is waited for once it was found.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class WorkerLink:
                 "--key-file the file that the coordinator was started with."
             ) from error
         self._files = self._open_files()
+        if self._client is not None:
+            self._client.be_patient(float(self._cfg.get("patience_s") or _PATIENCE_S))
 
     @property
     def run_id(self) -> str:
@@ -82,8 +86,19 @@ class WorkerLink:
             raise CommError("the worker has not been started.")
         return self._files
 
+    def stop(self) -> None:
+        """End the current task soon and claim no more; may be called from a signal handler."""
+        self.agent.stop()
+        self.hurry()
+
+    def hurry(self) -> None:
+        """Wait no longer for a coordinator that does not answer."""
+        if self._client is not None:
+            self._client.hurry()
+
     def close(self) -> None:
         """Leave the coordinator; may be called again."""
+        self.hurry()
         self.agent.close()
         if self._files is not None:
             self._files.close()

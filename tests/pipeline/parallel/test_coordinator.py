@@ -18,6 +18,7 @@ from ding_like.comm.http_client import HttpCoordinator
 from ding_like.comm.refusal import RefusedError
 from ding_like.config import compile_config
 from ding_like.errors import CommError, ConfigError
+from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.worker import Coordinator
 from tests.pipeline.parallel.service_parts import segment
 
@@ -148,7 +149,7 @@ def test_a_state_goes_on_in_another_folder(coordinator: Coordinator, tmp_path: P
 
     other.load_state_dict(coordinator.state_dict())
 
-    before, after = coordinator.core.status(), other.core.status()
+    before, after = status_of(coordinator.core), status_of(other.core)
     assert after.pop("epoch") == before.pop("epoch") + 1
     assert after == before and after["env_step"] == 24 and after["buffers"] == {"buffer": {"rows": 24}}
     other.start()
@@ -160,12 +161,12 @@ def test_a_state_goes_on_in_another_folder(coordinator: Coordinator, tmp_path: P
 def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     first = Coordinator(config(tmp_path))
     begin(first, tmp_path)
-    status = first.core.status()
+    status = status_of(first.core)
     first.core._store.close()  # and nothing else of it was closed in order
 
     second = Coordinator(config(tmp_path))
 
-    again = second.core.status()
+    again = status_of(second.core)
     assert (again["env_step"], again["tasks"], again["buffers"]) == (24, status["tasks"], status["buffers"])
     second.close()
 

@@ -13,6 +13,7 @@ import pytest
 from ding_like.comm import messages as m
 from ding_like.comm.refusal import RefusedError
 from ding_like.pipeline.parallel.core.pace import Pace
+from ding_like.pipeline.parallel.core.status import status_of
 from tests.pipeline.parallel.service_parts import Clock, announced, begin, claim, join, make_core
 
 
@@ -391,7 +392,7 @@ def test_segments_that_cannot_be_read_are_never_drawn_again(tmp_path: Path) -> N
     for _ in range(2):
         reply = core.sample(learner, "buffer", m.Sample(learn.task_id, learn.attempt, 4, 1, 0, 4))
         assert reply.batches is not None
-        assert 2 not in (reply.batches.unique_ids >> 20) and core.status()["bad_rows"] == 8
+        assert 2 not in (reply.batches.unique_ids >> 20) and status_of(core)["bad_rows"] == 8
         core.close()
         core = make_core(tmp_path)  # started again
     core.close()

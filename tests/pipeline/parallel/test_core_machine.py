@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ding_like.comm import messages as m
 from ding_like.comm.refusal import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
+from ding_like.pipeline.parallel.core.status import status_of
 from tests.pipeline.parallel.service_parts import Clock, announced, join, make_core
 
 SIZE = 16
@@ -188,10 +189,10 @@ class Coordinator(RuleBasedStateMachine):
         """Kill the coordinator; a collector whose answer got lost sends again what it had sent."""
         if not dies:
             return
-        before = self.core.status()
+        before = status_of(self.core)
         self.core.close()
         self.core = self.open()  # it knows the file only
-        after = self.core.status()
+        after = status_of(self.core)
         for name in ("run_id", "env_step", "granted_updates", "is_over", "policies"):
             assert after[name] == before[name], f"{name} is kept"
         assert after["epoch"] == before["epoch"] + 1

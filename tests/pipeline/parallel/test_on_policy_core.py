@@ -13,6 +13,7 @@ from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.once import OnceIndex
 from ding_like.pipeline.parallel.core.pace import OnPolicyPace
 from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.worker.commander.naive import NaiveCommander
 from tests.pipeline.parallel.service_parts import Clock, claim, join
 
@@ -156,7 +157,7 @@ def test_rows_of_older_weights_are_counted_and_not_learned_from(tmp_path: Path) 
 
     run.send(worker)
 
-    assert run.core.status()["stale_rows"] == SEGMENT and run.core.env_step == SEGMENT
+    assert status_of(run.core)["stale_rows"] == SEGMENT and run.core.env_step == SEGMENT
     assert run.core.take_removable() == [f"{worker}.00000000"]
     run.core.close()
 

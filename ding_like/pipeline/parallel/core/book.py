@@ -112,6 +112,14 @@ class DataBook:
                 self._learned = None if newest is None else (newest.attempt, newest.version)
         return Drawn(batches, news, index.count, can_draw and batches is None)
 
+    def take_learner_in(self, learner_iter: int, *, is_again: bool) -> None:
+        """Grant anew what a learner that has died was granted and had not learned, or had not saved.
+
+        On-policy, rows are learned from once, and what it had not learned is lost.
+        """
+        if is_again and isinstance(self._pace, Pace):
+            self.granted_updates = min(self.granted_updates, learner_iter)
+
     @property
     def waiting_updates(self) -> int:
         """Return how many batches may be handed out beside those that were."""

@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import ding_like
 from ding_like.comm import messages as m
@@ -119,9 +118,9 @@ class CoordinatorCore:
             self._heard_of(worker_id)
         else:
             deadline_s = self._clock() + self.cfg.lease_ttl_s
-            self.workers.join(worker_id, message.role, message.incarnation, message.host, deadline_s=deadline_s)
+            worker = self.workers.join(worker_id, message.role, message.host, message.pid, deadline_s=deadline_s)
             with self._saving():
-                self._store.put("worker", worker_id, {"role": message.role, "host": message.host})
+                self._store.put("worker", worker_id, worker.to_plain())
             self.on_join(worker_id)
         return m.Registered(worker_id, self.epoch, self.cfg.lease_ttl_s, self.cfg.heartbeat_s)
 
@@ -148,6 +147,14 @@ class CoordinatorCore:
         for task in self.tasks.expired(now):  # of workers that nobody knows: after a restart
             self._take_back(task, "its worker has not come back")
         self._make_tasks()
+
+    def lost(self, host: str, pid: int, reason: str) -> bool:
+        """Take the news that a process has died; return whether it was a worker that had done anything."""
+        worker = self.workers.find(host, pid)
+        if worker is not None:  # it has not left by itself
+            self._remove_worker(worker.worker_id, reason)
+            self._make_tasks()
+        return self.workers.had_worked(host, pid)
 
     def num_workers(self, role: str) -> int:
         """Return how many workers of a role there are."""
@@ -262,6 +269,7 @@ class CoordinatorCore:
                     continue
                 (accepted if is_new else duplicate).append(info.name)
                 if is_new:
+                    worker.has_worked = True
                     worker.env_steps += info.env_steps
                     worker.stats = info.stats
                     worker.policy_version = info.policy_version
@@ -281,11 +289,14 @@ class CoordinatorCore:
 
     def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
         """Draw as many batches as the pace allows, up to `num_batches`."""
-        self._heard_of(worker_id)
+        worker = self._heard_of(worker_id)
         task = self._learn_task(worker_id, buffer_id, message)
         with self._saving():
+            if message.have_segments_up_to == 0:
+                self.book.take_learner_in(message.cur_learner_iter, is_again=task.attempt > 1)
             drawn = self.book.draw(buffer_id, message, self.policies.get(task.policy_id))
             if drawn.batches is not None:
+                worker.has_worked = True
                 self._save_run()
         # What the pace allows is learned before the end, as the serial pipeline would have.
         finish = self.is_over or (self._is_to_finish(task) and drawn.is_all)
@@ -330,23 +341,6 @@ class CoordinatorCore:
         self._make_tasks()
         return m.Ok()
 
-    def status(self) -> dict[str, Any]:
-        """Return what there is to see of the run."""
-        return {
-            "run_id": self.run_id,
-            "epoch": self.epoch,
-            "env_step": self.env_step,
-            "learn_iter": self.learn_iter,
-            "granted_updates": self.granted_updates,
-            "is_over": self.is_over,
-            "workers": {each.worker_id: {"role": each.role, "state": each.state} for each in self.workers.values()},
-            "tasks": {each.task_id: {"kind": each.kind, "status": each.status} for each in self.tasks.tasks.values()},
-            "buffers": {name: {"rows": index.count} for name, index in self.book.buffers.items()},
-            "stale_rows": self.book.stale_rows,
-            "bad_rows": self.book.bad_rows,
-            "policies": {name: asdict(version) for name, version in self.policies.items()},
-        }
-
     def close(self) -> None:
         """Close buffers and state."""
         self.book.close()
@@ -364,7 +358,7 @@ class CoordinatorCore:
         return worker
 
     def _remove_worker(self, worker_id: str, reason: str) -> None:
-        del self.workers[worker_id]
+        self.workers.remove(worker_id)
         for task in self.tasks.of_worker(worker_id):
             self._take_back(task, reason)
         with self._saving():
@@ -482,10 +476,7 @@ class CoordinatorCore:
             self._commander.load_state_dict(saved["commander"])
         now = self._clock()
         for worker_id, worker in self._store.items("worker"):
-            incarnation = worker_id.partition("-")[2]
-            self.workers.join(
-                worker_id, worker["role"], incarnation, worker["host"], deadline_s=now + self.cfg.lease_ttl_s
-            )
+            self.workers.join(worker_id, **worker, deadline_s=now + self.cfg.lease_ttl_s)
         for _, task in self._store.items("task"):
             self.tasks.add(TaskEntry(**task, deadline_s=now + self.cfg.lease_ttl_s))
         for policy_id, version in self._store.items("policy"):
