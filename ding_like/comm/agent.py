@@ -29,6 +29,10 @@ def host_name() -> str:
     return socket.gethostname()[:64]
 
 
+class TaskLeftError(CommError):
+    """Say that a worker leaves before its task is done: another is to do it."""
+
+
 class TaskHandle:
     """Show a task what the coordinator said last; heartbeats write it from their own thread."""
 
@@ -100,6 +104,10 @@ class WorkerAgent:
                     self._tell_failure(task, error)
                     raise
                 logger.info("task %s was taken away: %s", task.task_id, error)
+                continue
+            except TaskLeftError as error:
+                logger.info("task %s is left to others: %s", task.task_id, error)
+                self._stopped.set()
                 continue
             except Exception as error:  # whatever a task raises, the coordinator is to know
                 self._tell_failure(task, error)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ding_like.config import compile_config, read_config
+from ding_like.config import compile_config, read_config, to_plain
 from ding_like.entry.coordinator_entry import Plan, run_coordinator
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.errors import ConfigError
@@ -17,6 +17,8 @@ from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
 from ding_like.pipeline.serial import RunResult
+
+_WORKER_PARTS = ("comm_collector", "comm_learner", "collector")
 
 # A config file, or its (main_config, create_config, system_config).
 ParallelConfig = str | Path | tuple[Any, Any, Any]
@@ -39,8 +41,8 @@ def parallel_pipeline(
     `enable_total_log` and `disable_flask_log` are accepted for the seed's callers: workers log to files of their own.
     Raises ConfigError with every fault of the config at once, and TrainingError with the cause if a worker fails.
     """
-    main, create, system_config, source = _read(input_cfg)
-    main, create = serial_parts(main, create)
+    main, given_create, system_config, source = _read(input_cfg)
+    main, create = serial_parts(main, given_create)
     cfg = compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name)
     if (Path(cfg.exp_name) / "coordinator.sqlite").exists():
         raise ConfigError(
@@ -50,8 +52,9 @@ def parallel_pipeline(
     system = read_system(system_config, cfg)
     folder = Path(tempfile.mkdtemp(prefix="ding-keys-"))
     plan = Plan(cfg, system, seed, max_env_step, max_train_iter, folder / "keys.json")
+    parts = {name: to_plain(given_create[name]) for name in _WORKER_PARTS if given_create.get(name)}
     try:
-        return run_coordinator(plan, lambda coordinator, children: _start_workers(plan, coordinator, children))
+        return run_coordinator(plan, lambda coordinator, children: _start_workers(plan, parts, coordinator, children))
     finally:
         for own in (folder, system.own_folder):
             if own is not None:
@@ -66,8 +69,8 @@ def _read(input_cfg: ParallelConfig) -> tuple[Any, Any, Any, str]:
     return main, create, system, "the given config"
 
 
-def _start_workers(plan: Plan, coordinator: Coordinator, children: Children) -> None:
-    config = _write_config(plan.cfg, plan.system)
+def _start_workers(plan: Plan, parts: dict[str, Any], coordinator: Coordinator, children: Children) -> None:
+    config = _write_config(plan.cfg, plan.system, parts)
     common = ["--coordinator", coordinator.url, "--key-file", str(plan.key_file), "-c", str(config)]
     # Without its coordinator, which started it, a worker is to end soon.
     common += ["-s", str(plan.seed), "--retry-s", "30"]
@@ -76,8 +79,11 @@ def _start_workers(plan: Plan, coordinator: Coordinator, children: Children) -> 
         children.start(f"collector{index}", ["-m", "dist", "-M", "collector", *common])
 
 
-def _write_config(cfg: Any, system: SystemConfig) -> Path:
-    """Write the run's config with its system part: what workers on this machine are started with."""
+def _write_config(cfg: Any, system: SystemConfig, parts: dict[str, Any]) -> Path:
+    """Write the run's config with its system part: what workers on this machine are started with.
+
+    `parts` are the worker's own classes, which are none of a serial config's.
+    """
     text = (Path(cfg.exp_name) / "total_config.py").read_text(encoding="utf-8")
     part = {
         "path_data": str(system.path_data.resolve()),
@@ -89,5 +95,6 @@ def _write_config(cfg: Any, system: SystemConfig) -> Path:
         "communication_mode": "shared",
     }
     path = Path(cfg.exp_name) / "parallel_config.py"
-    path.write_text(f"{text}\nsystem_config = {pprint.pformat(part)}\n", encoding="utf-8")
+    named = f"create_config.update({pprint.pformat(parts)})\n" if parts else ""
+    path.write_text(f"{text}\n{named}system_config = {pprint.pformat(part)}\n", encoding="utf-8")
     return path

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ding_like.comm import messages as m
-from ding_like.comm.agent import TaskHandle
+from ding_like.comm.agent import TaskHandle, TaskLeftError
 from ding_like.comm.service import CoordinatorService
 from ding_like.comm.weight_files import read_weights, write_weights
 from ding_like.data.batch import TransitionBatch
@@ -189,10 +189,12 @@ class FlaskFileSystemLearner(BaseCommLearner):
         logger.info("the learner goes on from iteration %s", f"{learner.train_iter:,}")
 
     def _save_if_due(self) -> None:
+        if time.monotonic() - self._saved_s >= float(self._main.resume.save_every_s):
+            self._save()
+
+    def _save(self) -> None:
         """Save a point from which another attempt goes on."""
         _, learner = self._started()
-        if time.monotonic() - self._saved_s < float(self._main.resume.save_every_s):
-            return
         self._saved_s = time.monotonic()
         parts = {"policy": learner.policy.state_dict(), "learner": learner.state_dict()}
         self._store.save(learner.train_iter, parts, {"run_id": self._link.run_id})
@@ -233,6 +235,9 @@ class FlaskFileSystemLearner(BaseCommLearner):
             learner.start()
         finally:
             self._source.close()
+        if self._link.is_leaving:
+            self._save()
+            raise TaskLeftError(f"asked to leave at iteration {learner.train_iter}")
         assert self._publisher is not None
         self._publisher.close()
         result: dict[str, Any] = {
@@ -306,7 +311,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
                     break
                 if time.monotonic() > deadline:
                     raise CommError(f"no batch has come for {_NO_DATA_S:g} s: no collector sends data.")
-            self._take_final_weights()
+            if not self._link.is_leaving:
+                self._take_final_weights()
             return None
 
         return next_batch

@@ -58,6 +58,7 @@ class WorkerLink:
         self.coordinator: CoordinatorService = coordinator or self._client  # type: ignore[assignment]
         self.agent = WorkerAgent(self.coordinator, role, incarnation=incarnation, resources=resources)
         self._files: SharedFiles | None = None
+        self.is_leaving = False  # before the run is over
 
     def start(self) -> None:
         """Register, and find out how files travel."""
@@ -88,6 +89,7 @@ class WorkerLink:
 
     def stop(self) -> None:
         """End the current task soon and claim no more; may be called from a signal handler."""
+        self.is_leaving = True
         self.agent.stop()
         self.hurry()
 
