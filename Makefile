@@ -11,7 +11,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench test-slow test-learning test-chaos test-ray test-gpu test-namespaces clean
+.PHONY: help setup demo test check smoke fix bench chaos chaos-short test-slow test-learning test-chaos test-ray test-gpu test-namespaces clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,12 @@ test-learning: $(FULL) ## training until a recorded band is reached
 
 test-chaos: $(FULL) ## kills, hangs and torn files at random
 	$(BIN)/pytest -m chaos --timeout 3600
+
+chaos-short: $(FULL) ## kill, spoil and garble a parallel run for a minute or two
+	$(BIN)/python -m tests.chaos --short
+
+chaos: $(FULL) ## the same for half an hour, partitions included (root); writes docs/reports/chaos_*.json
+	$(BIN)/python -m tests.chaos
 
 test-ray: $(FULL) ## the Ray pipeline
 	$(BIN)/pytest -m ray --timeout 600

@@ -131,6 +131,7 @@ def make_app(
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.url_map.merge_slashes = False  # what is signed is what is asked
     gate = _Gate(keys, hosts)
     _add_routes(app, service, gate)
     add_file_routes(app, gate.check, segments=segments, weights=weights)

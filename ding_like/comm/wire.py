@@ -31,6 +31,7 @@ MAX_DEPTH = 32
 MAX_ITEMS = 4096  # of a list
 MAX_TEXT = 65_536  # characters
 MAX_INT = 2**62
+MAX_COUNT = 2**48
 
 
 # How fields are annotated: a text that must look like an id, an array int64 [B], one float32 [B] of finite numbers.
@@ -66,6 +67,18 @@ def check_id(value: str, what: str) -> str:
             "malformed", f"{what} is {_short(repr(value))}; expected letters, digits, '.', '_', '-', up to 128"
         )
     return value
+
+
+def check_count(value: int, what: str) -> None:
+    """Raise RefusedError 400 for a number that counts nothing: below 0, or beyond what can be counted to."""
+    if not 0 <= value < MAX_COUNT:
+        raise RefusedError("malformed", f"{what} is {value}; expected 0 to {MAX_COUNT - 1}")
+
+
+def printable(text: str, limit: int = 2000) -> str:
+    """Return a text of somebody else's for a log or a terminal: on one line, without control characters, not long."""
+    clean = "".join(letter if letter.isprintable() else " " for letter in text[:limit])
+    return clean if len(text) <= limit else f"{clean}..."
 
 
 def _plain(value: Any) -> Any:

@@ -135,6 +135,18 @@ def remove_segments(folder: str | os.PathLike[str], names: Iterable[str]) -> Non
         _path(folder, name).unlink(missing_ok=True)
 
 
+def set_aside(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
+    """Move segments that could not be read into the folder `bad`, where they can be looked into."""
+    for name in names:
+        path = _path(folder, name)
+        target = path.parent / "bad" / path.name
+        target.parent.mkdir(exist_ok=True)
+        try:
+            os.replace(path, target)
+        except FileNotFoundError:
+            continue  # that was what was wrong with it
+
+
 def _path(folder: str | os.PathLike[str], name: str) -> Path:
     if not _NAME.fullmatch(name):
         raise SegmentError("foreign", f"{name[:80]!r} is no name of a segment")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -64,16 +64,35 @@ def launch_coordinator(
     is for workers of this machine: raises ConfigError for another host then. With `policy.learn.resume_training` a
     coordinator that was stopped goes on from its folder; data lie there too, if `system_config` names no other place.
     """
+    asked = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    plan = plan_run(
+        config, seed=seed, asked=asked, key_file=key_file, overrides=overrides, max_env_step=max_env_step,
+        max_train_iter=max_train_iter, exp_name=exp_name,
+    )  # fmt: skip
+    return run_coordinator(plan, lambda coordinator, children: _say_how_to_join(plan, coordinator))
+
+
+def plan_run(
+    config: str | Path,
+    *,
+    seed: int,
+    asked: Mapping[str, Any],
+    key_file: str | Path | None,
+    overrides: Sequence[str],
+    max_env_step: int = NO_LIMIT,
+    max_train_iter: int = NO_LIMIT,
+    exp_name: str | None = None,
+) -> Plan:
+    """Return what a run of workers that dial in is made from; `asked` goes before the config's `coordinator`."""
     file = read_config(config)
     given = dict(file.system_config or {})
-    asked = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     given["coordinator"] = {**(given.get("coordinator") or {}), **asked}
     _check_keys(key_file, str(given["coordinator"].get("host") or "127.0.0.1"))
     main, create = serial_parts(file.main_config, file.create_config)
     cfg = compile_config(main, create, seed=seed, overrides=overrides, source=str(config), exp_name=exp_name)
     system = read_system(given, cfg, in_memory=False)
     keys = Path(cfg.exp_name) / "keys.json"
-    plan = Plan(
+    return Plan(
         cfg,
         system,
         seed,
@@ -83,7 +102,6 @@ def launch_coordinator(
         ("-c", str(config), "-s", str(seed), *overrides),
         tuple(each for each in (None if key_file else keys, system.own_folder) if each is not None),
     )
-    return run_coordinator(plan, lambda coordinator, children: _say_how_to_join(plan, coordinator))
 
 
 def _check_keys(key_file: str | Path | None, host: str) -> None:
@@ -102,17 +120,16 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
 
     The first SIGINT or SIGTERM ends it with its state saved. Raises TrainingError with the cause if the run fails.
     """
-    cfg, system = plan.cfg, plan.system
+    cfg = plan.cfg
     limits = Limits(plan.max_env_step, plan.max_train_iter, cfg.env.stop_value)
-    made = {"system": system, "seed": plan.seed, "max_env_step": plan.max_env_step, "key_file": plan.key_file}
-    coordinator = Coordinator({"main": cfg, **made})
+    coordinator = make_coordinator(plan)
     try:
-        _check_that_it_goes_on(coordinator, cfg.exp_name)
+        check_that_it_goes_on(coordinator, cfg.exp_name)
         coordinator.start()
         run = CoordinatorRun(cfg, coordinator)
         with (
             Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
-            RunConsole(cfg.exp_name, limits, opening=_opening(plan, limits, coordinator.url)) as console,
+            RunConsole(cfg.exp_name, limits, opening=opening(plan, limits, coordinator.url)) as console,
             StopSignal() as signals,
         ):
             start_workers(coordinator, children)
@@ -143,7 +160,13 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _check_that_it_goes_on(coordinator: Coordinator, exp_name: str) -> None:
+def make_coordinator(plan: Plan) -> Coordinator:
+    """Return the coordinator of a plan."""
+    made = {"system": plan.system, "seed": plan.seed, "max_env_step": plan.max_env_step, "key_file": plan.key_file}
+    return Coordinator({"main": plan.cfg, **made})
+
+
+def check_that_it_goes_on(coordinator: Coordinator, exp_name: str) -> None:
     """Refuse to go on with a run that is over."""
     if not coordinator.system_shutdown_flag:
         return
@@ -184,7 +207,7 @@ def _write_pictures(cfg: Any, seed: int) -> None:
     write_pictures(cfg, SimpleNamespace(eval_mode=mode), seed=seed)
 
 
-def _opening(plan: Plan, limits: Limits, url: str) -> list[str]:
+def opening(plan: Plan, limits: Limits, url: str) -> list[str]:
     cfg, system = plan.cfg, plan.system
     learners = "1 learner" if system.num_learners == 1 else f"{system.num_learners} learners as one"
     collectors = "collectors" if plan.options else f"{system.num_collectors} collectors"

@@ -1,4 +1,4 @@
-"""Kill collectors and the learner of a run on one machine, again and again; count what is lost and how long it takes."""
+"""Kill the workers of a run on one machine, again and again; count what is lost and how long coming back takes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _LOOK_S = 0.05
 
 class Kill(NamedTuple):
     at: float  # seconds since 1970
-    pid: int
     role: str
+    successor: int  # pid of the process that came in its place
 
 
 def run_kills(*, minutes: float, collector_kills: int, learner_kills: int, seed: int) -> Report:
@@ -48,7 +48,7 @@ def run_kills(*, minutes: float, collector_kills: int, learner_kills: int, seed:
             )
         try:
             wait_for_ledgers(folder / "ledger", collectors=4, timeout_s=60)
-            kills = _kill_by_plan(process.pid, _plan(minutes, collector_kills, learner_kills, seed))
+            kills = _kill_by_plan(process.pid, folder / "ledger", _plan(minutes, collector_kills, learner_kills, seed))
             time.sleep(15.0)  # for the last to come back
             assert process.poll() is None, said.read_text()[-2000:]
         finally:
@@ -76,19 +76,32 @@ def _plan(minutes: float, collector_kills: int, learner_kills: int, seed: int) -
     return sorted(plan)
 
 
-def _kill_by_plan(launcher: int, plan: list[tuple[float, str]]) -> list[Kill]:
+def _kill_by_plan(launcher: int, ledger: Path, plan: list[tuple[float, str]]) -> list[Kill]:
+    """Kill, at each moment of the plan, one of those of a role that are at work."""
     rng = random.Random(0)
     started = time.monotonic()
     kills = []
     for after_s, role in plan:
         time.sleep(max(started + after_s - time.monotonic(), 0.0))
-        victims = workers_of(launcher, role)
+        before = workers_of(launcher, role)
+        at_work = {line["pid"] for line in read_ledgers(ledger, role) if line["kind"] in ("ack", "batch")}
+        victims = [pid for pid in before if pid in at_work]
         if not victims:
             continue  # the one of before is not back
-        pid = rng.choice(victims)
-        os.kill(pid, signal.SIGKILL)
-        kills.append(Kill(time.time(), pid, role))
+        os.kill(rng.choice(victims), signal.SIGKILL)
+        at = time.time()
+        kills.append(Kill(at, role, _new_one(launcher, role, before)))
     return kills
+
+
+def _new_one(launcher: int, role: str, before: list[int]) -> int:
+    deadline = time.monotonic() + 10.0
+    while time.monotonic() < deadline:
+        found = [pid for pid in workers_of(launcher, role) if pid not in before]
+        if found:
+            return found[0]
+        time.sleep(_LOOK_S)
+    return -1
 
 
 def workers_of(launcher: int, role: str) -> list[int]:
@@ -150,16 +163,8 @@ def _by_pid(lines: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
 
 def _back_after(kills: list[Kill], role: str, lines: list[dict[str, Any]]) -> list[float]:
     """Return the seconds from each kill of a role to the first line of the process that came in its place."""
-    firsts = sorted(each[0]["t"] for each in _by_pid(lines).values())
-    mine = [kill for kill in kills if kill.role == role]
-    back = []
-    for kill, following in itertools.zip_longest(mine, mine[1:]):
-        until = float("inf") if following is None else following.at
-        # Processes come back in the order in which they were killed.
-        found = [at for at in firsts if kill.at < at and at not in back]
-        if found and (found[0] < until + 15.0):
-            back.append(found[0])
-    return [at - kill.at for kill, at in zip(mine, back, strict=False)]
+    first = {pid: own[0]["t"] for pid, own in _by_pid(lines).items()}
+    return [first[kill.successor] - kill.at for kill in kills if kill.role == role and kill.successor in first]
 
 
 def _steps_back(weights: list[dict[str, Any]]) -> int:

@@ -11,11 +11,11 @@ from typing import Any
 
 from ding_like.comm import messages as m
 from ding_like.comm.agent import host_name
-from ding_like.comm.http_server import CoordinatorServer
-from ding_like.comm.keys import load_keys, make_keys
+from ding_like.comm.http_server import CoordinatorServer, make_app
+from ding_like.comm.keys import Keys, load_keys, make_keys
 from ding_like.comm.refusal import RefusedError
 from ding_like.comm.weight_files import prune_weights
-from ding_like.data.segment_file import remove_segments
+from ding_like.data.segment_file import remove_segments, set_aside
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.state import StateStore
@@ -53,7 +53,7 @@ class Coordinator:
         self._store = StateStore(folder / "coordinator.sqlite")
         self._logger, _ = build_logger(folder / "log", "coordinator")
         self._server: CoordinatorServer | None = None
-        self._is_closed = False
+        self._is_closed = self._has_begun = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="coordinator", daemon=True)
         self._have: dict[str, int] = {}  # by buffer: serial of the last segment told by deal_with_learner_get_data
@@ -76,22 +76,37 @@ class Coordinator:
 
     def start(self) -> None:
         """Open the port. Raises CommError if it is in use, ConfigError for a host of others without keys."""
-        for folder in (self.system.path_data, self.system.path_policy):
-            mark_shared(folder, self.core.run_id)
-        key_file, keys = self._cfg.get("key_file"), None
-        if key_file is not None:
-            keys = load_keys(key_file) if Path(key_file).exists() else make_keys(key_file)
         self._server = CoordinatorServer(
             self.service,
-            keys,
+            self._begin(),
             host=str(self.system.coordinator["host"]),
             port=int(self.system.coordinator["port"]),
             segments=self.system.path_data,
             weights=self.system.path_policy,
         )
         self._server.start()
-        self._thread.start()
+        self._keep_going()
         self.info(f"listening at {self.url}, run {self.core.run_id}, start {self.core.epoch}")
+
+    def start_behind(self) -> Any:
+        """Begin without a port of its own; return the WSGI application that a server is to serve in this process."""
+        app = make_app(self.service, self._begin(), segments=self.system.path_data, weights=self.system.path_policy)
+        self._keep_going()
+        self.info(f"served by another server, run {self.core.run_id}, start {self.core.epoch}")
+        return app
+
+    def _keep_going(self) -> None:
+        self._has_begun = True
+        self._thread.start()
+
+    def _begin(self) -> Keys | None:
+        """Mark the folders and return the keys."""
+        for folder in (self.system.path_data, self.system.path_policy):
+            mark_shared(folder, self.core.run_id)
+        key_file = self._cfg.get("key_file")
+        if key_file is None:
+            return None
+        return load_keys(key_file) if Path(key_file).exists() else make_keys(key_file)
 
     @property
     def url(self) -> str:
@@ -126,6 +141,7 @@ class Coordinator:
         self._stop.set()
         if self._server is not None:
             self._server.close()
+        if self._has_begun:
             self._thread.join(_JOIN_S)
             if self.is_done:
                 self._tidy()
@@ -166,7 +182,9 @@ class Coordinator:
 
     def _tidy(self) -> None:
         with self.service.locked():
-            removable, pinned, policies = self.core.take_removable(), self.core.pinned(), list(self.core.policies)
+            removable, spoiled = self.core.take_removable(), self.core.take_spoiled()
+            pinned, policies = self.core.pinned(), list(self.core.policies)
+        set_aside(self.system.path_data, spoiled)
         remove_segments(self.system.path_data, removable)
         for policy_id in policies:
             prune_weights(self.system.path_policy, policy_id, pinned)

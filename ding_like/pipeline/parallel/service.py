@@ -9,12 +9,14 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from ding_like.comm import messages as m
+from ding_like.comm.refusal import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.status import status_of
 
 T = TypeVar("T")
 
 MAX_WAIT_S = 5.0
+_LONGEST_S = 60.0  # that may be asked for
 
 
 class LockedService:
@@ -110,6 +112,8 @@ class LockedService:
                 self._changed.notify_all()
 
     def _until(self, ask: Callable[[], T], is_enough: Callable[[T], bool], wait_s: float) -> T:
+        if not 0.0 <= wait_s <= _LONGEST_S:
+            raise RefusedError("malformed", f"wait_s is {wait_s:g}; expected 0 to {_LONGEST_S:g}")
         deadline = time.monotonic() + min(wait_s, MAX_WAIT_S)
         with self._changed:
             reply = ask()

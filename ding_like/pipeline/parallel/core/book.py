@@ -47,6 +47,7 @@ class DataBook:
         self.granted_updates = 0
         self.stale_rows = 0  # that came too late to be learned from
         self.bad_rows = 0  # whose files could not be read
+        self.spoiled: list[str] = []  # names of segments whose files are to be set aside, for whoever looks into it
         self.removable: list[str] = []  # names of segments whose files nobody needs any more
         # By buffer: segments whose rows are of no more use, but the learner may not have passed them.
         self._gone: dict[str, deque[SegmentEntry]] = {}
@@ -139,6 +140,7 @@ class DataBook:
             entry = index.quarantine(name)
             if entry is not None:
                 self.bad_rows += entry.rows
+                self.spoiled.append(name)
                 self._store.put("segment", _segment_key(buffer_id, entry.serial), asdict(entry))
                 logger.warning("segment %s cannot be read: its %d rows are left out", name, entry.rows)
         if index.num_rows >= _MANY_ROWS and self.bad_rows > _MAX_BAD_SHARE * index.num_rows:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 import ding_like
 from ding_like.comm import messages as m
 from ding_like.comm.refusal import RefusedError
+from ding_like.comm.wire import check_count, printable
 from ding_like.errors import SchemaError
 from ding_like.pipeline.parallel.core.book import DataBook
 from ding_like.pipeline.parallel.core.index import BufferIndex
@@ -95,6 +96,11 @@ class CoordinatorCore:
     def take_removable(self) -> list[str]:
         """Return, once, the names of segments whose files nobody needs any more."""
         names, self.book.removable = self.book.removable, []
+        return names
+
+    def take_spoiled(self) -> list[str]:
+        """Return, once, the names of segments whose files could not be read."""
+        names, self.book.spoiled = self.book.spoiled, []
         return names
 
     # --- workers
@@ -180,9 +186,11 @@ class CoordinatorCore:
         return m.ClaimReply(self._as_task(task, worker))
 
     def task_info(self, worker_id: str, task_id: str, message: m.TaskInfo) -> m.TaskInfoReply:
-        """Take news of a task."""
+        """Take news of a task; a `warning` among them is for whoever watches the run."""
         worker = self._heard_of(worker_id)
         task = self.tasks.check(task_id, message.attempt, worker_id)
+        if "warning" in message.info:
+            logger.warning("%s: %s", worker_id, printable(str(message.info["warning"])))
         policy = self.policies.get(task.policy_id)
         if task.kind == "learn" and self._commander.final_policy is not None:
             policy = m.PolicyVersion(**self._commander.final_policy)
@@ -208,11 +216,12 @@ class CoordinatorCore:
         task = self.tasks.check(task_id, message.attempt, worker_id)
         task.failures += 1
         self._failures_in_a_row += 1  # with nothing done by anybody between
-        logger.error("%s failed at %s: %s", worker_id, task_id, message.message)
+        cause = printable(message.message)
+        logger.error("%s failed at %s: %s", worker_id, task_id, cause)
         worst = max(task.failures, self._failures_in_a_row)
         if worst >= self.cfg.max_failures:
             task.status = FAILED
-            self.failure = f"tasks failed {worst} times, last {task_id} at {worker_id}: {message.message}"
+            self.failure = f"tasks failed {worst} times, last {task_id} at {worker_id}: {cause}"
             self.is_over = True
         else:
             self.tasks.release(task)
@@ -291,6 +300,7 @@ class CoordinatorCore:
         """Draw as many batches as the pace allows, up to `num_batches`."""
         worker = self._heard_of(worker_id)
         task = self._learn_task(worker_id, buffer_id, message)
+        check_count(message.cur_learner_iter, "cur_learner_iter")
         with self._saving():
             if message.have_segments_up_to == 0:
                 self.book.take_learner_in(message.cur_learner_iter, is_again=task.attempt > 1)
@@ -308,6 +318,7 @@ class CoordinatorCore:
         """Take priorities and what the learner says of itself."""
         worker = self._heard_of(worker_id)
         task = self._learn_task(worker_id, buffer_id, message)
+        check_count(message.learn_iter, "learn_iter")
         self.learn_iter = max(self.learn_iter, message.learn_iter)
         if message.info:
             worker.stats = message.info
@@ -326,6 +337,8 @@ class CoordinatorCore:
         task = self.tasks.check(message.task_id, message.attempt, worker_id)
         if task.policy_id != policy_id or task.kind != "learn":
             raise RefusedError("wrong_role", f"{message.task_id} does not train {policy_id}")
+        check_count(message.version, "version")
+        check_count(message.nbytes, "nbytes")
         known = self.policies.get(policy_id)
         if known is not None and (message.attempt, message.version) <= (known.attempt, known.version):
             raise RefusedError("version_not_newer", f"{policy_id} is at {known.attempt}-{known.version} already")
@@ -363,11 +376,11 @@ class CoordinatorCore:
             self._take_back(task, reason)
         with self._saving():
             self._store.delete("worker", worker_id)
-        logger.info("%s has left: %s", worker_id, reason)
+        logger.info("%s has left: %s", worker_id, printable(reason))
         self.on_leave(worker_id)
 
     def _take_back(self, task: TaskEntry, reason: str) -> None:
-        logger.info("%s goes back into the queue: %s", task.task_id, reason)
+        logger.info("%s goes back into the queue: %s", task.task_id, printable(reason))
         self.tasks.release(task)
         self._save_tasks(task)
 

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.comm.messages import ROWS_PER_SEGMENT, Batches, NewSegment, SegmentInfo
+from ding_like.comm.messages import MAX_FILE, ROWS_PER_SEGMENT, Batches, NewSegment, SegmentInfo
 from ding_like.comm.refusal import RefusedError
+from ding_like.comm.wire import MAX_COUNT
 from ding_like.data.batch import TransitionBatch
 from ding_like.types import Array
 from ding_like.worker import IBuffer
+
+_MAX_HASH = 64  # characters: SHA-256 in hex
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,14 @@ def entry_of(info: SegmentInfo, *, serial: int, first_row: int, limit: int) -> S
     limit = min(limit, ROWS_PER_SEGMENT)
     if not 1 <= info.rows <= limit:
         raise RefusedError("schema", f"segment {info.name} has {info.rows} rows; from 1 to {limit} are taken")
-    if info.env_steps < 0:
-        raise RefusedError("schema", f"segment {info.name} has {info.env_steps} env steps")
+    if not (0 <= info.env_steps < MAX_COUNT and 0 <= info.policy_version < MAX_COUNT and 0 < info.nbytes <= MAX_FILE):
+        raise RefusedError(
+            "schema",
+            f"segment {info.name} is said to have {info.env_steps} env steps, {info.nbytes} bytes and rows of policy "
+            f"version {info.policy_version}",
+        )
+    if len(info.sha256) > _MAX_HASH:
+        raise RefusedError("schema", f"segment {info.name} has a hash of {len(info.sha256)} characters")
     return SegmentEntry(
         serial, info.name, info.rows, first_row, info.policy_version, info.env_steps, info.sha256, info.nbytes
     )

@@ -1,0 +1,60 @@
+"""Give a coordinator to a WSGI server, for more workers than the built-in one answers in time.
+
+The state is in one process, so the server is to have one worker and many threads:
+
+    gunicorn --workers 1 --threads 16 -k gthread -b HOST:PORT \\
+        "ding_like.entry.wsgi:coordinator_app(config='my_config.py', key_file='keys.json')"
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ding_like.entry.coordinator_entry import check_that_it_goes_on, make_coordinator, opening, plan_run
+from ding_like.errors import DingError
+from ding_like.pipeline.parallel.coordinator import Coordinator
+from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
+from ding_like.pipeline.report.progress import Limits
+from ding_like.pipeline.report.run_console import RunConsole
+from ding_like.utils.log import setup_console
+
+logger = logging.getLogger(__name__)
+
+
+def coordinator_app(
+    config: str | Path,
+    *,
+    key_file: str | Path,
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+) -> Any:
+    """Begin a run whose workers dial in, and return the WSGI application that answers them.
+
+    The run is watched by a thread of this process; the server goes on answering when it is over, until it is stopped.
+    Raises ConfigError for a key file that is not there: who can reach the server is not known here.
+    """
+    setup_console(logging.INFO)
+    plan = plan_run(config, seed=seed, asked={}, key_file=key_file, overrides=overrides, exp_name=exp_name)
+    coordinator = make_coordinator(plan)
+    check_that_it_goes_on(coordinator, plan.cfg.exp_name)
+    app = coordinator.start_behind()
+    atexit.register(coordinator.close)
+    limits = Limits(plan.max_env_step, plan.max_train_iter, plan.cfg.env.stop_value)
+    lines = opening(plan, limits, "of the server that was given this application")
+    threading.Thread(target=_watch, args=(plan.cfg, coordinator, limits, lines), name="watch", daemon=True).start()
+    return app
+
+
+def _watch(cfg: Any, coordinator: Coordinator, limits: Limits, lines: Sequence[str]) -> None:
+    try:
+        with RunConsole(cfg.exp_name, limits, opening=lines) as console:
+            result = CoordinatorRun(cfg, coordinator).watch(console, check=lambda: None)
+        logger.info("the run is over: the last model returns %g. Stop the server.", result.eval_value)
+    except DingError as error:
+        logger.error("%s", error)
