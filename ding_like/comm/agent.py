@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import secrets
 import socket
 import threading
@@ -19,6 +20,7 @@ from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
 
+_PAUSE_S = 0.1  # at most, between two questions that had no answer yet
 _CLAIM_S = 5.0  # that a claim may wait for a task
 _JOIN_S = 10.0
 _MAX_TRACE = 20_000  # characters
@@ -53,6 +55,10 @@ class TaskHandle:
         self.newest_policy = reply.policies.get(self._task.policy_id, self.newest_policy)
         if any(command.name == "stop" or command.task_id == self._task.task_id for command in reply.commands):
             self._asked.set()
+
+    def pause(self) -> None:
+        """Wait a moment before the coordinator is asked again; less if the task is to be finished."""
+        self._asked.wait(random.uniform(0.0, _PAUSE_S))
 
     def ask_to_finish(self) -> None:
         """Let the task end soon."""
@@ -159,6 +165,8 @@ class WorkerAgent:
                 raise
             self._register()
             return None
+        if reply.task is None:
+            self._stopped.wait(random.uniform(0.0, _PAUSE_S))
         return reply.task
 
     def _finish(self, task: m.Task, result: dict[str, Any]) -> None:

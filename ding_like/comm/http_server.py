@@ -29,6 +29,8 @@ from ding_like.comm.wire import check_id, decode, encode
 from ding_like.errors import CommError, ConfigError
 
 logger = logging.getLogger(__name__)
+# Requests that wait for a thread are no news: where there are too many, answers take longer.
+logging.getLogger("waitress.queue").setLevel(logging.ERROR)
 
 MAX_BODY = 1 << 20
 _CLOSE_S = 10.0

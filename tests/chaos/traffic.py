@@ -50,7 +50,8 @@ def _index_of(
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        core = make_core(folder, size=100_000)
+        core: Any = make_core(folder, size=100_000)
+        core._wall_clock = time.time  # of which signatures are made
         keys = make_keys(folder / "keys.json")
         server = CoordinatorServer(LockedService(core), keys)
         server.start()

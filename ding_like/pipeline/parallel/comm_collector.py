@@ -195,9 +195,12 @@ class FlaskFileSystemCollector(BaseCommCollector):
 
     def ask_order(self) -> Order:
         """Wait a second for credit."""
-        task = self._task
+        task, handle = self._task_and_handle()
         message = m.TaskInfo(task.attempt, {}, wait_s=_WAIT_S)
-        return self._note(self._link.coordinator.task_info(self.collector_uid, task.task_id, message))
+        reply = self._link.coordinator.task_info(self.collector_uid, task.task_id, message)
+        if reply.credit == 0 and not reply.finish:
+            handle.pause()
+        return self._note(reply)
 
     def _note(self, reply: m.TaskInfoReply | m.SendDataReply) -> Order:
         """Remember the newest weights, and end the task if a heartbeat brought the wish to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ding_like.comm.weight_files import read_weights
-from ding_like.errors import TrainingError
+from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
@@ -22,6 +23,8 @@ from ding_like.pipeline.serial import RunResult
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import atomic_write
 from ding_like.utils.metrics import MetricsSink
+
+logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.25  # longest time between two looks at the run; whatever changes is seen at once
 _METRICS_S = 1.0
@@ -115,9 +118,13 @@ class CoordinatorRun:
 
     def _save_best(self, policy: Mapping[str, Any]) -> None:
         """Make a checkpoint of the weights with the best evaluation."""
-        state = read_weights(
-            self._system.path_policy, _POLICY_ID, policy["attempt"], policy["version"], sha256=policy["sha256"]
-        )
+        try:
+            state = read_weights(
+                self._system.path_policy, _POLICY_ID, policy["attempt"], policy["version"], sha256=policy["sha256"]
+            )
+        except CommError as error:  # no reason to end a run that goes well
+            logger.warning("ckpt_best.pth.tar is not that of iteration %s: %s", policy["version"], error)
+            return
         path = Path(self._cfg.exp_name) / "ckpt" / "ckpt_best.pth.tar"
         save_state(path, {"model": state, "last_iter": policy["version"]})
 

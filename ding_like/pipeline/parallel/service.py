@@ -22,9 +22,12 @@ _LONGEST_S = 60.0  # that may be asked for
 class LockedService:
     """Be the CoordinatorService of one core. `wait_s` of a message is how long its answer may be waited for."""
 
-    def __init__(self, core: CoordinatorCore) -> None:
+    def __init__(self, core: CoordinatorCore, *, max_waiting: int = 8) -> None:
+        """At most `max_waiting` callers wait at once; others are answered at once, and are to ask again later."""
         self._core = core
         self._changed = threading.Condition()
+        self._max_waiting = max_waiting
+        self._waiting = 0
 
     def hello(self) -> m.Hello:
         return self._core.hello()
@@ -117,11 +120,16 @@ class LockedService:
         deadline = time.monotonic() + min(wait_s, MAX_WAIT_S)
         with self._changed:
             reply = ask()
-            while not is_enough(reply) and not self._core.is_over:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(left)
-                reply = ask()
+            if self._waiting < self._max_waiting:
+                self._waiting += 1
+                try:
+                    while not is_enough(reply) and not self._core.is_over:
+                        left = deadline - time.monotonic()
+                        if left <= 0:
+                            break
+                        self._changed.wait(left)
+                        reply = ask()
+                finally:
+                    self._waiting -= 1
             self._changed.notify_all()
             return reply
