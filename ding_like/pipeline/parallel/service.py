@@ -70,6 +70,7 @@ class LockedService:
             lambda: self._core.sample(worker_id, buffer_id, message),
             lambda reply: reply.finish or reply.batches is not None or bool(reply.new_segments),
             message.wait_s,
+            always=True,  # there is one learner, and all others wait for it
         )
 
     def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
@@ -114,13 +115,13 @@ class LockedService:
             finally:
                 self._changed.notify_all()
 
-    def _until(self, ask: Callable[[], T], is_enough: Callable[[T], bool], wait_s: float) -> T:
+    def _until(self, ask: Callable[[], T], is_enough: Callable[[T], bool], wait_s: float, *, always: bool = False) -> T:
         if not 0.0 <= wait_s <= _LONGEST_S:
             raise RefusedError("malformed", f"wait_s is {wait_s:g}; expected 0 to {_LONGEST_S:g}")
         deadline = time.monotonic() + min(wait_s, MAX_WAIT_S)
         with self._changed:
             reply = ask()
-            if self._waiting < self._max_waiting:
+            if always or self._waiting < self._max_waiting:
                 self._waiting += 1
                 try:
                     while not is_enough(reply) and not self._core.is_over:
