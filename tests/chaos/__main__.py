@@ -28,7 +28,7 @@ SHORT: dict[str, Callable[[], Report]] = {
     "worker_kills": lambda: run_kills(minutes=0.3, collector_kills=3, learner_kills=1, seed=0),
     "coordinator_kills": lambda: run_coordinator_kills(kills=1, messages_per_s=100, seed=0),
     "bad_segments": lambda: run_bad_segments(segments=500, share=0.05, seed=0),
-    "bad_traffic": lambda: run_traffic(workers=4, segments=20, seed=0),
+    "bad_traffic": lambda: run_traffic(workers=4, segments=50, seed=0),
 }
 
 
