@@ -11,7 +11,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench chaos chaos-short test-slow test-learning test-chaos test-ray test-gpu test-namespaces clean
+.PHONY: help setup demo test check smoke fix bench fuzz chaos chaos-short test-slow test-learning test-chaos test-ray test-gpu test-namespaces clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ chaos-short: $(FULL) ## kill, spoil and garble a parallel run for a minute or tw
 
 chaos: $(FULL) ## the same for half an hour, partitions included (root); writes docs/reports/chaos_*.json
 	$(BIN)/python -m tests.chaos
+
+fuzz: $(FULL) ## made-up requests to a coordinator, for ten minutes
+	$(BIN)/python -m tests.comm.hostile.fuzz
 
 test-ray: $(FULL) ## the Ray pipeline
 	$(BIN)/pytest -m ray --timeout 600

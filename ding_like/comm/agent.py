@@ -56,9 +56,13 @@ class TaskHandle:
         if any(command.name == "stop" or command.task_id == self._task.task_id for command in reply.commands):
             self._asked.set()
 
+    def wait(self, seconds: float) -> bool:
+        """Wait; return at once, and True, if the task is to be finished."""
+        return self._asked.wait(seconds)
+
     def pause(self) -> None:
-        """Wait a moment before the coordinator is asked again; less if the task is to be finished."""
-        self._asked.wait(random.uniform(0.0, _PAUSE_S))
+        """Wait a moment before the coordinator is asked again."""
+        self.wait(random.uniform(0.0, _PAUSE_S))
 
     def ask_to_finish(self) -> None:
         """Let the task end soon."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
+import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +16,11 @@ from ding_like.comm.messages import MAX_FILE, OCTETS, SHA256_HEADER
 from ding_like.comm.refusal import RefusedError
 from ding_like.comm.wire import check_id
 from ding_like.utils.files import atomic_write
+
+logger = logging.getLogger(__name__)
+
+_WORD_S = 60.0
+_warned_s: dict[str, float] = {}
 
 CheckRoles = Callable[[tuple[str, ...]], object]
 
@@ -85,8 +93,17 @@ def _take(path: Path) -> Response:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         message = f"the coordinator's disk is full: {len(data)} bytes of {path.name} found no room"
+        _warn(message)
         raise RefusedError("storage_full", message, retry_after_s=1.0) from error
     return Response(status=200)
+
+
+def _warn(message: str) -> None:
+    """Log, at most once a minute: workers try again every second."""
+    now = time.monotonic()
+    if now - _warned_s.get("full", -math.inf) >= _WORD_S:
+        _warned_s["full"] = now
+        logger.warning("%s", message)
 
 
 def _give(path: Path) -> Response:

@@ -23,6 +23,7 @@ from werkzeug.exceptions import HTTPException
 from ding_like.comm import messages as m
 from ding_like.comm.file_routes import add_file_routes
 from ding_like.comm.keys import Keys, Verifier
+from ding_like.comm.rate_limit import RateLimit
 from ding_like.comm.refusal import RefusedError
 from ding_like.comm.service import CoordinatorService
 from ding_like.comm.wire import check_id, decode, encode
@@ -36,6 +37,8 @@ MAX_BODY = 1 << 20
 _CLOSE_S = 10.0
 _MAX_WORKERS_REMEMBERED = 10_000
 _ANSWERS_KEPT = 8  # of one worker
+# Of one worker; the fastest collector of a small env sends some hundred segments a second.
+_REQUESTS_PER_S, _REQUESTS_AT_ONCE = 1000.0, 2000.0
 _JSON = "application/json"
 _HTTP_CODES = {404: "unknown", 405: "wrong_method", 413: "too_large", 415: "wrong_content_type"}
 
@@ -156,6 +159,7 @@ class _Gate:
     def __init__(self, keys: Keys | None, hosts: set[str] | None) -> None:
         self._verifier = Verifier(keys, wall_clock=time.time) if keys else None
         self._hosts = hosts
+        self.rate = RateLimit(_REQUESTS_PER_S, _REQUESTS_AT_ONCE)
         self._lock = threading.Lock()
         # Worker -> its last answers by number; a worker's threads may have one request each on the way.
         self._last: OrderedDict[str, OrderedDict[str, Response]] = OrderedDict()
@@ -252,6 +256,7 @@ def _answer(gate: _Gate, ask: Callable[..., Any], kind: Any, roles: tuple[str, .
     worker_id = check_id(ids.pop("w", request.headers.get("X-DL-Worker", "")), "the worker's id")
     if role is not None and not worker_id.startswith(f"{role}-"):
         raise RefusedError("wrong_role", f"the key of a {role} does not speak for {worker_id}")
+    gate.rate.check(worker_id)
     named = [check_id(value, "the id in the path") for value in ids.values()]
     message = _message(kind)
     return gate.once(worker_id, lambda: _reply(ask(worker_id, *named, message)))

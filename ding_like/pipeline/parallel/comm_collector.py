@@ -18,6 +18,7 @@ from ding_like.comm.weight_files import read_weights
 from ding_like.data.segment_file import SegmentMeta, WrittenSegment, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
+from ding_like.pipeline.parallel.full_disk import when_there_is_room
 from ding_like.pipeline.parallel.worker_link import WorkerLink
 from ding_like.pipeline.parallel.zergling import BaseParallelCollector, Order, PolicyUpdate, StepData
 from ding_like.utils.configurable import Configurable
@@ -167,8 +168,8 @@ class FlaskFileSystemCollector(BaseCommCollector):
 
     # The seed's page gives its file name to this class only.
     def send_stepdata(self, path: str, stepdata: StepData) -> WrittenSegment:  # type: ignore[override]
-        """Write rows as the segment file `path`. Raises SegmentError where the disk is full."""
-        task, files = self._task, self._link.files
+        """Write rows as the segment file `path`. Raises SegmentError where the disk stays full for ten minutes."""
+        (task, handle), files = self._task_and_handle(), self._link.files
         meta = SegmentMeta(
             task_id=task.task_id,
             attempt=task.attempt,
@@ -177,9 +178,18 @@ class FlaskFileSystemCollector(BaseCommCollector):
             policy_version=stepdata.policy_iter,
             env_steps=stepdata.env_steps,
         )
-        written = write_segment(files.segments, path, stepdata.batch.columns, meta)
+        written = when_there_is_room(
+            lambda: write_segment(files.segments, path, stepdata.batch.columns, meta), tell=self._warn, wait=handle.wait
+        )
         files.share_segment(path)
         return written
+
+    def _warn(self, text: str) -> None:
+        """Have the coordinator show a line to whoever watches the run."""
+        logger.warning("%s", text)
+        task = self._task
+        message = m.TaskInfo(task.attempt, {"warning": text})
+        self._link.coordinator.task_info(self.collector_uid, task.task_id, message)
 
     def send_metadata(self, metadata: m.SegmentInfo) -> Order:
         """Announce a segment, and those that could not be announced before it."""

@@ -20,6 +20,7 @@ from ding_like.data.segment_file import read_segment, read_with_retries
 from ding_like.errors import CheckpointError, CommError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.batch_source import BatchReader, BatchSource, Fetched
+from ding_like.pipeline.parallel.full_disk import is_full, when_there_is_room
 from ding_like.pipeline.parallel.judge import Judge
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.parallel.publisher import Publisher
@@ -197,7 +198,12 @@ class FlaskFileSystemLearner(BaseCommLearner):
         _, learner = self._started()
         self._saved_s = time.monotonic()
         parts = {"policy": learner.policy.state_dict(), "learner": learner.state_dict()}
-        self._store.save(learner.train_iter, parts, {"run_id": self._link.run_id})
+        try:
+            self._store.save(learner.train_iter, parts, {"run_id": self._link.run_id})
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._warn(f"the disk is full ({error}): iteration {learner.train_iter} is not saved, an earlier one is")
 
     def deal_with_get_data(self) -> dict[str, Any]:
         """Return what the learner asks for: the fields of messages.Sample."""
@@ -275,7 +281,11 @@ class FlaskFileSystemLearner(BaseCommLearner):
     def _publish(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
         task, _ = self._started()
         files = self._link.files
-        written = write_weights(files.weights, task.policy_id, task.attempt, version, state)
+        written = when_there_is_room(
+            lambda: write_weights(files.weights, task.policy_id, task.attempt, version, state),
+            tell=self._warn,
+            wait=self._wait,
+        )
         files.share_weights(task.policy_id, task.attempt, version)
         message = m.Publish(task.task_id, task.attempt, version, written.sha256, written.nbytes)
         self._link.coordinator.publish(self._link.agent.worker_id, task.policy_id, message)
@@ -343,6 +353,16 @@ class FlaskFileSystemLearner(BaseCommLearner):
         return columns
 
     # --- inside
+
+    def _warn(self, text: str) -> None:
+        """Have the coordinator show a line to whoever watches the run."""
+        logger.warning("%s", text)
+        task, _ = self._started()
+        message = m.TaskInfo(task.attempt, {"warning": text})
+        self._link.coordinator.task_info(self._link.agent.worker_id, task.task_id, message)
+
+    def _wait(self, seconds: float) -> bool:
+        return self._handle is not None and self._handle.wait(seconds)
 
     @property
     def _finish_asked(self) -> bool:

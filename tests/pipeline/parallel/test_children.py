@@ -1,0 +1,96 @@
+"""Workers that die are started again, unless that helps nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ding_like.errors import TrainingError
+from ding_like.pipeline.parallel.children import Children
+
+
+class Workshop(Children):
+    """Start Python one-liners in place of `ding`."""
+
+    def _launch(self, name: str, arguments: object) -> subprocess.Popen[bytes]:
+        assert isinstance(arguments, list)
+        with open(self._folder / f"{name}.txt", "ab") as output:
+            return subprocess.Popen([sys.executable, "-c", *arguments], stdout=output, stderr=subprocess.STDOUT)
+
+    def pid(self, name: str) -> int:
+        return self._children[name].process.pid
+
+
+def workshop(folder: Path, has_worked: bool, told: list[str] | None = None, **kwargs: int) -> Workshop:
+    def lost(pid: int, why: str) -> bool:
+        if told is not None:
+            told.append(why)
+        return has_worked
+
+    return Workshop(folder, lost=lost, grace_s=0.1, **kwargs)
+
+
+def until(children: Workshop, done: Callable[[list[str]], bool]) -> list[str]:
+    deadline = time.monotonic() + 20
+    said: list[str] = []
+    while not done(said):
+        assert time.monotonic() < deadline, said
+        said += children.check()
+        time.sleep(0.01)
+    return said
+
+
+def test_a_killed_worker_is_started_again(tmp_path: Path) -> None:
+    told: list[str] = []
+    with workshop(tmp_path, True, told) as children:
+        children.start("collector0", ["import time; time.sleep(60)"])
+        first = children.pid("collector0")
+        os.kill(first, signal.SIGKILL)
+
+        said = until(children, lambda said: bool(said))
+
+        assert said == ["collector0 was killed by SIGKILL and is started again"] and told == [
+            "collector0 was killed by SIGKILL"
+        ]
+        second = children.pid("collector0")
+        assert second != first and Path(f"/proc/{second}").exists()
+    assert not Path(f"/proc/{second}").exists(), "none is left behind"
+
+
+def test_one_that_keeps_dying_with_nothing_done_ends_the_run(tmp_path: Path) -> None:
+    with workshop(tmp_path, False, max_restarts=2) as children:
+        children.start("collector0", ["import os; os.kill(os.getpid(), 9)"])
+
+        with pytest.raises(TrainingError, match="collector0 was killed by SIGKILL: it said nothing"):
+            until(children, lambda said: len(said) > 2)
+
+
+def test_one_that_does_something_between_is_started_again_and_again(tmp_path: Path) -> None:
+    with workshop(tmp_path, True, max_restarts=1) as children:
+        children.start("learner", ["raise SystemExit('out of memory')"])
+
+        assert len(until(children, lambda said: len(said) >= 4)) >= 4
+
+
+def test_one_that_gives_up_with_nothing_done_ends_the_run_at_once(tmp_path: Path) -> None:
+    with workshop(tmp_path, False) as children:
+        children.start("learner", ["raise SystemExit('there is no such env')"])
+
+        with pytest.raises(TrainingError, match="learner ended with status 1: there is no such env"):
+            until(children, lambda said: bool(said))
+
+
+def test_one_that_leaves_in_peace_is_let_go(tmp_path: Path) -> None:
+    with workshop(tmp_path, False) as children:
+        children.start("collector0", ["pass"])
+        deadline = time.monotonic() + 20
+        while children._children["collector0"].process.poll() is None:
+            assert time.monotonic() < deadline
+        assert children.check() == []
