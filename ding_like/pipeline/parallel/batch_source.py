@@ -30,12 +30,22 @@ _MAY_BE_LATE = ("missing", "truncated")
 
 
 ReadSegment = Callable[[m.NewSegment], dict[str, Array]]
+ReadOne = tuple[m.NewSegment, dict[str, Array] | None]  # None: it cannot be read
+
+
+class _StillLateError(Exception):
+    """Say that a segment has not come yet."""
+
+
+class _Late(NamedTuple):
+    segment: m.NewSegment
+    until_s: float  # when it is given up
 
 
 class Fetched(NamedTuple):
     """Hold one reply and the segments that it named, read."""
 
-    segments: list[tuple[m.NewSegment, dict[str, Array] | None]]  # None: it cannot be read
+    segments: list[ReadOne]
     batches: m.Batches | None
 
 
@@ -67,6 +77,8 @@ class BatchReader:
         for segment, columns in fetched.segments:
             if columns is None:
                 self._mirror.skip(segment)
+            elif segment.serial <= self._mirror.last_serial:
+                self._mirror.take_late(segment, columns)
             else:
                 self._mirror.take_in(segment, columns)
         self._batches, self._next = fetched.batches, 0
@@ -112,7 +124,9 @@ class BatchSource:
         batch_size: int,
         buffer_size: int,
         num_batches: int,
+        waits_for_late: bool = False,
     ) -> None:
+        """Begin; `waits_for_late` is for learning from each row once, where none can take another's place."""
         self._coordinator = coordinator
         self._task = task
         self._worker_id = worker_id
@@ -126,6 +140,9 @@ class BatchSource:
         self._is_closed = False
         self._reports: list[m.Update] = []
         self._bad: list[str] = []
+        self._waits_for_late = waits_for_late
+        self._late: list[_Late] = []
+        self._came: list[ReadOne] = []  # late segments that have come, while others are still waited for
         self.finish = False  # there are no more batches than those that were fetched
         self.env_step = 0
         self._priorities: list[Array] = []
@@ -256,39 +273,42 @@ class BatchSource:
             if segments or reply.batches is not None:
                 self._fetched.append(Fetched(segments, reply.batches))
             self._changed.notify_all()
-        return segments[-1][0].serial if segments else have
+        return reply.new_segments[-1].serial if reply.new_segments else have
 
-    def _read_all(self, news: Sequence[m.NewSegment]) -> list[tuple[m.NewSegment, dict[str, Array] | None]]:
-        """Read segments; None in place of the columns of one that cannot be read.
+    def _read_all(self, news: Sequence[m.NewSegment]) -> list[ReadOne]:
+        """Read segments, those of before that were late first; None in place of the columns of one that is not there.
 
-        What is missing or short may only be late, as on network disks: all such files together get two seconds.
+        What is missing or short may only be late, as on network disks: such a file is tried again for two seconds, and
+        others take the place of its rows meanwhile. With `waits_for_late` it is waited for.
         """
-        read: dict[int, dict[str, Array] | None] = {}
-        faults: dict[int, SegmentError] = {}
+        read = self._retry_late()
+        read += [(segment, self._read(segment, time.monotonic() + _LATE_S)) for segment in news]
+        if self._waits_for_late and self._late:
+            read += retry(self._all_late, _StillLateError, timeout_s=2 * _LATE_S, first_wait_s=0.2, max_wait_s=0.5)
+        return read
 
-        def read_the_rest() -> None:
-            late = None
-            for segment in news:
-                if segment.serial in read:
-                    continue
-                try:
-                    read[segment.serial] = self._read_segment(segment)
-                except SegmentError as error:
-                    faults[segment.serial] = error
-                    if error.code in _MAY_BE_LATE:
-                        late = error
-                    else:
-                        read[segment.serial] = None
-            if late is not None:
-                raise late
+    def _all_late(self) -> list[ReadOne]:
+        self._came += self._retry_late()
+        if self._late:
+            raise _StillLateError
+        came, self._came = self._came, []
+        return came
 
+    def _retry_late(self) -> list[ReadOne]:
+        """Try late segments again; return those that have come."""
+        late, self._late = self._late, []
+        read = [(each.segment, self._read(each.segment, each.until_s)) for each in late]
+        return [(segment, columns) for segment, columns in read if columns is not None]
+
+    def _read(self, segment: m.NewSegment, until_s: float) -> dict[str, Array] | None:
+        """Return a segment's columns; None, and it is late or left out, where it cannot be read."""
         try:
-            retry(read_the_rest, SegmentError, timeout_s=_LATE_S, first_wait_s=0.2)
-        except SegmentError:
-            logger.debug("not all segments have come in %.0f s", _LATE_S)
-        for segment in news:
-            if read.get(segment.serial) is None:
-                logger.warning("segment %s is left out: %s", segment.name, faults[segment.serial])
-                with self._changed:
-                    self._bad.append(segment.name)
-        return [(segment, read.get(segment.serial)) for segment in news]
+            return self._read_segment(segment)
+        except SegmentError as error:
+            if error.code in _MAY_BE_LATE and time.monotonic() < until_s:
+                self._late.append(_Late(segment, until_s))
+                return None
+            logger.warning("segment %s is left out: %s", segment.name, error)
+            with self._changed:
+                self._bad.append(segment.name)
+            return None

@@ -25,10 +25,7 @@ class Mirror:
 
     def take_in(self, segment: NewSegment, columns: Mapping[str, Array]) -> None:
         """Copy a segment's rows to their places. Raises SchemaError if they do not fit those that are there."""
-        if self._schema is None:
-            self._schema = Schema.of(columns)
-            self._columns = self._schema.allocate(self.size)
-        self._schema.check(columns, where="the learner's mirror")
+        self._check(columns)
         first = segment.first_row
         head = min(segment.rows, self.size - first)  # rows before the ring's end
         for name, own in self._columns.items():
@@ -38,6 +35,22 @@ class Mirror:
         self._unique_ids[first : first + head] = unique_ids[:head]
         self._unique_ids[: segment.rows - head] = unique_ids[head:]
         self.last_serial = segment.serial
+
+    def take_late(self, segment: NewSegment, columns: Mapping[str, Array]) -> None:
+        """Copy the rows of a segment that was skipped, but for those whose places newer segments have taken."""
+        self._check(columns)
+        places = (segment.first_row + np.arange(segment.rows)) % self.size
+        unique_ids = segment.serial * ROWS_PER_SEGMENT + np.arange(segment.rows, dtype=np.int64)
+        is_free = self._unique_ids[places] < unique_ids
+        for name, own in self._columns.items():
+            own[places[is_free]] = columns[name][is_free]
+        self._unique_ids[places[is_free]] = unique_ids[is_free]
+
+    def _check(self, columns: Mapping[str, Array]) -> None:
+        if self._schema is None:
+            self._schema = Schema.of(columns)
+            self._columns = self._schema.allocate(self.size)
+        self._schema.check(columns, where="the learner's mirror")
 
     def skip(self, segment: NewSegment) -> None:
         """Leave out a segment that cannot be read: its rows are none that a batch could hold."""

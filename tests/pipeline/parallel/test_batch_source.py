@@ -11,7 +11,7 @@ import pytest
 
 from ding_like.comm import messages as m
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.segment_file import read_with_retries, remove_segments
+from ding_like.data.segment_file import read_segment, remove_segments
 from ding_like.errors import CommError, SchemaError
 from ding_like.pipeline.parallel.batch_source import BatchSource
 from ding_like.pipeline.parallel.mirror import Mirror
@@ -41,7 +41,7 @@ class Run:
         )
 
     def read(self, segment: m.NewSegment) -> dict[str, Any]:
-        columns, _ = read_with_retries(
+        columns, _ = read_segment(
             self.folder, segment.name, rows=segment.rows, sha256=segment.sha256, nbytes=segment.nbytes
         )
         return columns
@@ -92,7 +92,7 @@ def test_without_data_there_is_no_batch_in_time(run: Run) -> None:
 
 
 def test_a_segment_that_cannot_be_read_is_left_out_and_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.data.segment_file._READ_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("ding_like.pipeline.parallel.batch_source._LATE_S", 0.0)
     reported: list[str] = []
     update = run.service.update
     monkeypatch.setattr(
@@ -112,6 +112,47 @@ def test_a_segment_that_cannot_be_read_is_left_out_and_reported(run: Run, monkey
 
     assert 2 not in seen and len(seen) >= 3
     assert reported == [f"{run.collector}.00000002"]
+
+
+def test_a_segment_that_comes_late_is_learned_from_later(run: Run) -> None:
+    for number in range(6):
+        run.send()
+        if number == 2:
+            late = run.folder / f"{run.collector}.00000002.safetensors"
+            late.rename(run.folder / "hidden")
+    seen: set[int] = set()
+    for turn in range(200):
+        if turn == 3:
+            assert 2 not in seen and run.source.num_replaced >= 0
+            (run.folder / "hidden").rename(late)
+        if run.core.granted_updates >= run.core.cfg.pace.allowed_updates(run.core.env_step):
+            run.send()
+        batch = run.source.next(timeout_s=5.0)
+        assert batch is not None
+        check(batch, run.number)
+        seen.update(batch["segment"].tolist())
+        if 2 in seen:
+            break
+
+    assert 2 in seen and run.core.book.bad_rows == 0
+
+
+def test_late_rows_do_not_take_places_of_newer_ones() -> None:
+    mirror = Mirror(8)
+    first, second, third = (m.NewSegment(serial, "s", 4, 4 * (serial - 1) % 8, "x", 1) for serial in (1, 2, 3))
+    mirror.skip(first)
+    mirror.take_in(second, columns_of("w", 2, 4))
+    mirror.take_late(first, columns_of("w", 1, 4))
+    assert mirror.gather(np.arange(8))["segment"].tolist() == [1] * 4 + [2] * 4
+
+    mirror.skip(third)
+    mirror.take_late(second, columns_of("w", 9, 4))  # it is there already: nothing is written
+    mirror.take_late(first, columns_of("w", 1, 4))
+    assert not mirror.are_there(np.arange(4), (3 << 20) + np.arange(4)).any()
+    mirror.take_late(third, columns_of("w", 3, 4))
+    mirror.take_late(first, columns_of("w", 1, 4))
+    assert mirror.gather(np.arange(8))["segment"].tolist() == [3] * 4 + [2] * 4
+    assert mirror.are_there(np.arange(4), (3 << 20) + np.arange(4)).all()
 
 
 def test_what_goes_wrong_in_the_thread_is_raised(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

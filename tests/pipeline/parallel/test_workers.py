@@ -272,6 +272,8 @@ def test_a_learner_that_comes_after_one_that_died_goes_on_from_its_last_save(run
         first._learner.train(batch)
     assert batches() is not None  # saves what the fifth update made
     saved = {name: value.clone() for name, value in first.policy_state()["model"].items()}
+    first._publisher.close()
+    first._publisher = None
     run.service.leave(first._link.agent.worker_id, m.Leave("killed"))
 
     second = run.learner()
