@@ -55,6 +55,11 @@ class DataBook:
         # On-policy: (attempt, version) of the weights whose rows were handed out last.
         self._learned: tuple[int, int] | None = None
 
+    @property
+    def is_on_policy(self) -> bool:
+        """Tell whether each row is learned from once."""
+        return isinstance(self._pace, OnPolicyPace)
+
     # --- what workers send
 
     def take(self, worker_id: str, buffer_id: str, info: m.SegmentInfo, newest: m.PolicyVersion | None) -> bool:

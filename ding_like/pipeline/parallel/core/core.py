@@ -19,6 +19,7 @@ from ding_like.comm.refusal import RefusedError
 from ding_like.comm.wire import check_count, printable
 from ding_like.errors import SchemaError
 from ding_like.pipeline.parallel.core.book import DataBook
+from ding_like.pipeline.parallel.core.credit import allow
 from ding_like.pipeline.parallel.core.index import BufferIndex
 from ding_like.pipeline.parallel.core.once import OnceIndex
 from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
@@ -419,15 +420,11 @@ class CoordinatorCore:
         return self.is_over or task.is_asked_back or self._commander.is_to_end(self)
 
     def _credit(self, worker: WorkerEntry, task: TaskEntry) -> int:
-        """Allow a worker the rows of one segment, if the pace has room beside what others were allowed."""
+        """Allow a worker the rows of one segment, if there are weights to act with and the pace has room."""
         if task.policy_id not in self.policies:
-            return 0  # there are no weights to act with
-        others = self.workers.credit_of_others(worker)
-        newest, rows = self.policies.get(task.policy_id), self.cfg.segment_rows
-        if isinstance(self.cfg.pace, OnPolicyPace):
-            worker.credit = max(0, min(rows, self.book.room(others, newest)))
-        else:
-            worker.credit = rows if self.book.room(others, newest) >= rows else 0
+            return 0
+        newest = self.policies.get(task.policy_id)
+        worker.credit = allow(worker, self.workers, self.cfg.segment_rows, self.book, newest, self._clock())
         return worker.credit
 
     def _learn_task(self, worker_id: str, buffer_id: str, message: m.Sample | m.Update) -> TaskEntry:

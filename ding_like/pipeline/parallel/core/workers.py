@@ -24,6 +24,8 @@ class WorkerEntry:
     env_steps: int = 0
     policy_version: int = 0  # that it acted with last
     credit: int = 0  # env steps it was allowed and has not sent yet
+    waits_since_s: float | None = None  # for such an allowance
+    heard_s: float = 0.0  # when it asked for one last
     has_worked: bool = False  # rows of its were taken, or batches given to it
 
     def to_plain(self) -> dict[str, Any]:
