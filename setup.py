@@ -11,6 +11,7 @@ EXTRAS = {
     "classic": ["pygame-ce>=2.5"],
     "atari": ["ale-py>=0.12.1", "opencv-python-headless>=4"],
     "envpool": ["envpool>=1.2"],
+    "petting_zoo": ["pettingzoo>=1.25"],
     "viz": ["matplotlib>=3.7", "pillow>=10.1"],
     "test": [
         "pytest>=8",
@@ -22,6 +23,7 @@ EXTRAS = {
         "types-requests",
         "ale-py>=0.12.1",
         "opencv-python-headless>=4",
+        "pettingzoo>=1.25",
     ],
 }
 

@@ -158,6 +158,8 @@ def as_gymnasium(env: Any) -> gymnasium.Env[Any, Any]:
     env = getattr(env, "gymnasium_env", env)
     if isinstance(env, gymnasium.Env):
         return env
+    if hasattr(env, "num_players"):  # a game is its own manager's matter
+        return env  # type: ignore[no-any-return]
     missing = [name for name in ("reset", "step", "seed", "close") if not callable(getattr(env, name, None))]
     if missing:
         raise EnvError(

@@ -19,8 +19,15 @@ ENV_WRAPPER_REGISTRY: Registry[Any] = Registry("env_wrapper", "ding_like.envs.wr
 ENV_MANAGER_REGISTRY: Registry[Any] = Registry("env_manager", "ding_like.envs.manager")
 LEARNER_REGISTRY: Registry[Any] = Registry("learner", "ding_like.worker.learner")
 LEARNER_HOOK_REGISTRY: Registry[Any] = Registry("learner_hook", "ding_like.worker.learner.hooks")
-SERIAL_COLLECTOR_REGISTRY: Registry[Any] = Registry("serial_collector", "ding_like.worker.collector")
-SERIAL_EVALUATOR_REGISTRY: Registry[Any] = Registry("serial_evaluator", "ding_like.worker.evaluator")
+_BATTLE = "ding_like.worker.collector.battle"
+SERIAL_COLLECTOR_REGISTRY: Registry[Any] = Registry(
+    "serial_collector", "ding_like.worker.collector", modules={"sample_1v1": _BATTLE, "episode_1v1": _BATTLE}
+)
+SERIAL_EVALUATOR_REGISTRY: Registry[Any] = Registry(
+    "serial_evaluator",
+    "ding_like.worker.evaluator",
+    modules={"interaction_1v1": "ding_like.worker.evaluator.battle"},
+)
 PARALLEL_COLLECTOR_REGISTRY: Registry[Any] = Registry("parallel_collector", "ding_like.pipeline.parallel")
 BUFFER_REGISTRY: Registry[Any] = Registry("buffer", "ding_like.worker.replay_buffer")
 COMMANDER_REGISTRY: Registry[Any] = Registry("commander", "ding_like.worker.commander")

@@ -41,6 +41,8 @@ class BaseEnvManager(ArrayEnvManager):
             for make in self._env_fn:
                 self._envs.append(as_gymnasium(make()))
             first = self._envs[0]
+            if hasattr(first, "num_players"):
+                raise EnvError(f"{first!r} has several players: set env.manager.type='game'.")
             check_equal_spaces(first, dict(enumerate(self._envs)))
             self._set_spaces(first.observation_space, first.action_space)
         except BaseException:

@@ -63,6 +63,13 @@ class RolloutLoop:
         self, setting: Mapping[str, Any], *, policy_version: int = 0, idle: Array | None = None
     ) -> list[EpisodeRecord]:
         """Act on all ready lanes that are not `idle` [E], step them once, and return the episodes that ended."""
+        lanes, actions = self.act(setting, policy_version=policy_version, idle=idle)
+        return self.close(self._manager.step(lanes, actions))
+
+    def act(
+        self, setting: Mapping[str, Any], *, policy_version: int = 0, idle: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Open a row for each ready lane that is not `idle` [E]; return those lanes [R] and their actions [R, A...]."""
         ready = self._manager.ready
         if idle is not None:
             ready = ready & ~idle
@@ -71,11 +78,12 @@ class RolloutLoop:
             write_obs(self._open_obs, self._manager.obs)
             self._open_version.fill(policy_version)
             self._open = self._act(self._open_obs, lanes, self._is_first, setting)
-            action = self._open["action"]
-        else:
-            lanes = ready.nonzero()[0]
-            action = self._open_some(lanes, policy_version, setting)
-        answer = self._manager.step(lanes, action)
+            return lanes, self._open["action"]
+        lanes = ready.nonzero()[0]
+        return lanes, self._open_some(lanes, policy_version, setting)
+
+    def close(self, answer: StepBatch) -> list[EpisodeRecord]:
+        """Close the rows of the lanes that answered, and return the episodes that ended."""
         self.env_steps += len(answer.lanes)
         if answer.info:
             answer = self._without_abnormal(answer)

@@ -1,10 +1,12 @@
 """Evaluators: judge a policy on fresh episodes."""
 
+from ding_like.worker.evaluator.battle import BattleInteractionSerialEvaluator
 from ding_like.worker.evaluator.interaction import InteractionSerialEvaluator, play_episodes
 from ding_like.worker.evaluator.interface import ISerialEvaluator, create_serial_evaluator
 from ding_like.worker.evaluator.monitor import VectorEvalMonitor
 
 __all__ = [
+    "BattleInteractionSerialEvaluator",
     "ISerialEvaluator",
     "InteractionSerialEvaluator",
     "VectorEvalMonitor",

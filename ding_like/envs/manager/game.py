@@ -1,0 +1,207 @@
+"""Run games of N players in this process: a lane is one (game, player); env manager 'game'."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ding_like.data.obs import take_lanes
+from ding_like.envs.game import Game, GameStep, as_game
+from ding_like.envs.manager.array_manager import ArrayEnvManager
+from ding_like.envs.manager.base import _row
+from ding_like.errors import EnvError
+from ding_like.types import Array, Obs, State, StepBatch
+from ding_like.utils.registries import ENV_MANAGER_REGISTRY
+
+logger = logging.getLogger(__name__)
+
+
+@ENV_MANAGER_REGISTRY.register("game")
+class GameEnvManager(ArrayEnvManager):
+    """Step E games of N players; lane e * N + p is player p of game e.
+
+    `ready` are the lanes whose players are to move; all of a game that are must be stepped together. A lane answers
+    when its player sees the game again, at its next move or its end: in a turn-based game its reward is then the sum
+    over the others' moves, and, so that returns are whole, what came before its first move. A game that raises or
+    gives a NaN is begun anew, and all its lanes are in `dropped`. Open games are not brought back on resume.
+    """
+
+    def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
+        self._env_fn = list(env_fn)
+        self._games: list[Game] = []
+        for make in self._env_fn:
+            self._games.append(as_game(make()))
+        if not self._games:
+            raise EnvError("a manager needs at least one env; give env_fn a list of callables that each make one.")
+        first = self._games[0]
+        self.num_players = first.num_players
+        super().__init__(len(self._games) * self.num_players, {**(cfg or {}), "resume_replay_steps": 0})
+        self.num_envs = len(self._games)
+        self._set_spaces(first.observation_space, first.action_space)
+        for index, game in enumerate(self._games):
+            spaces = (game.num_players, game.observation_space, game.action_space)
+            if spaces != (first.num_players, first.observation_space, first.action_space):
+                raise EnvError(f"game {index} has other players or spaces than game 0; give equal envs.")
+        self._obs = self._layout.allocate(self.num_lanes)
+        self._write = self._layout.writer(self._obs)
+        self._next_obs = self._layout.allocate(self.num_lanes)
+        self._write_next = self._layout.writer(self._next_obs)
+        self._ready = np.zeros(self.num_lanes, bool)
+        self._has_moved = np.zeros(self.num_lanes, bool)  # and has not seen the game since
+        self._is_done = np.zeros(self.num_lanes, bool)  # in the game that goes on
+        self._reward = np.zeros(self.num_lanes, np.float64)  # since its last move
+        self.game_steps = 0  # moves of one player, or of all at once
+        self.ended_games: list[int] = []  # that came to their end in the last step; dropped ones did not
+
+    @property
+    def obs(self) -> Obs:
+        return self._obs
+
+    def step(self, lanes: Array, actions: Array, *, timeout_s: float | None = None) -> StepBatch:
+        """Step the games of `lanes` with `actions` [R, A...]; `timeout_s` cannot be kept in process and is ignored.
+
+        Raises EnvError for a game of which not all who are to move were given.
+        """
+        self._check_running()
+        moves = self._moves(self._check_lanes(lanes), actions)
+        closed: list[tuple[int, bool, bool]] = []
+        infos: dict[int, Mapping[str, Any]] = {}
+        dropped: list[int] = []
+        for game, move in moves.items():
+            first = game * self.num_players
+            self._lanes[first].journal.append(sorted(move.items()))
+            try:
+                answer = self._games[game].step(move)
+                self.game_steps += 1
+                self._take(game, answer, move, closed, infos)
+            except EnvError:
+                raise
+            except Exception as error:  # an env may raise anything; the game is made anew
+                self._lanes[first].has_crashed(error)
+                dropped += range(first, first + self.num_players)
+                self._begin_game(game, self._lanes[first].draw_seed(), make_anew=True)
+        rows = np.array([lane for lane, _, _ in closed], np.int64)
+        batch = StepBatch(
+            lanes=rows,
+            next_obs=take_lanes(self._next_obs, rows),
+            reward=self._reward[rows].astype(np.float32),
+            terminated=np.array([terminated for _, terminated, _ in closed], bool),
+            truncated=np.array([truncated for _, _, truncated in closed], bool),
+            info=infos,
+            dropped=np.array(dropped, np.int64),
+        )
+        self._reward[rows] = 0.0
+        self._has_moved[rows] = False
+        self.ended_games = [game for game in moves if self._begin_next_if_over(game)]
+        return batch
+
+    def _moves(self, lanes: list[int], actions: Array) -> dict[int, dict[int, Any]]:
+        """Return the actions by game and player."""
+        taken = self._actions.split(self._actions.for_envs(actions, len(lanes)))
+        moves: dict[int, dict[int, Any]] = {}
+        for lane, action in zip(lanes, taken, strict=True):
+            moves.setdefault(lane // self.num_players, {})[lane % self.num_players] = action
+        for game, move in moves.items():
+            first = game * self.num_players
+            to_move = np.flatnonzero(self._ready[first : first + self.num_players]).tolist()
+            if sorted(move) != to_move:
+                raise EnvError(f"players {sorted(move)} of game {game} were given, but {to_move} are to move.")
+        return moves
+
+    def _take(
+        self,
+        game: int,
+        answer: GameStep,
+        move: Mapping[int, Any],
+        closed: list[tuple[int, bool, bool]],
+        infos: dict[int, Mapping[str, Any]],
+    ) -> None:
+        """Note what a game's step gave: who sees it again closes a row. Raises ValueError for what is not finite."""
+        first = game * self.num_players
+        sees = set(answer.to_move)
+        mine: list[tuple[int, bool, bool]] = []
+        for player in range(self.num_players):
+            lane = first + player
+            self._has_moved[lane] |= player in move
+            self._reward[lane] += answer.reward[player]
+            terminated, truncated = bool(answer.terminated[player]), bool(answer.truncated[player])
+            is_over = (terminated or truncated) and not self._is_done[lane]
+            if not (player in sees or is_over):
+                continue
+            self._write_next(lane, answer.obs[player])
+            self._check_finite(lane)
+            if self._has_moved[lane]:
+                mine.append((lane, terminated, truncated))
+                if answer.info:
+                    infos[lane] = answer.info[player]
+        closed += mine
+        self._ready[first : first + self.num_players] = False
+        for player in range(self.num_players):
+            lane = first + player
+            self._is_done[lane] |= bool(answer.terminated[player] or answer.truncated[player])
+            if player in sees:
+                self._write(lane, answer.obs[player])
+                self._ready[lane] = True
+
+    def _check_finite(self, lane: int) -> None:
+        if not np.isfinite(self._reward[lane]):
+            raise self._nonfinite(lane // self.num_players, "reward")
+        if not self._layout.all_finite(_row(self._next_obs, lane)):
+            raise self._nonfinite(lane // self.num_players, "observation")
+
+    def _begin_next_if_over(self, game: int) -> bool:
+        first = game * self.num_players
+        if self._ready[first : first + self.num_players].any():
+            return False
+        lane = self._lanes[first]
+        lane.crashes.has_finished()
+        self._begin_game(game, lane.seed_after_episode())
+        return True
+
+    def _begin_game(self, game: int, seed: int | None, *, make_anew: bool = False) -> None:
+        """Begin a game; one that breaks at once is made anew and tried again."""
+        first = game * self.num_players
+        lanes, book = slice(first, first + self.num_players), self._lanes[first]
+        while True:
+            try:
+                if make_anew:
+                    self._make_anew(game)
+                obs, to_move = self._games[game].reset(seed)
+                for player in range(self.num_players):
+                    self._write(first + player, obs[player])
+                    if not self._layout.all_finite(_row(self._obs, first + player)):
+                        raise self._nonfinite(game, "first observation")
+                if not len(to_move):
+                    raise EnvError(f"nobody moves first in game {game}. Mend its reset.")
+            except EnvError:
+                raise
+            except Exception as error:  # an env may raise anything; has_crashed ends a crash loop
+                book.has_crashed(error)
+                seed, make_anew = book.draw_seed(), True
+                continue
+            self._ready[lanes] = [player in to_move for player in range(self.num_players)]
+            self._has_moved[lanes] = self._is_done[lanes] = False
+            self._reward[lanes] = 0.0
+            book.has_begun(seed)
+            return
+
+    def _make_anew(self, game: int) -> None:
+        try:
+            self._games[game].close()
+        except Exception as error:  # it is broken already: whatever close says, a new one takes its place
+            logger.debug("closing the broken game %d failed: %s", game, error)
+        self._games[game] = as_game(self._env_fn[game]())
+
+    def _reset_lanes(self, lanes: list[int]) -> None:
+        for game in sorted({lane // self.num_players for lane in lanes}):
+            self._begin_game(game, self._lanes[game * self.num_players].draw_seed())
+
+    def _restore(self, state: State) -> list[int]:
+        return self._all
+
+    def _close_envs(self) -> None:
+        for game in self._games:
+            game.close()

@@ -1,0 +1,154 @@
+"""Play PettingZoo's envs, whose agents move in turn (AEC) or at once (parallel), as games."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from ding_like.data.obs import ACTION_MASK
+from ding_like.envs.game import GameStep
+from ding_like.errors import ConfigError, EnvError, RegistryError
+from ding_like.utils.configurable import Configurable
+from ding_like.utils.registries import ENV_REGISTRY
+
+# What is imported is named by the config, and only from packages of such envs.
+_ENV_ID = re.compile(r"(pettingzoo|mpe2|shimmy)(\.[A-Za-z0-9_]+)+")
+
+
+@ENV_REGISTRY.register("petting_zoo")
+class PettingZooGame(Configurable):
+    """Make the game of `cfg.env_id`, a module such as 'pettingzoo.classic.tictactoe_v3', with `cfg.kwargs`.
+
+    Observations with a mask of legal actions, as an entry `action_mask` or in the agent's info, are dicts of
+    'observation' and 'action_mask'. With `flatten` the observation is one vector of float32. Agents must share their
+    spaces. Raises ConfigError for an id that cannot be imported.
+    """
+
+    config = {
+        "env_id": None,
+        "api": "aec",  # agents in turn; 'parallel': all at once
+        "kwargs": {},  # handed to the environment's constructor
+        "flatten": False,
+    }
+    config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
+    config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str, type(None))}
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, what is wrong) for every contradiction."""
+        if not isinstance(cfg.get("env_id"), str) or not _ENV_ID.fullmatch(cfg["env_id"]):
+            yield "env_id", f"is {cfg.get('env_id')!r}; expected a module such as 'pettingzoo.classic.tictactoe_v3'"
+        if cfg.get("api", "aec") not in ("aec", "parallel"):
+            yield "api", f"is {cfg['api']!r}; expected 'aec' or 'parallel'"
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        merged = {**self.config, **(cfg or {})}
+        for path, fault in self.check_config(merged):
+            raise ConfigError(f"env.{path} {fault}.")
+        self._is_aec = merged["api"] == "aec"
+        self._env = _make(merged["env_id"], "env" if self._is_aec else "parallel_env", dict(merged["kwargs"]))
+        self._agents: list[str] = list(self._env.possible_agents)
+        self.num_players = len(self._agents)
+        self.action_space: Space[Any] = self._shared("action_space")
+        own = self._shared("observation_space")
+        self._has_mask = isinstance(own, spaces.Dict) and ACTION_MASK in own.spaces
+        self._flatten = bool(merged["flatten"])
+        self.observation_space = self._fit_space(own)
+
+    def _shared(self, name: str) -> Space[Any]:
+        """Return a space that all agents have. Raises EnvError if they differ."""
+        found: list[Space[Any]] = [getattr(self._env, name)(agent) for agent in self._agents]
+        if any(space != found[0] for space in found):
+            raise EnvError(
+                f"the agents {', '.join(self._agents)} have different {name}s; one policy network plays one space. "
+                "Pad them with a wrapper of supersuit first."
+            )
+        return found[0]
+
+    def _fit_space(self, space: Space[Any]) -> Space[Any]:
+        if not self._has_mask:
+            return self._flat_space(space)
+        assert isinstance(space, spaces.Dict)
+        rest = {key: inner for key, inner in space.spaces.items() if key != ACTION_MASK}
+        fitted = {key: self._flat_space(inner) for key, inner in rest.items()}
+        return spaces.Dict({**fitted, ACTION_MASK: space[ACTION_MASK]})
+
+    def _flat_space(self, space: Space[Any]) -> Space[Any]:
+        if not self._flatten:
+            return space
+        return spaces.Box(-np.inf, np.inf, (int(np.prod(space.shape or (1,))),), np.float32)
+
+    def _fit(self, obs: Any) -> Any:
+        if not self._flatten:
+            return obs
+        if not self._has_mask:
+            return np.asarray(obs, np.float32).reshape(-1)
+        flat = {key: np.asarray(value, np.float32).reshape(-1) for key, value in obs.items() if key != ACTION_MASK}
+        return {**flat, ACTION_MASK: obs[ACTION_MASK]}
+
+    # --- the game
+
+    def reset(self, seed: int | None = None) -> tuple[Sequence[Any], Sequence[int]]:
+        if self._is_aec:
+            self._env.reset(seed=seed)
+            return [self._fit(self._env.observe(agent)) for agent in self._agents], [self._player()]
+        obs, _ = self._env.reset(seed=seed)
+        return [self._fit(obs[agent]) for agent in self._agents], range(self.num_players)
+
+    def step(self, actions: Mapping[int, Any]) -> GameStep:
+        return self._step_in_turn(actions) if self._is_aec else self._step_at_once(actions)
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _player(self) -> int:
+        return self._agents.index(self._env.agent_selection)
+
+    def _step_in_turn(self, actions: Mapping[int, Any]) -> GameStep:
+        """Let one agent move. One that is done is taken off by a step without action, as PettingZoo asks for."""
+        env = self._env
+        (player,) = actions
+        assert player == self._player(), "the manager gives the move of who is to move"
+        env.step(actions[player])
+        reward = [float(env.rewards.get(agent, 0.0)) for agent in self._agents]
+        over = [bool(env.terminations.get(agent, True)) for agent in self._agents]
+        cut = [bool(env.truncations.get(agent, False)) for agent in self._agents]
+        # Before the dead are taken off, after which they are not observed any more.
+        obs = [self._fit(env.observe(agent)) if agent in env.agents else None for agent in self._agents]
+        info = [dict(env.infos.get(agent, {})) for agent in self._agents]
+        while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
+            env.step(None)
+        to_move = [self._player()] if env.agents else []
+        return GameStep(self._with_last(obs), reward, over, cut, to_move, info)
+
+    def _step_at_once(self, actions: Mapping[int, Any]) -> GameStep:
+        given = {self._agents[player]: action for player, action in actions.items()}
+        obs, reward, over, cut, info = self._env.step(given)
+        agents, to_move = self._agents, [self._agents.index(agent) for agent in self._env.agents]
+        return GameStep(
+            self._with_last([self._fit(obs[agent]) if agent in obs else None for agent in agents]),
+            [float(reward.get(agent, 0.0)) for agent in agents],
+            [bool(over.get(agent, True)) for agent in agents],
+            [bool(cut.get(agent, False)) for agent in agents],
+            to_move,
+            [dict(info.get(agent, {})) for agent in agents],
+        )
+
+    def _with_last(self, obs: list[Any]) -> list[Any]:
+        """Put what an agent saw last in place of nothing: one that is gone sees no more."""
+        last = getattr(self, "_last", [None] * self.num_players)
+        self._last = [before if now is None else now for before, now in zip(last, obs, strict=True)]
+        return self._last
+
+
+def _make(env_id: str, name: str, kwargs: dict[str, Any]) -> Any:
+    try:
+        return ENV_REGISTRY.get(f"{env_id}:{name}")(**kwargs)
+    except RegistryError as error:
+        raise ConfigError(
+            f"env.env_id '{env_id}' cannot be imported: {error} Install it with pip install 'ding-like[petting_zoo]'."
+        ) from error

@@ -1,0 +1,340 @@
+"""Collect from games: a policy for each player, the data of each side apart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ding_like.data.batch import EpisodeBatch
+from ding_like.data.records import EpisodeRecord
+from ding_like.data.rows import adapt_collect_mode
+from ding_like.errors import ConfigError
+from ding_like.types import CollectMode, EnvManager
+from ding_like.utils.log import build_logger, close_logger
+from ding_like.utils.metrics import as_metrics_writer
+from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
+from ding_like.worker.collector.battle_loop import BattleLoop
+from ding_like.worker.collector.episode import _whole_episodes
+from ding_like.worker.collector.interface import ISerialCollector
+from ding_like.worker.collector.sample import _join
+from ding_like.worker.collector.stats import CollectReport, describe
+
+# What is handed out: (data of each player, statistics of each player).
+BattleData = tuple[list[Any], list[dict[str, float]]]
+
+
+class BattleCollector(ISerialCollector):
+    """Collect through a `BattleLoop`; a sub-class says when to stop and what to hand out.
+
+    `policy` is a list of collect modes, one per player; a mode whose attribute `collect_data` is False only plays.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        env: EnvManager | None = None,
+        policy: Any = None,  # a list of collect modes
+        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
+        exp_name: str = "default_experiment",
+        instance_name: str = "collector",
+        *,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self._cfg = cfg
+        self._rng = np.random.default_rng(0) if rng is None else rng
+        self._instance_name = instance_name
+        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
+        self._metrics = as_metrics_writer(tb_logger)
+        self._env: EnvManager | None = None
+        self._policies: list[CollectMode] = []
+        self._keeps: list[bool] = []
+        self._loop: BattleLoop | None = None
+        self._first_step = 0
+        self._closed = False
+        self.reset(policy, env)
+
+    def reset_env(self, _env: EnvManager | None = None) -> None:
+        """Start from fresh games, in a new env manager if one is given."""
+        if _env is not None:
+            self._env = _env
+            self._env.launch()
+        elif self._env is not None:
+            self._env.reset()
+        self._make_loop()
+
+    def reset_policy(self, _policy: Sequence[Any] | None = None) -> None:
+        """Play with new collect modes if some are given; open games go on, recurrent state is forgotten."""
+        if _policy is not None:
+            self._check_number(len(_policy))
+            self._policies = [adapt_collect_mode(mode) for mode in _policy]
+            self._keeps = [bool(_attribute(mode, "collect_data", True)) for mode in self._policies]
+        if self._loop is None or (_policy is not None and len(_policy) != self._loop.num_players):
+            self._make_loop()
+        else:
+            for loop, mode in zip(self._loop.loops, self._policies, strict=True):
+                loop.use_actor(mode.actor)
+
+    def _check_number(self, policies: int) -> None:
+        """Refuse a number of policies that the collector has no use for."""
+        if policies < 2:
+            raise ConfigError(f"a battle needs two policies or more, one per player; {policies} were given.")
+
+    def reset(self, _policy: Sequence[Any] | None = None, _env: EnvManager | None = None) -> None:
+        """Reset env, policies and all counters."""
+        self._reports: list[CollectReport] = []
+        self._last_print_iter = 0
+        self._envstep = 0
+        self._loop = None
+        self.reset_policy(_policy)
+        self.reset_env(_env)
+
+    def _make_loop(self) -> None:
+        """Build the loop as soon as there are an env and policies; the env step count goes on."""
+        self._envstep = self.envstep
+        self._loop = None
+        if self._env is not None and self._policies:
+            actors = [mode.actor for mode in self._policies]
+            self._loop = BattleLoop(self._env, actors, rng=self._rng, record=self._keeps)
+            self._first_step = self._loop.env_steps
+            if len(self._reports) != len(actors):
+                self._reports = [CollectReport() for _ in actors]
+
+    @property
+    def envstep(self) -> int:
+        """Return the moves so far, of one player or of all at once; those of dropped games count."""
+        return self._envstep + (0 if self._loop is None else self._loop.env_steps - self._first_step)
+
+    @envstep.setter
+    def envstep(self, value: int) -> None:
+        self._envstep += value - self.envstep
+
+    def _parts(self) -> tuple[BattleLoop, list[CollectMode]]:
+        if self._loop is None:
+            raise ConfigError("the collector needs an env and policies before collect(): call reset(policy, env).")
+        return self._loop, self._policies
+
+    def _target(self, given: int | None, name: str) -> int:
+        target = _attribute(self._policies[0], name, None) if given is None else given
+        if target is None:
+            raise ConfigError(f"collect() needs {name}: pass it, or set policy.collect.{name} in the config.")
+        return int(target)
+
+    def _settings(self, policy_kwargs: Any) -> list[Mapping[str, Any]]:
+        """Return what each player's actor is told: one dict for all, or one for each."""
+        if isinstance(policy_kwargs, (list, tuple)):
+            return [dict(each or {}) for each in policy_kwargs]
+        return [dict(policy_kwargs or {})] * len(self._policies)
+
+    def _count(
+        self,
+        episodes: list[list[EpisodeRecord]],
+        *,
+        first_step: int,
+        samples: list[int],
+        started_s: float,
+        train_iter: int,
+    ) -> list[dict[str, float]]:
+        """Count one `collect` call, report if it is time, and return each player's statistics of this call."""
+        loop, _ = self._parts()
+        duration_s = time.perf_counter() - started_s
+        infos = []
+        for own, report, mine, number in zip(loop.loops, self._reports, episodes, samples, strict=True):
+            report.total.dropped_episodes = own.dropped_episodes
+            report.add(mine, env_steps=loop.env_steps - first_step, samples=number, duration_s=duration_s)
+            returns = [episode.return_ for episode in mine]
+            infos.append(
+                {
+                    "episodes": len(mine),
+                    "return_mean": float(np.mean(returns)) if returns else float("nan"),
+                    "length_mean": float(np.mean([each.length for each in mine])) if mine else float("nan"),
+                    "dropped_episodes": own.dropped_episodes,
+                }
+            )
+        self._print(train_iter)
+        return infos
+
+    def _print(self, train_iter: int) -> None:
+        is_due = train_iter - self._last_print_iter >= self._cfg["collect_print_freq"]
+        if not is_due or not all(report.has_episodes for report in self._reports):
+            return
+        self._last_print_iter = train_iter
+        for player, report in enumerate(self._reports):
+            values = report.take()
+            self._logger.info("collect, player %d: %s", player, describe(values))
+            named = {f"{name}_{player}": value for name, value in values.items() if isinstance(value, (int, float))}
+            self._metrics.write(self._instance_name, named, env_step=self.envstep, train_iter=train_iter)
+
+    def close(self) -> None:
+        """Close the env manager and the text log; may be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._env is not None:
+            self._env.close()
+        close_logger(self._logger)
+
+    def __del__(self) -> None:
+        # A constructor that raised has set nothing yet.
+        if hasattr(self, "_closed"):
+            self.close()
+
+
+@SERIAL_COLLECTOR_REGISTRY.register("sample_1v1")
+class BattleSampleSerialCollector(BattleCollector):
+    """Collect `n_sample` training samples for each of two or more players."""
+
+    config: dict[str, Any] = dict(
+        type="sample_1v1",
+        # Accepted for the seed's configs: rows are copied where they are stored, so there is nothing to choose.
+        deepcopy_obs=False,
+        transform_obs=False,
+        # Iterations of the learner between two log lines.
+        collect_print_freq=100,
+    )
+
+    def reset(self, _policy: Sequence[Any] | None = None, _env: EnvManager | None = None) -> None:
+        """Reset env, policies, surplus and all counters."""
+        self._surplus: list[Any] = []
+        super().reset(_policy, _env)
+
+    def collect(
+        self,
+        n_sample: int | None = None,
+        train_iter: int = 0,
+        drop_extra: bool = True,
+        policy_kwargs: Any = None,
+    ) -> BattleData:
+        """Return ([samples of each player], [statistics of each player]); an empty list where data are not kept.
+
+        Each player whose data are kept gets `n_sample` (default: the first policy's); what was made beyond leads the
+        next call (on-policy: it is dropped), or is returned too with `drop_extra=False`. `policy_kwargs` goes to the
+        actors: one dict for all, or a list. Raises ConfigError if nobody says how many.
+        """
+        loop, policies = self._parts()
+        target, settings = self._target(n_sample, "n_sample"), self._settings(policy_kwargs)
+        started, first_step = time.perf_counter(), loop.env_steps
+        episodes: list[list[EpisodeRecord]] = [[] for _ in policies]
+        data: list[Any] = self._surplus or [None] * len(policies)
+        self._surplus = []
+        while not all(not keep or self._have(data, player) >= target for player, keep in enumerate(self._keeps)):
+            for mine, new in zip(episodes, loop.step(settings, policy_version=train_iter), strict=True):
+                mine += new
+            for player, (own, mode) in enumerate(zip(loop.loops, policies, strict=True)):
+                lacks = target - self._have(data, player)
+                if self._keeps[player] and lacks > 0 and own.num_ready(mode.num_ready) >= lacks:
+                    data[player] = _join(data[player], own.take(mode.segment))
+        data = [self._put_surplus_by(player, each, target, drop_extra) for player, each in enumerate(data)]
+        infos = self._count(
+            episodes,
+            first_step=first_step,
+            samples=[len(each) for each in data],
+            started_s=started,
+            train_iter=train_iter,
+        )
+        return data, infos
+
+    @staticmethod
+    def _have(data: list[Any], player: int) -> int:
+        return 0 if data[player] is None else len(data[player])
+
+    def _put_surplus_by(self, player: int, samples: Any, target: int, drop_extra: bool) -> Any:
+        loop, policies = self._parts()
+        if len(self._surplus) <= player:
+            self._surplus.append(None)
+        if samples is None:
+            return []
+        if bool(_attribute(policies[player], "on_policy", False)):
+            # What is left over was made by the policy that the next update replaces.
+            loop.loops[player].forget_rows()
+            return samples[:target] if drop_extra else samples
+        if drop_extra and len(samples) > target:
+            self._surplus[player] = samples[target:]
+            return samples[:target]
+        return samples
+
+
+@SERIAL_COLLECTOR_REGISTRY.register("episode_1v1")
+class BattleEpisodeSerialCollector(BattleCollector):
+    """Collect whole games of two players, all begun within the call, so that short ones are not preferred."""
+
+    config: dict[str, Any] = dict(
+        type="episode_1v1",
+        # Accepted for the seed's configs: rows are copied where they are stored, so there is nothing to choose.
+        deepcopy_obs=False,
+        transform_obs=False,
+        # Iterations of the learner between two log lines.
+        collect_print_freq=100,
+        # Return training samples, as the policies' `segment` makes them, in place of episodes.
+        get_train_sample=False,
+    )
+
+    def _check_number(self, policies: int) -> None:
+        if policies != 2:
+            raise ConfigError(f"collector 'episode_1v1' takes exactly 2 policies; {policies} were given.")
+
+    def collect(self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: Any = None) -> BattleData:
+        """Return ([episodes of each player], [statistics of each player]) of `n_episode` games.
+
+        Episodes are an EpisodeBatch, or training samples with `get_train_sample`; an empty list where data are not
+        kept. Raises ConfigError if nobody says how many, or if there are fewer games than envs.
+        """
+        loop, _ = self._parts()
+        target, settings = self._target(n_episode, "n_episode"), self._settings(policy_kwargs)
+        games = loop.loops[0].rollout.num_lanes
+        if target < games:
+            raise ConfigError(
+                f"n_episode {target} is fewer than {games} envs: every env begins one. Raise "
+                "policy.collect.n_episode, or lower env.collector_env_num."
+            )
+        if any(own.is_mid_episode for own in loop.loops):
+            self.reset_env()
+            loop, _ = self._parts()
+        started, first_step = time.perf_counter(), loop.env_steps
+        episodes = self._play(loop, target, settings, train_iter)
+        data = [self._take(player) if keep else [] for player, keep in enumerate(self._keeps)]
+        infos = self._count(
+            episodes,
+            first_step=first_step,
+            samples=[len(each) for each in data],
+            started_s=started,
+            train_iter=train_iter,
+        )
+        return data, infos
+
+    def _play(
+        self, loop: BattleLoop, target: int, settings: list[Mapping[str, Any]], train_iter: int
+    ) -> list[list[EpisodeRecord]]:
+        games = loop.loops[0].rollout.num_lanes
+        left, idle = target - games, np.zeros(games, bool)
+        episodes: list[list[EpisodeRecord]] = [[], []]
+        ended = 0
+        while ended < target:
+            new = loop.step(settings, policy_version=train_iter, idle=idle)
+            for mine, own in zip(episodes, new, strict=True):
+                mine += own
+            for game in loop.ended_games:
+                ended += 1
+                if left:
+                    left -= 1
+                else:
+                    idle[game] = True
+        return episodes
+
+    def _take(self, player: int) -> Any:
+        loop, policies = self._parts()
+        if self._cfg.get("get_train_sample"):
+            return loop.loops[player].take(policies[player].segment)
+        data = loop.loops[player].take(_whole_episodes)
+        return EpisodeBatch(data, np.append(0, np.flatnonzero(data["done"]) + 1))
+
+
+def _attribute(mode: Any, name: str, default: Any) -> Any:
+    """Return an optional attribute of a policy; the seed's `get_attribute` raises for one that is absent."""
+    try:
+        return mode.get_attribute(name)
+    except (NotImplementedError, AttributeError):
+        return default
