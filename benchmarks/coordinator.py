@@ -21,11 +21,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ding_like
-from benchmarks.rounds import circumstances
+from benchmarks.rounds import Measured, circumstances
 from ding_like.comm.keys import make_keys, sign
 
 RESULTS = Path(__file__).parent / "results" / "coordinator.jsonl"
@@ -298,7 +299,8 @@ def main(argv: list[str] | None = None) -> None:
             print(f"  {name:16} {value!s:>16}{'' if bar is None else f'   bar {bar:g}'}")
     out = args.out or (RESULTS if args.case == cases else None)
     if out is not None:
-        lines = [*rows, {"circumstances": circumstances()}]
+        versions = {name: version(name) for name in ("flask", "waitress", "gunicorn")}
+        lines = [*rows, circumstances(Measured([], {"ours": versions}, {}))]
         out.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 

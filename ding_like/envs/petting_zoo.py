@@ -11,17 +11,18 @@ from gymnasium import Space, spaces
 
 from ding_like.data.obs import ACTION_MASK
 from ding_like.envs.game import GameStep
-from ding_like.errors import ConfigError, EnvError, RegistryError
+from ding_like.errors import ConfigError, EnvError
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import ENV_REGISTRY
 
-# What is imported is named by the config, and only from packages of such envs.
-_ENV_ID = re.compile(r"(pettingzoo|mpe2|shimmy)(\.[A-Za-z0-9_]+)+")
+# An id of PettingZoo's registry, or a module of a package of such envs; nothing else is imported.
+_REGISTERED = re.compile(r"[a-z0-9_]+/[A-Za-z0-9_]+-v\d+")
+_MODULE = re.compile(r"(pettingzoo|mpe2)(\.[A-Za-z0-9_]+)+")
 
 
 @ENV_REGISTRY.register("petting_zoo")
 class PettingZooGame(Configurable):
-    """Make the game of `cfg.env_id`, a module such as 'pettingzoo.classic.tictactoe_v3', with `cfg.kwargs`.
+    """Make the game of `cfg.env_id` with `cfg.kwargs`: 'classic/tictactoe-v3', or a module such as 'mpe2.simple_v3'.
 
     Observations with a mask of legal actions, as an entry `action_mask` or in the agent's info, are dicts of
     'observation' and 'action_mask'. With `flatten` the observation is one vector of float32. Agents must share their
@@ -40,8 +41,9 @@ class PettingZooGame(Configurable):
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, what is wrong) for every contradiction."""
-        if not isinstance(cfg.get("env_id"), str) or not _ENV_ID.fullmatch(cfg["env_id"]):
-            yield "env_id", f"is {cfg.get('env_id')!r}; expected a module such as 'pettingzoo.classic.tictactoe_v3'"
+        env_id = cfg.get("env_id")
+        if not isinstance(env_id, str) or not (_REGISTERED.fullmatch(env_id) or _MODULE.fullmatch(env_id)):
+            yield "env_id", f"is {env_id!r}; expected an id of PettingZoo such as 'classic/tictactoe-v3'"
         if cfg.get("api", "aec") not in ("aec", "parallel"):
             yield "api", f"is {cfg['api']!r}; expected 'aec' or 'parallel'"
 
@@ -50,7 +52,7 @@ class PettingZooGame(Configurable):
         for path, fault in self.check_config(merged):
             raise ConfigError(f"env.{path} {fault}.")
         self._is_aec = merged["api"] == "aec"
-        self._env = _make(merged["env_id"], "env" if self._is_aec else "parallel_env", dict(merged["kwargs"]))
+        self._env = _make(merged["env_id"], merged["api"], dict(merged["kwargs"]))
         self._agents: list[str] = list(self._env.possible_agents)
         self.num_players = len(self._agents)
         self.action_space: Space[Any] = self._shared("action_space")
@@ -145,10 +147,16 @@ class PettingZooGame(Configurable):
         return self._last
 
 
-def _make(env_id: str, name: str, kwargs: dict[str, Any]) -> Any:
+def _make(env_id: str, api: str, kwargs: dict[str, Any]) -> Any:
+    """Make an env by its id in PettingZoo's registry, or by the module that makes it."""
     try:
-        return ENV_REGISTRY.get(f"{env_id}:{name}")(**kwargs)
-    except RegistryError as error:
+        if _REGISTERED.fullmatch(env_id):
+            import pettingzoo
+
+            return pettingzoo.make(api, env_id, **kwargs)
+        return ENV_REGISTRY.get(f"{env_id}:{'env' if api == 'aec' else 'parallel_env'}")(**kwargs)
+    except Exception as error:  # PettingZoo's own errors have no common class
         raise ConfigError(
-            f"env.env_id '{env_id}' cannot be imported: {error} Install it with pip install 'ding-like[petting_zoo]'."
+            f"env.env_id '{env_id}' cannot be made: {error} Its package is installed with "
+            "pip install 'ding-like[petting_zoo]'."
         ) from error

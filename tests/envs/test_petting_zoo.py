@@ -14,8 +14,8 @@ from ding_like.envs.manager.game import GameEnvManager
 from ding_like.envs.petting_zoo import PettingZooGame
 from ding_like.errors import ConfigError, EnvError
 
-TICTACTOE = "pettingzoo.classic.tictactoe_v3"
-RPS = "pettingzoo.classic.rps_v2"
+TICTACTOE = "classic/tictactoe-v3"
+RPS = "classic/rps-v2"
 
 
 def play(game: PettingZooGame, actions: list[int]) -> list[Any]:
@@ -97,10 +97,11 @@ def test_games_from_a_config_never_leave_the_mask() -> None:
 @pytest.mark.parametrize(
     ("cfg", "said"),
     [
-        ({"env_id": None}, "env_id is None; expected a module"),
-        ({"env_id": "os.path"}, "env_id is 'os.path'; expected a module"),
+        ({"env_id": None}, "env_id is None; expected an id"),
+        ({"env_id": "os.path"}, "env_id is 'os.path'; expected an id"),
         ({"env_id": TICTACTOE, "api": "both"}, "api is 'both'"),
         ({"env_id": "pettingzoo.classic.nothing_v1"}, "pip install 'ding-like"),
+        ({"env_id": "classic/nothing-v1"}, "cannot be made"),
     ],
 )
 def test_what_is_no_such_env_is_one_clear_error(cfg: Any, said: str) -> None:
