@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import time
@@ -55,14 +56,19 @@ class Stage:
                 connection.sendall(raw)
                 if close:
                     connection.shutdown(socket.SHUT_WR)
-                answer = b""
-                while b"\r\n" not in answer:
+            except OSError as error:
+                # Refused before all of it was sent: the answer may lie there all the same.
+                if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
+                    raise
+            answer = b""
+            while b"\r\n" not in answer:
+                try:
                     received = connection.recv(4096)
-                    if not received:
-                        return 0
-                    answer += received
-            except (BrokenPipeError, ConnectionResetError):
-                return 0
+                except ConnectionResetError:
+                    return 0
+                if not received:
+                    return 0
+                answer += received
         return int(answer.split(b" ", 2)[1])
 
     def ask(
