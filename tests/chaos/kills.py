@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -149,9 +151,20 @@ def _judge(report: Report, folder: Path, kills: list[Kill]) -> None:
     report.at_most("rows torn in a training batch", _worst(batches, "torn"), 0)
     report.at_most("times that a collector saw older weights", _steps_back(weights), 0)
     report.at_most("updates lost that were saved", _saved_and_lost(batches), 0)
+    report.at_most("updates beyond what the env steps allow", _updates_too_many(folder / "run/coordinator.sqlite"), 0)
     report.at_most("collector: kill to new data, median s", collector_s["median"], 5)
     report.at_most("collector: kill to new data, worst s", collector_s["worst"], 10)
     report.at_most("learner: kill to next update, worst s", learner_s["worst"], 15)
+
+
+def _updates_too_many(state: Path) -> int:
+    """Return by how much the learner has gone beyond the ratio of the config: 8 updates for 64 env steps after 64."""
+    with sqlite3.connect(state) as db:
+        (text,) = db.execute("SELECT value FROM item WHERE kind = 'run'").fetchone()
+    db.close()
+    run = json.loads(text)
+    allowed = (run["book"]["env_step"] - 64) * 8 // 64
+    return max(0, run["learn_iter"] - allowed)
 
 
 def _by_pid(lines: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:

@@ -124,9 +124,13 @@ class BatchSource:
         batch_size: int,
         buffer_size: int,
         num_batches: int,
+        train_iter: int = 0,
         waits_for_late: bool = False,
     ) -> None:
-        """Begin; `waits_for_late` is for learning from each row once, where none can take another's place."""
+        """Begin at update `train_iter`, beyond which all that was granted before is granted again.
+
+        `waits_for_late` is for learning from each row once, where none can take another's place.
+        """
         self._coordinator = coordinator
         self._task = task
         self._worker_id = worker_id
@@ -147,7 +151,7 @@ class BatchSource:
         self.env_step = 0
         self._priorities: list[Array] = []
         self._reported_s = 0.0
-        self._train_iter = 0
+        self._train_iter = train_iter
         self._thread = threading.Thread(target=self._run, name="batch-source", daemon=True)
         self._thread.start()
 

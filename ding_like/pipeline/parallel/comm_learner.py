@@ -304,6 +304,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
             batch_size=self._rows(batch_size),
             buffer_size=buffer_size(self._main),
             num_batches=int(self._cfg["num_batches"]),
+            train_iter=learner.train_iter,
             waits_for_late=bool(self._main.policy.on_policy),
         )
         self._source, self._first_s = source, None

@@ -65,6 +65,38 @@ def run(tmp_path: Path) -> Any:
     made.close()
 
 
+def test_a_learner_that_goes_on_says_how_far_it_had_come(tmp_path: Path) -> None:
+    """Updates beyond those that it had saved are granted again, and no others."""
+    run = Run(tmp_path)
+    for _ in range(20):
+        run.send()
+    while run.core.waiting_updates:
+        assert run.source.next(timeout_s=5.0) is not None
+    run.source.close()
+    granted = run.core.granted_updates
+    run.core.tasks.release(run.core.tasks.tasks[run.learn.task_id])
+    task = run.core.claim(run.learner, m.Claim()).task
+    assert task is not None and task.attempt == 2 and granted > 10
+
+    second = BatchSource(
+        run.service,
+        task,
+        worker_id=run.learner,
+        read=run.read,
+        batch_size=4,
+        buffer_size=SIZE,
+        num_batches=3,
+        train_iter=granted - 7,
+    )
+    batches = 0
+    while second.next(timeout_s=1.0) is not None:
+        batches += 1
+    second.close()
+    run.core.close()
+
+    assert batches == 7 and run.core.granted_updates == granted
+
+
 def check(batch: TransitionBatch, sent: int) -> None:
     assert len(batch) == 4
     assert (batch["segment"] < sent).all()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ding_like.comm import messages as m
@@ -63,22 +62,28 @@ class DataBook:
     # --- what workers send
 
     def take(self, worker_id: str, buffer_id: str, info: m.SegmentInfo, newest: m.PolicyVersion | None) -> bool:
-        """Take a segment in; return False for one that came before. Raises RefusedError for one that never fits."""
+        """Take a segment in; return False for one that came before. Raises RefusedError for one that never fits.
+
+        After the last one of a message `save_number` is to be called.
+        """
         number = _number_of(info.name, worker_id)
         index = self.index(buffer_id)
         entry = index.number(info)
         if number <= self._last_number.get(worker_id, -1):  # segments of one start of a worker come in order
             return False
         self._last_number[worker_id] = number
-        self._store.put("stream", worker_id, {"last": number})
         self.env_step += entry.env_steps
         if isinstance(index, OnceIndex) and not self._is_fresh(index, entry, newest):
             self.stale_rows += entry.rows
             self.removable.append(entry.name)
             return True
         self._set_aside(buffer_id, index.add(entry))
-        self._store.put("segment", _segment_key(buffer_id, entry.serial), asdict(entry))
+        self._store.put("segment", _segment_key(buffer_id, entry.serial), vars(entry))
         return True
+
+    def save_number(self, worker_id: str) -> None:
+        """Save the number of the last segment that was taken from a worker."""
+        self._store.put("stream", worker_id, {"last": self._last_number[worker_id]})
 
     def _is_fresh(self, index: OnceIndex, entry: SegmentEntry, newest: m.PolicyVersion | None) -> bool:
         """Tell whether rows are of the newest weights, and wanted: those of no batch would never be learned from."""
@@ -146,7 +151,7 @@ class DataBook:
             if entry is not None:
                 self.bad_rows += entry.rows
                 self.spoiled.append(name)
-                self._store.put("segment", _segment_key(buffer_id, entry.serial), asdict(entry))
+                self._store.put("segment", _segment_key(buffer_id, entry.serial), vars(entry))
                 logger.warning("segment %s cannot be read: its %d rows are left out", name, entry.rows)
         if index.num_rows >= _MANY_ROWS and self.bad_rows > _MAX_BAD_SHARE * index.num_rows:
             return (

@@ -285,6 +285,7 @@ class CoordinatorCore:
                     worker.policy_version = info.policy_version
             worker.credit = 0
             if accepted:
+                self.book.save_number(worker_id)
                 self._failures_in_a_row = 0
                 self._save_run()
         return m.SendDataReply(

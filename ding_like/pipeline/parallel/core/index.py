@@ -70,6 +70,9 @@ class BufferIndex:
         self._live: deque[SegmentEntry] = deque()  # with rows that are not overwritten, oldest first
         self._unique_ids = np.full(size, -1, np.int64)
         self._bad: set[int] = set()  # serials of live segments whose files cannot be read
+        # Segments are small and many: the buffer gets their rows together, when it is asked for some.
+        self._pending: list[SegmentEntry] = []
+        self._pending_rows = 0
 
     def number(self, info: SegmentInfo) -> SegmentEntry:
         """Return the entry that a new segment will have. Raises RefusedError for one that can never fit."""
@@ -77,17 +80,12 @@ class BufferIndex:
 
     def add(self, entry: SegmentEntry) -> list[SegmentEntry]:
         """Take a numbered segment in; return those that have no row left."""
-        unique_ids = entry.serial * ROWS_PER_SEGMENT + np.arange(entry.rows, dtype=np.int64)
-        places = (entry.first_row + np.arange(entry.rows, dtype=np.int64)) % self.size
-        rows = {
-            "unique_id": unique_ids,
-            "place": places,
-            "collect_iter": np.full(entry.rows, entry.policy_version, np.int64),
-        }
+        if self._pending_rows + entry.rows > self.size:  # a push may not overwrite its own rows
+            self._push()
+        self._pending.append(entry)
+        self._pending_rows += entry.rows
         if self._base is None:
             self._base = entry.first_row
-        self._buffer.push(TransitionBatch(rows), cur_collector_envstep=-1)
-        self._unique_ids[places] = unique_ids
         self._live.append(entry)
         if entry.is_bad:
             self._bad.add(entry.serial)
@@ -99,13 +97,34 @@ class BufferIndex:
             self._bad.discard(gone[-1].serial)
         return gone
 
+    def _push(self) -> None:
+        """Give the buffer the rows that came since it was last asked for some."""
+        if not self._pending:
+            return
+        counts = np.array([entry.rows for entry in self._pending])
+        within = np.arange(self._pending_rows) - np.repeat(np.cumsum(counts) - counts, counts)
+        first_rows, first_ids, versions = (
+            np.repeat(np.array(values, np.int64), counts)
+            for values in zip(
+                *((each.first_row, each.serial * ROWS_PER_SEGMENT, each.policy_version) for each in self._pending),
+                strict=True,
+            )
+        )
+        unique_ids, places = first_ids + within, (first_rows + within) % self.size
+        self._unique_ids[places] = unique_ids
+        rows = {"unique_id": unique_ids, "place": places, "collect_iter": versions}
+        self._buffer.push(TransitionBatch(rows), cur_collector_envstep=-1)
+        self._pending, self._pending_rows = [], 0
+
     @property
     def count(self) -> int:
         """Return how many rows there are to draw from."""
+        self._push()
         return self._buffer.count()
 
     def draw(self, batch_size: int, num_batches: int, learner_iter: int) -> Batches | None:
         """Return up to `num_batches` batches, one after another; None if the buffer gives none."""
+        self._push()
         drawn: list[Any] = []
         for _ in range(num_batches):
             batch = self._buffer.sample(batch_size, learner_iter)
@@ -152,6 +171,7 @@ class BufferIndex:
             raise RefusedError("malformed", "places, unique_ids and priorities differ in length")
         if len(places) and (places.min() < 0 or places.max() >= self.size or priorities.min() < 0):
             raise RefusedError("malformed", "a place is outside of the buffer, or a priority negative")
+        self._push()
         still = self._unique_ids[places] == unique_ids
         places = places[still]
         if not len(places):
