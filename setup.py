@@ -12,6 +12,10 @@ EXTRAS = {
     "atari": ["ale-py>=0.12.1", "opencv-python-headless>=4"],
     "envpool": ["envpool>=1.2"],
     "petting_zoo": ["pettingzoo>=1.25"],
+    "image_classification": ["scikit-learn>=1.3"],
+    "league": ["openskill>=6"],
+    "server": ["gunicorn>=22"],
+    "mpe": ["mpe2>=1.0"],
     "viz": ["matplotlib>=3.7", "pillow>=10.1"],
     "test": [
         "pytest>=8",
@@ -24,6 +28,10 @@ EXTRAS = {
         "ale-py>=0.12.1",
         "opencv-python-headless>=4",
         "pettingzoo>=1.25",
+        "scikit-learn>=1.3",
+        "openskill>=6",
+        "mpe2>=1.0",
+        "gunicorn>=22",
     ],
 }
 

@@ -53,6 +53,7 @@ PARTS = (
     Part("collector", "policy.collect.collector", registries.SERIAL_COLLECTOR_REGISTRY, "sample"),
     Part("evaluator", "policy.eval.evaluator", registries.SERIAL_EVALUATOR_REGISTRY, "interaction"),
     Part("replay_buffer", "policy.other.replay_buffer", registries.BUFFER_REGISTRY, "naive"),
+    Part("league", "policy.other.league", registries.LEAGUE_REGISTRY, is_optional=True),
     Part("reward_model", "reward_model", registries.REWARD_MODEL_REGISTRY, is_optional=True),
 )
 

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
+from ding_like.pipeline.self_play import LeaguePlay, Opponents, has_league, is_game, versus
 from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.pipeline.statistics import ENV_WRAPPERS, WrapperStatistics
 from ding_like.policy import Policy, create_policy
@@ -47,6 +48,7 @@ class SerialParts:
     buffer: IBuffer | None  # None: on-policy, nothing is stored
     commander: BaseSerialCommander
     metrics: MetricsSink
+    league: LeaguePlay | None = None  # of a run that plays in one
 
     @property
     def replay_buffer(self) -> IBuffer:
@@ -112,15 +114,24 @@ def build_serial(
 ) -> SerialParts:
     """Return all parts of a serial run, launched and connected."""
     _check_hands_out_rows(cfg.policy.collect.collector)
+    plays_league = has_league(cfg)
     collector_env, evaluator_env = build_envs(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed)
+    metrics, league = MetricsSink(cfg.exp_name), None
     try:
         set_pkg_seed(seed, use_cuda=bool(cfg.policy.cuda))
-        policy = create_policy(fit_policy_config(cfg.policy, collector_env), model=model)
+        fitted = fit_policy_config(cfg.policy, collector_env)
+        policy = create_policy(fitted, model=model)
+        if is_game(cfg):
+            opponents = Opponents(fitted, policy)
+            evaluator_env = versus(evaluator_env, seed=seed, name="evaluator")
+            evaluator_env.use_opponent(opponents.of_evaluation(cfg.env.manager.opponent, evaluator_env))
+        if plays_league:
+            collector_env = versus(collector_env, seed=seed, name="collector")
+            league = LeaguePlay(cfg, seed=seed, env=collector_env, policy=policy, opponents=opponents, metrics=metrics)
     except BaseException:
-        collector_env.close()
-        evaluator_env.close()
+        for part in (collector_env, evaluator_env, metrics):
+            part.close()
         raise
-    metrics = MetricsSink(cfg.exp_name)
     shared: dict[str, Any] = dict(tb_logger=metrics, exp_name=cfg.exp_name)
     learner = create_learner(
         cfg.policy.learn.learner, policy=policy.learn_mode, rng=make_rng(seed, "learner"), **shared
@@ -142,7 +153,9 @@ def build_serial(
     commander = BaseSerialCommander(
         cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
     )
-    return SerialParts(collector_env, evaluator_env, policy, learner, collector, evaluator, buffer, commander, metrics)
+    return SerialParts(
+        collector_env, evaluator_env, policy, learner, collector, evaluator, buffer, commander, metrics, league
+    )
 
 
 def _check_hands_out_rows(collector_cfg: Any) -> None:

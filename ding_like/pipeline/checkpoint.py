@@ -85,6 +85,7 @@ class Checkpointer:
                     "learner": parts.learner.state_dict(),
                     "evaluator": parts.evaluator.state_dict(),
                     "metrics": parts.metrics.state_dict(),
+                    "league": {} if parts.league is None else parts.league.state_dict(),
                     "rng": global_rng_state(),
                 },
             },
@@ -104,6 +105,8 @@ class Checkpointer:
             parts.learner.load_state_dict(run["learner"])
             parts.evaluator.load_state_dict(run["evaluator"])
             parts.metrics.load_state_dict(run["metrics"])
+            if parts.league is not None:
+                parts.league.load_state_dict(run["league"])
         except (KeyError, TypeError, IndexError) as error:
             raise CheckpointError(
                 f"the saved point of step {saved.step} lacks or has more than this config's parts need ({error!r}): "

@@ -120,6 +120,8 @@ class SerialRun:
                 self._resume(self._saved)
             else:
                 parts.learner.call_hook("before_run")
+                if parts.league is not None:
+                    parts.league.begin()
                 if self._cfg.policy.random_collect_size > 0:
                     random_collect(
                         self._cfg.policy,
@@ -153,6 +155,8 @@ class SerialRun:
                 return True
             batch = parts.collector.collect(train_iter=parts.learner.train_iter, policy_kwargs=self._setting)
             self._learn_from(self._cfg, parts, batch)
+            if parts.league is not None:
+                parts.league.turn(train_iter=parts.learner.train_iter, env_step=parts.collector.envstep)
             if self._console.is_due:
                 self._console.update(self._progress())
         return False

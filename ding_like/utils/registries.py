@@ -37,8 +37,8 @@ COMM_LEARNER_REGISTRY: Registry[Any] = Registry(
 COMM_COLLECTOR_REGISTRY: Registry[Any] = Registry(
     "comm_collector", "ding_like.pipeline.parallel", modules={"flask_fs": "ding_like.pipeline.parallel.comm_collector"}
 )
-LEAGUE_REGISTRY: Registry[Any] = Registry("league", "ding_like.league")
-PLAYER_REGISTRY: Registry[Any] = Registry("player", "ding_like.league")
+LEAGUE_REGISTRY: Registry[Any] = Registry("league", "ding_like.league.league")
+PLAYER_REGISTRY: Registry[Any] = Registry("player", "ding_like.league.player")
 REWARD_MODEL_REGISTRY: Registry[Any] = Registry("reward_model", "ding_like.reward_model")
 
 ENV_MANAGER_REGISTRY.alias("async_subprocess", "subprocess")  # the seed's name

@@ -26,6 +26,8 @@ _HOME_OF: dict[str, str] = {
     "ISerialEvaluator": _EVALUATOR,
     "InteractionSerialEvaluator": _EVALUATOR,
     "BattleInteractionSerialEvaluator": _EVALUATOR,
+    "IMetric": _EVALUATOR,
+    "MetricSerialEvaluator": _EVALUATOR,
     "VectorEvalMonitor": _EVALUATOR,
     "create_serial_evaluator": _EVALUATOR,
     "BaseLearner": _LEARNER,

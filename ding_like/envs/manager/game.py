@@ -29,6 +29,12 @@ class GameEnvManager(ArrayEnvManager):
     gives a NaN is begun anew, and all its lanes are in `dropped`. Open games are not brought back on resume.
     """
 
+    config = {
+        **ArrayEnvManager.config,
+        # Whom evaluations are played against: "random", "self", or the path of a checkpoint.
+        "opponent": "random",
+    }
+
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
         self._env_fn = list(env_fn)
         self._games: list[Game] = []

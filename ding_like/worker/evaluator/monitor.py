@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class VectorEvalMonitor:
         self._quota = [each + (env < more) for env in range(env_num)]
         self._returns: list[list[float]] = [[] for _ in range(env_num)]
         self._info: list[list[Mapping[str, Any]]] = [[] for _ in range(env_num)]
+        self._open_frames: list[list[Array]] = [[] for _ in range(env_num)]  # of episodes under way
+        self._videos: list[list[list[Array]]] = [[] for _ in range(env_num)]
 
     def is_finished(self) -> bool:
         """Tell whether every env has filled its quota."""
@@ -42,11 +44,41 @@ class VectorEvalMonitor:
         """Take the return of one finished episode, a number or an array of one; ignored once the quota is full."""
         if len(self._returns[env_id]) < self._quota[env_id]:
             self._returns[env_id].append(float(reward))
+            self._videos[env_id].append(self._open_frames[env_id])
+            self._open_frames[env_id] = []
 
     def update_info(self, env_id: int, info: Mapping[str, Any]) -> None:
         """Take the info of one finished episode; ignored once the quota is full."""
         if len(self._info[env_id]) < self._quota[env_id]:
             self._info[env_id].append(info)
+
+    def update_video(self, imgs: Sequence[Any]) -> None:
+        """Take one picture [H, W, C] of each env, of the episode under way; those of envs that are full are ignored."""
+        for env_id, image in enumerate(imgs):
+            if len(self._returns[env_id]) < self._quota[env_id]:
+                self._open_frames[env_id].append(np.asarray(image, np.uint8))
+
+    def get_video(self) -> Array:
+        """Return the worst, the median and the best episode by return: uint8 [N, T, C, H, W], N up to 4.
+
+        Of four or more episodes both medians are shown; a shorter episode ends with its last picture standing still.
+        Raises ConfigError if no pictures were taken.
+        """
+        pairs = [
+            (value, frames)
+            for returns, videos in zip(self._returns, self._videos, strict=True)
+            for value, frames in zip(returns, videos, strict=True)
+            if frames
+        ]
+        if not pairs:
+            raise ConfigError("there is no video: give update_video a picture of each env before its episode ends.")
+        pairs.sort(key=lambda pair: pair[0])
+        last = len(pairs) - 1
+        chosen = sorted({0, last // 2, last} if last < 3 else {0, last // 2, (last + 1) // 2, last})
+        videos = [pairs[index][1] for index in chosen]
+        longest = max(map(len, videos))
+        padded = np.stack([np.stack(frames + frames[-1:] * (longest - len(frames))) for frames in videos])
+        return np.ascontiguousarray(padded.transpose(0, 1, 4, 2, 3))
 
     def get_latest_reward(self, env_id: int) -> float:
         """Return the return of the newest episode of one env."""

@@ -1,0 +1,172 @@
+"""Evaluate a supervised policy on a data set, by a metric."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ding_like.errors import ConfigError
+from ding_like.types import State
+from ding_like.utils.log import build_logger, close_logger
+from ding_like.utils.metrics import as_metrics_writer
+from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
+from ding_like.worker.evaluator.interface import ISerialEvaluator
+
+# What a metric measures is its own matter: numbers by name, for instance {"accuracy": 0.97}.
+Metric = Any
+
+
+class IMetric(ABC):
+    """Measure what a policy makes of inputs whose labels are known."""
+
+    @abstractmethod
+    def eval(self, inputs: Any, label: Any) -> Metric:
+        """Return the metric of one batch; `inputs` is what the policy made of it."""
+
+    @abstractmethod
+    def reduce_mean(self, inputs: Sequence[Metric]) -> Metric:
+        """Return the mean of the metrics of batches of equal size."""
+
+    @abstractmethod
+    def gt(self, metric1: Metric, metric2: Metric) -> bool:
+        """Tell whether the first metric is better than the second; any is better than None."""
+
+
+@SERIAL_EVALUATOR_REGISTRY.register("metric")
+class MetricSerialEvaluator(ISerialEvaluator):
+    """Run a policy over a data set and keep the best model; `env` is (batches of (inputs, labels), an IMetric).
+
+    The batches are asked for anew at every evaluation, as of a `torch.utils.data.DataLoader`.
+    """
+
+    config: dict[str, Any] = dict(
+        type="metric",
+        # Learner iterations between two evaluations.
+        eval_freq=50,
+        # A metric: training stops when one is better, or equal where it is a number by name.
+        stop_value=None,
+        # Accepted for the seed's configs: one process evaluates.
+        multi_gpu=False,
+    )
+    config_types = {"stop_value": (int, float, dict)}
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        env: tuple[Iterable[Any], IMetric] | None = None,
+        policy: Any = None,  # an eval mode: `forward(inputs)` gives what the metric takes
+        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
+        exp_name: str = "default_experiment",
+        instance_name: str = "evaluator",
+    ) -> None:
+        self._cfg = cfg
+        self._instance_name = instance_name
+        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
+        self._metrics = as_metrics_writer(tb_logger)
+        self._batches: Iterable[Any] | None = None
+        self._metric: IMetric | None = None
+        self._policy: Any = None
+        self._closed = False
+        self.reset(policy, env)
+
+    def reset_env(self, _env: tuple[Iterable[Any], IMetric] | None = None) -> None:
+        """Evaluate on other data if some are given. Raises ConfigError for what is no (batches, IMetric)."""
+        if _env is None:
+            return
+        if not isinstance(_env, tuple) or len(_env) != 2 or not isinstance(_env[1], IMetric):
+            raise ConfigError("evaluator 'metric' takes env=(batches of (inputs, labels), an IMetric).")
+        self._batches, self._metric = _env
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Evaluate another policy if one is given."""
+        if _policy is not None:
+            self._policy = _policy
+        if self._policy is not None:
+            self._policy.reset()
+
+    def reset(self, _policy: Any = None, _env: tuple[Iterable[Any], IMetric] | None = None) -> None:
+        """Reset data, policy and the best metric."""
+        self.reset_env(_env)
+        self.reset_policy(_policy)
+        self.best_metric: Metric = None
+        self._last_eval_iter = -1
+
+    def should_eval(self, train_iter: int) -> bool:
+        """Tell whether `eval_freq` iterations have passed; the first evaluation is at iteration 0."""
+        if train_iter == self._last_eval_iter:
+            return False
+        return train_iter == 0 or train_iter - self._last_eval_iter >= self._cfg["eval_freq"]
+
+    def eval(
+        self, save_ckpt_fn: Callable[[str], None] | None = None, train_iter: int = -1, envstep: int = -1
+    ) -> tuple[bool, Metric]:
+        """Evaluate on all data, log, and call `save_ckpt_fn('ckpt_best.pth.tar')` if the metric is a new best.
+
+        Returns (stop, metric): stop says that the metric is no worse than `stop_value` after training began.
+        """
+        started = time.perf_counter()
+        found = self.measure()
+        self._last_eval_iter = train_iter
+        assert self._metric is not None
+        self._log(found, duration_s=time.perf_counter() - started, train_iter=train_iter, envstep=envstep)
+        if self._metric.gt(found, self.best_metric):
+            self.best_metric = found
+            if save_ckpt_fn is not None:
+                save_ckpt_fn("ckpt_best.pth.tar")
+        bar = self._cfg.get("stop_value")
+        stop = bar is not None and train_iter > 0 and (self._metric.gt(found, bar) or found == bar)
+        return stop, found
+
+    def measure(self) -> Metric:
+        """Return the metric over all data, each item counting as much as any other. Raises ConfigError without data."""
+        if self._batches is None or self._metric is None or self._policy is None:
+            raise ConfigError("the evaluator needs data and a policy before eval(): call reset(policy, env).")
+        by_size: dict[int, list[Metric]] = {}
+        with torch.inference_mode():
+            for inputs, label in self._batches:
+                output = self._policy.forward(inputs)
+                by_size.setdefault(len(label), []).append(self._metric.eval(output, label))
+        if not by_size:
+            raise ConfigError("the evaluator's data set is empty.")
+        parts = [(size * len(each), self._metric.reduce_mean(each)) for size, each in by_size.items()]
+        return parts[0][1] if len(parts) == 1 else _weighted(parts)
+
+    def _log(self, found: Metric, *, duration_s: float, train_iter: int, envstep: int) -> None:
+        numbers = found if isinstance(found, Mapping) else {"metric": found}
+        values = {name: float(value) for name, value in numbers.items() if isinstance(value, (int, float))}
+        values["evaluate_time"] = duration_s
+        line = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+        self._logger.info("eval at iteration %d: %s", train_iter, line)
+        self._metrics.write(self._instance_name, values, env_step=envstep, train_iter=train_iter)
+
+    def state_dict(self) -> State:
+        """Return what an exact resume needs."""
+        return {"best_metric": self.best_metric, "last_eval_iter": self._last_eval_iter}
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what `state_dict` returned."""
+        self.best_metric, self._last_eval_iter = state["best_metric"], state["last_eval_iter"]
+
+    def close(self) -> None:
+        """Close the text log; may be called again."""
+        if not self._closed:
+            self._closed = True
+            close_logger(self._logger)
+
+    def __del__(self) -> None:
+        # A constructor that raised has set nothing yet.
+        if hasattr(self, "_closed"):
+            self.close()
+
+
+def _weighted(parts: Sequence[tuple[int, Metric]]) -> Metric:
+    """Return the mean of metrics of different numbers of items: numbers, or numbers by name."""
+    total = sum(items for items, _ in parts)
+    if all(isinstance(each, Mapping) for _, each in parts):
+        return {name: sum(items * each[name] for items, each in parts) / total for name in parts[0][1]}
+    return sum(items * each for items, each in parts) / total

@@ -1,0 +1,85 @@
+"""Classify images: a policy that learns from labels in place of rewards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.model.encoder import FCEncoder
+from ding_like.model.flat_params import FlatParams
+from ding_like.policy import Policy
+from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.types import Array
+from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
+
+
+@MODEL_REGISTRY.register("image_classifier")
+class ImageClassifier(nn.Module):
+    """Return a logit per class [B, C] for images [B, *obs_shape]."""
+
+    def __init__(self, obs_shape: int | list[int], num_classes: int, hidden_size_list: list[int]) -> None:
+        super().__init__()
+        self.encoder = FCEncoder(obs_shape, hidden_size_list)
+        self.head = nn.Linear(self.encoder.output_size, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.encoder(images))
+        return logits
+
+
+@POLICY_REGISTRY.register("image_classification")
+class ImageClassificationPolicy(Policy):
+    """Learn by cross entropy from batches with columns `obs` [B, ...] and `label` [B] int64."""
+
+    config: dict[str, Any] = dict(
+        type="image_classification",
+        model=dict(hidden_size_list=[128]),
+        learn=dict(
+            batch_size=64,
+            learning_rate=1e-3,
+            # Passes over the training set.
+            epochs=40,
+        ),
+    )
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "image_classifier", [__name__]
+
+    def _init_learn(self) -> None:
+        self._params = FlatParams(self._model)
+        self._optimizer = FlatOptimizer.from_config(self._params, self._cfg.learn)
+        self._loss = torch.zeros(())
+
+    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+        """Fill the gradient of the cross entropy."""
+        tensors = batch.to(self._device)
+        logits = self._model(tensors["obs"])
+        loss = F.cross_entropy(logits, tensors["label"])
+        self._params.zero_grad()
+        loss.backward()
+        self._loss = loss.detach()
+        return {"cur_lr": self._optimizer.learning_rate, "total_loss": self._loss}, None
+
+    def apply(self) -> None:
+        """Take one Adam step."""
+        self._optimizer.step(self._loss)
+
+    def _optimizers(self) -> tuple[FlatOptimizer, ...]:
+        return (self._optimizer,)
+
+    def _forward_eval(self, images: Tensor) -> Tensor:
+        """Return the logits [B, C] of images [B, ...]."""
+        logits: Tensor = self._model(images.to(self._device))
+        return logits.cpu()
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+
+    def _load_state_dict_learn(self, state: Any) -> None:
+        self._load_model(state["model"])
+        if "optimizer" in state:
+            self._optimizer.load_state_dict(state["optimizer"])

@@ -1,0 +1,1 @@
+"""Self-play and leagues on games whose solution is known."""

@@ -1,0 +1,1 @@
+"""PettingZoo's games and multi-agent tasks."""
