@@ -92,6 +92,11 @@ class PettingZooGame(Configurable):
         flat = {key: np.asarray(value, np.float32).reshape(-1) for key, value in obs.items() if key != ACTION_MASK}
         return {**flat, ACTION_MASK: obs[ACTION_MASK]}
 
+    @property
+    def env(self) -> Any:
+        """Return PettingZoo's env."""
+        return self._env
+
     # --- the game
 
     def reset(self, seed: int | None = None) -> tuple[Sequence[Any], Sequence[int]]:

@@ -36,8 +36,9 @@ class BaseLeague(Configurable):
     config: dict[str, Any] = dict(
         type="base",
         path_policy="league",  # where snapshots are kept
-        # How many learn, by kind: naive_sp_player, main_player, main_exploiter, league_exploiter.
-        active_players=dict(naive_sp_player=1),
+        # How many learn, by kind: naive_sp_player, main_player, main_exploiter, league_exploiter. Empty: one of the
+        # first kind.
+        active_players=dict(),
         # Begin with a snapshot of the first weights.
         use_initial_snapshot=True,
         payoff=BattleSharedPayoff.config,
@@ -62,7 +63,7 @@ class BaseLeague(Configurable):
         """Make the active players. Raises ConfigError for a kind that there is not, or for none at all."""
         given = cfg or {}
         self._cfg = {**deep_merge(self.config, given)}
-        self._cfg["active_players"] = dict(given.get("active_players") or self.config["active_players"])
+        self._cfg["active_players"] = dict(given.get("active_players") or {"naive_sp_player": 1})
         self._rng = np.random.default_rng(0) if rng is None else rng
         self._save_checkpoint = save_checkpoint
         self._eval_opponent = eval_opponent

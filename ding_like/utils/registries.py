@@ -13,7 +13,10 @@ from ding_like.utils.registry import Registry
 POLICY_REGISTRY: Registry[Any] = Registry("policy", "ding_like.policy")
 MODEL_REGISTRY: Registry[Any] = Registry("model", "ding_like.model")
 ENV_REGISTRY: Registry[Any] = Registry(
-    "env", "ding_like.envs", modules={"gymnasium": "ding_like.envs.gymnasium_env"}, takes_paths=True
+    "env",
+    "ding_like.envs",
+    modules={"gymnasium": "ding_like.envs.gymnasium_env", "joint_petting_zoo": "ding_like.envs.joint"},
+    takes_paths=True,
 )
 ENV_WRAPPER_REGISTRY: Registry[Any] = Registry("env_wrapper", "ding_like.envs.wrappers")
 ENV_MANAGER_REGISTRY: Registry[Any] = Registry("env_manager", "ding_like.envs.manager")

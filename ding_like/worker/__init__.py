@@ -49,6 +49,7 @@ _HOME_OF: dict[str, str] = {
     "Coordinator": f"{_PARALLEL}.coordinator",
     "LearnerAggregator": f"{_PARALLEL}.learner_aggregator",
     "BaseParallelCollector": f"{_PARALLEL}.zergling",
+    "MarineParallelCollector": f"{_PARALLEL}.marine",
     "ZerglingParallelCollector": f"{_PARALLEL}.zergling",
     "BaseCommCollector": f"{_PARALLEL}.comm_collector",
     "FlaskFileSystemCollector": f"{_PARALLEL}.comm_collector",

@@ -37,17 +37,20 @@ class VersusManager:
         self._is_first = np.ones(self.num_lanes * players, bool)
         self._return = np.zeros(self.num_lanes, np.float64)  # of the seen player in its open game
         self._results: list[int] = []
+        self._is_open = np.zeros(self.num_lanes, bool)  # a move was made in the game
+        self._is_counted = np.ones(self.num_lanes, bool)  # the game is played against one opponent from its beginning
         self.lanes_lost: list[int] = []
 
     # --- the opponent
 
     def use_opponent(self, actor: Actor) -> None:
-        """Play against another actor from the next step on; open games go on, recurrent state is forgotten."""
+        """Play against another actor from the next step on; open games go on, but are among no results."""
         self._opponent = actor
+        self._is_counted &= ~self._is_open
         actor.reset()
 
     def take_results(self) -> list[int]:
-        """Return, once, the games that ended, in order: 1 won, 0 drawn, -1 lost, by the sign of the return."""
+        """Return, once, how the games against one opponent ended: 1 won, 0 drawn, -1 lost, by the return's sign."""
         results, self._results = self._results, []
         return results
 
@@ -91,7 +94,9 @@ class VersusManager:
         for game in games:
             first = game * self.num_players
             self._is_first[first : first + self.num_players] = True
-            self._return[game] = 0.0
+        self._return[list(games)] = 0.0
+        self._is_open[list(games)] = False
+        self._is_counted[list(games)] = True
 
     def step(self, lanes: Array, actions: Array, *, timeout_s: float | None = None) -> StepBatch:
         """Step games with our actions [R, A...], and those of the others who are to move there."""
@@ -105,6 +110,7 @@ class VersusManager:
             moved = np.concatenate([moved, others])
             chosen = np.concatenate([actions, theirs]) if len(lanes) else theirs
             self._is_first[others] = False
+        self._is_open[moved // self.num_players] = True
         answer: StepBatch = self._games.step(moved, chosen, timeout_s=timeout_s)
         return self._seen(answer, own)
 
@@ -125,7 +131,8 @@ class VersusManager:
         lanes = answer.lanes[rows] // self.num_players
         done = answer.terminated[rows] | answer.truncated[rows]
         self._return[lanes] += answer.reward[rows]
-        self._results += np.sign(self._return[lanes[done]]).astype(int).tolist()
+        ended = lanes[done & self._is_counted[lanes]]
+        self._results += np.sign(self._return[ended]).astype(int).tolist()
         dropped = np.unique(answer.dropped // self.num_players)
         info = {
             lane // self.num_players: info

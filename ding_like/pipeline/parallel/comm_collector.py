@@ -21,6 +21,7 @@ from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.full_disk import when_there_is_room
 from ding_like.pipeline.parallel.worker_link import WorkerLink
 from ding_like.pipeline.parallel.zergling import BaseParallelCollector, Order, PolicyUpdate, StepData
+from ding_like.pipeline.self_play import has_league
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, PARALLEL_COLLECTOR_REGISTRY
 
@@ -140,7 +141,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
             "collector_uid": self.collector_uid,
             "index": task_info["worker_index"],
         }
-        name = self._cfg.get("collector_type") or "zergling"
+        name = self._cfg.get("collector_type") or ("marine" if has_league(cfg["main"]) else "zergling")
         cls = PARALLEL_COLLECTOR_REGISTRY.get(name, self._cfg.get("import_names") or ())
         kwargs = {} if self._env_setting is None else {"env_setting": self._env_setting}
         collector: BaseParallelCollector = cls(cfg, **kwargs)
@@ -148,6 +149,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
         collector.send_metadata = self.send_metadata
         collector.ask_order = self.ask_order
         collector.get_policy_update_info = self.get_policy_update_info
+        collector.get_weights = self.get_weights
         return collector
 
     # --- the collector's side
@@ -160,11 +162,15 @@ class FlaskFileSystemCollector(BaseCommCollector):
         newest = max(filter(None, known), key=_order, default=None)
         if newest is None or _order(newest) == self._loaded:
             return None
-        files = self._link.files
-        files.fetch_weights(path, newest.attempt, newest.version, nbytes=newest.nbytes, sha256=newest.sha256)
-        state = read_weights(files.weights, path, newest.attempt, newest.version, sha256=newest.sha256)
+        state = self.get_weights(path, newest)
         self._loaded = _order(newest)
         return PolicyUpdate(newest.version, state)
+
+    def get_weights(self, path: str, version: m.PolicyVersion) -> Mapping[str, Any]:
+        """Return one version of the weights of the policy `path`. Raises CommError if they cannot be read."""
+        files = self._link.files
+        files.fetch_weights(path, version.attempt, version.version, nbytes=version.nbytes, sha256=version.sha256)
+        return read_weights(files.weights, path, version.attempt, version.version, sha256=version.sha256)
 
     # The seed's page gives its file name to this class only.
     def send_stepdata(self, path: str, stepdata: StepData) -> WrittenSegment:  # type: ignore[override]

@@ -27,6 +27,7 @@ from ding_like.pipeline.parallel.publisher import Publisher
 from ding_like.pipeline.parallel.row_check import RowCheck
 from ding_like.pipeline.parallel.settings import buffer_size
 from ding_like.pipeline.parallel.worker_link import WorkerLink
+from ding_like.pipeline.self_play import Opponents
 from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.policy import create_policy
 from ding_like.types import Array
@@ -155,6 +156,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         set_pkg_seed(int(self._cfg["seed"]), use_cuda=bool(cfg.policy.cuda))
         fitted = fit_policy_config(cfg.policy, self._judge.env)
         self._policy = create_policy(fitted, model=self._model)
+        self._judge.face(Opponents(fitted, self._policy))
         shared: dict[str, Any] = {}
         if int(self._cfg.get("num_learners") or 1) > 1:
             self._aggregator = LearnerAggregator(self._cfg)

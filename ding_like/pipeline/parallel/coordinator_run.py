@@ -148,7 +148,7 @@ class CoordinatorRun:
         core, stats = self._core, self._stats()
         collector = stats["collector"]
         roles = [each.role for each in core.workers.values()]
-        newest = core.version_of(_POLICY_ID)
+        newest = core.policy_of(_POLICY_ID)
         acting = [each.policy_version for each in core.workers.values() if each.role == "collector" and each.env_steps]
         waiting = core.waiting_updates
         workers = {
@@ -157,7 +157,7 @@ class CoordinatorRun:
             "updates waiting": f"{waiting:,}",
         }
         if newest is not None and acting:
-            workers["policy lag"] = f"{newest - min(acting):,} updates"
+            workers["policy lag"] = f"{newest['version'] - min(acting):,} updates"
         if core.book.stale_rows:
             workers["rows too old"] = f"{core.book.stale_rows:,}"
         if core.book.bad_rows:

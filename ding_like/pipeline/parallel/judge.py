@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
+from ding_like.envs.manager.versus import VersusManager
 from ding_like.pipeline.build import EnvSetting
+from ding_like.pipeline.self_play import Opponents, is_game, versus
 from ding_like.types import EnvManager
 from ding_like.worker import InteractionSerialEvaluator, create_serial_evaluator
 
@@ -21,9 +23,18 @@ class Judge:
         self.env: EnvManager = create_env_manager(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs])
         self.env.seed(seed)
         self.env.launch()
+        self._versus: VersusManager | None = None
+        if is_game(cfg):
+            self.env = self._versus = versus(self.env, seed=seed, name="judge")
+            self._opponent = str(cfg.env.manager.opponent)
         self._evaluator: InteractionSerialEvaluator = create_serial_evaluator(
             cfg.policy.eval.evaluator, env=self.env, policy=None, seed=seed, exp_name=cfg.exp_name
         )
+
+    def face(self, opponents: Opponents) -> None:
+        """In games, choose whom the policy is judged by; before the first `play`."""
+        if self._versus is not None:
+            self._versus.use_opponent(opponents.of_evaluation(self._opponent, self._versus))
 
     def play(self, eval_mode: Any) -> dict[str, Any]:
         """Return what a policy is worth: `eval_value`, the mean return, and what it is of."""

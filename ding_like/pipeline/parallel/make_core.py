@@ -11,6 +11,7 @@ from ding_like.pipeline.parallel.core.once import OnceIndex
 from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.settings import SystemConfig, buffer_size
+from ding_like.pipeline.self_play import has_league, make_league
 from ding_like.utils.seeding import make_rng
 from ding_like.worker import create_buffer, create_parallel_commander
 
@@ -22,6 +23,11 @@ def make_core(
     size = buffer_size(cfg)
     evaluator = cfg.policy.eval.evaluator
     commander_cfg = dict(cfg.policy.other.get("commander") or {})
+    kwargs: dict[str, Any] = {}
+    if has_league(cfg):
+        commander_cfg.setdefault("type", "one_vs_one")
+        # Snapshots are versions that were published already: there is nothing to copy.
+        kwargs["league"] = make_league(cfg, seed=seed, save_checkpoint=lambda source, target: None)
     commander = create_parallel_commander(
         {
             **commander_cfg,
@@ -29,7 +35,8 @@ def make_core(
             "n_episode": int(evaluator.n_episode),
             "stop_value": float(cfg.env.stop_value),
             "max_env_step": max_env_step,
-        }
+        },
+        **kwargs,
     )
 
     def make_index(buffer_id: str) -> BufferIndex | OnceIndex:

@@ -16,6 +16,7 @@ from ding_like.data.segment_file import WrittenSegment
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build import EnvSetting
+from ding_like.pipeline.self_play import Opponents, is_game, versus
 from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.policy import create_policy
 from ding_like.policy.random_policy import random_collect_mode
@@ -60,11 +61,12 @@ class PolicyUpdate(NamedTuple):
 
 
 class BaseParallelCollector(ABC, Configurable):
-    """Do one task after another for a comm collector, which sets the four callables before the first.
+    """Do one task after another for a comm collector, which sets the five callables before the first.
 
     `send_stepdata(data_id, stepdata)` keeps rows where the learner finds them, `send_metadata(metadata)` announces them
     and returns the next order, `ask_order()` returns one without news, and `get_policy_update_info(path)` returns the
-    newest weights of a policy, None if they are the ones it returned last.
+    newest weights of a policy, None if they are the ones it returned last. `get_weights(path, version)` returns one
+    version's.
     """
 
     config: dict[str, Any] = {
@@ -75,6 +77,7 @@ class BaseParallelCollector(ABC, Configurable):
     send_metadata: Callable[[SegmentInfo], Order]
     ask_order: Callable[[], Order]
     get_policy_update_info: Callable[[str], PolicyUpdate | None]
+    get_weights: Callable[[str, PolicyVersion], Mapping[str, Any]]
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         """Open the log. `cfg` holds `main`, a compiled config, `seed`, `collector_uid` and `index`."""
@@ -137,7 +140,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         # Lanes of all collectors have seeds of their own.
         self._setting: EnvSetting = env_setting or get_vec_env_setting(self._main.env)
         self._seed = int(self._cfg.seed) + int(self._cfg.index) * len(self._setting[1])
-        self._manager = self._launch(self._setting[1], self._seed)
+        self._manager = self._launch_collect()
         if any(self._manager.wrapper_states()):
             raise ConfigError(
                 "the env's wrappers learn statistics (obs_norm, reward_norm), which the processes of a parallel run "
@@ -146,6 +149,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         set_pkg_seed(self._seed, use_cuda=bool(self._main.policy.cuda))
         fitted = fit_policy_config(self._main.policy, self._manager)
         self.policy = create_policy(fitted, enable_field=["collect", "eval", "command"])
+        self._opponents = Opponents(fitted, self.policy)
         self._collector: Any = create_serial_collector(
             self._main.policy.collect.collector,
             env=self._manager,
@@ -181,13 +185,17 @@ class ZerglingParallelCollector(BaseParallelCollector):
     def _collect(self, task_info: Mapping[str, Any]) -> None:
         before = self._num_segments
         order = self.ask_order()
-        while not order.finish:
+        while not order.finish and not self._is_done(task_info):
             if order.credit == 0:
                 order = self.ask_order()
                 continue
             self._update_policy(task_info["policy_id"])
             order = self._collect_segment(order)
         self._finish_info = {"segments": self._num_segments - before}
+
+    def _is_done(self, task_info: Mapping[str, Any]) -> bool:
+        """Tell whether a task to collect is done though nobody asks for its end."""
+        return False
 
     def _collect_segment(self, order: Order) -> Order:
         """Take as many rows as are allowed, keep them, announce them; return what is next."""
@@ -232,7 +240,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         if self._evaluator is None:
             self._evaluator = create_serial_evaluator(
                 self._main.policy.eval.evaluator,
-                env=self._launch(self._setting[2], int(self._cfg.seed)),
+                env=self._launch_eval(),
                 policy=self.policy.eval_mode,
                 seed=int(self._cfg.seed),
                 exp_name=self._main.exp_name,
@@ -246,6 +254,19 @@ class ZerglingParallelCollector(BaseParallelCollector):
             "version": self._policy_iter,
             "duration_s": result.duration_s,
         }
+
+    def _launch_collect(self) -> EnvManager:
+        """Return the envs of collecting, as the policy sees them."""
+        return self._launch(self._setting[1], self._seed)
+
+    def _launch_eval(self) -> EnvManager:
+        seed = int(self._cfg.seed)
+        manager = self._launch(self._setting[2], seed)
+        if not is_game(self._main):
+            return manager
+        seen = versus(manager, seed=seed, name="evaluator")
+        seen.use_opponent(self._opponents.of_evaluation(self._main.env.manager.opponent, seen))
+        return seen
 
     def _launch(self, env_cfgs: Any, seed: int) -> EnvManager:
         factories = [EnvFactory(env_cfg, self._setting[0]) for env_cfg in env_cfgs]

@@ -31,8 +31,8 @@ class RunView(Protocol):
     def num_open(self, kind: str) -> int:
         """Return how many tasks of a kind are queued or being done."""
 
-    def version_of(self, policy_id: str) -> int | None:
-        """Return the newest published version of a policy."""
+    def policy_of(self, policy_id: str) -> dict[str, Any] | None:
+        """Return the newest published weights of a policy, the fields of PolicyVersion."""
 
     def ask_back(self, kind: str) -> bool:
         """Ask for a task of a kind to be finished early."""
@@ -85,8 +85,9 @@ class NaiveCommander(Configurable):
             return []
         tasks = [] if run.num_open("learn") else [NewTask("learn", {})]
         wanted = max(self._cfg["collector_task_space"], run.num_workers("collector"))
-        tasks += [NewTask("collect", {})] * (wanted - run.num_open("collect"))
-        version = run.version_of("policy")
+        tasks += self._collect_tasks(run, wanted - run.num_open("collect"))
+        policy = run.policy_of("policy")
+        version = None if policy is None else int(policy["version"])
         if version is not None and version - self._evaluated >= self._eval_freq and not run.num_open("eval"):
             cfg = {"number": self._num_evals, "n_episode": self._n_episode, "best_return": self._best()}
             tasks.append(NewTask("eval", cfg))
@@ -95,10 +96,15 @@ class NaiveCommander(Configurable):
             run.ask_back("collect")
         return tasks
 
+    def _collect_tasks(self, run: RunView, number: int) -> list[NewTask]:
+        """Return so many tasks to collect."""
+        return [NewTask("collect", {})] * number
+
     def finished(self, kind: str, result: Mapping[str, Any]) -> bool:
         """Take a task's result; return whether the run is over: the learner has judged its last model.
 
-        Raises SchemaError for a result that is none.
+        `result` has what the worker says, and the coordinator's `env_step`, `task_cfg`, `policy` (the weights that the
+        task was about) and `newest` (those published last). Raises SchemaError for a result that is none.
         """
         if kind == "eval":
             returns, version = result.get("returns"), result.get("version")
@@ -107,19 +113,25 @@ class NaiveCommander(Configurable):
             mean = sum(returns) / len(returns)
             is_best, is_enough = mean > self.best_return, mean >= self._stop_value and version > 0
             self.best_return = max(self.best_return, mean)
-            self.evaluations.append({**result, "is_best": is_best})
+            told = {name: value for name, value in result.items() if name not in ("newest", "task_cfg")}
+            self.evaluations.append({**told, "is_best": is_best})
             if is_best:
                 self.best_policy = result.get("policy")
             if is_enough and not self.stop:
                 self.stop, self.final_policy = True, result.get("policy")
         if kind == "learn":
-            self.learn_result = dict(result)
+            self.learn_result = {name: value for name, value in result.items() if name not in ("newest", "task_cfg")}
             return True
         return False
 
     def is_to_end(self, run: RunView) -> bool:
         """Tell whether all tasks are to be finished: the run is solved, or at its limit of env steps."""
         return self.stop or run.env_step >= self._max_env_step
+
+    @property
+    def kept_policies(self) -> list[dict[str, Any] | None]:
+        """Return the weights whose files must be kept."""
+        return [self.best_policy, self.final_policy]
 
     def _best(self) -> float | None:
         return None if self.best_return == float("-inf") else self.best_return

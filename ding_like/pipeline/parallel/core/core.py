@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import ding_like
 from ding_like.comm import messages as m
@@ -201,7 +202,8 @@ class CoordinatorCore:
         """Take a task's result."""
         self._heard_of(worker_id).credit = 0
         task = self.tasks.check(task_id, message.attempt, worker_id)
-        result = {**message.result, "env_step": self.env_step, "policy": task.policy}
+        known = {"policy": task.policy, "newest": self.policy_of(task.policy_id), "task_cfg": task.cfg}
+        result = {**message.result, **known, "env_step": self.env_step}
         try:
             self.is_over |= self._commander.finished(task.kind, result)
         except SchemaError as error:
@@ -230,9 +232,9 @@ class CoordinatorCore:
         return m.EndReply(self.is_over)
 
     def pinned(self) -> set[tuple[int, int]]:
-        """Return (attempt, version) of the weights that must be kept: under evaluation, the best, the last."""
+        """Return (attempt, version) of the weights that must be kept: under evaluation, and the commander's."""
         plain = [task.policy for task in self.tasks.tasks.values() if task.status == LEASED]
-        plain += [self._commander.best_policy, self._commander.final_policy]
+        plain += self._commander.kept_policies
         return {(each["attempt"], each["version"]) for each in plain if each is not None}
 
     def live_segments(self) -> list[str]:
@@ -249,10 +251,9 @@ class CoordinatorCore:
         """Return how many tasks of a kind are queued or being done."""
         return self.tasks.num_open(kind)
 
-    def version_of(self, policy_id: str) -> int | None:
-        """Return the newest published version of a policy."""
-        policy = self.policies.get(policy_id)
-        return None if policy is None else policy.version
+    def policy_of(self, policy_id: str) -> dict[str, Any] | None:
+        """Return the fields of the newest published version of a policy."""
+        return asdict(self.policies[policy_id]) if policy_id in self.policies else None
 
     def ask_back(self, kind: str) -> bool:
         """Ask for the first task of a kind that is being done to be finished early; return whether there is one."""

@@ -1,0 +1,108 @@
+"""QMIX (Rashid et al. 2018): Q-learning of a team whose members act on what each of them sees.
+
+All agents of an env are one lane: the observation has `agents` [N, O] and `state` [S], the action [N] and one reward
+for all. Agent a's value Q_a depends on its own observation; the mixer puts them together, growing in each:
+
+    y    = r + discount * Q_tot'(s', (argmax_u Q_a(o_a', u))_a)      second part only if not terminated
+    loss = mean((Q_tot(s, (Q_a(o_a, u_a))_a) - y)^2)
+
+The networks are feed-forward: agents remember nothing, where the paper gives them a recurrent network.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.model.flat_params import FlatParams
+from ding_like.policy.dqn import DQNPolicy
+from ding_like.policy.offpolicy import StatelessActor
+from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.rl_utils.exploration import epsilon_greedy
+from ding_like.types import Array, Obs
+from ding_like.utils.registries import POLICY_REGISTRY
+
+
+class TeamActor(StatelessActor):
+    """Let every agent take its best action, or, each by itself with probability epsilon, any."""
+
+    def __init__(self, model: Any, device: torch.device) -> None:
+        self._model, self._device = model, device
+
+    def act(
+        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, eps: float | Array = 0.0, **_: Any
+    ) -> dict[str, Array]:
+        """Return `action` [R, N] int64; `eps` is one probability, or one per lane [R]."""
+        assert isinstance(obs, dict), "the model takes nothing else"
+        with torch.no_grad():
+            tensors = {key: torch.as_tensor(array, device=self._device) for key, array in obs.items()}
+            values = self._model.q(tensors).cpu().numpy()
+        rows, agents, actions = values.shape
+        greedy = values.argmax(axis=2)
+        if isinstance(eps, float) and eps == 0.0:
+            return {"action": greedy}
+        each = eps if isinstance(eps, float) else np.repeat(eps, agents)
+        chosen = epsilon_greedy(greedy.ravel(), each, num_actions=actions, rng=rng)
+        return {"action": chosen.reshape(rows, agents)}
+
+
+@POLICY_REGISTRY.register("qmix")
+class QMIXPolicy(DQNPolicy):
+    """Learn a team's discrete actions off-policy from its common reward."""
+
+    config: dict[str, Any] = dict(
+        type="qmix",
+        discount_factor=0.99,
+        learn=dict(backend="autograd", learning_rate=5e-4, grad_clip_norm=10.0),
+    )
+    action_spaces = ("MultiDiscrete",)
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "qmix", []
+
+    def _init_learn(self) -> None:
+        self._target_model = copy.deepcopy(self._model)
+        self._params = FlatParams(self._model)
+        self._target_params = FlatParams(self._target_model)
+        self._optimizer = FlatOptimizer.from_config(self._params, self._cfg.learn)
+        self._num_updates = 0
+        self._loss = torch.zeros(())
+
+    def _init_collect(self) -> None:
+        self._collect_actor = TeamActor(self._model, self._device)
+
+    def _init_eval(self) -> None:
+        self._eval_actor = TeamActor(self._model, self._device)
+
+    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+        """Fill the gradient of the TD loss; priorities are absolute TD errors [B]."""
+        tensors = batch.to(self._device)
+        obs, next_obs = self._obs(tensors), self._obs(tensors, "next_obs")
+        goes_on = torch.ones_like(tensors["reward"]) if self._cfg.learn.ignore_done else ~tensors["terminated"]
+        discount = tensors.columns.get("discount", self._gamma)
+        with torch.no_grad():
+            target = tensors["reward"] + discount * torch.where(goes_on.bool(), self._next_total(next_obs), 0.0)
+        chosen = self._model.q(obs).gather(2, tensors["action"].long().unsqueeze(2)).squeeze(2)
+        total = self._model.mix(chosen, obs)
+        error = total - target
+        weight = self._weight(tensors)
+        squared = error.square() if weight is None else weight * error.square()
+        loss = squared.mean()
+        self._params.zero_grad()
+        loss.backward()
+        self._loss = loss.detach()
+        info = {**self._lr_and_loss(), "q_value": total.detach(), "target_q_value": target}
+        return info, error.detach().abs().cpu().numpy() if self._cfg.priority else None
+
+    def _next_total(self, next_obs: Any) -> Tensor:
+        """Return Q_tot' [B] where every agent takes its best action: by the online network with `double`."""
+        values = self._target_model.q(next_obs)
+        judge = self._model.q(next_obs) if self._cfg.double else values
+        best = values.gather(2, judge.argmax(dim=2, keepdim=True)).squeeze(2)
+        total: Tensor = self._target_model.mix(best, next_obs)
+        return total

@@ -1,0 +1,1 @@
+"""Teams: several agents with one reward."""

@@ -1,0 +1,41 @@
+"""Three agents cover three landmarks (MPE simple_spread) with QMIX; needs `pip install 'ding-like[mpe]'`."""
+
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name="simple_spread_qmix_seed0",
+        env=dict(
+            env_id="mpe2.simple_spread_v3",
+            kwargs=dict(N=3, max_cycles=25, continuous_actions=False),
+            collector_env_num=8,
+            evaluator_env_num=8,
+            n_evaluator_episode=40,
+        ),
+        policy=dict(
+            cuda=False,
+            random_collect_size=2000,
+            discount_factor=0.95,
+            model=dict(hidden_size_list=[64, 64]),
+            learn=dict(update_per_collect=8, batch_size=128, learning_rate=5e-4, target_update_freq=200),
+            collect=dict(n_sample=64),
+            eval=dict(evaluator=dict(eval_freq=1000)),
+            other=dict(
+                eps=dict(type="linear", start=1.0, end=0.05, decay=40_000),
+                replay_buffer=dict(replay_buffer_size=100_000),
+            ),
+        ),
+    )
+)
+create_config = EasyDict(
+    dict(
+        env=dict(type="joint_petting_zoo"),
+        env_manager=dict(type="base"),
+        policy=dict(type="qmix"),
+    )
+)
+
+if __name__ == "__main__":
+    from ding_like.entry import serial_pipeline
+
+    serial_pipeline((main_config, create_config), seed=0, max_env_step=80_000)

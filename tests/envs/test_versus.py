@@ -1,0 +1,122 @@
+"""Games as one player sees them: nothing of the opponent reaches the learner, and every side is played."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.envs.manager.game import GameEnvManager
+from ding_like.envs.manager.versus import VersusManager
+from ding_like.errors import EnvError
+from ding_like.types import Array
+from ding_like.worker.collector.loop import RolloutLoop
+from tests.worker.collector.scripted_game import ScriptedActor, ScriptedGame
+
+LENGTHS = (3, 5, 2, 4)
+
+
+class ScriptedOpponent(ScriptedActor):
+    """Be asked with the lanes of all players in place of those of games."""
+
+    def act(self, obs: Any, *, lanes: Any, is_first: Any, rng: Any, **setting: Any) -> dict[str, Any]:
+        return super().act(obs, lanes=lanes // 2, is_first=is_first, rng=rng, **setting)
+
+
+def make(games: int = 3, **scripted: Any) -> VersusManager:
+    manager = GameEnvManager(
+        [lambda game=game: ScriptedGame(game, lengths=LENGTHS, **scripted) for game in range(games)]
+    )
+    seen = VersusManager(manager, rng=np.random.default_rng(0), opponent=ScriptedOpponent())
+    seen.launch()
+    seen.reset()
+    return seen
+
+
+def play(seen: VersusManager, steps: int, *, idle: Array | None = None) -> tuple[RolloutLoop, dict[str, Array]]:
+    loop = RolloutLoop(seen, ScriptedActor(), rng=np.random.default_rng(0))
+    for _ in range(steps):
+        loop.step({}, idle=idle)
+    return loop, loop.rollout.columns()
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_rows_are_of_one_player_a_game_and_sides_change(in_turn: bool) -> None:
+    seen = make(in_turn=in_turn)
+    _, rows = play(seen, 120)
+    obs, following = rows["obs"].astype(int), rows["next_obs"].astype(int)
+
+    assert (obs[:, 0] == rows["lane"]).all() and (following[:, :2] == obs[:, :2]).all()
+    assert (obs[:, 2] == following[:, 2]).all(), "an observation of another episode"
+    # Episode k of game e was begun once by launch and once by reset: its players alternate from there on.
+    assert (obs[:, 1] == (obs[:, 0] + obs[:, 2] - 1) % 2).all()
+    assert set(obs[:, 1]) == {0, 1}
+    for row in range(len(obs)):
+        moves = range(obs[row, 3] + 1, following[row, 3] + 1)
+        missed = range(1, obs[row, 3] + 1) if in_turn and obs[row, 3] == 1 else ()  # before its first move
+        expected = sum(100 * obs[row, 2] + 10 * move + obs[row, 1] for move in (*missed, *moves))
+        assert rows["reward"][row] == expected
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_a_game_that_breaks_is_dropped_whole_and_the_next_goes_on(in_turn: bool) -> None:
+    faults = {(1, 2, 2): "raise", (0, 3, 3): "nan", (2, 2, 1): "reward"}  # player 1 sees the NaN
+    counters = [[-1] for _ in range(3)]  # outlive the games, which are made anew
+    games = [
+        lambda game=game: ScriptedGame(game, lengths=(4, 5, 6), in_turn=in_turn, faults=faults, episodes=counters[game])
+        for game in range(3)
+    ]
+    seen = VersusManager(GameEnvManager(games), rng=np.random.default_rng(0), opponent=ScriptedOpponent())
+    seen.launch()
+    seen.reset()
+    loop, rows = play(seen, 100)
+    episodes = {(int(game), int(episode)) for game, _, episode, _ in rows["obs"]}
+
+    assert loop.dropped_episodes == 3
+    assert episodes.isdisjoint({(game, episode) for game, episode, _ in faults})
+    for game, counter in enumerate(counters):
+        broken = {episode for other, episode, _ in faults if other == game}
+        assert episodes >= {(game, episode) for episode in range(1, counter[0]) if episode not in broken}
+        own = rows["obs"][rows["lane"] == game]
+        assert (own[:, 0] == game).all()
+
+
+def test_a_game_that_waits_for_us_stands_still_where_we_are_idle() -> None:
+    seen = make()
+    _, rows = play(seen, 20, idle=np.array([True, False, False]))
+
+    assert set(rows["lane"]) == {1, 2}
+
+
+def test_results_are_those_of_games_against_one_opponent() -> None:
+    seen = make(games=2)
+    loop = RolloutLoop(seen, ScriptedActor(), rng=np.random.default_rng(0))
+    ended = sum(len(loop.step({})) for _ in range(2))
+    assert ended == 1  # of game 1, whose next one has not begun; game 0 is open
+    seen.use_opponent(ScriptedOpponent())
+    while ended < 10:
+        ended += len(loop.step({}))
+
+    assert seen.take_results() == [1] * (ended - 1) and seen.take_results() == []
+
+
+def test_what_is_no_game_or_has_no_opponent_is_refused() -> None:
+    with pytest.raises(EnvError, match="several players"):
+        VersusManager(type("Single", (), {"num_players": 1})(), rng=np.random.default_rng(0))  # type: ignore[arg-type]
+    manager = GameEnvManager([lambda: ScriptedGame(0)])
+    seen = VersusManager(manager, rng=np.random.default_rng(0))
+    seen.launch()
+    with pytest.raises(EnvError, match="no opponent"):
+        seen.step(np.array([0]), np.array([0]))
+
+
+def test_a_saved_state_goes_on_with_the_same_sides_and_moves() -> None:
+    seen = make()
+    play(seen, 7)
+    state = seen.state_dict()
+    other = make()
+    other.load_state_dict(state)
+
+    assert other._side.tolist() == seen._side.tolist() and other.lanes_lost == [0, 1, 2]
+    assert other._rng.random() == seen._rng.random()

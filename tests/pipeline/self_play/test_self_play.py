@@ -1,0 +1,110 @@
+"""Self-play and leagues from a config: whole runs, resumed ones, and configs that cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ding_like.config import deep_merge
+from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding_like.entry.serial_entry import resume_pipeline
+from ding_like.errors import ConfigError
+from ding_like.utils.checkpoint import load_state
+
+MATRIX: dict[str, Any] = dict(
+    exp_name="matrix",
+    env=dict(collector_env_num=8, evaluator_env_num=4, n_evaluator_episode=8),
+    policy=dict(
+        model=dict(encoder_hidden_size_list=[4]),
+        collect=dict(n_sample=64),
+        eval=dict(evaluator=dict(eval_freq=10)),
+    ),
+)
+MATRIX_CREATE: dict[str, Any] = dict(
+    env=dict(type="matrix_game", import_names=["dizoo.league_demo.matrix_game"]),
+    env_manager=dict(type="game"),
+    policy=dict(type="a2c"),
+)
+BOARD: dict[str, Any] = dict(
+    exp_name="board",
+    env=dict(
+        env_id="classic/tictactoe-v3", flatten=True, collector_env_num=4, evaluator_env_num=4, n_evaluator_episode=8
+    ),
+    policy=dict(
+        random_collect_size=64,
+        model=dict(encoder_hidden_size_list=[8]),
+        learn=dict(update_per_collect=1, batch_size=16),
+        collect=dict(n_sample=32),
+        eval=dict(evaluator=dict(eval_freq=10)),
+        other=dict(league=dict(games_per_job=8, naive_sp_player=dict(one_phase_step=5))),
+    ),
+)
+BOARD_CREATE: dict[str, Any] = dict(
+    env=dict(type="petting_zoo"),
+    env_manager=dict(type="game"),
+    policy=dict(type="dqn"),
+    league=dict(type="one_vs_one"),
+)
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_one_policy_plays_both_sides_and_learns_from_both() -> None:
+    serial_pipeline_onpolicy((MATRIX, MATRIX_CREATE), seed=0, max_env_step=640)
+    result = json.loads(Path("matrix/result.json").read_text())
+
+    # 8 games of two lanes each: 640 moves are 320 games.
+    assert result["env_step"] == 640 and result["train_iter"] == 10
+    assert set(result["eval_value_raw"]) <= {-2.0, -1.0, 0.0, 1.0, 2.0} and len(result["eval_value_raw"]) == 20
+
+
+def test_a_league_grows_and_a_resumed_run_goes_on_with_it() -> None:
+    serial_pipeline((BOARD, BOARD_CREATE), seed=0, max_env_step=1500)
+    table = json.loads(Path("board/league.json").read_text())
+    names = [line["player"] for line in table]
+
+    assert names[:2] == ["naive_sp_player_0", "naive_sp_player_0_0_historical"] and len(names) > 2
+    files = sorted(path.name for path in Path("board/league").iterdir())
+    assert files == sorted(f"{name}.pth.tar" for name in names[1:])
+    assert set(load_state(Path("board/league", files[0]))) == {"model"}
+    told = [json.loads(line) for line in Path("board/metrics.jsonl").read_text().splitlines()]
+    assert any(line["source"] == "league" and "elo" in line for line in told)
+
+    resume_pipeline("board", max_env_step=3000)
+
+    later = [line["player"] for line in json.loads(Path("board/league.json").read_text())]
+    assert later[: len(names)] == names and len(later) > len(names)
+
+
+def test_the_opponent_of_evaluations_is_as_the_config_says() -> None:
+    for opponent in ("self", "nobody.pth.tar"):
+        main = deep_merge(MATRIX, dict(env=dict(manager=dict(opponent=opponent)), exp_name=opponent))
+        if opponent == "self":
+            serial_pipeline_onpolicy((main, MATRIX_CREATE), seed=0, max_env_step=64)
+            assert Path("self/result.json").is_file()
+            main["env"]["manager"]["opponent"] = str(next(Path("self/ckpt").glob("iteration_*")))
+            serial_pipeline_onpolicy((main, MATRIX_CREATE), seed=0, max_env_step=64)
+        else:
+            with pytest.raises(ConfigError, match=r"nobody.pth.tar.*'random', 'self'"):
+                serial_pipeline_onpolicy((main, MATRIX_CREATE), seed=0, max_env_step=64)
+
+
+@pytest.mark.parametrize(
+    ("main", "create", "message"),
+    [
+        ({}, {"env_manager": {"type": "base"}}, "env_manager=dict\\(type='game'\\)"),
+        ({"policy": {"other": {"league": {"active_players": {"main_player": 2}}}}}, {}, "trains one player"),
+        ({"policy": {"other": {"league": {"active_players": {"main_exploiter": 1}}}}}, {}, "trains one player"),
+        ({"policy": {"other": {"league": {"payof": {}}}}}, {}, "payof"),
+        ({"env": {"env_id": "classic/no_such_game-v0"}}, {}, "no_such_game"),
+    ],
+)
+def test_leagues_that_cannot_be_are_refused(main: dict[str, Any], create: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        serial_pipeline((deep_merge(BOARD, main), deep_merge(BOARD_CREATE, create)), seed=0, max_env_step=64)

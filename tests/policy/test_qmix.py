@@ -1,0 +1,139 @@
+"""QMIX: the loss is that of the slow obvious version, the mixer is monotonic, agents explore each by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.config import deep_merge
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import ConfigError
+from ding_like.model.qmix import QMIX
+from ding_like.policy.qmix import QMIXPolicy
+
+AGENTS, OBS, STATE, ACTIONS, ROWS = 3, 4, 5, 2, 7
+
+
+def make(**cfg: Any) -> QMIXPolicy:
+    torch.manual_seed(0)
+    model = dict(
+        obs_shape={"agents": [AGENTS, OBS], "state": STATE},
+        action_shape=[ACTIONS] * AGENTS,
+        hidden_size_list=[8],
+        mixer_embed_size=4,
+    )
+    return QMIXPolicy(deep_merge(QMIXPolicy.default_config(), {"model": model, **cfg}))
+
+
+def rows(seed: int = 0) -> TransitionBatch:
+    rng = np.random.default_rng(seed)
+    columns: dict[str, Any] = {
+        name: rng.normal(size=shape).astype(np.float32)
+        for name, shape in {
+            "obs/agents": (ROWS, AGENTS, OBS),
+            "obs/state": (ROWS, STATE),
+            "next_obs/agents": (ROWS, AGENTS, OBS),
+            "next_obs/state": (ROWS, STATE),
+            "reward": (ROWS,),
+        }.items()
+    }
+    columns["action"] = rng.integers(0, ACTIONS, (ROWS, AGENTS))
+    columns["terminated"] = rng.random(ROWS) < 0.4
+    columns["truncated"] = ~columns["terminated"] & (rng.random(ROWS) < 0.4)
+    return TransitionBatch(columns)
+
+
+def slow_loss(policy: QMIXPolicy, batch: TransitionBatch, *, double: bool) -> float:
+    """Return the loss of the equations, row by row and agent by agent."""
+    model, target = policy._model, policy._target_model
+
+    def values(network: Any, row: int, prefix: str) -> Any:
+        agents = torch.from_numpy(batch[f"{prefix}/agents"][row])
+        found = []
+        for agent in range(AGENTS):
+            name = torch.zeros(AGENTS)
+            name[agent] = 1.0
+            found.append(network.head(network.agent(torch.cat([agents[agent], name])[None]))[0])
+        return torch.stack(found)
+
+    def total(network: Any, chosen: Any, row: int, prefix: str) -> Any:
+        mixer, state = network.mixer, torch.from_numpy(batch[f"{prefix}/state"][row])
+        first = mixer.first_weight(state).abs().reshape(AGENTS, 4)
+        hidden = sum(chosen[agent] * first[agent] for agent in range(AGENTS)) + mixer.first_bias(state)
+        hidden = torch.where(hidden > 0, hidden, hidden.exp() - 1)
+        return (hidden * mixer.last_weight(state).abs()).sum() + mixer.last_bias(state)[0]
+
+    losses = []
+    with torch.no_grad():
+        for row in range(ROWS):
+            own = values(model, row, "obs")
+            chosen = [own[agent, batch["action"][row, agent]] for agent in range(AGENTS)]
+            following, judge = values(target, row, "next_obs"), values(model if double else target, row, "next_obs")
+            best = [following[agent, int(judge[agent].argmax())] for agent in range(AGENTS)]
+            goal = float(batch["reward"][row])
+            if not batch["terminated"][row]:
+                goal += 0.99 * float(total(target, best, row, "next_obs"))
+            losses.append((float(total(model, chosen, row, "obs")) - goal) ** 2)
+    return float(np.mean(losses))
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_the_loss_is_that_of_the_slow_version(double: bool) -> None:
+    policy, batch = make(double=double), rows()
+    with torch.no_grad():
+        for parameter in policy._target_model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+
+    info, priorities = policy.grad(batch)
+
+    assert float(info["total_loss"]) == pytest.approx(slow_loss(policy, batch, double=double), rel=1e-5)
+    assert priorities is None
+
+
+def test_updates_lower_the_loss_and_state_comes_back() -> None:
+    policy, batch = make(), rows()
+    first = float(policy.grad(batch)[0]["total_loss"])
+    for _ in range(100):
+        policy.grad(batch)
+        policy.apply()
+    state = policy.learn_mode.state_dict()
+    other = make()
+    other.learn_mode.load_state_dict(state)
+
+    now = float(policy.grad(batch)[0]["total_loss"])
+    assert now < 0.5 * first and float(other.grad(batch)[0]["total_loss"]) == pytest.approx(now)
+
+
+def test_the_total_grows_with_each_agents_value() -> None:
+    model = make()._model
+    values = torch.randn(200, AGENTS, requires_grad=True)
+    (slope,) = torch.autograd.grad(model.mix(values, {"state": torch.randn(200, STATE)}).sum(), values)
+
+    assert (slope >= 0).all() and (slope > 0).any()
+
+
+def test_every_agent_explores_by_itself() -> None:
+    policy, lanes = make(), 4000
+    obs = {name: np.zeros((lanes, *shape), np.float32) for name, shape in (("agents", (3, OBS)), ("state", (STATE,)))}
+    setting: dict[str, Any] = dict(lanes=np.arange(lanes), is_first=np.zeros(lanes, bool))
+    actor = policy.collect_mode.actor
+    greedy = actor.act(obs, rng=np.random.default_rng(0), **setting)["action"]
+    drawn = actor.act(obs, rng=np.random.default_rng(0), eps=0.5, **setting)["action"]
+
+    assert greedy.shape == (lanes, AGENTS) and (greedy == greedy[0]).all()
+    changed = drawn != greedy
+    # Half explore, and half of these hit the same action of two: a quarter each, independently of each other.
+    assert changed.mean(axis=0) == pytest.approx([0.25] * AGENTS, abs=0.03)
+    assert changed.all(axis=1).mean() == pytest.approx(0.25**3, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("obs_shape", "action_shape"),
+    [(4, [2, 2]), ({"agents": [2, 3]}, [2, 2]), ({"agents": [2, 3], "state": 4}, [2, 3])],
+)
+def test_what_is_no_team_is_refused(obs_shape: Any, action_shape: Any) -> None:
+    with pytest.raises(ConfigError, match="qmix"):
+        QMIX(obs_shape, action_shape)
