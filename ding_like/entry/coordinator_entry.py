@@ -25,6 +25,8 @@ from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.summary import closing_lines, version_line
+from ding_like.pipeline.report.video import filmable
+from ding_like.pipeline.self_play import is_game
 from ding_like.pipeline.serial import RunResult
 
 logger = logging.getLogger(__name__)
@@ -203,7 +205,8 @@ def _say_interrupted(plan: Plan, coordinator: Coordinator) -> None:
 
 def _write_pictures(cfg: Any, seed: int) -> None:
     env_fn, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
-    mode = eval_mode_of(cfg, EnvFactory(env_cfgs[0], env_fn), None)
+    make_env = filmable(env_cfgs[0], env_fn) if is_game(cfg) else EnvFactory(env_cfgs[0], env_fn)
+    mode = eval_mode_of(cfg, make_env, None)
     write_pictures(cfg, SimpleNamespace(eval_mode=mode), seed=seed)
 
 

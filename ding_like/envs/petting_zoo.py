@@ -52,7 +52,10 @@ class PettingZooGame(Configurable):
         for path, fault in self.check_config(merged):
             raise ConfigError(f"env.{path} {fault}.")
         self._is_aec = merged["api"] == "aec"
-        self._env = _make(merged["env_id"], merged["api"], dict(merged["kwargs"]))
+        kwargs = dict(merged["kwargs"])
+        if merged.get("render_mode") is not None:
+            kwargs["render_mode"] = merged["render_mode"]
+        self._env = _make(merged["env_id"], merged["api"], kwargs)
         self._agents: list[str] = list(self._env.possible_agents)
         self.num_players = len(self._agents)
         self.action_space: Space[Any] = self._shared("action_space")
@@ -111,6 +114,10 @@ class PettingZooGame(Configurable):
 
     def close(self) -> None:
         self._env.close()
+
+    def render(self) -> Any:
+        """Return the env's picture [H, W, 3], if it was made with `render_mode='rgb_array'`."""
+        return self._env.render()
 
     def _player(self) -> int:
         return self._agents.index(self._env.agent_selection)

@@ -38,6 +38,10 @@ class A2CPolicy(OnPolicyActorCritic):
     )
     config_types = {**OnPolicyActorCritic.config_types, "learn.batch_size": (int,)}
 
+    def _get_batch_size(self) -> int:
+        given = self._cfg.learn.batch_size
+        return int(self._n_sample if given is None else given)
+
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield every row once: all together, or in shuffled minibatches of `batch_size`."""
         self._begin_train(len(batch))

@@ -28,14 +28,14 @@ from dizoo.image_classification.policy import ImageClassificationPolicy
 main_config = EasyDict(
     exp_name="digits_seed0",
     policy=dict(
-        model=dict(obs_shape=[8, 8], num_classes=10),
+        model=dict(obs_shape=[1, 8, 8], num_classes=10),
         eval=dict(evaluator=dict(eval_freq=200)),
     ),
 )
 
 
 class Batches:
-    """Hold images [N, 8, 8] float32 from 0 to 1 and labels [N] int64; iterating gives them in batches, in order."""
+    """Hold images [N, 1, 8, 8] float32 from 0 to 1 and labels [N] int64; iterating gives them in batches, in order."""
 
     def __init__(self, images: Array, labels: Array, *, batch_size: int) -> None:
         self.images, self.labels, self.batch_size = images, labels, batch_size
@@ -58,7 +58,7 @@ def load_digits(*, batch_size: int, seed: int) -> tuple[Batches, Batches]:
     from sklearn import datasets, model_selection
 
     digits = datasets.load_digits()
-    images = (digits.images / 16.0).astype(np.float32)
+    images = (digits.images / 16.0).astype(np.float32)[:, None]
     parts = model_selection.train_test_split(
         images, digits.target.astype(np.int64), test_size=0.25, random_state=seed, stratify=digits.target
     )

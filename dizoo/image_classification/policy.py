@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.model.encoder import FCEncoder
+from ding_like.model.encoder import build_encoder
 from ding_like.model.flat_params import FlatParams
 from ding_like.policy import Policy
 from ding_like.policy.optimizer import FlatOptimizer
@@ -19,11 +19,19 @@ from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
 
 @MODEL_REGISTRY.register("image_classifier")
 class ImageClassifier(nn.Module):
-    """Return a logit per class [B, C] for images [B, *obs_shape]."""
+    """Return a logit per class [B, K] for images [B, C, H, W]: convolutions, a dense layer, and the head."""
 
-    def __init__(self, obs_shape: int | list[int], num_classes: int, hidden_size_list: list[int]) -> None:
+    def __init__(
+        self,
+        obs_shape: list[int],
+        num_classes: int,
+        *,
+        hidden_size_list: list[int],
+        kernel_size: list[int],
+        stride: list[int],
+    ) -> None:
         super().__init__()
-        self.encoder = FCEncoder(obs_shape, hidden_size_list)
+        self.encoder = build_encoder(obs_shape, hidden_size_list, kernel_size=kernel_size, stride=stride)
         self.head = nn.Linear(self.encoder.output_size, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -37,7 +45,8 @@ class ImageClassificationPolicy(Policy):
 
     config: dict[str, Any] = dict(
         type="image_classification",
-        model=dict(hidden_size_list=[128]),
+        # Two convolutions and a dense layer.
+        model=dict(hidden_size_list=[32, 64, 128], kernel_size=[3, 3], stride=[1, 1]),
         learn=dict(
             batch_size=64,
             learning_rate=1e-3,
@@ -72,7 +81,7 @@ class ImageClassificationPolicy(Policy):
         return (self._optimizer,)
 
     def _forward_eval(self, images: Tensor) -> Tensor:
-        """Return the logits [B, C] of images [B, ...]."""
+        """Return the logits [B, K] of images [B, C, H, W]."""
         logits: Tensor = self._model(images.to(self._device))
         return logits.cpu()
 

@@ -17,8 +17,10 @@ from easydict import EasyDict
 from ding_like.config import to_plain
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, make_env
+from ding_like.envs.solo import SoloEnv
 from ding_like.errors import ConfigError, EnvError
 from ding_like.pipeline.report.text import measure
+from ding_like.policy.random_policy import RandomActor
 from ding_like.types import Array, State
 from ding_like.utils.files import atomic_write
 from ding_like.utils.seeding import make_rng
@@ -92,7 +94,12 @@ def filmable(env_cfg: Mapping[str, Any], env_fn: Callable[..., Any] = make_env) 
 
     def make() -> AnyEnv:
         try:
-            return factory()
+            env: Any = factory()
+            if hasattr(env, "num_players"):
+                # Games are shown against a random player.
+                return SoloEnv(env, RandomActor(env.action_space), render_mode="rgb_array")
+            made: AnyEnv = env
+            return made
         except TypeError as error:
             name = cfg.get("type", getattr(env_fn, "__name__", "the env"))
             raise EnvError(f"{name} cannot be made with render_mode='rgb_array': {error}") from error
