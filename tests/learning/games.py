@@ -37,7 +37,7 @@ MATRIX = ROOT / "dizoo/league_demo/config/matrix_game_a2c_config.py"
 BOARD = ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py"
 SPREAD = ROOT / "dizoo/multi_agent/config/simple_spread_qmix_config.py"
 TWO_STEP = ROOT / "dizoo/multi_agent/config/two_step_qmix_config.py"
-MATRIX_STEPS, BOARD_STEPS, SPREAD_STEPS, TWO_STEP_STEPS = 2_000_000, 200_000, 40_000, 40_000
+MATRIX_STEPS, BOARD_STEPS, SPREAD_STEPS, TWO_STEP_STEPS = 3_000_000, 200_000, 40_000, 40_000
 
 
 def matrix(seed: int, *, mode: str = "serial_onpolicy") -> dict[str, Any]:

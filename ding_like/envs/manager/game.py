@@ -1,7 +1,8 @@
-"""Run games of N players in this process: a lane is one (game, player); env manager 'game'."""
+"""Run games of N players, here or in processes of their own: a lane is one (game, player); env manager 'game'."""
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,9 @@ from ding_like.data.obs import take_lanes
 from ding_like.envs.game import Game, GameStep, as_game
 from ding_like.envs.manager.array_manager import ArrayEnvManager
 from ding_like.envs.manager.base import _row
+from ding_like.envs.manager.game_process import GameProcess
+from ding_like.envs.manager.game_worker import GameStart
+from ding_like.envs.manager.subprocess_process import pickle_env_fns, preparation
 from ding_like.errors import EnvError
 from ding_like.types import Array, Obs, State, StepBatch
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
@@ -33,24 +37,28 @@ class GameEnvManager(ArrayEnvManager):
         **ArrayEnvManager.config,
         # Whom evaluations are played against: "random", "self", or the path of a checkpoint.
         "opponent": "random",
+        # Play each game in a process of its own: one that hangs (step_timeout_s) or dies is then made anew.
+        "subprocess": False,
     }
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        self._env_fn = list(env_fn)
-        self._games: list[Game] = []
-        for make in self._env_fn:
-            self._games.append(as_game(make()))
-        if not self._games:
+        settings = {**self.config, **(cfg or {})}
+        self._env_fn = _in_processes(env_fn, settings) if settings["subprocess"] else list(env_fn)
+        if not self._env_fn:
             raise EnvError("a manager needs at least one env; give env_fn a list of callables that each make one.")
+        self._games: list[Game] = []
+        try:
+            for make in self._env_fn:
+                self._games.append(as_game(make()))
+            self._check_alike()
+        except BaseException:
+            self._close_envs()
+            raise
         first = self._games[0]
         self.num_players = first.num_players
         super().__init__(len(self._games) * self.num_players, {**(cfg or {}), "resume_replay_steps": 0})
         self.num_envs = len(self._games)
         self._set_spaces(first.observation_space, first.action_space)
-        for index, game in enumerate(self._games):
-            spaces = (game.num_players, game.observation_space, game.action_space)
-            if spaces != (first.num_players, first.observation_space, first.action_space):
-                raise EnvError(f"game {index} has other players or spaces than game 0; give equal envs.")
         self._obs = self._layout.allocate(self.num_lanes)
         self._write = self._layout.writer(self._obs)
         self._next_obs = self._layout.allocate(self.num_lanes)
@@ -62,17 +70,29 @@ class GameEnvManager(ArrayEnvManager):
         self.game_steps = 0  # moves of one player, or of all at once
         self.ended_games: list[int] = []  # that came to their end in the last step; dropped ones did not
 
+    def _check_alike(self) -> None:
+        first = self._games[0]
+        for index, game in enumerate(self._games):
+            spaces = (game.num_players, game.observation_space, game.action_space)
+            if spaces != (first.num_players, first.observation_space, first.action_space):
+                raise EnvError(f"game {index} has other players or spaces than game 0; give equal envs.")
+
     @property
     def obs(self) -> Obs:
         return self._obs
 
     def step(self, lanes: Array, actions: Array, *, timeout_s: float | None = None) -> StepBatch:
-        """Step the games of `lanes` with `actions` [R, A...]; `timeout_s` cannot be kept in process and is ignored.
+        """Step the games of `lanes` with `actions` [R, A...]; `timeout_s` is ignored.
 
+        What holds are the config's time-outs, and those only where games have processes of their own.
         Raises EnvError for a game of which not all who are to move were given.
         """
         self._check_running()
         moves = self._moves(self._check_lanes(lanes), actions)
+        for game, move in moves.items():
+            begin_step = getattr(self._games[game], "begin_step", None)
+            if begin_step is not None:  # games in processes of their own go on side by side
+                begin_step(move)
         closed: list[tuple[int, bool, bool]] = []
         infos: dict[int, Mapping[str, Any]] = {}
         dropped: list[int] = []
@@ -211,3 +231,11 @@ class GameEnvManager(ArrayEnvManager):
     def _close_envs(self) -> None:
         for game in self._games:
             game.close()
+
+
+def _in_processes(env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any]) -> list[Callable[[], Any]]:
+    """Return callables that make the same games in processes of their own. Raises EnvError for what cannot be sent."""
+    pickled = pickle_env_fns(env_fn)
+    shared = preparation(pickled)
+    times = {"step_timeout_s": float(cfg["step_timeout_s"]), "reset_timeout_s": float(cfg["reset_timeout_s"])}
+    return [functools.partial(GameProcess, GameStart(make, shared), **times) for make in pickled]

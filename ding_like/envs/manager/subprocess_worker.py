@@ -275,12 +275,12 @@ def main(read_end: int, write_end: int, life: int, memory_file: int) -> None:
     """Serve the manager at the other end of the pipes until it closes them or dies."""
     for descriptor in (read_end, write_end, life, memory_file):
         os.set_inheritable(descriptor, False)
-    _die_with_the_manager(life)
+    die_with_the_manager(life)
     faulthandler.enable()
     # The manager decides when its envs end: Ctrl-C and a scheduler's SIGTERM are its matter. Handlers rather than
     # SIG_IGN, which programs that an env starts would inherit.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave_to_the_manager)
+        signal.signal(number, leave_to_the_manager)
     channel = Channel(read_end, write_end)
     with contextlib.suppress(EOFError, BrokenPipeError):
         channel.send()
@@ -310,11 +310,11 @@ def _start(channel: Channel, memory_file: int) -> EnvWorker | None:
     return worker
 
 
-def _leave_to_the_manager(number: int, frame: FrameType | None) -> None:
+def leave_to_the_manager(number: int, frame: FrameType | None) -> None:
     """Handle a signal by doing nothing."""
 
 
-def _die_with_the_manager(life: int) -> None:
+def die_with_the_manager(life: int) -> None:
     """Have the system end this process when the manager's end of the `life` pipe closes, whatever an env is doing.
 
     The end of the pipe is a signal of the kernel's, SIGIO, and its default is death: no lock of the interpreter is in

@@ -17,10 +17,10 @@ main_config = EasyDict(
             ),
             # Without entropy the mixture circles around the equilibrium; 0.1 moves it by 0.02. Small steps, as what an
             # action is worth is seen through much noise.
-            learn=dict(learning_rate=3e-4, entropy_weight=0.1, schedule=dict(env_steps=2_000_000, lr_end=1e-5)),
-            # 8 games of each env, both sides.
-            collect=dict(n_sample=1024),
-            eval=dict(evaluator=dict(eval_freq=400)),
+            learn=dict(learning_rate=6e-4, entropy_weight=0.1, schedule=dict(env_steps=3_000_000, lr_end=1e-5)),
+            # 4 games of each env, both sides.
+            collect=dict(n_sample=512),
+            eval=dict(evaluator=dict(eval_freq=1000)),
         ),
     )
 )
@@ -35,4 +35,4 @@ create_config = EasyDict(
 if __name__ == "__main__":
     from ding_like.entry import serial_pipeline_onpolicy
 
-    serial_pipeline_onpolicy((main_config, create_config), seed=0, max_env_step=2_000_000)
+    serial_pipeline_onpolicy((main_config, create_config), seed=0, max_env_step=3_000_000)

@@ -1,0 +1,124 @@
+"""Games in processes of their own: the same games, and those that hang, die, raise or give NaN are made anew."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.envs.manager.game import GameEnvManager
+from ding_like.errors import EnvError
+from ding_like.worker.collector.battle_loop import BattleLoop
+from tests.worker.collector.scripted_game import ScriptedActor, ScriptedGame
+
+FAULTS = ("hang", "die", "raise", "nan")
+
+
+class FaultyGame(ScriptedGame):
+    """Go wrong once, in the middle of an episode; the marker says that it was done."""
+
+    def __init__(self, game: int, *, in_turn: bool, fault: str, marker: str) -> None:
+        super().__init__(game, in_turn=in_turn, lengths=(4, 5, 6))
+        self._fault, self._marker = fault, Path(marker)
+
+    def step(self, actions: Any) -> Any:
+        is_time = self._episode[0] == 1 and self._move == 2 and not self._marker.exists()
+        if is_time:
+            self._marker.touch()
+        if is_time and self._fault == "hang":
+            time.sleep(60.0)
+        if is_time and self._fault == "die":
+            os._exit(3)
+        if is_time and self._fault == "raise":
+            raise RuntimeError("the game broke")
+        step = super().step(actions)
+        if is_time:
+            for each in step.obs:
+                each[0] = np.nan
+        return step
+
+
+class WrongGame:
+    def __init__(self) -> None:
+        raise ValueError("there is no such game")
+
+
+def make(envs: Any, **cfg: Any) -> GameEnvManager:
+    return GameEnvManager(envs, {"subprocess": True, "step_timeout_s": 2.0, **cfg})
+
+
+def play(manager: GameEnvManager, steps: int) -> BattleLoop:
+    manager.launch()
+    loop = BattleLoop(manager, [ScriptedActor(), ScriptedActor()], rng=np.random.default_rng(0), record=[True, True])
+    for _ in range(steps):
+        loop.step([{}, {}])
+    return loop
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_a_process_plays_the_same_game(in_turn: bool) -> None:
+    envs = [functools.partial(ScriptedGame, game, in_turn=in_turn) for game in range(2)]
+    logs = []
+    for subprocess in (False, True):
+        manager = GameEnvManager(envs, {"subprocess": subprocess})
+        loop = play(manager, 30)
+        logs.append([own.rollout.columns() for own in loop.loops])
+        manager.close()
+
+    for here, there in zip(*logs, strict=True):
+        assert here.keys() == there.keys() and len(here["reward"]) > 20
+        for name in here:
+            assert (here[name] == there[name]).all(), name
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_both_sides_of_a_broken_game_are_dropped_and_nothing_else(fault: str, in_turn: bool, tmp_path: Path) -> None:
+    """The loops' actors check that every observation is of their game, and games that every action is for them."""
+    marker = tmp_path / "done"
+    envs: list[Any] = [functools.partial(ScriptedGame, 0, in_turn=in_turn, lengths=(4, 5, 6))]
+    envs.append(functools.partial(FaultyGame, 1, in_turn=in_turn, fault=fault, marker=str(marker)))
+    manager = make(envs)
+    started = time.monotonic()
+    loop = play(manager, 60)
+    manager.close()
+
+    assert marker.exists() and time.monotonic() - started < 30.0
+    assert [own.dropped_episodes for own in loop.loops] == [1, 1]
+    for player, own in enumerate(loop.loops):
+        rows = own.rollout.columns()
+        assert (rows["obs"][:, 0] == rows["lane"]).all() and (rows["obs"][:, 1] == player).all()
+        for lane in (0, 1):
+            of_lane = rows["lane"] == lane
+            episodes = np.unique(rows["episode_id"][of_lane])
+            for episode in episodes[:-1]:  # the last one is open
+                mine = of_lane & (rows["episode_id"] == episode)
+                assert rows["terminated"][mine].tolist() == [False] * (mine.sum() - 1) + [True]
+            assert len(episodes) > 5
+
+
+def test_a_game_that_cannot_be_made_is_an_error_with_its_cause_and_leaves_no_process() -> None:
+    with pytest.raises(ValueError, match="no such game"):
+        make([functools.partial(ScriptedGame, 0), WrongGame])
+    with pytest.raises(EnvError, match="cannot be pickled"):
+        make([lambda: ScriptedGame(0)])
+
+
+class HangingGame(ScriptedGame):
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def step(self, actions: Any) -> Any:
+        time.sleep(60.0)
+
+
+def test_a_game_that_hangs_at_every_move_ends_the_run() -> None:
+    manager = make([HangingGame], step_timeout_s=0.3)
+    with pytest.raises(EnvError, match="without finishing an episode"):
+        play(manager, 20)
+    manager.close()
