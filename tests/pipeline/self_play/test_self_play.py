@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ding_like.config import deep_merge
@@ -13,6 +14,7 @@ from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.serial_entry import resume_pipeline
 from ding_like.errors import ConfigError
 from ding_like.utils.checkpoint import load_state
+from dizoo.league_demo.cartpole_pair import CartPolePair
 
 MATRIX: dict[str, Any] = dict(
     exp_name="matrix",
@@ -108,3 +110,22 @@ def test_the_opponent_of_evaluations_is_as_the_config_says() -> None:
 def test_leagues_that_cannot_be_are_refused(main: dict[str, Any], create: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         serial_pipeline((deep_merge(BOARD, main), deep_merge(BOARD_CREATE, create)), seed=0, max_env_step=64)
+
+
+def test_the_cartpole_pair_is_a_fair_game() -> None:
+    """What one wins the other loses, both see the same from their sides, and a game ends in time."""
+    pair = CartPolePair({"max_steps": 30})
+    rng = np.random.default_rng(0)
+    ends = set()
+    for seed in range(40):
+        obs, to_move = pair.reset(seed=seed)
+        assert list(to_move) == [0, 1] and not np.array_equal(obs[0], obs[1])
+        while to_move:
+            assert np.array_equal(obs[0][:4], obs[1][4:]) and np.array_equal(obs[0][4:], obs[1][:4])
+            step = pair.step({0: int(obs[0][2] > 0), 1: int(rng.integers(2))})
+            obs, to_move = step.obs, step.to_move
+            assert sum(step.reward) == 0.0
+        ends.add((step.terminated[0], step.truncated[0], step.reward[0]))
+    pair.close()
+
+    assert (True, False, 1.0) in ends and (False, True, 0.0) in ends
