@@ -136,6 +136,18 @@ class FrameRing:
         """Return the stacks [B, k, ...] of frames [B, k], in fresh memory."""
         return self.frames.take(numbers % len(self.frames), 0)
 
+    def gather_pairs(self, numbers: Array) -> tuple[Array, Array]:
+        """Return (stacks, next stacks) [B, k, ...] of frames [B, 2k].
+
+        Where every next stack begins with the second frame of its stack, both are views of one array [B, k + 1, ...]:
+        copying frames is most of the work of a sample.
+        """
+        k = self.stack
+        if not np.array_equal(numbers[:, 1:k], numbers[:, k : 2 * k - 1]):
+            return self.gather(numbers[:, :k]), self.gather(numbers[:, k:])
+        frames = self.gather(np.concatenate([numbers[:, :k], numbers[:, -1:]], axis=1))
+        return frames[:, :k], frames[:, 1:]
+
 
 class FrameStorage(ColumnStorage):
     """Be a column storage whose columns X and next_X of shape [k, ...] are kept as frames, each once."""
@@ -193,12 +205,10 @@ class FrameStorage(ColumnStorage):
         return max(int(self._columns[_numbers_of(name)][oldest_rows].min()) - reach, 0)
 
     def gather(self, rows: Array) -> TransitionBatch:
-        """Return rows with their stacks, in fresh memory."""
+        """Return rows with their stacks, in fresh memory; stacks and next stacks may share what both show."""
         columns = {name: column.take(rows, 0) for name, column in self._columns.items()}
         for name, ring in self._rings.items():
-            numbers = columns.pop(_numbers_of(name))
-            columns[name] = ring.gather(numbers[:, : ring.stack])
-            columns[_next_name(name)] = ring.gather(numbers[:, ring.stack :])
+            columns[name], columns[_next_name(name)] = ring.gather_pairs(columns.pop(_numbers_of(name)))
         return TransitionBatch.of_length(len(rows), {name: columns[name] for name in self._full_schema})
 
     def dump_frames(self) -> dict[str, Array]:
