@@ -59,11 +59,12 @@ setup(
     # Optional: without a compiler the same is done in numpy.
     ext_modules=[
         Extension(
-            "ding_like.data._sum_tree",
-            ["ding_like/data/_sum_tree.c"],
+            f"ding_like.data.{name}",
+            [f"ding_like/data/{name}.c"],
             extra_compile_args=["-O3"] if os.name == "posix" else [],
             optional=True,
         )
+        for name in ("_sum_tree", "_buffer_rows")
     ],
     install_requires=[
         "torch>=2.4",

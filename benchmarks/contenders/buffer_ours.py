@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,11 +88,16 @@ class SequenceBuffer(CollectedBuffer):
 
 
 def _prioritised(rows: int, *, compiled: bool) -> Buffer:
-    """Return a prioritised buffer whose sum tree runs in numpy, or in its compiled part."""
-    from ding_like.data.sum_tree import SumTree
-    from ding_like.worker.replay_buffer import advanced
+    """Return a prioritised buffer that runs in numpy, or in its compiled part."""
+    from ding_like.data import compiled as home
+    from ding_like.data import sum_tree
+    from ding_like.worker.replay_buffer import row_records
 
-    advanced.SumTree = functools.partial(SumTree, compiled=compiled)  # type: ignore[assignment, misc]
+    part = home.compiled_part()
+    if compiled and part is None:
+        raise SystemExit("the compiled part of the replay buffers was not built: install again with a C compiler")
+    for module in (home, sum_tree, row_records):
+        module.compiled_part = lambda: part if compiled else None  # type: ignore[attr-defined]
     return Buffer(rows, type="advanced")
 
 

@@ -119,6 +119,51 @@ static PyObject *py_sum_blocks(PyObject *self, PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
+/* set_powers(blocks, mins, levels, places int64, powers float64, priorities float32, low, high): write the leaves of places,
+ * powers held to [low, high] and 0 where the priority is, and compute the nodes over them; the last of equal places stays. */
+static PyObject *py_set_powers(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+    Tree tree;
+    Py_buffer given[3];
+    int num_given = 0, inside = 1;
+    if (nargs != 8) return PyErr_Format(PyExc_TypeError, "set_powers takes 8 arguments");
+    double low = PyFloat_AsDouble(args[6]), high = PyFloat_AsDouble(args[7]);
+    if (PyErr_Occurred() || hold_tree(args[0], args[1], args[2], &tree) < 0) return NULL;
+    for (; num_given < 3; num_given++)
+        if (PyObject_GetBuffer(args[3 + num_given], &given[num_given], PyBUF_C_CONTIGUOUS) < 0) goto failed;
+    Py_ssize_t num = given[0].len / (Py_ssize_t)sizeof(int64_t);
+    int64_t num_leaves = tree.blocks.len / (Py_ssize_t)sizeof(float);
+    if (given[1].len != num * (Py_ssize_t)sizeof(double) || given[2].len != num * (Py_ssize_t)sizeof(float)) {
+        PyErr_SetString(PyExc_ValueError, "places, powers and priorities differ in length");
+        goto failed;
+    }
+    const int64_t *places = given[0].buf;
+    const double *powers = given[1].buf;
+    const float *priorities = given[2].buf;
+    for (Py_ssize_t i = 0; i < num; i++) inside &= places[i] >= 0 && places[i] < num_leaves;
+    int64_t *blocks = inside ? PyMem_Malloc((num ? num : 1) * sizeof(int64_t)) : NULL;
+    if (!blocks) {
+        if (inside) PyErr_NoMemory();
+        else PyErr_SetString(PyExc_IndexError, "a place lies outside of the tree");
+        goto failed;
+    }
+    float *leaves = tree.blocks.buf;
+    for (Py_ssize_t i = 0; i < num; i++) {
+        double power = powers[i] < low ? low : powers[i] > high ? high : powers[i];
+        leaves[places[i]] = priorities[i] > 0.0f ? (float)power : 0.0f;
+        blocks[i] = places[i] / RADIX;
+    }
+    for (Py_ssize_t i = 0; i < num; i++) sum_block(&tree, blocks[i]);
+    sum_parents(&tree, blocks, num);
+    PyMem_Free(blocks);
+    for (int i = 0; i < num_given; i++) PyBuffer_Release(&given[i]);
+    release(&tree);
+    Py_RETURN_NONE;
+failed:
+    for (int i = 0; i < num_given; i++) PyBuffer_Release(&given[i]);
+    release(&tree);
+    return NULL;
+}
+
 /* Return how many of 32 rising ends are not above the rest. It stops nowhere: at the end that is, to stop would be a
  * branch that no processor can foresee. */
 static int64_t count_passed(const double *ends, double rest) {
@@ -153,38 +198,67 @@ static int64_t count_passed(const double *ends, double rest) {
 DEFINE_DESCEND(descend, double)
 DEFINE_DESCEND(descend_to_leaves, float)
 
+/* Hold the arrays of a search; -1 with an error set. */
+static int hold_search(PyObject *const *args, Tree *tree, Py_buffer *numbers, Py_buffer *places) {
+    if (hold_tree(args[0], args[1], args[2], tree) < 0) return -1;
+    if (PyObject_GetBuffer(args[3], numbers, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+        release(tree);
+        return -1;
+    }
+    if (PyObject_GetBuffer(args[4], places, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(numbers);
+        release(tree);
+        return -1;
+    }
+    if (numbers->len == places->len) return 0;
+    PyBuffer_Release(places);
+    PyBuffer_Release(numbers);
+    release(tree);
+    PyErr_SetString(PyExc_ValueError, "prefix sums and places differ in length");
+    return -1;
+}
+
+/* Write the places of prefix sums, which are used up, and let everything go. */
+static PyObject *search(Tree *tree, Py_buffer *rests, Py_buffer *places) {
+    Py_ssize_t num = rests->len / (Py_ssize_t)sizeof(double);
+    memset(places->buf, 0, places->len); /* all begin at the only node of the last level */
+    for (int level = tree->num_levels - 1; level >= 0; level--)
+        descend(tree->level[level].buf, places->buf, rests->buf, num);
+    descend_to_leaves(tree->blocks.buf, places->buf, rests->buf, num);
+    PyBuffer_Release(places);
+    PyBuffer_Release(rests);
+    release(tree);
+    Py_RETURN_NONE;
+}
+
 /* find(blocks, mins, levels, rest float64, places int64): write the places of prefix sums, which are used up. */
 static PyObject *py_find(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
     Tree tree;
     Py_buffer rest, places;
     if (nargs != 5) return PyErr_Format(PyExc_TypeError, "find takes 5 arguments");
-    if (hold_tree(args[0], args[1], args[2], &tree) < 0) return NULL;
-    if (PyObject_GetBuffer(args[3], &rest, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
-        release(&tree);
-        return NULL;
-    }
-    if (PyObject_GetBuffer(args[4], &places, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0) {
-        PyBuffer_Release(&rest);
-        release(&tree);
-        return NULL;
-    }
-    int fits = rest.len == places.len;
-    if (fits) {
-        Py_ssize_t num = rest.len / (Py_ssize_t)sizeof(double);
-        memset(places.buf, 0, places.len); /* all begin at the only node of the last level */
-        for (int level = tree.num_levels - 1; level >= 0; level--)
-            descend(tree.level[level].buf, places.buf, rest.buf, num);
-        descend_to_leaves(tree.blocks.buf, places.buf, rest.buf, num);
-    }
-    PyBuffer_Release(&places);
-    PyBuffer_Release(&rest);
-    release(&tree);
-    if (!fits) return PyErr_Format(PyExc_ValueError, "prefix sums and places differ in length");
-    Py_RETURN_NONE;
+    if (hold_search(args, &tree, &rest, &places) < 0) return NULL;
+    return search(&tree, &rest, &places);
+}
+
+/* draw(blocks, mins, levels, uniform float64, places int64): draw one place from each of B equal parts of the sum; `uniform`,
+ * numbers in [0, 1) that say where in its part, is used up. */
+static PyObject *py_draw(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+    Tree tree;
+    Py_buffer uniform, places;
+    if (nargs != 5) return PyErr_Format(PyExc_TypeError, "draw takes 5 arguments");
+    if (hold_search(args, &tree, &uniform, &places) < 0) return NULL;
+    const double *top = tree.level[tree.num_levels - 1].buf;
+    double *parts = uniform.buf, total = 0.0;
+    Py_ssize_t num = uniform.len / (Py_ssize_t)sizeof(double);
+    for (int i = 0; i < RADIX; i++) total += top[i];
+    for (Py_ssize_t i = 0; i < num; i++) parts[i] = (parts[i] + (double)i) / (double)num * total;
+    return search(&tree, &uniform, &places);
 }
 
 static PyMethodDef methods[] = {
     {"sum_blocks", (PyCFunction)(void (*)(void))py_sum_blocks, METH_FASTCALL, NULL},
+    {"set_powers", (PyCFunction)(void (*)(void))py_set_powers, METH_FASTCALL, NULL},
+    {"draw", (PyCFunction)(void (*)(void))py_draw, METH_FASTCALL, NULL},
     {"find", (PyCFunction)(void (*)(void))py_find, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import functools
-import logging
-from typing import Any
-
 import numpy as np
 
+from ding_like.data.compiled import compiled_part
 from ding_like.errors import ConfigError
 from ding_like.types import Array
-
-logger = logging.getLogger(__name__)
 
 _RADIX = 32
 # Nodes of the topmost level: numpy searches it as one sorted array, for the compiled part it is a node like others.
 _MAX_TOP, _MAX_TOP_COMPILED = 4096, _RADIX
+_LEAF_RANGE = (float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max))
 # Rows times this are their running sums, in less than half the time of `cumsum`.
 _RUNNING_SUMS = np.triu(np.ones((_RADIX, _RADIX)))
 
 
-@functools.cache
-def compiled_part() -> Any | None:
-    """Return the module with the inner loops in C, None where it was not built; the log says which, once."""
-    try:
-        from ding_like.data import _sum_tree  # type: ignore[attr-defined]  # a file that mypy cannot read
-    except ImportError as error:
-        logger.info("prioritised sampling runs in numpy: its compiled part was not built (%s)", error)
-        return None
-    logger.info("prioritised sampling runs in its compiled part")
-    return _sum_tree
+def as_leaves(powers: Array, priorities: Array) -> Array:
+    """Return weights float32 [B] of powers float64 [B], held to what float32 can say, and 0 where the priority is."""
+    leaves = np.maximum(powers, _LEAF_RANGE[0])
+    np.minimum(leaves, _LEAF_RANGE[1], out=leaves)
+    leaves *= priorities > 0
+    return leaves.astype(np.float32)
 
 
 class SumTree:
@@ -43,8 +35,9 @@ class SumTree:
     def __init__(self, capacity: int, *, compiled: bool | None = None) -> None:
         if capacity < 1:
             raise ConfigError(f"a sum tree has {capacity} places, expected 1 or more.")
-        self._compiled = None if compiled is False else compiled_part()
-        if compiled and self._compiled is None:
+        part = None if compiled is False else compiled_part()
+        self._compiled = None if part is None else part.sum_tree
+        if compiled and part is None:
             raise ConfigError(
                 "the compiled part of the sum tree was not built: install again where there is a C compiler."
             )
@@ -78,6 +71,15 @@ class SumTree:
         self._flush()
         self._leaves[places] = weights
         self._sum_blocks(places // _RADIX)
+
+    def set_powers(self, places: Array, powers: Array, priorities: Array) -> None:
+        """Give places [B] int64 the weights `as_leaves(powers, priorities)`; of a place twice given, the last stays."""
+        if self._compiled is None:
+            self.set(places, as_leaves(powers, priorities))
+            return
+        self._flush()
+        self._top_ends = None
+        self._compiled.set_powers(*self._parts, places, powers, priorities, *_LEAF_RANGE)
 
     def set_range(self, start: int, stop: int, weights: Array | float) -> None:
         """Give the places from `start` to before `stop` weights; sums are computed when they are asked for."""
@@ -118,6 +120,22 @@ class SumTree:
         _, child = _find_child(self._blocks, node, rest)
         return node * _RADIX + child
 
+    def draw(self, uniform: Array) -> Array:
+        """Return a place int64 from each of B equal parts of the sum of weights.
+
+        `uniform` [B] float64 in [0, 1) says where in its part each is, and is used up.
+        """
+        size = len(uniform)
+        if self._compiled is not None:
+            self._flush()
+            places = np.empty(size, np.int64)
+            self._compiled.draw(*self._parts, uniform, places)
+            return places
+        uniform += np.arange(size)
+        uniform /= max(size, 1)
+        uniform *= self.total
+        return self.find(uniform)
+
     def min_positive(self) -> float:
         """Return the smallest weight above 0, inf if there is none."""
         self._flush()
@@ -140,6 +158,11 @@ class SumTree:
         for level in self._levels:
             level[...] = 0.0
         self._top_ends, self._dirty = None, None
+
+    @property
+    def leaves_view(self) -> Array:
+        """Return all weights, float32 [capacity and a few zeros]; a live view, to be read only."""
+        return self._leaves
 
     def leaves(self) -> Array:
         """Return a copy of all weights, float32 [capacity]."""

@@ -9,20 +9,19 @@ import numpy as np
 
 from ding_like.config.tree import deep_merge
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.sum_tree import SumTree
+from ding_like.data.sum_tree import SumTree, as_leaves
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.base import ReplayBuffer
 from ding_like.worker.replay_buffer.limiter import RateLimiter
-from ding_like.worker.replay_buffer.row_records import NO_ITER, RowRecords, collect_iters_of, priorities_of
+from ding_like.worker.replay_buffer.row_records import NO_ITER, RowRecords, collect_iters_of, ids_of, priorities_of
 from ding_like.worker.replay_buffer.sampled_data import SampledDataMonitor
 from ding_like.worker.replay_buffer.storage import ColumnStorage, ObjectStorage, RingStorage
 from ding_like.worker.replay_buffer.throughput import Interval
 
 # What the buffer itself says of a row; what a pushed row says under these names is not stored.
 _OWN_COLUMNS = frozenset(("priority", "weight", "IS", "staleness", "use", "replay_unique_id", "replay_buffer_idx"))
-_LEAF_RANGE = (float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max))
 _INF = float("inf")
 
 
@@ -172,6 +171,8 @@ class AdvancedReplayBuffer(ReplayBuffer):
         Rows that have left the buffer are passed over; of a row that comes twice the last priority stays.
         Raises SchemaError, and changes nothing, for a priority that is negative or not finite, or a wrong shape.
         """
+        if self._update_at_once(info):
+            return
         places, ids, priorities = _checked_update(info)
         with self._lock:
             storage = self._storage
@@ -184,6 +185,23 @@ class AdvancedReplayBuffer(ReplayBuffer):
             if not still.all():
                 places, priorities = places[still], priorities[still]
             self._set_priorities(places, priorities)
+
+    def _update_at_once(self, info: Mapping[str, Any]) -> bool:
+        """Do `update` for arrays as samples have them; return False, having changed nothing, for anything else."""
+        places, ids, given = (info.get(name) for name in ("replay_buffer_idx", "replay_unique_id", "priority"))
+        if not isinstance(given, np.ndarray) or given.dtype.kind != "f":
+            return False
+        with self._lock:
+            storage = self._storage
+            if storage is None:
+                return False
+            kept = self._records.write_current(places, ids, given, next_id=self._next_id, next_row=storage.next_row)
+            if kept is None:
+                return False
+            places, priorities, largest = kept
+            self._tree.set_powers(places, priorities.astype(np.float64) ** self._alpha, priorities)
+            self._max_priority = max(self._max_priority, largest)
+        return True
 
     def load_state_dict(self, _state_dict: State, deepcopy: bool = False) -> None:
         """Take over what `state_dict` returned, so that equal calls give equal samples; all is copied in any case."""
@@ -203,10 +221,10 @@ class AdvancedReplayBuffer(ReplayBuffer):
             self._refuse(size, available)
             return None
         parts = self._rng.random(size)
+        if rows is None:
+            return self._tree.draw(parts)
         parts += np.arange(size)
         parts /= max(size, 1)
-        if rows is None:
-            return self._tree.find(parts * self._tree.total)
         rows = rows[self._records.is_live(rows)]
         ends = self._tree.get(rows).cumsum(dtype=np.float64)
         return rows[np.minimum(ends.searchsorted(parts * ends[-1], side="right"), len(rows) - 1)] if size else rows[:0]
@@ -214,18 +232,17 @@ class AdvancedReplayBuffer(ReplayBuffer):
     def _describe(self, places: Array, cur_learner_iter: int) -> dict[str, Array]:
         """Return the buffer's own columns of rows that are about to be sampled."""
         assert self._storage is not None, "there are rows"
-        records = self._records
-        records.add_use(places)
-        since = records.collect_iter.take(places)
-        leaves = self._tree.get(places).astype(np.float64)
-        weight = (leaves / self._tree.min_positive()) ** -self._beta
+        ids, priorities, leaves, staleness, uses = self._records.describe(
+            places, self._tree.leaves_view, next_id=self._next_id, next_row=self._storage.next_row, now=cur_learner_iter
+        )
+        leaves /= self._tree.min_positive()
         return {
-            "replay_unique_id": self._ids(self._storage, places),
+            "replay_unique_id": ids,
             "replay_buffer_idx": places,
-            "priority": records.priority.take(places),
-            "weight": weight.astype(np.float32),
-            "staleness": np.maximum(cur_learner_iter - since, -1),  # what is not known is far below
-            "use": records.use.take(places),
+            "priority": priorities,
+            "weight": (leaves**-self._beta).astype(np.float32),
+            "staleness": staleness,
+            "use": uses,
         }
 
     def _count_sampled(self, places: Array) -> None:
@@ -247,20 +264,16 @@ class AdvancedReplayBuffer(ReplayBuffer):
     def _set_priorities(self, places: Array, priorities: Array) -> None:
         if len(places):
             self._records.priority[places] = priorities
-            self._tree.set(places, self._leaves(priorities))
+            self._tree.set_powers(places, priorities.astype(np.float64) ** self._alpha, priorities)
             self._max_priority = max(self._max_priority, float(priorities.max()))
 
     def _leaves(self, priorities: Array) -> Array:
         """Return what the tree keeps of priorities float32 [B]: their power, and 0 for rows that have left."""
-        leaves = priorities.astype(np.float64) ** self._alpha
-        np.maximum(leaves, _LEAF_RANGE[0], out=leaves)
-        np.minimum(leaves, _LEAF_RANGE[1], out=leaves)
-        leaves *= priorities > 0
-        return leaves.astype(np.float32)
+        return as_leaves(priorities.astype(np.float64) ** self._alpha, priorities)
 
     def _ids(self, storage: RingStorage, places: Array) -> Array:
         """Return the ids of rows: the newest has the last one, and places follow each other."""
-        return self._next_id - storage.capacity + (places - storage.next_row) % storage.capacity
+        return ids_of(places, storage.capacity, next_id=self._next_id, next_row=storage.next_row)
 
     def _new_storage(self, rows: Sequence[Any]) -> ColumnStorage | ObjectStorage:
         return super()._new_storage(_stored_part(rows))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.compiled import take_rows
 from ding_like.data.schema import Field, Schema
 from ding_like.errors import ConfigError
 from ding_like.types import Array
@@ -206,7 +207,7 @@ class FrameStorage(ColumnStorage):
 
     def gather(self, rows: Array) -> TransitionBatch:
         """Return rows with their stacks, in fresh memory; stacks and next stacks may share what both show."""
-        columns = {name: column.take(rows, 0) for name, column in self._columns.items()}
+        columns = take_rows(self._columns, rows, self.capacity)
         for name, ring in self._rings.items():
             columns[name], columns[_next_name(name)] = ring.gather_pairs(columns.pop(_numbers_of(name)))
         return TransitionBatch.of_length(len(rows), {name: columns[name] for name in self._full_schema})

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.compiled import compiled_part
 from ding_like.errors import SchemaError
 from ding_like.types import Array
 
@@ -54,6 +55,51 @@ class RowRecords:
         """Count that rows are used; a place that comes twice is used twice."""
         np.add.at(self.use, places, 1)
 
+    def describe(
+        self, places: Array, leaves: Array, *, next_id: int, next_row: int, now: int
+    ) -> tuple[Array, Array, Array, Array, Array]:
+        """Count one use of rows [B] and return their ids, priorities, leaves float64, staleness at `now` and uses.
+
+        The next row gets `next_id` and lies at `next_row`; places follow each other. Staleness is -1 where nothing is
+        known, and never below that.
+        """
+        part, size = compiled_part(), len(places)
+        if part is None:
+            self.add_use(places)
+            return (
+                ids_of(places, len(self.priority), next_id=next_id, next_row=next_row),
+                self.priority.take(places),
+                leaves.take(places).astype(np.float64),
+                np.maximum(now - self.collect_iter.take(places), -1),  # what is not known is far below
+                self.use.take(places),
+            )
+        ids, staleness, uses = (np.empty(size, np.int64) for _ in range(3))
+        priorities, weights = np.empty(size, np.float32), np.empty(size)
+        part.rows.describe(
+            np.ascontiguousarray(places, np.int64), leaves, self.priority, self.use, self.collect_iter,
+            next_id, next_row, now, ids, priorities, weights, staleness, uses, NO_ITER,
+        )  # fmt: skip
+        return ids, priorities, weights, staleness, uses
+
+    def write_current(
+        self, places: Any, ids: Any, given: Any, *, next_id: int, next_row: int
+    ) -> tuple[Array, Array, float] | None:
+        """Note updates int64 [B], int64 [B], [B] of rows still there; return (places, priorities, the largest).
+
+        None, and nothing is changed: there is no compiled part, or something is wrong, which `priorities_of` says.
+        """
+        part = compiled_part()
+        if part is None or not (_is_vector(places) and _is_vector(ids)):
+            return None
+        values = np.ascontiguousarray(given, np.float64)
+        if not places.shape == ids.shape == values.shape:
+            return None
+        kept, priorities = np.empty(len(places), np.int64), np.empty(len(places), np.float32)
+        count, largest = part.rows.write_current(
+            places, ids, values, self.priority, next_id, next_row, _EPSILON, _LARGEST, kept, priorities
+        )
+        return None if count < 0 else (kept[:count], priorities[:count], largest)
+
     def remove(self, places: Array) -> None:
         """Take rows out; a place may come twice."""
         self.priority[places] = 0.0
@@ -75,6 +121,18 @@ class RowRecords:
         self.collect_iter[:] = NO_ITER
         self.num_live = 0
         self._oldest = NO_ITER
+
+
+def ids_of(places: Array, capacity: int, *, next_id: int, next_row: int) -> Array:
+    """Return the ids of rows at places [B]: the newest has the last one, and places follow each other."""
+    return next_id - capacity + (places - next_row) % capacity
+
+
+def _is_vector(values: Any) -> bool:
+    """Tell whether values are int64 [B] in one piece."""
+    return (
+        isinstance(values, np.ndarray) and values.dtype == np.int64 and values.ndim == 1 and values.flags.c_contiguous
+    )
 
 
 def priorities_of(rows: TransitionBatch | Mapping[str, Any] | Sequence[Mapping[str, Any]], default: float) -> Array:

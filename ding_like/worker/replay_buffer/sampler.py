@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ding_like.data.compiled import first_distinct
 from ding_like.types import Array
+
+_SPARE = 8  # draws beyond a sample's size: less than one is drawn twice where samples are small beside the buffer
 
 
 def draw_uniform(rng: np.random.Generator, ages: range, size: int, *, replace: bool) -> Array:
@@ -28,10 +31,10 @@ def _draw(rng: np.random.Generator, num_ages: int, size: int) -> Array:
 
 
 def _draw_distinct(rng: np.random.Generator, num_ages: int, size: int) -> Array:
-    """Draw anew until none comes twice: even, as it treats all rows alike, and fast while that is rare."""
-    while True:
-        picks = _draw(rng, num_ages, size)
-        ordered = picks.copy()
-        ordered.sort()
-        if not np.count_nonzero(ordered[1:] == ordered[:-1]):
-            return picks
+    """Draw one after another and pass over what was drawn before: even, as it treats all rows alike."""
+    draws = rng.random(size + _SPARE)
+    picks = first_distinct(draws, num_ages, size)
+    while len(picks) < size:  # seldom, as rows are many
+        draws = np.concatenate([draws, rng.random(size)])
+        picks = first_distinct(draws, num_ages, size)
+    return picks

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.compiled import take_rows
 from ding_like.data.schema import Schema
 from ding_like.types import Array
 
@@ -90,8 +91,7 @@ class ColumnStorage(RingStorage):
         return self.count * self.schema.row_bytes
 
     def gather(self, rows: Array) -> TransitionBatch:
-        columns = {name: column.take(rows, 0) for name, column in self._columns.items()}
-        return TransitionBatch.of_length(len(rows), columns)
+        return TransitionBatch.of_length(len(rows), take_rows(self._columns, rows, self.capacity))
 
     def _accept(self, data: Any) -> Mapping[str, Array]:
         columns: Mapping[str, Array] = data.columns

@@ -1,0 +1,103 @@
+"""What runs in C gives what numpy gives, and refuses what would leave its arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.data import compiled
+from ding_like.data.compiled import first_distinct, take_rows
+from ding_like.worker.replay_buffer import row_records
+from ding_like.worker.replay_buffer.row_records import RowRecords
+
+PART = compiled.compiled_part()
+pytestmark = pytest.mark.skipif(PART is None, reason="there was no compiler; numpy alone is tested elsewhere")
+
+
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (compiled, row_records):
+        monkeypatch.setattr(module, "compiled_part", lambda: None)
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 2), (3,), (17,), (0,)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, bool, np.uint8, np.complex128])
+def test_rows_are_those_that_numpy_takes(shape: tuple[int, ...], dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    columns = {"a": rng.integers(0, 200, (50, *shape)).astype(dtype), "b": np.arange(50)}
+    rows = rng.integers(-50, 50, 30)
+    taken = take_rows(columns, rows, 50)
+
+    for name, column in columns.items():
+        assert taken[name].dtype == column.dtype and np.array_equal(taken[name], column.take(rows, 0))
+        assert not np.shares_memory(taken[name], column)
+    assert take_rows(columns, rows[:0], 50)["a"].shape == (0, *shape)
+    assert np.array_equal(take_rows(columns, rows[::-2], 50)["b"], columns["b"].take(rows[::-2]))
+
+
+@pytest.mark.parametrize("row", [50, -51, 2**40])
+def test_rows_outside_are_refused(row: int) -> None:
+    with pytest.raises(IndexError):
+        take_rows({"a": np.zeros(50)}, np.array([0, row]), 50)
+
+
+@pytest.mark.parametrize(("num", "size"), [(10, 10), (100, 40), (100_000, 256), (10**9, 5000), (3, 5)])
+def test_distinct_numbers_are_those_of_numpy(num: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = np.random.default_rng(0).random(3 * size)
+    here = first_distinct(draws, num, size)
+    without_compiler(monkeypatch)
+
+    assert np.array_equal(here, first_distinct(draws, num, size))
+    assert len(np.unique(here)) == len(here) and ((here >= 0) & (here < num)).all()
+
+
+def test_what_is_said_of_rows_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    leaves = rng.random(64).astype(np.float32)
+    places = rng.integers(0, 60, 40)  # some twice
+    found = []
+    for _ in range(2):
+        records = RowRecords(60)
+        records.write(slice(0, 60), np.linspace(0, 1, 60, dtype=np.float32), np.arange(60) % 7, np.arange(60))
+        records.collect_iter[:10] = row_records.NO_ITER
+        found.append([*records.describe(places, leaves, next_id=1000, next_row=13, now=5), records.use])
+        without_compiler(monkeypatch)
+
+    for here, there in zip(*found, strict=True):
+        assert here.dtype == there.dtype and np.array_equal(here, there)
+
+
+def test_updates_are_kept_for_rows_that_are_there() -> None:
+    records = RowRecords(20)
+    records.write(slice(0, 20), np.r_[0.0, np.ones(19)].astype(np.float32), np.zeros(20, np.int64), np.zeros(20, int))
+    where = {"next_id": 500, "next_row": 4}
+    places = np.array([0, 3, 4, 19, 25, -1, 7])
+    ids = row_records.ids_of(places, 20, **where)
+    ids[-1] += 20  # of a row that has been overwritten
+    kept = records.write_current(places, ids, np.arange(7, dtype=np.float32), **where)
+
+    assert kept is not None
+    assert kept[0].tolist() == [3, 4, 19], "0 has left, 25 and -1 are no places, 7 holds another row"
+    assert kept[1].tolist() == pytest.approx([1.0, 2.0, 3.0], abs=1e-4) and kept[2] == pytest.approx(3.0, abs=1e-4)
+    assert records.priority[[3, 4, 19]].tolist() == kept[1].tolist()
+    before = records.priority.copy()
+    for bad in (np.nan, np.inf, -1.0, 1e39):
+        assert records.write_current(places, ids, np.array([1.0] * 6 + [bad]), **where) is None
+    assert (records.priority == before).all()
+
+
+def test_the_c_functions_refuse_arrays_that_do_not_fit() -> None:
+    assert PART is not None
+    rows = PART.rows
+    for call in (
+        lambda: rows.first_distinct(np.zeros(3, np.float32), 5.0, np.zeros(2, np.int64)),
+        lambda: rows.take_rows((np.zeros(5),), np.zeros(2, np.int64), (np.zeros(3),), 5),
+        lambda: rows.take_rows((np.zeros(5),), np.zeros(2, np.int32), (np.zeros(2),), 5),
+        lambda: rows.take_rows((), np.zeros(2, np.int64), (np.zeros(2),), 5),
+        lambda: rows.take_rows((np.zeros((4, 4)).T,), np.zeros(2, np.int64), (np.zeros((2, 4)),), 4),
+        lambda: PART.sum_tree.set_powers(np.zeros(32, np.float32), np.zeros(1, np.float32), (np.zeros(32),),
+                                         np.array([99]), np.ones(1), np.ones(1, np.float32), 0.0, 1.0),
+    ):  # fmt: skip
+        with pytest.raises((TypeError, ValueError, IndexError, BufferError)):
+            call()
