@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import time
@@ -46,6 +47,25 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class FileLock:
+    """Hold a file for this process alone until `close`, or until the process ends, however it does.
+
+    Raises BlockingIOError if another holder is there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = open(path, "ab")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def close(self) -> None:
+        """Let it go; a second call does nothing."""
+        self._file.close()
 
 
 def retry(

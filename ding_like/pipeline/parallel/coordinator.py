@@ -16,7 +16,7 @@ from ding_like.comm.keys import Keys, load_keys, make_keys
 from ding_like.comm.refusal import RefusedError
 from ding_like.comm.weight_files import prune_weights
 from ding_like.data.segment_file import remove_segments, set_aside
-from ding_like.errors import CommError
+from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.core.tasks import LEASED, TaskEntry
@@ -24,6 +24,7 @@ from ding_like.pipeline.parallel.make_core import make_core
 from ding_like.pipeline.parallel.service import LockedService
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system
 from ding_like.pipeline.parallel.worker_link import mark_shared
+from ding_like.utils.files import FileLock
 from ding_like.utils.log import build_logger, close_logger
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,12 @@ class Coordinator:
         self.system = system if isinstance(system, SystemConfig) else read_system(system, self._main)
         folder = Path(self._main.exp_name)
         folder.mkdir(parents=True, exist_ok=True)
-        self._store = StateStore(folder / "coordinator.sqlite")
+        self._lock = _lock(folder)
+        try:
+            self._store = StateStore(folder / "coordinator.sqlite")
+        except BaseException:
+            self._lock.close()
+            raise
         self._logger, _ = build_logger(folder / "log", "coordinator")
         self._server: CoordinatorServer | None = None
         self._is_closed = self._has_begun = False
@@ -149,6 +155,7 @@ class Coordinator:
             for folder in (self.system.path_data, self.system.path_policy):
                 (folder / f"{self.core.run_id}.run").unlink(missing_ok=True)
         self.core.close()
+        self._lock.close()
         close_logger(self._logger)
 
     def __del__(self) -> None:
@@ -276,3 +283,14 @@ class Coordinator:
         task = self._task(task_id)
         message = m.FinishTask(task.attempt, dict(result))
         return self.service.finish_task(str(task.worker_id), task_id, message).shutdown
+
+
+def _lock(folder: Path) -> FileLock:
+    """Take the folder for this process. Raises ConfigError while another coordinator has it."""
+    try:
+        return FileLock(folder / "coordinator.lock")
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"another coordinator runs in {folder}/: two would number the same segments twice. Wait for its end, or "
+            "give another --exp-name."
+        ) from error

@@ -37,6 +37,8 @@ class FrameRing:
         self.stack = field.shape[0]
         self._shape = field.shape[1:]
         self._dtype = field.dtype
+        # Of the frames of a stack and its next one, where that begins with the stack's second: all, each once.
+        self._each_once = np.append(np.arange(self.stack), 2 * self.stack - 1)
         self._nbytes = int(np.prod(self._shape)) * field.dtype.itemsize
         size = int(num_rows * (1 + _SLACK)) + 16 * self.stack
         self.frames = np.zeros((size, *self._shape), self._dtype)
@@ -135,7 +137,9 @@ class FrameRing:
 
     def gather(self, numbers: Array) -> Array:
         """Return the stacks [B, k, ...] of frames [B, k], in fresh memory."""
-        return self.frames.take(numbers % len(self.frames), 0)
+        size = len(self.frames)
+        frames = take_rows({"frames": self.frames}, (numbers % size).ravel(), size)["frames"]
+        return frames.reshape(*numbers.shape, *self._shape)
 
     def gather_pairs(self, numbers: Array) -> tuple[Array, Array]:
         """Return (stacks, next stacks) [B, k, ...] of frames [B, 2k].
@@ -144,9 +148,9 @@ class FrameRing:
         copying frames is most of the work of a sample.
         """
         k = self.stack
-        if not np.array_equal(numbers[:, 1:k], numbers[:, k : 2 * k - 1]):
+        if not (numbers[:, 1:k] == numbers[:, k:-1]).all():
             return self.gather(numbers[:, :k]), self.gather(numbers[:, k:])
-        frames = self.gather(np.concatenate([numbers[:, :k], numbers[:, -1:]], axis=1))
+        frames = self.gather(numbers.take(self._each_once, 1))
         return frames[:, :k], frames[:, 1:]
 
 

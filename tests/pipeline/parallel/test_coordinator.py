@@ -163,12 +163,25 @@ def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     begin(first, tmp_path)
     status = status_of(first.core)
     first.core._store.close()  # and nothing else of it was closed in order
+    first._lock.close()  # which the system does when a process has ended
 
     second = Coordinator(config(tmp_path))
 
     again = status_of(second.core)
     assert (again["env_step"], again["tasks"], again["buffers"]) == (24, status["tasks"], status["buffers"])
     second.close()
+
+
+def test_a_second_one_in_the_same_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+    first = Coordinator(config(tmp_path))
+    begin(first, tmp_path)
+    status = status_of(first.core)
+    with pytest.raises(ConfigError, match="another coordinator runs in"):
+        Coordinator(config(tmp_path))
+    assert status_of(first.core) == status
+    first.close()
+
+    Coordinator(config(tmp_path)).close()
 
 
 def test_closing_leaves_neither_thread_nor_port_nor_files_of_a_run_that_is_over(tmp_path: Path) -> None:
