@@ -12,8 +12,8 @@ _RADIX = 32
 # Nodes of the topmost level: numpy searches it as one sorted array, for the compiled part it is a node like others.
 _MAX_TOP, _MAX_TOP_COMPILED = 4096, _RADIX
 _LEAF_RANGE = (float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max))
-# Rows times this are their running sums, in less than half the time of `cumsum`.
-_RUNNING_SUMS = np.triu(np.ones((_RADIX, _RADIX)))
+# Rows times this are 0 and their running sums, in less than half the time of `cumsum`.
+_RUNNING_SUMS = np.triu(np.ones((_RADIX, _RADIX + 1)), 1)
 
 
 def as_leaves(powers: Array, priorities: Array) -> Array:
@@ -110,12 +110,13 @@ class SumTree:
             return places
         ends = self._ends()
         node = ends.searchsorted(prefix, side="right")
-        last = int(np.flatnonzero(self._top)[-1]) if self._top.any() else 0
-        np.minimum(node, last, out=node)  # a prefix that rounding has put at the very end
+        if node.max(initial=0) >= len(ends):  # a prefix that rounding has put at the very end
+            last = int(np.flatnonzero(self._top)[-1]) if self._top.any() else 0
+            np.minimum(node, last, out=node)
         rest = prefix - np.where(node > 0, ends[node - 1], 0.0)
         for level in reversed(self._levels[:-1]):
-            ends, child = _find_child(level, node, rest)
-            rest -= np.where(child > 0, ends[np.arange(len(child)), child - 1], 0.0)
+            before, child = _find_child(level, node, rest)
+            rest -= before
             node = node * _RADIX + child
         _, child = _find_child(self._blocks, node, rest)
         return node * _RADIX + child
@@ -191,8 +192,10 @@ class SumTree:
         # `reduceat` takes half the time of a reduction over many short rows, and sums equal rows equally, where a
         # product with ones might not: what was saved and loaded must draw the same.
         starts = np.arange(0, children.size, _RADIX)
-        positive = np.where(children > 0, children, np.inf)
-        self._block_min[blocks] = np.minimum.reduceat(positive.reshape(-1), starts)
+        least = np.minimum.reduceat(children.reshape(-1), starts)
+        if len(least) and least.min() <= 0:  # places without a weight, which are not looked for
+            least = np.minimum.reduceat(np.where(children > 0, children, np.inf).reshape(-1), starts)
+        self._block_min[blocks] = least
         sums = np.add.reduceat(children.reshape(-1), starts, dtype=np.float64)
         nodes = blocks
         for level in self._levels[:-1]:
@@ -203,16 +206,18 @@ class SumTree:
 
 
 def _find_child(level: Array, node: Array, rest: Array) -> tuple[Array, Array]:
-    """Return (running sums [B, radix] of the children of nodes [B], the child that the rest of each prefix falls on).
+    """Return (what is before it, the child) that the rest of each prefix falls on, of nodes [B].
 
     A child of weight 0 ends where the one before it does, as adding 0 changes nothing, so it is never the first to end
     beyond a prefix.
     """
     children = level.take(node, 0)
-    ends = children @ _RUNNING_SUMS
+    ends = children @ _RUNNING_SUMS  # [B, 1 + radix]
     is_passed = ends <= rest[:, None]
-    child = is_passed.argmin(axis=1)  # the first that is not
-    over = np.flatnonzero(is_passed[:, -1])
+    child = is_passed.argmin(axis=1)  # one more than the first child that is not; 0 where all are
+    child -= 1
+    over = np.flatnonzero(child < 0)
     if len(over):  # by rounding: the last child that has a weight
         child[over] = _RADIX - 1 - (children[over, ::-1] > 0).argmax(axis=1)
-    return ends, child
+    before = ends.reshape(-1).take(np.arange(0, ends.size, _RADIX + 1) + child)
+    return before, child
