@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import logging
-import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,12 +12,12 @@ from flask import Flask, Response, request
 from ding_like.comm.messages import MAX_FILE, OCTETS, SHA256_HEADER
 from ding_like.comm.refusal import RefusedError
 from ding_like.comm.wire import check_id
-from ding_like.utils.files import atomic_write
+from ding_like.utils.files import atomic_write, is_full
+from ding_like.utils.interval import Interval
 
 logger = logging.getLogger(__name__)
 
-_WORD_S = 60.0
-_warned_s: dict[str, float] = {}
+_WORDS = Interval(60.0, starts_due=True)
 
 CheckRoles = Callable[[tuple[str, ...]], object]
 
@@ -90,20 +87,13 @@ def _take(path: Path) -> Response:
         with atomic_write(path) as file:
             file.write(data)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
         message = f"the coordinator's disk is full: {len(data)} bytes of {path.name} found no room"
-        _warn(message)
+        if _WORDS.pass_s():  # workers try again every second
+            logger.warning("%s", message)
         raise RefusedError("storage_full", message, retry_after_s=1.0) from error
     return Response(status=200)
-
-
-def _warn(message: str) -> None:
-    """Log, at most once a minute: workers try again every second."""
-    now = time.monotonic()
-    if now - _warned_s.get("full", -math.inf) >= _WORD_S:
-        _warned_s["full"] = now
-        logger.warning("%s", message)
 
 
 def _give(path: Path) -> Response:

@@ -6,7 +6,6 @@ declared size only, hashes the bytes, and parses those very bytes.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -26,7 +25,7 @@ from safetensors.numpy import save as save_tensors
 from ding_like.data.schema import Schema
 from ding_like.errors import CommError
 from ding_like.types import Array
-from ding_like.utils.files import atomic_write, retry
+from ding_like.utils.files import atomic_write, is_full, retry
 
 _FORMAT = "ding_like segment 1"
 _SUFFIX = ".safetensors"
@@ -92,7 +91,7 @@ def write_segment(
         with atomic_write(_path(folder, name), durable=durable) as file:
             file.write(data)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
         raise SegmentError("full", f"there is no room for {len(data)} bytes in {folder}: {error.strerror}") from error
     return WrittenSegment(name, rows, hashlib.sha256(data).hexdigest(), len(data), schema.hash())

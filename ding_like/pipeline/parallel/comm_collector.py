@@ -191,11 +191,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
         return written
 
     def _warn(self, text: str) -> None:
-        """Have the coordinator show a line to whoever watches the run."""
-        logger.warning("%s", text)
-        task = self._task
-        message = m.TaskInfo(task.attempt, {"warning": text})
-        self._link.coordinator.task_info(self.collector_uid, task.task_id, message)
+        self._link.warn(self._task, text)
 
     def send_metadata(self, metadata: m.SegmentInfo) -> Order:
         """Announce a segment, and those that could not be announced before it."""

@@ -20,7 +20,7 @@ from ding_like.data.segment_file import read_segment, read_with_retries
 from ding_like.errors import CheckpointError, CommError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.batch_source import BatchReader, BatchSource, Fetched
-from ding_like.pipeline.parallel.full_disk import is_full, when_there_is_room
+from ding_like.pipeline.parallel.full_disk import when_there_is_room
 from ding_like.pipeline.parallel.judge import Judge
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.parallel.publisher import Publisher
@@ -32,6 +32,7 @@ from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.policy import create_policy
 from ding_like.types import Array
 from ding_like.utils.configurable import Configurable
+from ding_like.utils.files import is_full
 from ding_like.utils.registries import COMM_LEARNER_REGISTRY
 from ding_like.utils.resume import ResumeStore
 from ding_like.utils.seeding import make_rng, set_pkg_seed
@@ -359,11 +360,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
     # --- inside
 
     def _warn(self, text: str) -> None:
-        """Have the coordinator show a line to whoever watches the run."""
-        logger.warning("%s", text)
-        task, _ = self._started()
-        message = m.TaskInfo(task.attempt, {"warning": text})
-        self._link.coordinator.task_info(self._link.agent.worker_id, task.task_id, message)
+        self._link.warn(self._started()[0], text)
 
     def _wait(self, seconds: float) -> bool:
         return self._handle is not None and self._handle.wait(seconds)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import errno
-import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from ding_like.data.segment_file import SegmentError
-
-logger = logging.getLogger(__name__)
+from ding_like.utils.files import is_full
+from ding_like.utils.interval import Interval
 
 T = TypeVar("T")
 
 _LOOK_S = 1.0  # between two tries
 _WORD_S = 60.0  # between two words about it
 _LONGEST_S = 600.0
-
-
-def is_full(error: Exception) -> bool:
-    """Tell whether an error says that a disk is full."""
-    if isinstance(error, SegmentError):
-        return error.code == "full"
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def when_there_is_room(
@@ -35,16 +26,15 @@ def when_there_is_room(
     Raises what `write` raised last then, and after `longest_s`.
     """
     deadline = time.monotonic() + longest_s
-    next_word_s = 0.0
+    words = Interval(_WORD_S, starts_due=True, clock=time.monotonic)
     while True:
         try:
             return write()
         except (OSError, SegmentError) as error:
-            now = time.monotonic()
-            if not is_full(error) or now >= deadline:
+            full = error.code == "full" if isinstance(error, SegmentError) else is_full(error)
+            if not full or time.monotonic() >= deadline:
                 raise
-            if now >= next_word_s:
-                next_word_s = now + _WORD_S
+            if words.pass_s():
                 tell(f"the disk is full ({error}); waiting for room")
             if wait(_LOOK_S):
                 raise

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ding_like.comm import messages as m
 from ding_like.comm.agent import WorkerAgent
 from ding_like.comm.http_client import HttpCoordinator
 from ding_like.comm.keys import load_keys
@@ -86,6 +87,11 @@ class WorkerLink:
         if self._files is None:
             raise CommError("the worker has not been started.")
         return self._files
+
+    def warn(self, task: m.Task, text: str) -> None:
+        """Log a line, and have the coordinator show it to whoever watches the run."""
+        logger.warning("%s", text)
+        self.coordinator.task_info(self.agent.worker_id, task.task_id, m.TaskInfo(task.attempt, {"warning": text}))
 
     def stop(self) -> None:
         """End the current task soon and claim no more; may be called from a signal handler."""

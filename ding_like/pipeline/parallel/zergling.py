@@ -22,11 +22,11 @@ from ding_like.policy import create_policy
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.types import EnvManager
 from ding_like.utils.configurable import Configurable
+from ding_like.utils.interval import Interval
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
 from ding_like.utils.seeding import make_rng, set_pkg_seed
 from ding_like.worker import InteractionSerialEvaluator, create_serial_collector, create_serial_evaluator
-from ding_like.worker.replay_buffer.throughput import Interval
 
 
 class Order(Protocol):

@@ -12,13 +12,13 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.sum_tree import SumTree, as_leaves
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
+from ding_like.utils.interval import Interval
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.base import ReplayBuffer
 from ding_like.worker.replay_buffer.limiter import RateLimiter
 from ding_like.worker.replay_buffer.row_records import NO_ITER, RowRecords, collect_iters_of, ids_of, priorities_of
 from ding_like.worker.replay_buffer.sampled_data import SampledDataMonitor
 from ding_like.worker.replay_buffer.storage import ColumnStorage, ObjectStorage, RingStorage
-from ding_like.worker.replay_buffer.throughput import Interval
 
 # What the buffer itself says of a row; what a pushed row says under these names is not stored.
 _OWN_COLUMNS = frozenset(("priority", "weight", "IS", "staleness", "use", "replay_unique_id", "replay_buffer_idx"))

@@ -17,12 +17,13 @@ from ding_like.data.schema import Schema
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.types import State
 from ding_like.utils.checkpoint import load_state, save_state
+from ding_like.utils.interval import Interval
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 from ding_like.worker.replay_buffer.frames import FrameStorage, rows_of_dump
 from ding_like.worker.replay_buffer.interface import IBuffer
 from ding_like.worker.replay_buffer.storage import ColumnStorage, ObjectStorage, RingStorage
-from ding_like.worker.replay_buffer.throughput import Interval, ThroughputMeter
+from ding_like.worker.replay_buffer.throughput import ThroughputMeter
 from ding_like.worker.replay_buffer.used_data import UsedDataRemover
 
 
