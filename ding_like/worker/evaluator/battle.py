@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
-from ding_like.types import EnvManager, EvalMode, State
-from ding_like.utils.log import build_logger, close_logger
-from ding_like.utils.metrics import as_metrics_writer
+from ding_like.types import EvalMode
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
-from ding_like.utils.seeding import make_rng
 from ding_like.worker.collector.battle_loop import BattleLoop
-from ding_like.worker.evaluator.interface import ISerialEvaluator
+from ding_like.worker.evaluator.base import EpisodeEvaluator
 from ding_like.worker.evaluator.monitor import VectorEvalMonitor
 
 
 @SERIAL_EVALUATOR_REGISTRY.register("interaction_1v1")
-class BattleInteractionSerialEvaluator(ISerialEvaluator):
+class BattleInteractionSerialEvaluator(EpisodeEvaluator):
     """Play `n_episode` games with a policy per player; the first one's returns decide.
 
     Evaluation k of a run with seed s seeds its games from (s, k), as the evaluator of one player does. An env whose
@@ -39,32 +35,7 @@ class BattleInteractionSerialEvaluator(ISerialEvaluator):
     )
     config_types = {"n_episode": (int,), "stop_value": (int, float)}
 
-    def __init__(
-        self,
-        cfg: Mapping[str, Any],
-        env: EnvManager | None = None,
-        policy: Any = None,  # a list of eval modes, one per player
-        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
-        exp_name: str = "default_experiment",
-        instance_name: str = "evaluator",
-        *,
-        seed: int = 0,
-    ) -> None:
-        self._cfg = cfg
-        self._seed = seed
-        self._instance_name = instance_name
-        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
-        self._metrics = as_metrics_writer(tb_logger)
-        self._env: EnvManager | None = None
-        self._policies: list[EvalMode] = []
-        self._closed = False
-        self.reset(policy, env)
-
-    def reset_env(self, _env: EnvManager | None = None) -> None:
-        """Evaluate in another env manager if one is given; every evaluation resets it anyway."""
-        if _env is not None:
-            self._env = _env
-            self._env.launch()
+    _policies: Sequence[EvalMode] = ()
 
     def reset_policy(self, _policy: Sequence[Any] | None = None) -> None:
         """Evaluate other policies if some are given; forget recurrent state."""
@@ -74,20 +45,6 @@ class BattleInteractionSerialEvaluator(ISerialEvaluator):
             self._policies = [adapt_eval_mode(mode) for mode in _policy]
         for mode in self._policies:
             mode.actor.reset()
-
-    def reset(self, _policy: Sequence[Any] | None = None, _env: EnvManager | None = None) -> None:
-        """Reset env, policies, the best return and the number of the evaluation."""
-        self.reset_env(_env)
-        self.reset_policy(_policy)
-        self.best_return = -np.inf
-        self.num_evals = 0
-        self._last_eval_iter = -1
-
-    def should_eval(self, train_iter: int) -> bool:
-        """Tell whether `eval_freq` iterations have passed; the first evaluation is at iteration 0."""
-        if train_iter == self._last_eval_iter:
-            return False
-        return train_iter == 0 or train_iter - self._last_eval_iter >= self._cfg["eval_freq"]
 
     def eval(
         self,
@@ -112,14 +69,7 @@ class BattleInteractionSerialEvaluator(ISerialEvaluator):
         self._last_eval_iter = train_iter
         mean = float(np.mean(infos[0]["eval_episode_return"]))
         self._log(infos, duration_s=time.perf_counter() - started, train_iter=train_iter, envstep=envstep)
-        if mean > self.best_return:
-            self.best_return = mean
-            if save_ckpt_fn is not None:
-                save_ckpt_fn("ckpt_best.pth.tar")
-        stop_value = self._cfg.get("stop_value")
-        stop = stop_value is not None and mean >= stop_value and train_iter > 0
-        if stop:
-            self._logger.info("mean return %.4g of player 0 reaches stop_value %.4g", mean, stop_value)
+        stop = self._conclude(mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn, whose=" of player 0")
         return stop, infos
 
     def play(
@@ -128,7 +78,7 @@ class BattleInteractionSerialEvaluator(ISerialEvaluator):
         """Play the first `n_episode` games of evaluation `number` without logging them; return each player's info."""
         if self._env is None or not self._policies:
             raise ConfigError("the evaluator needs an env and policies before eval(): call reset(policy, env).")
-        rng = make_rng(self._seed, self._instance_name, str(number))
+        rng = self._rng_of(number)
         env, actors = self._env, [mode.actor for mode in self._policies]
         env.reset(seeds=[int(seed) for seed in rng.integers(0, 2**31 - 1, env.num_lanes)])
         for actor in actors:
@@ -161,34 +111,4 @@ class BattleInteractionSerialEvaluator(ISerialEvaluator):
             returns = np.array(info["eval_episode_return"])
             if len(returns):
                 values |= {f"reward{player}_mean": float(returns.mean()), f"reward{player}_std": float(returns.std())}
-        line = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-        self._logger.info("eval at iteration %d: %s", train_iter, line)
-        self._metrics.write(self._instance_name, values, env_step=envstep, train_iter=train_iter)
-
-    def state_dict(self) -> State:
-        """Return what an exact resume needs: evaluations are numbered, so their games repeat."""
-        return {
-            "best_return": float(self.best_return),
-            "num_evals": self.num_evals,
-            "last_eval_iter": self._last_eval_iter,
-        }
-
-    def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` returned."""
-        self.best_return = state["best_return"]
-        self.num_evals = state["num_evals"]
-        self._last_eval_iter = state["last_eval_iter"]
-
-    def close(self) -> None:
-        """Close the env manager and the text log; may be called again."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._env is not None:
-            self._env.close()
-        close_logger(self._logger)
-
-    def __del__(self) -> None:
-        # A constructor that raised has set nothing yet.
-        if hasattr(self, "_closed"):
-            self.close()
+        self._write(values, train_iter=train_iter, envstep=envstep)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,18 +11,15 @@ import numpy as np
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
-from ding_like.types import EnvManager, EvalMode, State
-from ding_like.utils.log import build_logger, close_logger
-from ding_like.utils.metrics import as_metrics_writer
+from ding_like.types import EnvManager, EvalMode
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
-from ding_like.utils.seeding import make_rng
 from ding_like.worker.collector.loop import RolloutLoop
-from ding_like.worker.evaluator.interface import ISerialEvaluator
+from ding_like.worker.evaluator.base import EpisodeEvaluator
 from ding_like.worker.evaluator.monitor import VectorEvalMonitor
 
 
 @SERIAL_EVALUATOR_REGISTRY.register("interaction")
-class InteractionSerialEvaluator(ISerialEvaluator):
+class InteractionSerialEvaluator(EpisodeEvaluator):
     """Play `n_episode` episodes with the eval mode of a policy and keep the best model.
 
     Evaluation k of a run with seed s resets its lanes with seeds derived from (s, k), so each is on fresh episodes and
@@ -43,26 +39,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
     )
     config_types = {"figure_path": (str,), "n_episode": (int,), "stop_value": (int, float)}
 
-    def __init__(
-        self,
-        cfg: Mapping[str, Any],
-        env: EnvManager | None = None,
-        policy: Any = None,  # an eval mode, ours or any named tuple with the seed's fields
-        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
-        exp_name: str = "default_experiment",
-        instance_name: str = "evaluator",
-        *,
-        seed: int = 0,
-    ) -> None:
-        self._cfg = cfg
-        self._seed = seed
-        self._instance_name = instance_name
-        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
-        self._metrics = as_metrics_writer(tb_logger)
-        self._env: EnvManager | None = None
-        self._policy: EvalMode | None = None
-        self._closed = False
-        self.reset(policy, env)
+    _policy: EvalMode | None = None  # given as any named tuple with the seed's fields
 
     @property
     def env(self) -> EnvManager | None:
@@ -74,32 +51,12 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         """Return the eval mode."""
         return self._policy
 
-    def reset_env(self, _env: EnvManager | None = None) -> None:
-        """Evaluate in another env manager if one is given; every evaluation resets it anyway."""
-        if _env is not None:
-            self._env = _env
-            self._env.launch()
-
     def reset_policy(self, _policy: Any = None) -> None:
         """Evaluate another policy if one is given; forget recurrent state."""
         if _policy is not None:
             self._policy = adapt_eval_mode(_policy)
         if self._policy is not None:
             self._policy.actor.reset()
-
-    def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
-        """Reset env, policy, the best return and the number of the evaluation."""
-        self.reset_env(_env)
-        self.reset_policy(_policy)
-        self.best_return = -np.inf
-        self.num_evals = 0
-        self._last_eval_iter = -1
-
-    def should_eval(self, train_iter: int) -> bool:
-        """Tell whether `eval_freq` iterations have passed; the first evaluation is at iteration 0."""
-        if train_iter == self._last_eval_iter:
-            return False
-        return train_iter == 0 or train_iter - self._last_eval_iter >= self._cfg["eval_freq"]
 
     def eval(
         self,
@@ -123,14 +80,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         self.num_evals += 1
         self._last_eval_iter = train_iter
         self._log(result, train_iter=train_iter, envstep=envstep)
-        if result.mean > self.best_return:
-            self.best_return = result.mean
-            if save_ckpt_fn is not None:
-                save_ckpt_fn("ckpt_best.pth.tar")
-        stop_value = self._cfg.get("stop_value")
-        stop = stop_value is not None and result.mean >= stop_value and train_iter > 0
-        if stop:
-            self._logger.info("mean return %.4g reaches stop_value %.4g", result.mean, stop_value)
+        stop = self._conclude(result.mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn)
         return stop, {**result.info, "eval_episode_return": result.returns}
 
     def play(self, n_episode: int, *, number: int, policy_kwargs: Mapping[str, Any] | None = None) -> EvalResult:
@@ -140,7 +90,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         """
         if self._env is None or self._policy is None:
             raise ConfigError("the evaluator needs an env and a policy before eval(): call reset(policy, env).")
-        rng = make_rng(self._seed, self._instance_name, str(number))
+        rng = self._rng_of(number)
         return play_episodes(self._env, self._policy, n_episode, rng=rng, policy_kwargs=policy_kwargs)
 
     def _log(self, result: EvalResult, *, train_iter: int, envstep: int) -> None:
@@ -158,37 +108,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             "reward_min": float(returns.min()),
             **{name: value for name, value in result.info.items() if isinstance(value, float)},
         }
-        line = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-        self._logger.info("eval at iteration %d: %s", train_iter, line)
-        self._metrics.write(self._instance_name, values, env_step=envstep, train_iter=train_iter)
-
-    def state_dict(self) -> State:
-        """Return what an exact resume needs: evaluations are numbered, so their episodes repeat."""
-        return {
-            "best_return": float(self.best_return),
-            "num_evals": self.num_evals,
-            "last_eval_iter": self._last_eval_iter,
-        }
-
-    def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` returned."""
-        self.best_return = state["best_return"]
-        self.num_evals = state["num_evals"]
-        self._last_eval_iter = state["last_eval_iter"]
-
-    def close(self) -> None:
-        """Close the env manager and the text log; may be called again."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._env is not None:
-            self._env.close()
-        close_logger(self._logger)
-
-    def __del__(self) -> None:
-        # A constructor that raised has set nothing yet.
-        if hasattr(self, "_closed"):
-            self.close()
+        self._write(values, train_iter=train_iter, envstep=envstep)
 
 
 def play_episodes(

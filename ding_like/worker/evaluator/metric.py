@@ -5,17 +5,14 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ding_like.errors import ConfigError
 from ding_like.types import State
-from ding_like.utils.log import build_logger, close_logger
-from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
-from ding_like.worker.evaluator.interface import ISerialEvaluator
+from ding_like.worker.evaluator.base import BaseSerialEvaluator
 
 # What a metric measures is its own matter: numbers by name, for instance {"accuracy": 0.97}.
 Metric = Any
@@ -38,7 +35,7 @@ class IMetric(ABC):
 
 
 @SERIAL_EVALUATOR_REGISTRY.register("metric")
-class MetricSerialEvaluator(ISerialEvaluator):
+class MetricSerialEvaluator(BaseSerialEvaluator):
     """Run a policy over a data set and keep the best model; `env` is (batches of (inputs, labels), an IMetric).
 
     The batches are asked for anew at every evaluation, as of a `torch.utils.data.DataLoader`.
@@ -55,24 +52,9 @@ class MetricSerialEvaluator(ISerialEvaluator):
     )
     config_types = {"stop_value": (int, float, dict)}
 
-    def __init__(
-        self,
-        cfg: Mapping[str, Any],
-        env: tuple[Iterable[Any], IMetric] | None = None,
-        policy: Any = None,  # an eval mode: `forward(inputs)` gives what the metric takes
-        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
-        exp_name: str = "default_experiment",
-        instance_name: str = "evaluator",
-    ) -> None:
-        self._cfg = cfg
-        self._instance_name = instance_name
-        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
-        self._metrics = as_metrics_writer(tb_logger)
-        self._batches: Iterable[Any] | None = None
-        self._metric: IMetric | None = None
-        self._policy: Any = None
-        self._closed = False
-        self.reset(policy, env)
+    _batches: Iterable[Any] | None = None
+    _metric: IMetric | None = None
+    _policy: Any = None  # an eval mode: `forward(inputs)` gives what the metric takes
 
     def reset_env(self, _env: tuple[Iterable[Any], IMetric] | None = None) -> None:
         """Evaluate on other data if some are given. Raises ConfigError for what is no (batches, IMetric)."""
@@ -91,16 +73,8 @@ class MetricSerialEvaluator(ISerialEvaluator):
 
     def reset(self, _policy: Any = None, _env: tuple[Iterable[Any], IMetric] | None = None) -> None:
         """Reset data, policy and the best metric."""
-        self.reset_env(_env)
-        self.reset_policy(_policy)
+        super().reset(_policy, _env)
         self.best_metric: Metric = None
-        self._last_eval_iter = -1
-
-    def should_eval(self, train_iter: int) -> bool:
-        """Tell whether `eval_freq` iterations have passed; the first evaluation is at iteration 0."""
-        if train_iter == self._last_eval_iter:
-            return False
-        return train_iter == 0 or train_iter - self._last_eval_iter >= self._cfg["eval_freq"]
 
     def eval(
         self, save_ckpt_fn: Callable[[str], None] | None = None, train_iter: int = -1, envstep: int = -1
@@ -140,9 +114,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
         numbers = found if isinstance(found, Mapping) else {"metric": found}
         values = {name: float(value) for name, value in numbers.items() if isinstance(value, (int, float))}
         values["evaluate_time"] = duration_s
-        line = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
-        self._logger.info("eval at iteration %d: %s", train_iter, line)
-        self._metrics.write(self._instance_name, values, env_step=envstep, train_iter=train_iter)
+        self._write(values, train_iter=train_iter, envstep=envstep)
 
     def state_dict(self) -> State:
         """Return what an exact resume needs."""
@@ -151,17 +123,6 @@ class MetricSerialEvaluator(ISerialEvaluator):
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned."""
         self.best_metric, self._last_eval_iter = state["best_metric"], state["last_eval_iter"]
-
-    def close(self) -> None:
-        """Close the text log; may be called again."""
-        if not self._closed:
-            self._closed = True
-            close_logger(self._logger)
-
-    def __del__(self) -> None:
-        # A constructor that raised has set nothing yet.
-        if hasattr(self, "_closed"):
-            self.close()
 
 
 def _weighted(parts: Sequence[tuple[int, Metric]]) -> Metric:

@@ -1,0 +1,136 @@
+"""Do what every evaluator does: keep a log, say when it is time, close; and what those do that play episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ding_like.types import EnvManager, State
+from ding_like.utils.log import build_logger, close_logger
+from ding_like.utils.metrics import as_metrics_writer
+from ding_like.utils.seeding import make_rng
+from ding_like.worker.evaluator.interface import ISerialEvaluator
+
+
+class BaseSerialEvaluator(ISerialEvaluator):
+    """Hold the log of an evaluator and the schedule of its evaluations."""
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        env: Any = None,  # what a sub-class evaluates in
+        policy: Any = None,  # an eval mode, or several, as a sub-class says
+        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
+        exp_name: str = "default_experiment",
+        instance_name: str = "evaluator",
+    ) -> None:
+        self._cfg = cfg
+        self._instance_name = instance_name
+        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
+        self._metrics = as_metrics_writer(tb_logger)
+        self._closed = False
+        self.reset(policy, env)
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        """Reset env, policy and the schedule."""
+        self.reset_env(_env)
+        self.reset_policy(_policy)
+        self._last_eval_iter = -1
+
+    def should_eval(self, train_iter: int) -> bool:
+        """Tell whether `eval_freq` iterations have passed; the first evaluation is at iteration 0."""
+        if train_iter == self._last_eval_iter:
+            return False
+        return train_iter == 0 or train_iter - self._last_eval_iter >= self._cfg["eval_freq"]
+
+    def _write(self, values: Mapping[str, float], *, train_iter: int, envstep: int) -> None:
+        """Write what an evaluation found to the log and to the metrics."""
+        line = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+        self._logger.info("eval at iteration %d: %s", train_iter, line)
+        self._metrics.write(self._instance_name, values, env_step=envstep, train_iter=train_iter)
+
+    def close(self) -> None:
+        """Close what it evaluates in and the text log; may be called again."""
+        if not self._closed:
+            self._closed = True
+            self._close_env()
+            close_logger(self._logger)
+
+    def _close_env(self) -> None:
+        """Close what the evaluator evaluates in."""
+
+    def __del__(self) -> None:
+        # A constructor that raised has set nothing yet.
+        if hasattr(self, "_closed"):
+            self.close()
+
+
+class EpisodeEvaluator(BaseSerialEvaluator):
+    """Judge by the returns of episodes; evaluation k of a run with seed s takes its seeds from (s, k)."""
+
+    _env: EnvManager | None = None
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        env: EnvManager | None = None,
+        policy: Any = None,
+        tb_logger: Any = None,
+        exp_name: str = "default_experiment",
+        instance_name: str = "evaluator",
+        *,
+        seed: int = 0,
+    ) -> None:
+        self._seed = seed
+        super().__init__(cfg, env, policy, tb_logger, exp_name, instance_name)
+
+    def reset_env(self, _env: EnvManager | None = None) -> None:
+        """Evaluate in another env manager if one is given; every evaluation resets it anyway."""
+        if _env is not None:
+            self._env = _env
+            self._env.launch()
+
+    def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
+        """Reset env, policy, the best return and the number of the evaluation."""
+        super().reset(_policy, _env)
+        self.best_return = -np.inf
+        self.num_evals = 0
+
+    def _rng_of(self, number: int) -> np.random.Generator:
+        """Return the generator of evaluation `number`."""
+        return make_rng(self._seed, self._instance_name, str(number))
+
+    def _conclude(
+        self, mean: float, *, train_iter: int, save_ckpt_fn: Callable[[str], None] | None, whose: str = ""
+    ) -> bool:
+        """Take note of an evaluation's mean return; save the model if it is the best, and tell whether it is enough."""
+        if mean > self.best_return:
+            self.best_return = mean
+            if save_ckpt_fn is not None:
+                save_ckpt_fn("ckpt_best.pth.tar")
+        stop_value = self._cfg.get("stop_value")
+        stop = stop_value is not None and mean >= stop_value and train_iter > 0
+        if stop:
+            self._logger.info("mean return %.4g%s reaches stop_value %.4g", mean, whose, stop_value)
+        return stop
+
+    def state_dict(self) -> State:
+        """Return what an exact resume needs: evaluations are numbered, so their episodes repeat."""
+        return {
+            "best_return": float(self.best_return),
+            "num_evals": self.num_evals,
+            "last_eval_iter": self._last_eval_iter,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what `state_dict` returned."""
+        self.best_return = state["best_return"]
+        self.num_evals = state["num_evals"]
+        self._last_eval_iter = state["last_eval_iter"]
+
+    def _close_env(self) -> None:
+        if self._env is not None:
+            self._env.close()
