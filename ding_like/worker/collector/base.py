@@ -1,8 +1,9 @@
-"""Do what every serial collector does: hold an env manager, a policy and a rollout loop, and report."""
+"""Do what every serial collector does: hold an env manager, policies and a loop over them, and report."""
 
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,20 @@ from ding_like.worker.collector.loop import RolloutLoop
 from ding_like.worker.collector.stats import CollectReport, describe
 
 
-class LoopCollector(ISerialCollector):
-    """Collect through a `RolloutLoop`; a sub-class says when to stop and what to hand out.
+class BaseSerialCollector(ISerialCollector):
+    """Hold an env manager, a log, and the loop that a sub-class makes of the env and its policies.
 
-    The loop is made as soon as there are an env manager and a policy, and made anew with another env manager.
+    The loop is made as soon as all are there, and made anew with another env manager; the env step count goes on.
     """
+
+    _env: EnvManager | None = None
+    _loop: Any = None  # counts `env_steps` from 0
 
     def __init__(
         self,
         cfg: Mapping[str, Any],
         env: EnvManager | None = None,
-        policy: Any = None,  # a collect mode, ours or any named tuple with the seed's fields
+        policy: Any = None,  # a collect mode, ours or any named tuple with the seed's fields; in battles a list of them
         tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
         instance_name: str = "collector",
@@ -43,11 +47,7 @@ class LoopCollector(ISerialCollector):
         self._instance_name = instance_name
         self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
         self._metrics = as_metrics_writer(tb_logger)
-        self._env: EnvManager | None = None
-        self._policy: CollectMode | None = None
-        self._loop: RolloutLoop | None = None
         self._closed = False
-        self._envstep_offset = 0
         self.reset(policy, env)
 
     def reset_env(self, _env: EnvManager | None = None) -> None:
@@ -58,6 +58,62 @@ class LoopCollector(ISerialCollector):
         elif self._env is not None:
             self._env.reset()
         self._make_loop()
+
+    def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
+        """Reset env, policies and all counters."""
+        self._last_print_iter = 0
+        self._envstep_offset = 0
+        self._loop = None
+        self.reset_policy(_policy)
+        self.reset_env(_env)
+
+    def _make_loop(self) -> None:
+        """Build the loop as soon as its parts are there; the env step count goes on."""
+        if self._loop is not None:
+            self._envstep_offset += self._loop.env_steps
+        self._loop = self._new_loop()
+
+    @abstractmethod
+    def _new_loop(self) -> Any:
+        """Return a loop over the env, None while something lacks."""
+
+    @property
+    def envstep(self) -> int:
+        """Return the number of env steps taken so far, over all lanes; dropped ones count."""
+        return self._envstep_offset + (self._loop.env_steps if self._loop is not None else 0)
+
+    @envstep.setter
+    def envstep(self, value: int) -> None:
+        self._envstep_offset = value - (self._loop.env_steps if self._loop is not None else 0)
+
+    def close(self) -> None:
+        """Close the env manager and the text log; may be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._env is not None:
+            self._env.close()
+        close_logger(self._logger)
+
+    def __del__(self) -> None:
+        # A constructor that raised has set nothing yet.
+        if hasattr(self, "_closed"):
+            self.close()
+
+
+def attribute_of(policy: Any, name: str, default: Any) -> Any:
+    """Return an optional attribute of a collect mode; the seed's `get_attribute` raises for one that is absent."""
+    try:
+        return policy.get_attribute(name)
+    except NotImplementedError:
+        return default
+
+
+class LoopCollector(BaseSerialCollector):
+    """Collect through a `RolloutLoop`; a sub-class says when to stop and what to hand out."""
+
+    _policy: CollectMode | None = None
+    _loop: RolloutLoop | None = None
 
     def reset_policy(self, _policy: Any = None) -> None:
         """Act with a new collect mode if one is given; open episodes go on, recurrent state is forgotten."""
@@ -72,28 +128,12 @@ class LoopCollector(ISerialCollector):
     def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
         """Reset env, policy and all counters."""
         self._report = CollectReport()
-        self._last_print_iter = 0
-        self._envstep_offset = 0
-        self._loop = None
-        self.reset_policy(_policy)
-        self.reset_env(_env)
+        super().reset(_policy, _env)
 
-    def _make_loop(self) -> None:
-        """Build the loop as soon as there are an env and a policy; the env step count goes on."""
-        if self._loop is not None:
-            self._envstep_offset += self._loop.env_steps
-        self._loop = None
-        if self._env is not None and self._policy is not None:
-            self._loop = RolloutLoop(self._env, self._policy.actor, rng=self._rng)
-
-    @property
-    def envstep(self) -> int:
-        """Return the number of env steps taken so far, over all lanes; dropped ones count."""
-        return self._envstep_offset + (self._loop.env_steps if self._loop is not None else 0)
-
-    @envstep.setter
-    def envstep(self, value: int) -> None:
-        self._envstep_offset = value - (self._loop.env_steps if self._loop is not None else 0)
+    def _new_loop(self) -> RolloutLoop | None:
+        if self._env is None or self._policy is None:
+            return None
+        return RolloutLoop(self._env, self._policy.actor, rng=self._rng)
 
     @property
     def mean_return(self) -> float:
@@ -113,13 +153,8 @@ class LoopCollector(ISerialCollector):
         return self._loop, self._policy
 
     def _policy_attribute(self, name: str, default: Any) -> Any:
-        """Return an optional attribute of the policy; the seed's `get_attribute` raises for one that is absent."""
-        if self._policy is None:
-            return default
-        try:
-            return self._policy.get_attribute(name)
-        except NotImplementedError:
-            return default
+        """Return an optional attribute of the policy."""
+        return default if self._policy is None else attribute_of(self._policy, name, default)
 
     def _count(
         self, episodes: list[EpisodeRecord], *, first_step: int, samples: int, started_s: float, train_iter: int
@@ -168,17 +203,3 @@ class LoopCollector(ISerialCollector):
         self._last_print_iter = state["last_print_iter"]
         self._envstep_offset = state["envstep_offset"]
         set_rng_state(self._rng, state["rng"])
-
-    def close(self) -> None:
-        """Close the env manager and the text log; may be called again."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._env is not None:
-            self._env.close()
-        close_logger(self._logger)
-
-    def __del__(self) -> None:
-        # A constructor that raised has set nothing yet.
-        if hasattr(self, "_closed"):
-            self.close()

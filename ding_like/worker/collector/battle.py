@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,10 @@ from ding_like.data.records import EpisodeRecord
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
 from ding_like.types import CollectMode, EnvManager
-from ding_like.utils.log import build_logger, close_logger
-from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
+from ding_like.worker.collector.base import BaseSerialCollector, attribute_of
 from ding_like.worker.collector.battle_loop import BattleLoop
 from ding_like.worker.collector.episode import _whole_episodes
-from ding_like.worker.collector.interface import ISerialCollector
 from ding_like.worker.collector.sample import _join
 from ding_like.worker.collector.stats import CollectReport, describe
 
@@ -27,51 +24,23 @@ from ding_like.worker.collector.stats import CollectReport, describe
 BattleData = tuple[list[Any], list[dict[str, float]]]
 
 
-class BattleCollector(ISerialCollector):
+class BattleCollector(BaseSerialCollector):
     """Collect through a `BattleLoop`; a sub-class says when to stop and what to hand out.
 
     `policy` is a list of collect modes, one per player; a mode whose attribute `collect_data` is False only plays.
+    `envstep` counts moves: of one player, or of all at once.
     """
 
-    def __init__(
-        self,
-        cfg: Mapping[str, Any],
-        env: EnvManager | None = None,
-        policy: Any = None,  # a list of collect modes
-        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
-        exp_name: str = "default_experiment",
-        instance_name: str = "collector",
-        *,
-        rng: np.random.Generator | None = None,
-    ) -> None:
-        self._cfg = cfg
-        self._rng = np.random.default_rng(0) if rng is None else rng
-        self._instance_name = instance_name
-        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
-        self._metrics = as_metrics_writer(tb_logger)
-        self._env: EnvManager | None = None
-        self._policies: list[CollectMode] = []
-        self._keeps: list[bool] = []
-        self._loop: BattleLoop | None = None
-        self._first_step = 0
-        self._closed = False
-        self.reset(policy, env)
-
-    def reset_env(self, _env: EnvManager | None = None) -> None:
-        """Start from fresh games, in a new env manager if one is given."""
-        if _env is not None:
-            self._env = _env
-            self._env.launch()
-        elif self._env is not None:
-            self._env.reset()
-        self._make_loop()
+    _policies: Sequence[CollectMode] = ()
+    _keeps: Sequence[bool] = ()
+    _loop: BattleLoop | None = None
 
     def reset_policy(self, _policy: Sequence[Any] | None = None) -> None:
         """Play with new collect modes if some are given; open games go on, recurrent state is forgotten."""
         if _policy is not None:
             self._check_number(len(_policy))
             self._policies = [adapt_collect_mode(mode) for mode in _policy]
-            self._keeps = [bool(_attribute(mode, "collect_data", True)) for mode in self._policies]
+            self._keeps = [bool(attribute_of(mode, "collect_data", True)) for mode in self._policies]
         if self._loop is None or (_policy is not None and len(_policy) != self._loop.num_players):
             self._make_loop()
         else:
@@ -86,39 +55,23 @@ class BattleCollector(ISerialCollector):
     def reset(self, _policy: Sequence[Any] | None = None, _env: EnvManager | None = None) -> None:
         """Reset env, policies and all counters."""
         self._reports: list[CollectReport] = []
-        self._last_print_iter = 0
-        self._envstep = 0
-        self._loop = None
-        self.reset_policy(_policy)
-        self.reset_env(_env)
+        super().reset(_policy, _env)
 
-    def _make_loop(self) -> None:
-        """Build the loop as soon as there are an env and policies; the env step count goes on."""
-        self._envstep = self.envstep
-        self._loop = None
-        if self._env is not None and self._policies:
-            actors = [mode.actor for mode in self._policies]
-            self._loop = BattleLoop(self._env, actors, rng=self._rng, record=self._keeps)
-            self._first_step = self._loop.env_steps
-            if len(self._reports) != len(actors):
-                self._reports = [CollectReport() for _ in actors]
+    def _new_loop(self) -> BattleLoop | None:
+        if self._env is None or not self._policies:
+            return None
+        if len(self._reports) != len(self._policies):
+            self._reports = [CollectReport() for _ in self._policies]
+        actors = [mode.actor for mode in self._policies]
+        return BattleLoop(self._env, actors, rng=self._rng, record=self._keeps)
 
-    @property
-    def envstep(self) -> int:
-        """Return the moves so far, of one player or of all at once; those of dropped games count."""
-        return self._envstep + (0 if self._loop is None else self._loop.env_steps - self._first_step)
-
-    @envstep.setter
-    def envstep(self, value: int) -> None:
-        self._envstep += value - self.envstep
-
-    def _parts(self) -> tuple[BattleLoop, list[CollectMode]]:
+    def _parts(self) -> tuple[BattleLoop, Sequence[CollectMode]]:
         if self._loop is None:
             raise ConfigError("the collector needs an env and policies before collect(): call reset(policy, env).")
         return self._loop, self._policies
 
     def _target(self, given: int | None, name: str) -> int:
-        target = _attribute(self._policies[0], name, None) if given is None else given
+        target = attribute_of(self._policies[0], name, None) if given is None else given
         if target is None:
             raise ConfigError(f"collect() needs {name}: pass it, or set policy.collect.{name} in the config.")
         return int(target)
@@ -167,20 +120,6 @@ class BattleCollector(ISerialCollector):
             self._logger.info("collect, player %d: %s", player, describe(values))
             named = {f"{name}_{player}": value for name, value in values.items() if isinstance(value, (int, float))}
             self._metrics.write(self._instance_name, named, env_step=self.envstep, train_iter=train_iter)
-
-    def close(self) -> None:
-        """Close the env manager and the text log; may be called again."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._env is not None:
-            self._env.close()
-        close_logger(self._logger)
-
-    def __del__(self) -> None:
-        # A constructor that raised has set nothing yet.
-        if hasattr(self, "_closed"):
-            self.close()
 
 
 @SERIAL_COLLECTOR_REGISTRY.register("sample_1v1")
@@ -247,7 +186,7 @@ class BattleSampleSerialCollector(BattleCollector):
             self._surplus.append(None)
         if samples is None:
             return []
-        if bool(_attribute(policies[player], "on_policy", False)):
+        if bool(attribute_of(policies[player], "on_policy", False)):
             # What is left over was made by the policy that the next update replaces.
             loop.loops[player].forget_rows()
             return samples[:target] if drop_extra else samples
@@ -330,11 +269,3 @@ class BattleEpisodeSerialCollector(BattleCollector):
             return loop.loops[player].take(policies[player].segment)
         data = loop.loops[player].take(_whole_episodes)
         return EpisodeBatch(data, np.append(0, np.flatnonzero(data["done"]) + 1))
-
-
-def _attribute(mode: Any, name: str, default: Any) -> Any:
-    """Return an optional attribute of a policy; the seed's `get_attribute` raises for one that is absent."""
-    try:
-        return mode.get_attribute(name)
-    except (NotImplementedError, AttributeError):
-        return default

@@ -53,7 +53,8 @@ class BattleLoop:
                 f"{len(actors)} policies for envs of {self.num_players or 1} players. Use env.manager.type='game', "
                 "and one policy per player."
             )
-        self._manager = manager
+        self._manager: Any = manager  # of games
+        self._first_step = manager.game_steps  # type: ignore[attr-defined]
         self.loops = [
             # A view has what a loop uses of a manager, and no more.
             RolloutLoop(PlayerView(manager, player), actor, rng=rng, record=keep)  # type: ignore[arg-type]
@@ -62,13 +63,13 @@ class BattleLoop:
 
     @property
     def env_steps(self) -> int:
-        """Return the moves so far: of one player, or of all at once."""
-        return int(self._manager.game_steps)  # type: ignore[attr-defined]
+        """Return the moves since this loop began: of one player, or of all at once."""
+        return int(self._manager.game_steps) - self._first_step
 
     @property
     def ended_games(self) -> list[int]:
         """Return the games that came to their end in the last step."""
-        ended: list[int] = self._manager.ended_games  # type: ignore[attr-defined]
+        ended: list[int] = self._manager.ended_games
         return ended
 
     def step(
