@@ -1,6 +1,6 @@
 /* The inner loops of replay buffers: what numpy takes many small calls for, over arrays that the callers own.
  *
- * Every function has its slow twin in numpy (compiled_rows.py), and tests hold the two equal.
+ * What they do stands in numpy beside each call (compiled.py, row_records.py, advanced.py), and tests hold the two equal.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -111,7 +111,7 @@ static void copy_rows(char *to, const char *from, Py_ssize_t width, const int64_
     }
 }
 
-/* take_rows(columns: tuple of arrays [C, ...], rows int64 [B], outs: tuple of arrays [B, ...]): copy rows of each column.
+/* take_rows(columns: tuple of arrays [C, ...], rows int64 [B], outs: tuple of arrays [B, ...], C): copy rows of each column.
  *
  * Rows from -C to -1 count from the end, as in numpy. */
 static PyObject *py_take_rows(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {

@@ -124,7 +124,7 @@ def build_serial(
         if is_game(cfg):
             opponents = Opponents(fitted, policy)
             evaluator_env = versus(evaluator_env, seed=seed, name="evaluator")
-            evaluator_env.use_opponent(opponents.of_evaluation(cfg.env.manager.opponent, evaluator_env))
+            opponents.face(evaluator_env, cfg.env.manager.opponent)
         if plays_league:
             collector_env = versus(collector_env, seed=seed, name="collector")
             league = LeaguePlay(cfg, seed=seed, env=collector_env, policy=policy, opponents=opponents, metrics=metrics)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +60,16 @@ class Opponents:
     def __init__(self, fitted: Mapping[str, Any], policy: Policy) -> None:
         self._fitted = fitted
         self._policy = policy
+        self._twins: dict[str, Policy] = {}  # by mode, with the weights that are being trained
         self._past: Policy | None = None
 
     def newest_self(self, *, mode: str = "collect") -> Actor:
-        """Return an actor with the weights that are being trained."""
-        # A policy of its own: recurrent state is kept by lane, and both play in the same lanes.
-        twin = create_policy(self._fitted, model=self._policy.get_attribute("model"), enable_field=[mode])
-        actor: Actor = getattr(twin, f"{mode}_mode").actor
+        """Return an actor with the weights that are being trained; of a mode the same one each time."""
+        if mode not in self._twins:
+            # A policy of its own: recurrent state is kept by lane, and both play in the same lanes.
+            model = self._policy.get_attribute("model")
+            self._twins[mode] = create_policy(self._fitted, model=model, enable_field=[mode])
+        actor: Actor = getattr(self._twins[mode], f"{mode}_mode").actor
         return actor
 
     def past_self(self, weights: Mapping[str, Any]) -> Actor:
@@ -77,11 +80,14 @@ class Opponents:
         actor: Actor = self._past.collect_mode.actor
         return actor
 
-    def of_evaluation(self, name: str, env: EnvManager) -> Actor:
-        """Return whom evaluations are played against: 'random', 'self' or a checkpoint's path.
+    def face(self, env: VersusManager, name: str) -> None:
+        """Let evaluations be played against 'random', 'self' or a checkpoint's path.
 
         Raises ConfigError if there is no such file.
         """
+        env.use_opponent(self._rival(name, env))
+
+    def _rival(self, name: str, env: VersusManager) -> Actor:
         if name == "random":
             return RandomActor(env.action_space)
         if name == "self":
@@ -184,8 +190,3 @@ class LeaguePlay:
         self._league.load_state_dict(state["league"])
         self._opponent, self._results = state["opponent"], list(state["results"])
         self._use_opponent(self._league.player(self._opponent).checkpoint_path)
-
-
-def result_counts(results: Sequence[int]) -> dict[str, int]:
-    """Return how many of some games were won, drawn and lost."""
-    return {"wins": results.count(1), "draws": results.count(0), "losses": results.count(-1)}

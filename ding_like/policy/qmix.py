@@ -24,6 +24,7 @@ from ding_like.policy.dqn import DQNPolicy
 from ding_like.policy.offpolicy import StatelessActor
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.rl_utils.exploration import epsilon_greedy
+from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Obs
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -83,10 +84,13 @@ class QMIXPolicy(DQNPolicy):
         """Fill the gradient of the TD loss; priorities are absolute TD errors [B]."""
         tensors = batch.to(self._device)
         obs, next_obs = self._obs(tensors), self._obs(tensors, "next_obs")
-        goes_on = torch.ones_like(tensors["reward"]) if self._cfg.learn.ignore_done else ~tensors["terminated"]
+        terminated = tensors["terminated"]
+        if self._cfg.learn.ignore_done:
+            terminated = torch.zeros_like(terminated)
         discount = tensors.columns.get("discount", self._gamma)
         with torch.no_grad():
-            target = tensors["reward"] + discount * torch.where(goes_on.bool(), self._next_total(next_obs), 0.0)
+            next_value = self._next_total(next_obs)
+        target = nstep_td_target(tensors["reward"], next_value, discount=discount, terminated=terminated)
         chosen = self._model.q(obs).gather(2, tensors["action"].long().unsqueeze(2)).squeeze(2)
         total = self._model.mix(chosen, obs)
         error = total - target

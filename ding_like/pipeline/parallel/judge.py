@@ -34,7 +34,7 @@ class Judge:
     def face(self, opponents: Opponents) -> None:
         """In games, choose whom the policy is judged by; before the first `play`."""
         if self._versus is not None:
-            self._versus.use_opponent(opponents.of_evaluation(self._opponent, self._versus))
+            opponents.face(self._versus, self._opponent)
 
     def play(self, eval_mode: Any) -> dict[str, Any]:
         """Return what a policy is worth: `eval_value`, the mean return, and what it is of."""

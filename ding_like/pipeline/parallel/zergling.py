@@ -265,7 +265,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         if not is_game(self._main):
             return manager
         seen = versus(manager, seed=seed, name="evaluator")
-        seen.use_opponent(self._opponents.of_evaluation(self._main.env.manager.opponent, seen))
+        self._opponents.face(seen, self._main.env.manager.opponent)
         return seen
 
     def _launch(self, env_cfgs: Any, seed: int) -> EnvManager:

@@ -100,11 +100,19 @@ class NaiveCommander(Configurable):
         """Return so many tasks to collect."""
         return [NewTask("collect", {})] * number
 
-    def finished(self, kind: str, result: Mapping[str, Any]) -> bool:
+    def finished(
+        self,
+        kind: str,
+        result: Mapping[str, Any],
+        *,
+        task_cfg: Mapping[str, Any] | None = None,
+        newest: dict[str, Any] | None = None,
+    ) -> bool:
         """Take a task's result; return whether the run is over: the learner has judged its last model.
 
-        `result` has what the worker says, and the coordinator's `env_step`, `task_cfg`, `policy` (the weights that the
-        task was about) and `newest` (those published last). Raises SchemaError for a result that is none.
+        `result` has what the worker says, and the coordinator's `env_step` and `policy` (the weights that the task was
+        about); `newest` are those published last, None before there are any. Raises SchemaError for a
+        result that is none.
         """
         if kind == "eval":
             returns, version = result.get("returns"), result.get("version")
@@ -113,14 +121,13 @@ class NaiveCommander(Configurable):
             mean = sum(returns) / len(returns)
             is_best, is_enough = mean > self.best_return, mean >= self._stop_value and version > 0
             self.best_return = max(self.best_return, mean)
-            told = {name: value for name, value in result.items() if name not in ("newest", "task_cfg")}
-            self.evaluations.append({**told, "is_best": is_best})
+            self.evaluations.append({**result, "is_best": is_best})
             if is_best:
                 self.best_policy = result.get("policy")
             if is_enough and not self.stop:
                 self.stop, self.final_policy = True, result.get("policy")
         if kind == "learn":
-            self.learn_result = {name: value for name, value in result.items() if name not in ("newest", "task_cfg")}
+            self.learn_result = dict(result)
             return True
         return False
 

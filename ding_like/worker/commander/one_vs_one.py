@@ -62,20 +62,26 @@ class OneVsOneCommander(NaiveCommander):
             "games": self._league.games_per_job,
         }
 
-    def finished(self, kind: str, result: Mapping[str, Any]) -> bool:
+    def finished(
+        self,
+        kind: str,
+        result: Mapping[str, Any],
+        *,
+        task_cfg: Mapping[str, Any] | None = None,
+        newest: dict[str, Any] | None = None,
+    ) -> bool:
         if kind == "collect":
-            self._count(result)
-        return super().finished(kind, result)
+            self._newest = newest or self._newest
+            self._count(result.get("game_result"), (task_cfg or {}).get("player_id"))
+        return super().finished(kind, result, task_cfg=task_cfg, newest=newest)
 
-    def _count(self, result: Mapping[str, Any]) -> None:
+    def _count(self, games: Any, players: Any) -> None:
         """Take the results of a task's games. Raises SchemaError for what are none."""
-        games, players = result.get("game_result"), result["task_cfg"].get("player_id")
         if not isinstance(games, list) or len(games) > _MAX_GAMES or any(each not in (-1, 0, 1) for each in games):
             raise SchemaError(f"the games of a task ended with {games!r:.80}; expected a list of 1, 0 and -1.")
         if players is None:
             return
         self._league.finish_job({"player_id": players, "result": games})
-        self._newest = result["newest"] or self._newest
         if self._newest is not None:
             self._league.update_active_player({"player_id": self._player, "train_iteration": self._newest["version"]})
             if self._league.judge_snapshot(self._player) is not None:

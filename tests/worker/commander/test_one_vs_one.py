@@ -51,8 +51,7 @@ def make(**cfg: Any) -> OneVsOneCommander:
 
 
 def finish(commander: OneVsOneCommander, cfg: dict[str, Any], games: Any, version: int) -> bool:
-    result = {"game_result": games, "task_cfg": cfg, "newest": weights(version), "policy": None}
-    return commander.finished("collect", result)
+    return commander.finished("collect", {"game_result": games}, task_cfg=cfg, newest=weights(version))
 
 
 def test_tasks_begin_with_the_first_weights_and_name_their_opponents() -> None:

@@ -202,10 +202,10 @@ class CoordinatorCore:
         """Take a task's result."""
         self._heard_of(worker_id).credit = 0
         task = self.tasks.check(task_id, message.attempt, worker_id)
-        known = {"policy": task.policy, "newest": self.policy_of(task.policy_id), "task_cfg": task.cfg}
-        result = {**message.result, **known, "env_step": self.env_step}
+        result = {**message.result, "env_step": self.env_step, "policy": task.policy}
+        newest = self.policy_of(task.policy_id)
         try:
-            self.is_over |= self._commander.finished(task.kind, result)
+            self.is_over |= self._commander.finished(task.kind, result, task_cfg=task.cfg, newest=newest)
         except SchemaError as error:
             raise RefusedError("schema", str(error)) from error
         task.status = FINISHED
