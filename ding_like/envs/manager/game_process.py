@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing.spawn
-import os
 import select
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
-from pathlib import Path
 from typing import Any
 
 from ding_like.envs.game import GameStep
 from ding_like.envs.manager import game_worker
 from ding_like.envs.manager.game_worker import GameStart
-from ding_like.envs.manager.subprocess_message import Channel, failure_of, refuse_foreign, space_of
+from ding_like.envs.manager.subprocess_message import failure_of, space_of
+from ding_like.envs.manager.subprocess_process import Interpreter
 
-_ROOT = str(Path(__file__).parents[3])
-_BOOT = "import sys; sys.path.insert(0, {root!r}); from {module} import main; main({ends})"
 # Of importing what the game needs and making it; a reset's deadline may be much shorter.
 _START_S = 60.0
 _CLOSE_S = 2.0
@@ -37,7 +30,8 @@ class GameProcess:
     def __init__(self, start: GameStart, *, step_timeout_s: float, reset_timeout_s: float) -> None:
         self._step_s, self._reset_s = step_timeout_s, reset_timeout_s
         self._is_stepping = False
-        self._launch()
+        self._interpreter: Interpreter | None = Interpreter(game_worker.__name__)
+        self._channel = self._interpreter.channel
         try:
             self._answer(_START_S)
             self._channel.send(bytes(ForkingPickler.dumps(start)))
@@ -47,25 +41,6 @@ class GameProcess:
             raise
         self.num_players = int(made["num_players"])
         self.observation_space, self.action_space = map(space_of, made["spaces"])
-
-    def _launch(self) -> None:
-        theirs_read, ours_write = os.pipe()
-        ours_read, theirs_write = os.pipe()
-        life_read, self._life = os.pipe()
-        theirs = (theirs_read, theirs_write, life_read)
-        self._channel = Channel(ours_read, ours_write, foreign=refuse_foreign)
-        boot = _BOOT.format(root=_ROOT, module=game_worker.__name__, ends=", ".join(map(str, theirs)))
-        try:
-            self._popen: subprocess.Popen[bytes] | None = subprocess.Popen(
-                [multiprocessing.spawn.get_executable() or sys.executable, "-c", boot],
-                stdin=subprocess.DEVNULL,
-                pass_fds=theirs,
-                start_new_session=True,  # Ctrl-C does not reach it, and a kill takes along what the game has started
-                env={"OMP_NUM_THREADS": "1", **os.environ},
-            )
-        finally:
-            for end in theirs:
-                os.close(end)
 
     def reset(self, seed: int | None = None) -> tuple[Sequence[Any], Sequence[int]]:
         self._send({"do": "reset", "seed": seed})
@@ -106,21 +81,12 @@ class GameProcess:
 
     def _end(self) -> str:
         """End the process, and what the game has started, at once; return what it died of."""
-        popen, self._popen = self._popen, None
-        if popen is None:
-            return "was ended before"
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(popen.pid, signal.SIGKILL)
-        code = popen.wait()
-        self._channel.close()
-        os.close(self._life)
-        return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        interpreter, self._interpreter = self._interpreter, None
+        return "was ended before" if interpreter is None else interpreter.end()
 
     def close(self) -> None:
         """Let the game close itself and end; a second call does nothing."""
-        if self._popen is None:
-            return
-        self._channel.close_write_end()
-        with suppress(subprocess.TimeoutExpired):
-            self._popen.wait(_CLOSE_S)
-        self._end()
+        if self._interpreter is not None:
+            self._channel.close_write_end()
+            self._interpreter.wait(_CLOSE_S)
+            self._end()

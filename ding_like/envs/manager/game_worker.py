@@ -6,16 +6,12 @@ Messages are JSON, as those of `subprocess_worker`. Nothing here imports torch.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import os
-import signal
-from multiprocessing import spawn
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 from ding_like.envs.game import Game, as_game
-from ding_like.envs.manager import subprocess_worker
 from ding_like.envs.manager.subprocess_message import Channel, describe_failure, describe_space
+from ding_like.envs.manager.subprocess_worker import prepare, settle
 
 
 class GameStart(NamedTuple):
@@ -27,13 +23,7 @@ class GameStart(NamedTuple):
 
 def main(read_end: int, write_end: int, life: int) -> None:
     """Serve the manager at the other end of the pipes until it closes them or dies."""
-    for descriptor in (read_end, write_end, life):
-        os.set_inheritable(descriptor, False)
-    subprocess_worker.die_with_the_manager(life)
-    faulthandler.enable()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, subprocess_worker.leave_to_the_manager)
-    channel = Channel(read_end, write_end)
+    channel = settle(read_end, write_end, life)
     with contextlib.suppress(EOFError, BrokenPipeError):
         channel.send()
         game = _start(channel)
@@ -49,9 +39,7 @@ def _start(channel: Channel) -> Game | None:
     """Return the game that the manager asks for; None, and the cause is sent, if it cannot be made."""
     start: GameStart = ForkingPickler.loads(channel.receive())
     try:
-        subprocess_worker.is_importing_main = True
-        spawn.prepare(start.preparation)
-        subprocess_worker.is_importing_main = False
+        prepare(start.preparation)
         game = as_game(ForkingPickler.loads(start.make)())
         spaces = [describe_space(game.observation_space), describe_space(game.action_space)]
     except Exception as error:  # importing and making envs runs any code

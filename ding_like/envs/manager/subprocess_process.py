@@ -35,37 +35,27 @@ class Command(NamedTuple):
     sent_s: float
 
 
-class EnvProcess:
-    """Hold one process, its pipes, and the command it is carrying out.
+class Interpreter:
+    """Run the `main` of one of our modules in a process of its own, with pipes to it and one that tells that we live.
 
     It is a fresh interpreter, not a `multiprocessing.Process`: that would import the user's script, and with it
     whatever the script imports (torch: seconds, hundreds of megabytes), and demand a `__main__` guard in it. The script
     is imported only if the pickled envs name something in it.
     """
 
-    def __init__(self, start: Start, memory_file: int) -> None:
-        self.lanes = list(start.lanes)
-        self.command: Command | None = None
-        self.doing: Doing | None = None  # None until the memory is laid out
-        self._start = start
-        self._memory_file = memory_file
-        self._popen: subprocess.Popen[bytes] | None = None
-
-    def start(self, spaces: Sequence[Any] | None = None) -> None:
-        """Start the process, without waiting for it; `spaces` as described by an earlier one."""
-        self._start = self._start._replace(spaces=spaces)
+    def __init__(self, module: str, *descriptors: int) -> None:
+        """Start it, without waiting: `main` is given the ends of three pipes and `descriptors`, which it inherits."""
         theirs_read, ours_write = os.pipe()
         ours_read, theirs_write = os.pipe()
         life_read, self._life = os.pipe()
         theirs = (theirs_read, theirs_write, life_read)
-        self._channel = Channel(ours_read, ours_write, foreign=refuse_foreign)
-        ends = ", ".join(map(str, (*theirs, self._memory_file)))
-        boot = _BOOT.format(root=_ROOT, module=subprocess_worker.__name__, ends=ends)
+        self.channel = Channel(ours_read, ours_write, foreign=refuse_foreign)
+        boot = _BOOT.format(root=_ROOT, module=module, ends=", ".join(map(str, (*theirs, *descriptors))))
         try:
             self._popen = subprocess.Popen(
                 [multiprocessing.spawn.get_executable() or sys.executable, "-c", boot],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(*theirs, self._memory_file),
+                pass_fds=(*theirs, *descriptors),
                 # A group of its own: Ctrl-C in the terminal does not reach it, and a kill takes along what its envs
                 # have started.
                 start_new_session=True,
@@ -75,6 +65,39 @@ class EnvProcess:
         finally:
             for end in theirs:
                 os.close(end)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until it ends by itself, at most so long."""
+        with suppress(subprocess.TimeoutExpired):
+            self._popen.wait(timeout_s)
+
+    def end(self) -> str:
+        """End it, and what it has started, at once; return what it died of."""
+        # One that has ended already keeps its exit code.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        code = self._popen.wait()
+        self.channel.close()
+        os.close(self._life)
+        return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+class EnvProcess:
+    """Hold one process and the command it is carrying out."""
+
+    def __init__(self, start: Start, memory_file: int) -> None:
+        self.lanes = list(start.lanes)
+        self.command: Command | None = None
+        self.doing: Doing | None = None  # None until the memory is laid out
+        self._start = start
+        self._memory_file = memory_file
+        self._interpreter: Interpreter | None = None
+
+    def start(self, spaces: Sequence[Any] | None = None) -> None:
+        """Start the process, without waiting for it; `spaces` as described by an earlier one."""
+        self._start = self._start._replace(spaces=spaces)
+        self._interpreter = Interpreter(subprocess_worker.__name__, self._memory_file)
+        self._channel = self._interpreter.channel
         self.command = Command("start", {}, time.monotonic())
 
     @property
@@ -110,18 +133,13 @@ class EnvProcess:
 
     def end(self) -> str:
         """End the process, and what its envs have started, at once; return what it died of."""
-        assert self._popen is not None, "a process that was never started has no end"
-        popen, self._popen = self._popen, None
-        # One that has ended already keeps its exit code.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(popen.pid, signal.SIGKILL)
-        code = popen.wait()
-        self._channel.close()
-        os.close(self._life)
+        assert self._interpreter is not None, "a process that was never started has no end"
+        interpreter, self._interpreter = self._interpreter, None
+        how = interpreter.end()
         self.command = None
         if self.doing is not None:
             self.doing.forget()
-        return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return how
 
     def stop(self) -> None:
         """Ask an idle process to close its envs and end; does not wait."""
@@ -129,7 +147,7 @@ class EnvProcess:
 
     @property
     def is_running(self) -> bool:
-        return self._popen is not None
+        return self._interpreter is not None
 
 
 def stop_all(processes: Iterable[EnvProcess], timeout_s: float) -> int:

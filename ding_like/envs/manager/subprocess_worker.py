@@ -273,15 +273,8 @@ def _part(obs: Obs, rows: slice) -> Obs:
 
 def main(read_end: int, write_end: int, life: int, memory_file: int) -> None:
     """Serve the manager at the other end of the pipes until it closes them or dies."""
-    for descriptor in (read_end, write_end, life, memory_file):
-        os.set_inheritable(descriptor, False)
-    die_with_the_manager(life)
-    faulthandler.enable()
-    # The manager decides when its envs end: Ctrl-C and a scheduler's SIGTERM are its matter. Handlers rather than
-    # SIG_IGN, which programs that an env starts would inherit.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, leave_to_the_manager)
-    channel = Channel(read_end, write_end)
+    os.set_inheritable(memory_file, False)
+    channel = settle(read_end, write_end, life)
     with contextlib.suppress(EOFError, BrokenPipeError):
         channel.send()
         worker = _start(channel, memory_file)
@@ -293,14 +286,32 @@ def main(read_end: int, write_end: int, life: int, memory_file: int) -> None:
                 worker.close()
 
 
+def settle(read_end: int, write_end: int, life: int) -> Channel:
+    """Let this process live and die as its manager says; return the channel to it."""
+    for descriptor in (read_end, write_end, life):
+        os.set_inheritable(descriptor, False)
+    _die_with_the_manager(life)
+    faulthandler.enable()
+    # The manager decides when its envs end: Ctrl-C and a scheduler's SIGTERM are its matter. Handlers rather than
+    # SIG_IGN, which programs that an env starts would inherit.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave_to_the_manager)
+    return Channel(read_end, write_end)
+
+
+def prepare(preparation: dict[str, Any]) -> None:
+    """Import the script that started this process, if the envs need it, without starting what it starts."""
+    global is_importing_main
+    is_importing_main = True
+    spawn.prepare(preparation)
+    is_importing_main = False
+
+
 def _start(channel: Channel, memory_file: int) -> EnvWorker | None:
     """Return the worker that the manager asks for; None, and the cause is sent, if it cannot be made."""
-    global is_importing_main
     start: Start = ForkingPickler.loads(channel.receive())
     try:
-        is_importing_main = True
-        spawn.prepare(start.preparation)
-        is_importing_main = False
+        prepare(start.preparation)
         worker = EnvWorker(start, memory_file)
         made = worker.made()
     except Exception as error:  # importing and making envs runs any code
@@ -310,11 +321,11 @@ def _start(channel: Channel, memory_file: int) -> EnvWorker | None:
     return worker
 
 
-def leave_to_the_manager(number: int, frame: FrameType | None) -> None:
+def _leave_to_the_manager(number: int, frame: FrameType | None) -> None:
     """Handle a signal by doing nothing."""
 
 
-def die_with_the_manager(life: int) -> None:
+def _die_with_the_manager(life: int) -> None:
     """Have the system end this process when the manager's end of the `life` pipe closes, whatever an env is doing.
 
     The end of the pipe is a signal of the kernel's, SIGIO, and its default is death: no lock of the interpreter is in
