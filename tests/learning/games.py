@@ -28,7 +28,7 @@ from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.pipeline.statistics import load_agent
 from ding_like.policy import create_policy
 from ding_like.policy.random_policy import RandomActor
-from ding_like.types import EvalMode
+from ding_like.types import EnvManager, EvalMode
 from ding_like.worker.evaluator.interaction import play_episodes
 from dizoo.league_demo.matrix_game import BIASED_RPS_EQUILIBRIUM
 
@@ -85,10 +85,7 @@ class Watched:
 def board(seed: int) -> dict[str, Any]:
     """Return how 200 fresh games of the last model against a random player ended, each side played as often."""
     policy = serial_pipeline(str(BOARD), seed=seed, exp_name=f"board{seed}", max_env_step=BOARD_STEPS)
-    file = read_config(BOARD)
-    env_fn, _, cfgs = get_vec_env_setting({**file.main_config.env, **file.create_config.env})
-    games = create_env_manager({"type": "game"}, [EnvFactory(cfg, env_fn) for cfg in cfgs])
-    games.launch()
+    games = _evaluation_envs(BOARD, "game")
     rng = np.random.default_rng(10_000 + seed)
     seen = VersusManager(games, rng=rng, opponent=RandomActor(games.action_space))
     watched = Watched(policy.eval_mode.actor)
@@ -113,11 +110,17 @@ def spread(seed: int) -> dict[str, Any]:
     }
 
 
-def _team_returns(config: Path, policy: Any, seed: int, *, at_random: bool) -> list[float]:
+def _evaluation_envs(config: Path, kind: str) -> EnvManager:
+    """Return a launched manager of the envs that a config evaluates in."""
     file = read_config(config)
     env_fn, _, cfgs = get_vec_env_setting({**file.main_config.env, **file.create_config.env})
-    manager = create_env_manager({"type": "base"}, [EnvFactory(cfg, env_fn) for cfg in cfgs])
+    manager = create_env_manager({"type": kind}, [EnvFactory(cfg, env_fn) for cfg in cfgs])
     manager.launch()
+    return manager
+
+
+def _team_returns(config: Path, policy: Any, seed: int, *, at_random: bool) -> list[float]:
+    manager = _evaluation_envs(config, "base")
     mode = policy.eval_mode
     if at_random:
         mode = mode._replace(actor=RandomActor(manager.action_space))
