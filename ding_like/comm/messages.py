@@ -42,6 +42,7 @@ class Register:
     incarnation: Id  # new for every start of the process
     resources: dict[str, float] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()
+    secret: str = ""  # hex, drawn by the worker: what it signs is signed with this as well
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class SegmentInfo:
     policy_version: int
     env_steps: int  # that were taken for it, dropped ones included
     stats: dict[str, Any] = field(default_factory=dict)
+    policy_attempt: int = 0  # of the learn task whose weights acted: (attempt, version) names them
 
 
 @dataclass(frozen=True)

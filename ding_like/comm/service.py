@@ -5,9 +5,19 @@ Every method takes and returns messages of `messages`, and raises RefusedError f
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ding_like.comm import messages as m
+
+
+class Stamp(NamedTuple):
+    """Tell one message of a worker from all its others; a repetition of the message has the same stamp.
+
+    A channel has one message on its way at a time, and the numbers of its messages grow by one.
+    """
+
+    channel: str  # of one thread of the worker; an id
+    number: int  # from 1
 
 
 class CoordinatorService(Protocol):
@@ -38,3 +48,16 @@ class CoordinatorService(Protocol):
     def publish(self, worker_id: str, policy_id: str, message: m.Publish) -> m.Ok: ...
 
     def status(self) -> dict[str, Any]: ...
+
+
+class StampedService(CoordinatorService, Protocol):
+    """Serve workers whose messages may come twice: each is acted on once, and its repetition gets the same answer."""
+
+    def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: Stamp | None) -> Any:
+        """Answer `message` by the method `name`, or repeat the answer that the same stamp of this worker had.
+
+        Raises RefusedError with code `old_message` for a number below the last of its channel.
+        """
+
+    def secret_of(self, worker_id: str) -> str | None:
+        """Return the secret that a worker registered with; None for a worker that is not there."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ding_like.comm import messages as m
 from ding_like.comm.refusal import RefusedError
+from ding_like.comm.service import Stamp
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.status import status_of
 
@@ -28,12 +29,33 @@ class LockedService:
         self._changed = threading.Condition()
         self._max_waiting = max_waiting
         self._waiting = 0
+        self._last: dict[tuple[str, str], tuple[int, Any]] = {}  # (worker, channel) -> number and answer
+        self._secrets: dict[str, str] = {}
+
+    def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: Stamp | None) -> Any:
+        """Answer a message by the method `name`, or repeat the answer that the same stamp of this worker had."""
+        if stamp is None:
+            return getattr(self, name)(worker_id, *ids, message)
+        number, known = self._last.get((worker_id, stamp.channel), (0, None))
+        if stamp.number < number:
+            raise RefusedError("old_message", f"message {stamp.number} of {stamp.channel} is older than {number}")
+        if stamp.number == number:
+            return known
+        reply = getattr(self, name)(worker_id, *ids, message)
+        self._last[worker_id, stamp.channel] = (stamp.number, reply)
+        return reply
+
+    def secret_of(self, worker_id: str) -> str | None:
+        """Return the secret that a worker registered with; None for a worker that is not there."""
+        return self._secrets.get(worker_id)
 
     def hello(self) -> m.Hello:
         return self._core.hello()
 
     def register(self, message: m.Register) -> m.Registered:
-        return self._call(lambda: self._core.register(message))
+        registered = self._call(lambda: self._core.register(message))
+        self._secrets[registered.worker_id] = message.secret
+        return registered
 
     def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
         return self._call(lambda: self._core.heartbeat(worker_id, message))
