@@ -37,7 +37,6 @@ _MAX_CONNECTIONS = 2000
 _LEAST_CONNECTIONS = 8
 _OTHER_FILES = 256  # descriptors that the coordinator itself may need
 _ACCEPTED_AT_ONCE = 64
-_LOOK_S = 1.0  # between two looks at deadlines
 FILE_ROUTES = ("/v1/segments/", "/v1/weights/")
 
 # (method, path with query, headers in capitals with underscores) -> whether a role of the run signed it.
@@ -54,6 +53,7 @@ class Limits(NamedTuple):
     bytes_per_s: float = 256 * 1024.0  # at which large bodies come at least
     idle_s: float = 15.0
     answer_s: float = 300.0  # for the other side to take an answer
+    look_s: float = 1.0  # between two looks at deadlines
 
     @classmethod
     def of_this_process(cls) -> Limits:
@@ -169,16 +169,17 @@ class LimitedServer(TcpWSGIServer):  # type: ignore[misc]
             log_socket_errors=False,  # a connection that breaks is no news, and a stranger could fill the log with them
             ident=None,
         )
+        adj.asyncore_loop_timeout = limits.look_s  # not by its constructor, which takes whole seconds
         dispatcher = ThreadedTaskDispatcher()
         dispatcher.set_thread_count(threads)
         where = (listener.family, listener.type, listener.proto, listener.getsockname())
         super().__init__(app, {}, True, listener, dispatcher=dispatcher, adj=adj, bind_socket=False, sockinfo=where)
 
     def readable(self) -> bool:
-        """Look at deadlines once a second; tell whether a connection could be taken."""
+        """Look at deadlines now and then; tell whether a connection could be taken."""
         now = self.clock()
         if now >= self._look_s:
-            self._look_s = now + _LOOK_S
+            self._look_s = now + self._limits.look_s
             self._is_out_of_files = False
             self.maintenance(now)
         return bool(self.accepting) and not self._is_out_of_files
