@@ -9,14 +9,14 @@ ROOT = Path(__file__).parent
 
 EXTRAS = {
     "classic": ["pygame-ce>=2.5"],
-    "atari": ["ale-py>=0.12.1", "opencv-python-headless>=4"],
+    "atari": ["ale-py>=0.12.1", "opencv-python-headless>=4.8.1.78"],  # CVE-2023-4863
     "envpool": ["envpool>=1.2"],
     "petting_zoo": ["pettingzoo>=1.25"],
-    "image_classification": ["scikit-learn>=1.3"],
+    "image_classification": ["scikit-learn>=1.5"],  # CVE-2024-5206
     "league": ["openskill>=6"],
-    "server": ["gunicorn>=22"],
+    "server": ["gunicorn>=23"],  # CVE-2024-6827
     "mpe": ["mpe2>=1.0"],
-    "viz": ["matplotlib>=3.7", "pillow>=10.1"],
+    "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
     "test": [
         "pytest>=8",
         "pytest-xdist>=3.5",
@@ -26,12 +26,12 @@ EXTRAS = {
         "mypy>=1.13",
         "types-requests",
         "ale-py>=0.12.1",
-        "opencv-python-headless>=4",
+        "opencv-python-headless>=4.8.1.78",
         "pettingzoo>=1.25",
-        "scikit-learn>=1.3",
+        "scikit-learn>=1.5",
         "openskill>=6",
         "mpe2>=1.0",
-        "gunicorn>=22",
+        "gunicorn>=23",
     ],
 }
 
@@ -67,17 +67,20 @@ setup(
         for name in ("_sum_tree", "_buffer_rows")
     ],
     install_requires=[
-        "torch>=2.4",
-        "numpy>=1.26",
+        # Lower bounds are the first versions without a hole that is known and that would matter here.
+        "torch>=2.6",  # torch.load(weights_only=True) ran code: CVE-2025-32434
+        "numpy>=1.26.4",
         "easydict>=1.11",
         "gymnasium>=1.0",
         "tensorboardX>=2.6.2",
-        "flask>=3.1",
-        "requests>=2.31",
+        "flask>=3.1.1",  # CVE-2025-47278
+        "werkzeug>=3.1.4",  # CVE-2024-49767, CVE-2025-66221
+        "requests>=2.32.4",  # CVE-2024-35195, CVE-2024-47081
+        "urllib3>=2.6",  # bodies that unpack without end: CVE-2025-66418, CVE-2025-66471
         "rich>=13.0",
         "click>=8.1",
-        "waitress>=3.0",
-        "safetensors>=0.4",
+        "waitress>=3.0.1",  # CVE-2024-49768, CVE-2024-49769
+        "safetensors>=0.4.3",
         "threadpoolctl>=3.1",
     ],
     extras_require=EXTRAS,

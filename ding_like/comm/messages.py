@@ -1,7 +1,7 @@
-"""The messages of protocol dl/1: what workers ask the coordinator for, and what it answers.
+"""The messages of protocol dl/2: what workers ask the coordinator for, and what it answers.
 
 `attempt` is the fencing token of a task: a message of an older attempt is refused with `stale_attempt`. (worker,
-incarnation, seq) tells a request from its repetition.
+channel, number) tells a request from its repetition.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Any
 
 from ding_like.comm.wire import Floats, Id, Ints
 
-PROTOCOL = 1
+PROTOCOL = 2
 # A row's id is `serial * ROWS_PER_SEGMENT + row`: the number the coordinator gave its segment, and its place therein.
 ROWS_PER_SEGMENT = 2**20
 # Files travel as they are, with their hash beside.
 OCTETS = "application/octet-stream"
 SHA256_HEADER = "X-DL-SHA256"
-MAX_FILE = 64 << 20
+MAX_FILE = 64 << 20  # bytes
+MAX_BODY = 1 << 20  # of any other request
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Hello:
 
     protocols: tuple[int, ...]
     epoch: int  # how often this coordinator was started
-    server_time: float  # seconds since 1970, for signatures
+    server_time: float  # seconds, by which signatures are judged; near those since 1970
     package: str  # version of ding_like
     run_id: Id
 

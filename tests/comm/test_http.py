@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import secrets
 import socket
 import threading
 import time
@@ -19,11 +20,13 @@ from ding_like.comm import messages as m
 from ding_like.comm.agent import WorkerAgent
 from ding_like.comm.http_client import HttpCoordinator
 from ding_like.comm.http_server import CoordinatorServer
-from ding_like.comm.keys import sign
 from ding_like.comm.refusal import RefusedError
+from ding_like.comm.service import Stamp
+from ding_like.comm.signing import Signer
 from ding_like.errors import CommError, ConfigError
 
 KEYS = {"collector": b"c" * 32, "learner": b"l" * 32, "admin": b"a" * 32}
+SECRET = "5" * 64
 
 
 class Service:
@@ -33,6 +36,20 @@ class Service:
         self.asked: list[Any] = []
         self.tasks: list[m.Task] = []
         self.fails = False
+        self.secrets = {"collector-one": SECRET}
+        self.last: dict[tuple[str, str], tuple[int, Any]] = {}
+
+    def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: Stamp | None) -> Any:
+        assert stamp is not None
+        number, known = self.last.get((worker_id, stamp.channel), (0, None))
+        if number == stamp.number:
+            return known
+        reply = getattr(self, name)(worker_id, *ids, message)
+        self.last[worker_id, stamp.channel] = (stamp.number, reply)
+        return reply
+
+    def secret_of(self, worker_id: str) -> str | None:
+        return self.secrets.get(worker_id)
 
     def _note(self, name: str, *arguments: Any) -> None:
         if self.fails:
@@ -40,10 +57,11 @@ class Service:
         self.asked.append((name, *arguments))
 
     def hello(self) -> m.Hello:
-        return m.Hello((1,), 1, time.time(), ding_like.__version__, "run")
+        return m.Hello((m.PROTOCOL,), 1, 0.0, ding_like.__version__, "run")
 
     def register(self, message: m.Register) -> m.Registered:
         self._note("register", message.role)
+        self.secrets[f"{message.role}-{message.incarnation}"] = message.secret
         return m.Registered(f"{message.role}-{message.incarnation}", 1, 10.0, 0.05)
 
     def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
@@ -106,15 +124,29 @@ def client(server: Any, role: str = "collector", key: bytes | None = None, **kwa
     return _made[-1]
 
 
+def worker(server: Any, **kwargs: Any) -> HttpCoordinator:
+    """Return a client that has registered as collector-one."""
+    made = client(server, **kwargs)
+    made.register(m.Register("collector", "here", 1, ding_like.__version__, "one"))
+    return made
+
+
+def signed(method: str, path: str, body: bytes, *, turn: str = "") -> dict[str, str]:
+    """Return the headers of a request of collector-one."""
+    signer = Signer("collector", KEYS["collector"], incarnation="one", secret=SECRET, clock=time.time)
+    signer.offset_s = 0.0
+    headers, _ = signer.sign(method, path, body, turn=turn or f"{secrets.token_hex(4)}:1", worker="collector-one")
+    return headers
+
+
 def raw(server: CoordinatorServer, method: str, path: str, body: bytes = b"{}", **headers: str) -> tuple[int, Any]:
     """Send a request byte by byte as told, signed as a collector unless `Authorization` is given."""
     host, port = server.url.removeprefix("http://").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=5)
     given = {
         "Content-Type": "application/json",
-        "X-DL-Protocol": "1",
-        "X-DL-Worker": "collector-one",
-        "Authorization": sign(KEYS["collector"], "collector", method, path, body, now_s=time.time()),
+        "X-DL-Protocol": str(m.PROTOCOL),
+        **signed(method, path, body),
         **{name.replace("_", "-"): value for name, value in headers.items()},
     }
     with contextlib.closing(connection):
@@ -137,7 +169,7 @@ def test_messages_go_there_and_back(server: CoordinatorServer, service: Service)
 
 def test_a_refusal_arrives_as_one_with_its_code(server: CoordinatorServer) -> None:
     with pytest.raises(RefusedError, match="no such thing for task_info") as caught:
-        client(server).task_info("collector-one", "t", m.TaskInfo(1, {}))
+        worker(server).task_info("collector-one", "t", m.TaskInfo(1, {}))
 
     assert caught.value.code == "unknown" and caught.value.status == 404
 
@@ -154,8 +186,8 @@ def test_a_refusal_arrives_as_one_with_its_code(server: CoordinatorServer) -> No
         ("POST", "/v1/tasks/claim", b"{}", {"Origin": "http://evil"}, 403),
         ("POST", "/v1/tasks/claim", b"{}", {"Host": "evil.com"}, 400),
         ("POST", "/v1/tasks/claim", b"{}", {"Content_Type": "text/plain"}, 415),
-        ("POST", "/v1/tasks/claim", b"{}", {"X_DL_Protocol": "2"}, 426),
-        ("POST", "/v1/tasks/claim", b"{}", {"X_DL_Worker": "../x"}, 400),
+        ("POST", "/v1/tasks/claim", b"{}", {"X_DL_Protocol": "1"}, 426),
+        ("POST", "/v1/tasks/claim", b"{}", {"X_DL_Worker": "../x"}, 401),
         ("POST", "/v1/tasks/..%2fx/info", b'{"attempt":1,"info":{}}', {}, 404),
         ("POST", "/v1/tasks/-rf/info", b'{"attempt":1,"info":{}}', {}, 400),
         ("GET", "/v1/tasks/claim", b"", {}, 405),
@@ -179,10 +211,10 @@ def test_what_is_not_right_is_refused_and_changes_nothing(
 
 
 def test_a_request_is_taken_once(server: CoordinatorServer, service: Service) -> None:
-    signed = sign(KEYS["collector"], "collector", "POST", "/v1/tasks/claim", b"{}", now_s=time.time())
+    head = {name.replace("-", "_"): value for name, value in signed("POST", "/v1/tasks/claim", b"{}").items()}
 
-    first, _ = raw(server, "POST", "/v1/tasks/claim", Authorization=signed)
-    second, reply = raw(server, "POST", "/v1/tasks/claim", Authorization=signed)
+    first, _ = raw(server, "POST", "/v1/tasks/claim", **head)
+    second, reply = raw(server, "POST", "/v1/tasks/claim", **head)
 
     assert (first, second) == (200, 401) and reply["error"]["message"] == "the request was sent before"
     assert len(service.asked) == 1
@@ -190,23 +222,27 @@ def test_a_request_is_taken_once(server: CoordinatorServer, service: Service) ->
 
 def test_a_repetition_gets_the_first_answer(server: CoordinatorServer, service: Service) -> None:
     service.tasks = [m.Task("t", 1, "collect", "b", "p", {}, 1.0)]
-    numbered = dict(X_DL_Incarnation="one", X_DL_Seq="5")
 
-    answers = [raw(server, "POST", "/v1/tasks/claim", **numbered) for _ in range(2)]
-    other = raw(server, "POST", "/v1/tasks/claim", X_DL_Incarnation="one", X_DL_Seq="6")
+    def send(number: int) -> tuple[int, Any]:
+        head = signed("POST", "/v1/tasks/claim", b"{}", turn=f"main:{number}")
+        return raw(server, "POST", "/v1/tasks/claim", **{name.replace("-", "_"): head[name] for name in head})
+
+    answers = [send(5), send(5)]
+    other = send(6)
 
     assert answers[0] == answers[1] and answers[0][1]["task"]["task_id"] == "t" and other[1]["task"] is None
     assert len(service.asked) == 2
 
 
 def test_a_fault_of_ours_is_one_answer_and_the_server_lives(server: CoordinatorServer, service: Service) -> None:
+    asker = worker(server)
     service.fails = True
     with pytest.raises(RefusedError, match="its log says how") as caught:
-        client(server).claim("collector-one", m.Claim())
+        asker.claim("collector-one", m.Claim())
     service.fails = False
 
     assert caught.value.status == 500
-    assert client(server).claim("collector-one", m.Claim()).task is None
+    assert asker.claim("collector-one", m.Claim()).task is None
 
 
 def test_a_host_that_others_reach_needs_keys(service: Service) -> None:
@@ -246,7 +282,7 @@ def test_nobody_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_another_package_is_one_clear_error(
     server: CoordinatorServer, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "hello", lambda: m.Hello((1,), 1, 0.0, "9.9", "run"), raising=False)
+    monkeypatch.setattr(service, "hello", lambda: m.Hello((m.PROTOCOL,), 1, 0.0, "9.9", "run"), raising=False)
     other = CoordinatorServer(service, KEYS)
     other.start()
 
@@ -255,19 +291,10 @@ def test_another_package_is_one_clear_error(
     other.close()
 
 
-def test_a_worker_takes_the_coordinators_clock(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    hello = m.Hello((1,), 1, time.time() + 5000, ding_like.__version__, "run")
-    monkeypatch.setattr(service, "hello", lambda: hello, raising=False)
-    ahead = CoordinatorServer(service, KEYS)
-    ahead.start()
-    asker = client(ahead)
-
-    asker.hello()
-
-    assert abs(asker._offset_s - 5000) < 5
-    with pytest.raises(RefusedError, match="more than 300 s"):  # this test's server has the clock of this process
-        asker.claim("collector-one", m.Claim())
-    ahead.close()
+@pytest.mark.parametrize("host", ["", " ", "\t"])
+def test_an_empty_host_is_not_every_interface(service: Service, host: str) -> None:
+    with pytest.raises(ConfigError, match="host is empty.*every interface"):
+        CoordinatorServer(service, KEYS, host=host)
 
 
 def test_an_agent_does_tasks_until_the_run_is_over(server: CoordinatorServer, service: Service) -> None:

@@ -1,93 +1,24 @@
-"""A request is what a key's owner signed, once, within five minutes."""
+"""A key file is its owner's alone, and its keys are strong and different."""
 
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from ding_like.comm.keys import Verifier, load_keys, make_keys, sign
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.keys import ROLES, load_keys, make_keys, role_file
 from ding_like.errors import ConfigError
 
-KEYS = {"collector": b"c" * 32, "learner": b"l" * 32}
-BODY = b'{"x":1}'
+STRONG = bytes(range(32)).hex()
 
 
-def header(*, key: bytes = KEYS["collector"], role: str = "collector", now_s: float = 1000.0) -> str:
-    return sign(key, role, "POST", "/v1/x?a=1", BODY, now_s=now_s)
-
-
-def role_of(text: str, *, method: str = "POST", path: str = "/v1/x?a=1", body: bytes = BODY) -> str:
-    return Verifier(KEYS, wall_clock=lambda: 1000.0).role_of(text, method, path, body)
-
-
-def test_a_signed_request_has_its_role() -> None:
-    assert role_of(header()) == "collector"
-    assert role_of(header(key=KEYS["learner"], role="learner")) == "learner"
-
-
-def test_anything_that_was_changed_is_refused() -> None:
-    signed = header()
-
-    for change in (
-        dict(method="PUT"),
-        dict(path="/v1/x"),
-        dict(path="/v1/x?a=2"),
-        dict(path="/v1/X?a=1"),
-        dict(body=BODY + b" "),
-        dict(body=b""),
-    ):
-        with pytest.raises(RefusedError, match="signature does not fit"):
-            role_of(signed, **change)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("now_s", [1000.0 - 301, 1000.0 + 302, 1000.0 + 3600])
-def test_a_request_of_another_time_is_refused(now_s: float) -> None:
-    with pytest.raises(RefusedError, match="more than 300 s"):
-        role_of(header(now_s=now_s))
-
-
-def test_a_request_is_taken_once() -> None:
-    verifier = Verifier(KEYS, wall_clock=lambda: 1000.0)
-    signed = header()
-    verifier.role_of(signed, "POST", "/v1/x?a=1", BODY)
-
-    with pytest.raises(RefusedError, match="sent before"):
-        verifier.role_of(signed, "POST", "/v1/x?a=1", BODY)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Bearer x",
-        "DL1 key=collector",
-        header().replace("DL1", "dl1"),
-        header() + " ",
-        header().replace("key=collector", "key=learner"),
-        header().replace("key=collector", "key=admin"),
-        header(key=b"x" * 32),
-        header().upper(),
-        "DL1 key=collector,ts=1000,nonce=" + "0" * 32 + ",sig=" + "0" * 64,
-    ],
-)
-def test_what_no_known_key_signed_is_refused(text: str) -> None:
-    with pytest.raises(RefusedError) as caught:
-        role_of(text)
-
-    assert caught.value.status == 401
-
-
-def test_a_refused_signature_does_not_use_up_the_request() -> None:
-    verifier = Verifier(KEYS, wall_clock=lambda: 1000.0)
-    signed = header()
-    with pytest.raises(RefusedError):
-        verifier.role_of(signed, "POST", "/v1/x?a=1", b"changed")
-
-    assert verifier.role_of(signed, "POST", "/v1/x?a=1", BODY) == "collector"
+def write(path: Path, text: str, mode: int = 0o600) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
 
 
 def test_a_key_file_is_its_owners_and_comes_back(tmp_path: Path) -> None:
@@ -100,17 +31,78 @@ def test_a_key_file_is_its_owners_and_comes_back(tmp_path: Path) -> None:
         make_keys(tmp_path / "keys")
 
 
+def test_each_role_can_have_a_file_of_its_own(tmp_path: Path) -> None:
+    keys = make_keys(tmp_path / "keys.json", per_role=True)
+
+    assert [load_keys(role_file(tmp_path / "keys.json", role)) for role in ROLES] == [{r: keys[r]} for r in ROLES]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "keys.admin.json", "keys.collector.json", "keys.json", "keys.learner.json"
+    ]  # fmt: skip
+
+
+def test_no_key_file_is_written_if_one_of_them_is_there(tmp_path: Path) -> None:
+    (tmp_path / "keys.learner.json").write_text("mine")
+
+    with pytest.raises(FileExistsError):
+        make_keys(tmp_path / "keys.json", per_role=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["keys.learner.json"]
+
+
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"collector": "zz"}', '{"collector": "00"}', '{"root": "%s"}' % ("0" * 64)]
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"collector": "zz"}',
+        '{"collector": "00"}',
+        json.dumps({"root": STRONG}),
+        '{"collector": 7}',
+        "[" * 9999,
+    ],
 )
 def test_a_file_that_is_no_key_file_is_one_clear_error(tmp_path: Path, text: str) -> None:
-    (tmp_path / "keys").write_text(text)
-
     with pytest.raises(ConfigError, match="key"):
+        load_keys(write(tmp_path / "keys", text))
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o660, 0o602, 0o610])
+def test_a_key_file_that_others_can_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
+    path = write(tmp_path / "keys", json.dumps({"collector": STRONG}), mode)
+
+    with pytest.raises(ConfigError, match=rf"mode {mode:04o}.*chmod 600"):
+        load_keys(path)
+    path.chmod(0o400)
+    assert list(load_keys(path)) == ["collector"]
+
+
+def test_a_link_to_a_key_file_is_as_private_as_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "keys", json.dumps({"collector": STRONG}))
+    (tmp_path / "link").symlink_to(path)
+
+    assert list(load_keys(tmp_path / "link")) == ["collector"]
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        load_keys(tmp_path / "link")
+
+
+def test_a_pipe_is_no_key_file_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "keys", 0o600)
+
+    with pytest.raises(ConfigError, match="is no file"):
         load_keys(tmp_path / "keys")
 
 
-def test_a_key_of_one_role_is_enough_for_a_worker(tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text(json.dumps({"collector": "ab" * 32}))
+@pytest.mark.parametrize("key", ["00" * 32, "ab" * 32, "0102" * 16, "00112233445566778899aa" * 3])
+def test_a_key_that_can_be_guessed_is_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ConfigError, match="key of collector can be guessed"):
+        load_keys(write(tmp_path / "keys", json.dumps({"collector": key, "learner": STRONG})))
 
-    assert list(load_keys(tmp_path / "keys")) == ["collector"]
+
+def test_one_key_for_two_roles_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="one key for several roles"):
+        load_keys(write(tmp_path / "keys", json.dumps({"collector": STRONG, "learner": STRONG})))
+
+
+def test_a_key_of_one_role_is_enough_for_a_worker(tmp_path: Path) -> None:
+    assert list(load_keys(write(tmp_path / "keys", json.dumps({"collector": STRONG})))) == ["collector"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-import hashlib
+import itertools
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,42 +19,48 @@ import ding_like
 from ding_like.comm import messages as m
 from ding_like.comm.http_client import HttpCoordinator
 from ding_like.comm.http_server import CoordinatorServer
-from ding_like.comm.keys import load_keys, make_keys, sign
+from ding_like.comm.keys import load_keys, make_keys
 from ding_like.comm.refusal import RefusedError
 from ding_like.comm.shared_files import StreamedFiles
+from ding_like.comm.signing import Signer
 from ding_like.comm.weight_files import read_weights, write_weights
 from ding_like.data.segment_file import SegmentMeta, read_segment, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import make_core
 
+SECRET = "5" * 64
+
 
 class Net:
-    """Hold a server with folders for files, and clients of both roles."""
+    """Hold a server with folders for files, and registered clients of both roles: collector-c and learner-l."""
 
     def __init__(self, folder: Path) -> None:
         self.core = make_core(folder)
         self.key_file = folder / "keys.json"
         self.keys = make_keys(self.key_file)
         self.segments, self.weights = folder / "segments", folder / "weights"
-        self.server = CoordinatorServer(
-            LockedService(self.core), self.keys, segments=self.segments, weights=self.weights
-        )
+        self.service = LockedService(self.core)
+        self.server = CoordinatorServer(self.service, self.keys, segments=self.segments, weights=self.weights)
         self.server.start()
-        self.collector, self.learner = self.client("collector"), self.client("learner")
+        self.collector, self.learner = self.client("collector", "c"), self.client("learner", "l")
+        self.service.register(m.Register("collector", "host", 1, ding_like.__version__, "raw", secret=SECRET))
+        self.service.register(m.Register("learner", "host", 1, ding_like.__version__, "raw", secret=SECRET))
+        self._turns = itertools.count(1)
 
-    def client(self, role: str, retry_s: float = 0.3) -> HttpCoordinator:
+    def client(self, role: str, incarnation: str) -> HttpCoordinator:
         key = load_keys(self.key_file)[role]
-        return HttpCoordinator(self.server.url, role=role, key=key, incarnation=f"{role}1", retry_s=retry_s)
+        client = HttpCoordinator(self.server.url, role=role, key=key, incarnation=incarnation, retry_s=0.3)
+        client.register(m.Register(role, "host", 1, ding_like.__version__, incarnation))
+        return client
 
-    def put(self, path: str, data: bytes, *, role: str = "collector", digest: str = "", **headers: str) -> Any:
-        sent = {
-            "X-DL-Protocol": "1",
-            "Content-Type": m.OCTETS,
-            m.SHA256_HEADER: digest or hashlib.sha256(data).hexdigest(),
-            "Authorization": sign(self.keys[role], role, "PUT", path, data, now_s=time.time()),
-            **headers,
-        }
+    def put(self, path: str, data: bytes, *, role: str = "collector", worker: str = "", **headers: str) -> Any:
+        """Send a file as collector-raw or learner-raw."""
+        signer = Signer(role, self.keys[role], incarnation="raw", secret=SECRET, clock=time.time)
+        signer.offset_s = 0.0
+        turn = f"raw:{next(self._turns)}"
+        signed, _ = signer.sign("PUT", path, data, turn=turn, worker=worker or f"{role}-raw")
+        sent = {"X-DL-Protocol": str(m.PROTOCOL), "Content-Type": m.OCTETS, **signed, **headers}
         return requests.put(self.server.url + path, data=data, headers=sent, timeout=5)
 
     def close(self) -> None:
@@ -76,15 +83,16 @@ def net(tmp_path: Path) -> Iterator[Net]:
 def test_a_segment_comes_to_the_learner_as_it_left_the_collector(net: Net, tmp_path: Path) -> None:
     there, here = StreamedFiles(net.collector, folder=tmp_path), StreamedFiles(net.learner, folder=tmp_path)
     columns = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
-    written = write_segment(there.segments, "c-1.00000000", columns, SegmentMeta("t", 1, "c-1", 0, 0, 4))
+    name = "collector-c.00000000"
+    written = write_segment(there.segments, name, columns, SegmentMeta("t", 1, "collector-c", 0, 0, 4))
 
-    there.share_segment("c-1.00000000")
-    here.fetch_segment("c-1.00000000", nbytes=written.nbytes, sha256=written.sha256)
-    read, _ = read_segment(here.segments, "c-1.00000000", rows=4, sha256=written.sha256, nbytes=written.nbytes)
+    there.share_segment(name)
+    here.fetch_segment(name, nbytes=written.nbytes, sha256=written.sha256)
+    read, _ = read_segment(here.segments, name, rows=4, sha256=written.sha256, nbytes=written.nbytes)
 
     assert (read["x"] == columns["x"]).all()
     assert not list(there.segments.iterdir()), "the collector's copy has gone"
-    here.forget_segment("c-1.00000000")
+    here.forget_segment(name)
     assert not list(here.segments.iterdir())
     there.close()
     here.close()
@@ -106,17 +114,28 @@ def test_weights_come_to_collectors(net: Net, tmp_path: Path) -> None:
 
 
 def test_the_same_again_is_fine_and_something_else_is_not(net: Net) -> None:
-    net.collector.put_file("/v1/segments/c-1.0", b"abc")
-    net.collector.put_file("/v1/segments/c-1.0", b"abc")
+    net.collector.put_file("/v1/segments/collector-c.0", b"abc")
+    net.collector.put_file("/v1/segments/collector-c.0", b"abc")
 
     with pytest.raises(RefusedError, match="other bytes"):
-        net.collector.put_file("/v1/segments/c-1.0", b"xyz")
-    assert (net.segments / "c-1.0.safetensors").read_bytes() == b"abc"
+        net.collector.put_file("/v1/segments/collector-c.0", b"xyz")
+    assert (net.segments / "collector-c.0.safetensors").read_bytes() == b"abc"
+
+
+def test_a_worker_brings_no_segments_of_another(net: Net) -> None:
+    with pytest.raises(RefusedError, match="named after who does"):
+        net.collector.put_file("/v1/segments/collector-raw.0", b"abc")
+    assert net.put("/v1/segments/collector-c.0", b"abc", worker="collector-c").status_code == 409
+    assert not net.segments.exists()
 
 
 @pytest.mark.parametrize(
     ("path", "role"),
-    [("/v1/segments/a", "learner"), ("/v1/weights/policy/1-2", "collector"), ("/v1/segments/a", "admin")],
+    [
+        ("/v1/segments/learner-raw.1", "learner"),
+        ("/v1/weights/policy/1-2", "collector"),
+        ("/v1/segments/admin-raw.1", "admin"),
+    ],
 )
 def test_roles_bring_only_what_is_theirs(net: Net, path: str, role: str) -> None:
     assert net.put(path, b"abc", role=role).status_code == 403
@@ -144,22 +163,38 @@ def test_names_are_never_paths(net: Net, tmp_path: Path, path: str) -> None:
 
 @pytest.mark.parametrize("version", ["x-1", "1-x", "1", "1--2", "../1-2"])
 def test_weights_have_an_attempt_and_a_version(net: Net, version: str) -> None:
-    assert net.put(f"/v1/weights/policy/{version}", b"abc", role="learner").status_code in (400, 404)
+    assert net.put(f"/v1/weights/policy/{version}", b"abc", role="learner").status_code in (400, 401, 404)
     assert not net.weights.exists()
 
 
+@pytest.mark.parametrize("version", ["1-" + "9" * 300, "1-" + "9" * 5000, "9" * 16 + "-1"])
+def test_a_version_of_many_digits_is_refused(net: Net, version: str) -> None:
+    assert net.put(f"/v1/weights/policy/{version}", b"abc", role="learner").status_code == 400
+    with pytest.raises(RefusedError, match="up to 15 digits"):
+        net.collector.get_file(f"/v1/weights/policy/{version}")
+
+
 def test_a_body_that_is_not_what_its_hash_says_is_refused(net: Net) -> None:
-    assert net.put("/v1/segments/a", b"abc", digest="0" * 64).status_code == 422
-    assert net.put("/v1/segments/a", b"abc", **{"Content-Type": "text/plain"}).status_code == 415
+    path = "/v1/segments/collector-raw.1"
+
+    assert net.put(path, b"abc", **{m.SHA256_HEADER: "0" * 64}).status_code == 401
+    assert net.put(path, b"abc", **{"Content-Type": "text/plain"}).status_code == 415
     assert not net.segments.exists()
 
 
 def test_a_file_above_the_limit_is_refused(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding_like.comm.file_routes.MAX_FILE", 1000)
 
-    assert net.put("/v1/segments/a", b"a" * 1001).status_code == 413
-    assert net.put("/v1/segments/a", b"a" * 1000).status_code == 200
-    assert net.files() == ["a.safetensors"]
+    assert net.put("/v1/segments/collector-raw.1", b"a" * 1001).status_code == 413
+    assert net.put("/v1/segments/collector-raw.1", b"a" * 1000).status_code == 200
+    assert net.files() == ["collector-raw.1.safetensors"]
+
+
+def test_a_client_sends_no_file_that_would_be_refused(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(m, "MAX_FILE", 1000)
+
+    with pytest.raises(RefusedError, match="1001 bytes; at most 1000"):
+        net.collector.put_file("/v1/segments/collector-c.1", b"a" * 1001)
 
 
 def test_other_routes_keep_their_small_limit(net: Net) -> None:
@@ -180,14 +215,53 @@ def test_a_link_is_not_followed(net: Net, tmp_path: Path) -> None:
         net.learner.get_file("/v1/segments/link")
 
 
+def test_a_second_name_of_a_file_elsewhere_is_not_given_out(net: Net, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    net.segments.mkdir()
+    os.link(tmp_path / "secret", net.segments / "link.safetensors")
+
+    with pytest.raises(RefusedError, match="there is no"):
+        net.learner.get_file("/v1/segments/link")
+
+
+def test_a_folder_that_is_a_link_is_neither_read_nor_written(net: Net, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/1-1.safetensors").write_text("secret")
+    net.weights.mkdir()
+    (net.weights / "policy").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(RefusedError, match="there is no"):
+        net.collector.get_file("/v1/weights/policy/1-1")
+    with pytest.raises(RefusedError, match="no folder of its policy"):
+        net.learner.put_file("/v1/weights/policy/1-2", b"abc")
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["1-1.safetensors"]
+
+
+def test_a_file_larger_than_any_that_is_shared_is_not_read(net: Net) -> None:
+    net.segments.mkdir()
+    with open(net.segments / "sparse.safetensors", "wb") as file:
+        file.truncate(10 << 30)
+
+    with pytest.raises(RefusedError, match="there is no"):
+        net.learner.get_file("/v1/segments/sparse")
+
+
+def test_a_pipe_in_the_folder_is_not_waited_for(net: Net) -> None:
+    net.segments.mkdir()
+    os.mkfifo(net.segments / "pipe.safetensors")
+
+    with pytest.raises(RefusedError, match="there is no"):
+        net.learner.get_file("/v1/segments/pipe")
+
+
 def test_a_full_disk_is_said_and_may_be_tried_again(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("ding_like.comm.file_routes.atomic_write", full)
+    monkeypatch.setattr("ding_like.comm.file_routes.write_below", full)
 
     with pytest.raises(CommError, match="disk is full"):
-        net.collector.put_file("/v1/segments/a", b"abc")
+        net.collector.put_file("/v1/segments/collector-c.1", b"abc")
 
 
 def test_a_coordinator_without_folders_takes_no_files(tmp_path: Path) -> None:
@@ -197,7 +271,7 @@ def test_a_coordinator_without_folders_takes_no_files(tmp_path: Path) -> None:
     client = HttpCoordinator(server.url, role="collector", key=None, incarnation="c", retry_s=0.2)
 
     with pytest.raises(RefusedError, match="share a folder"):
-        client.put_file("/v1/segments/a", b"abc")
+        client.put_file("/v1/segments/collector-c.1", b"abc")
     client.close()
     server.close()
     core.close()
@@ -206,4 +280,4 @@ def test_a_coordinator_without_folders_takes_no_files(tmp_path: Path) -> None:
 def test_a_key_makes_only_a_worker_of_its_role(net: Net) -> None:
     with pytest.raises(RefusedError, match="does not make a learner"):
         net.collector.register(m.Register("learner", "host", 1, ding_like.__version__, "x1"))
-    assert net.core.workers == {}
+    assert "learner-x1" not in net.core.workers

@@ -13,17 +13,19 @@ fi
 config=$1 port=${2:-$((20000 + ${SLURM_JOB_ID:-0} % 20000))} args=${DING_ARGS:-}
 if [ -z "${SLURM_PROCID:-}" ]; then # the batch script itself: make keys, then start all tasks
     keys=$(pwd)/ding-keys-${SLURM_JOB_ID:-$$}.json
-    ding keys "$keys" > /dev/null
-    trap 'rm -f "$keys"' EXIT
+    trap 'rm -f "$keys" "${keys%.json}".*.json' EXIT
+    ding keys --per-role "$keys" > /dev/null
     first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
     DING_KEYS=$keys DING_HOST=$first srun --kill-on-bad-exit=1 "$0" "$config" "$port"
     exit
 fi
-common="-c $config --key-file $DING_KEYS $args"
+key=$DING_KEYS
 case $SLURM_PROCID in
     0) module=coordinator where="--host 0.0.0.0 --port $port" ;;
     1) module=learner where="--coordinator http://$DING_HOST:$port --retry-s 120" ;;
     *) module=collector where="--coordinator http://$DING_HOST:$port --retry-s 120" ;;
 esac
+if [ $module != coordinator ]; then key=${key%.json}.$module.json; fi # its own role's key alone
+common="-c $config --key-file $key $args"
 # shellcheck disable=SC2086
 exec ding -m dist -M $module $common $where > "ding-$module-$SLURM_PROCID.txt" 2>&1

@@ -53,6 +53,9 @@ class LockedService:
         return self._core.hello()
 
     def register(self, message: m.Register) -> m.Registered:
+        known = self._secrets.get(f"{message.role}-{message.incarnation}", message.secret)
+        if known != message.secret:
+            raise RefusedError("name_taken", f"{message.role}-{message.incarnation} is another process")
         registered = self._call(lambda: self._core.register(message))
         self._secrets[registered.worker_id] = message.secret
         return registered

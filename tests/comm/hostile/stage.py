@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import itertools
 import json
 import socket
 import time
@@ -11,13 +13,29 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from ding_like.comm import messages as m
 from ding_like.comm.http_server import CoordinatorServer
-from ding_like.comm.keys import make_keys, sign
+from ding_like.comm.keys import make_keys
+from ding_like.comm.signing import Signer
 from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import begin, make_core
 
 TIMEOUT_S = 5.0
+SECRETS = {"collector": "c" * 64, "learner": "e" * 64, "admin": "a" * 64}
+
+
+class _Registrar:
+    """Be a service whose workers register with secrets."""
+
+    def __init__(self, service: LockedService) -> None:
+        self._service = service
+
+    def register(self, message: m.Register) -> m.Registered:
+        return self._service.register(dataclasses.replace(message, secret=SECRETS[message.role]))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
 
 
 class Stage:
@@ -25,14 +43,14 @@ class Stage:
 
     def __init__(self, folder: Path) -> None:
         self.core: Any = make_core(folder)
-        self.learner, self.learn, self.collector, self.collect = begin(self.core)
+        self.service = LockedService(self.core)
+        self.learner, self.learn, self.collector, self.collect = begin(_Registrar(self.service))
         self.core.book.index(self.learn.buffer_id)
         self.data, self.weights = folder / "data", folder / "policy"
         self.data.mkdir()
         self.keys = make_keys(folder / "keys.json")
-        self.server = CoordinatorServer(
-            LockedService(self.core), self.keys, segments=self.data, weights=self.weights, threads=8
-        )
+        self.server = CoordinatorServer(self.service, self.keys, segments=self.data, weights=self.weights, threads=8)
+        self._turns = itertools.count(1)
         self.server.start()
         self.port = int(self.server.url.rpartition(":")[2])
         self.names = {
@@ -71,38 +89,48 @@ class Stage:
                 answer += received
         return int(answer.split(b" ", 2)[1])
 
-    def ask(
+    def sign(self, role: str, method: str, path: str, body: bytes, **changes: Any) -> dict[str, str]:
+        """Return the headers of a request that is right but for changes of now_s, key, secret, worker, turn, client."""
+        own = {"now_s": time.time(), "key": self.keys[role], "secret": SECRETS[role], "client": "stage"}
+        own.update(worker=self.names.get(role, self.collector), turn=f"stage:{next(self._turns)}")
+        own.update(changes)
+        signer = Signer(role, own["key"], incarnation=own["client"], secret=own["secret"], clock=lambda: own["now_s"])
+        signer.offset_s = 0.0
+        headers, _ = signer.sign(method, path, body, turn=own["turn"], worker=own["worker"])
+        return headers
+
+    def head(
         self,
         method: str,
         path: str,
         body: bytes,
         *,
         role: str | None = "collector",
-        worker: str | None = None,
         headers: Mapping[str, str | None] | None = None,
         signed: Mapping[str, Any] | None = None,
-    ) -> int:
-        """Send a request that is right but for what is said: `headers` replace (None: leave out) those that belong.
+    ) -> bytes:
+        """Return the head of a request that is right but for what is said.
 
-        `signed` replaces what is signed: method, path, body, now_s or key.
+        `headers` replace (None: leave out) those that belong; `signed` replaces what is signed: method, path, body, or
+        what `sign` takes.
         """
         own: dict[str, str | None] = {
             "Host": f"127.0.0.1:{self.port}",
             "Content-Type": "application/json",
             "Content-Length": str(len(body)),
-            "X-DL-Protocol": "1",
-            "X-DL-Worker": worker or self.names.get(role or "", self.collector),
+            "X-DL-Protocol": str(m.PROTOCOL),
             "Connection": "close",
         }
         if role is not None:
-            said = {"method": method, "path": unquote(path), "body": body, "now_s": time.time(), "key": self.keys[role]}
-            said.update(signed or {})
-            own["Authorization"] = sign(
-                said["key"], role, said["method"], said["path"], said["body"], now_s=said["now_s"]
-            )
+            said = {"method": method, "path": unquote(path), "body": body, **(signed or {})}
+            own.update(self.sign(role, said.pop("method"), said.pop("path"), said.pop("body"), **said))
         own.update(headers or {})
-        head = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in own.items() if value is not None)]
-        return self.send("\r\n".join([*head, "", ""]).encode("utf-8", "surrogateescape") + body, close=False)
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in own.items() if value is not None)]
+        return "\r\n".join([*lines, "", ""]).encode("utf-8", "surrogateescape")
+
+    def ask(self, method: str, path: str, body: bytes, **how: Any) -> int:
+        """Send a request with the head that `head` makes, and return the status."""
+        return self.send(self.head(method, path, body, **how) + body, close=False)
 
 
 def memory() -> int:
