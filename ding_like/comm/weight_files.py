@@ -45,10 +45,10 @@ class WrittenWeights(NamedTuple):
 
 
 def flatten_state(state: Mapping[str, Any]) -> FlatState:
-    """Return nested mappings as one of tensors, with keys joined by "/"; numbers and numpy arrays travel as tensors.
+    """Return nested mappings as one of tensors, keys joined by "/"; numbers and numpy arrays travel as tensors.
 
-    Tensors are those of `state`, not copies. `unflatten_state` returns equal values of the same types. Raises CommError,
-    naming the place, for a value of any other type.
+    Tensors are those of `state`, not copies. `unflatten_state` returns equal values of the same types. Raises
+    CommError, naming the place, for a value of any other type.
     """
     flat: FlatState = {}
     _flatten(state, "", flat, 0)
