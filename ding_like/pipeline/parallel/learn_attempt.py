@@ -119,8 +119,11 @@ class LearnAttempt:
         return int(self._learner.policy.get_attribute("batch_size"))
 
     def open_source(self, batch_size: int) -> None:
-        """Begin to fetch batches ahead of need."""
+        """Begin to fetch batches ahead of need; what was fetched before and not drawn is lost."""
         training = self._training
+        if self._source is not None:
+            self._source.close()
+            training.learned_updates = self._source.num_learned
         self._source = BatchSource(
             self._link.coordinator,
             self.task,

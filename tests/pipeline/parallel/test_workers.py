@@ -50,8 +50,9 @@ CREATE = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=
 class Run:
     """Hold a coordinator's service and the config that its workers are made from."""
 
-    def __init__(self, folder: Path, *, max_env_step: float = 400) -> None:
-        main = compile_config({**MAIN, "exp_name": str(folder / "run")}, CREATE, seed=0)
+    def __init__(self, folder: Path, *, main: Any = MAIN, create: Any = CREATE, max_env_step: float = 400) -> None:
+        folder.mkdir(exist_ok=True)
+        main = compile_config({**main, "exp_name": str(folder / "run")}, create, seed=0)
         paths = {"path_data": str(folder / "data"), "path_policy": str(folder / "policy")}
         self.system = read_system({**paths, "segment_rows": 16}, main)
         store = StateStore(folder / "state.sqlite")
