@@ -257,15 +257,19 @@ def test_a_limit_ends_a_run_with_the_weights_trained_last(tmp_path: Path) -> Non
 
 def test_a_checkpoint_that_the_run_was_begun_with_is_not_loaded_again(tmp_path: Path) -> None:
     run = Run(tmp_path, max_env_step=100_000)
-    learner = run.learner()
+    learner: Any = run.learner()
     learner.start()
     task = run.service.claim(learner._link.agent.worker_id, m.Claim()).task
     assert task is not None
     learner.deal_with_learner_start(vars(task))
-    save_state(tmp_path / "first.pth.tar", learner._training.learner.policy.state_dict())  # type: ignore[union-attr]
+    path = tmp_path / "first.pth.tar"
+    save_state(path, learner._training.learner.policy.state_dict())
     learner.close()
-    hook = {"learn": {**MAIN["policy"]["learn"], "learner": {"hook": {"load_ckpt_before_run": str(tmp_path / "first.pth.tar")}}}}  # type: ignore[index]  # fmt: skip
-    main = {**MAIN, "policy": {**MAIN["policy"], **hook}, "exp_name": str(tmp_path / "other")}  # type: ignore[dict-item]
+    policy: Any = {
+        **MAIN["policy"],
+        "learn": {"batch_size": 16, "learner": {"hook": {"load_ckpt_before_run": str(path)}}},
+    }
+    main = {**MAIN, "policy": policy, "exp_name": str(tmp_path / "other")}
     run.cfg["main"] = compile_config(main, CREATE, seed=0)
     by_hand = ByHand(run)
     trained = by_hand.learner._training.learner
