@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import weakref
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +13,7 @@ from ding_like.comm.refusal import RefusedError
 from ding_like.comm.wire import check_id
 from ding_like.data.segment_file import SegmentError
 from ding_like.utils.files import atomic_write
+from ding_like.utils.own_folder import make_own_folder
 
 _MEMORY = Path("/dev/shm")
 
@@ -70,7 +70,7 @@ class StreamedFiles:
         """Make the folder: below `folder`, else in memory where the system has such a place."""
         self._client = client
         where = folder or (_MEMORY if _MEMORY.is_dir() else None)
-        self._folder = Path(tempfile.mkdtemp(prefix="ding-files-", dir=where))
+        self._folder = make_own_folder("ding-files-", where=where)
         self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self.segments = self._folder / "segments"
         self.weights = self._folder / "weights"

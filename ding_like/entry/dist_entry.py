@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from ding_like.config import compile_config, read_config
+from ding_like.entry.leaving import Leaving
 from ding_like.pipeline.build import training_process
 from ding_like.pipeline.parallel.comm_collector import create_comm_collector
 from ding_like.pipeline.parallel.comm_learner import create_comm_learner
 from ding_like.pipeline.parallel.settings import read_system, serial_parts
+from ding_like.utils.parent import watch_parent
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
-
-logger = logging.getLogger(__name__)
 
 
 def launch_collector(
@@ -102,21 +101,13 @@ def _parallel_type(name: str | None) -> str | None:
 
 
 def _work(create: Callable[[Mapping[str, Any]], Any], cfg: Mapping[str, Any]) -> None:
-    """Be a worker until the run is over; SIGTERM lets it leave early."""
+    """Be a worker until the run is over; SIGTERM, SIGHUP and the end of the process that started it let it leave."""
     with training_process():
         worker = create(cfg)
-        previous = signal.signal(signal.SIGTERM, _leaver(worker))
-        try:
-            worker.start()
-            worker.run()
-        finally:
-            worker.close()
-            signal.signal(signal.SIGTERM, previous)
-
-
-def _leaver(worker: Any) -> Callable[[int, FrameType | None], None]:
-    def leave(number: int, frame: FrameType | None) -> None:
-        logger.info("leaving: %s", signal.Signals(number).name)
-        worker.stop()
-
-    return leave
+        with Leaving(worker.stop):
+            watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
+            try:
+                worker.start()
+                worker.run()
+            finally:
+                worker.close()

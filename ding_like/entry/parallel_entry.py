@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pprint
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
 from ding_like.pipeline.serial import RunResult
+from ding_like.utils.own_folder import make_own_folder
 
 _WORKER_PARTS = ("comm_collector", "comm_learner", "collector")
 
@@ -50,7 +50,7 @@ def parallel_pipeline(
             "--exp-name or leave policy.learn.resume_training out."
         )
     system = read_system(system_config, cfg)
-    folder = Path(tempfile.mkdtemp(prefix="ding-keys-"))
+    folder = make_own_folder("ding-keys-")
     plan = Plan(cfg, system, seed, max_env_step, max_train_iter, folder / "keys.json")
     parts = {name: to_plain(given_create[name]) for name in _WORKER_PARTS if given_create.get(name)}
     try:

@@ -1,4 +1,4 @@
-"""Turn the first Ctrl-C or SIGTERM into a request that a loop can honour."""
+"""Turn the first Ctrl-C, SIGTERM or SIGHUP (a terminal that is closed) into a request that a loop can honour."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignal:
-    """Hold whether SIGINT or SIGTERM has come; a second one acts at once, as if nobody listened.
+    """Hold whether SIGINT, SIGTERM or SIGHUP has come; a second one acts at once, as if nobody listened.
 
-    Use it with `with`. Outside the main thread, where Python allows no handlers, it stays silent.
+    A signal that this process ignores stays ignored, as SIGHUP under nohup. Use it with `with`. Outside the main
+    thread, where Python allows no handlers, it stays silent.
     """
 
     def __init__(self) -> None:
@@ -23,6 +24,8 @@ class StopSignal:
     def __enter__(self) -> StopSignal:
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
+                if signal.getsignal(number) is signal.SIG_IGN:
+                    continue
                 self._before[number] = signal.signal(number, self._handle)
         return self
 

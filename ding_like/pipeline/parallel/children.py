@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ding_like.errors import TrainingError
+from ding_like.utils.parent import forget_child, start_child
 
 logger = logging.getLogger(__name__)
 
+_KILL_S = 5.0  # for a process that was killed to be gone
 _TAIL = 2000  # characters of a worker's last words that are shown
 
 # Take the tasks of a dead process back, given (pid, why); return whether it had done anything.
@@ -33,7 +35,8 @@ class Children:
     """Hold worker processes; use it with `with`, so that none is left behind.
 
     One that dies is started again, until it has died `max_restarts` + 1 times in a row without having done anything.
-    `lost` is told of each.
+    `lost` is told of each. All have ended within `grace_s` of the block's end; they hear of it, too, when this process
+    is killed.
     """
 
     def __init__(self, log_folder: Path, *, lost: Lost, max_restarts: int = 3, grace_s: float = 20.0) -> None:
@@ -51,9 +54,8 @@ class Children:
     def _launch(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
         with open(self._folder / f"{name}.txt", "ab") as output:
-            return subprocess.Popen(
+            return start_child(
                 [sys.executable, "-m", "ding_like.entry.cli", *arguments],
-                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
@@ -79,6 +81,7 @@ class Children:
         # A process that was killed may fare better next time; one that gave up by itself, with nothing done, will not.
         if child.fruitless > self._max_restarts or (status > 0 and not has_worked):
             raise TrainingError(f"{how}: {self._last_words(name)}")
+        forget_child(child.process)
         child.process = self._launch(name, child.arguments)
         return f"{how} and is started again"
 
@@ -86,29 +89,30 @@ class Children:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Let the workers end by themselves; after the grace, or at once after an error, end them."""
-        deadline = time.monotonic() + (self._grace_s if error is None else 0.0)
-        processes = [child.process for child in self._children.values()]
-        for process in processes:
-            self._wait(process, max(deadline - time.monotonic(), 0.0))
-        for process in processes:
-            self.end(process, grace_s=0.0)
+        """Let the workers end by themselves for half of the grace, not at all after an error; then end them."""
+        own_s = self._grace_s / 2 if error is None else 0.0
+        self.end([child.process for child in self._children.values()], own_s=own_s, asked_s=self._grace_s - own_s)
 
     @classmethod
-    def end(cls, process: subprocess.Popen[bytes], *, grace_s: float = 10.0) -> None:
-        """Wait for a process to end by itself; then ask it to, then kill it."""
-        cls._wait(process, grace_s)
-        for end in (subprocess.Popen.terminate, subprocess.Popen.kill):
-            if process.poll() is None:
-                end(process)
-                cls._wait(process, 5.0)
+    def end(cls, processes: Sequence[subprocess.Popen[bytes]], *, own_s: float = 10.0, asked_s: float = 10.0) -> None:
+        """Wait `own_s` for processes to end by themselves, ask all to, wait `asked_s`, and kill those that are left."""
+        cls._wait(processes, own_s)
+        for end, wait_s in ((subprocess.Popen.terminate, asked_s), (subprocess.Popen.kill, _KILL_S)):
+            for process in processes:
+                if process.poll() is None:
+                    end(process)
+            cls._wait(processes, wait_s)
+        for process in processes:
+            forget_child(process)
 
     @staticmethod
-    def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> None:
-        try:
-            process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return
+    def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        for process in processes:
+            try:
+                process.wait(max(deadline - time.monotonic(), 0.0))
+            except subprocess.TimeoutExpired:
+                continue
 
     def _last_words(self, name: str) -> str:
         text = (self._folder / f"{name}.txt").read_text(errors="replace")[-_TAIL:].strip()

@@ -6,7 +6,6 @@ import logging
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.shares import check_shares
 from ding_like.types import Array
 from ding_like.utils.configurable import Configurable
+from ding_like.utils.own_folder import make_own_folder
+from ding_like.utils.parent import start_child
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class LearnerAggregator(Configurable):
                 f"policy '{self._cfg['main'].policy.type}' does not say where its gradients are; several learners "
                 "train policies with grad() and apply() only. Give system.num_learners=1."
             )
-        self._folder = Path(tempfile.mkdtemp(prefix="ding-learners-"))
+        self._folder = make_own_folder("ding-learners-")
         store = self._folder / "learners.store"
         for rank in range(1, self._world_size):
             self._processes.append(self._spawn(rank, store))
@@ -76,9 +77,8 @@ class LearnerAggregator(Configurable):
         logs = Path(main.exp_name, "log", "workers")
         logs.mkdir(parents=True, exist_ok=True)
         with open(logs / f"learner_rank{rank}.txt", "ab") as output:
-            return subprocess.Popen(
+            return start_child(
                 [sys.executable, "-m", "ding_like.pipeline.parallel.learner_rank", *arguments],
-                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
@@ -126,8 +126,7 @@ class LearnerAggregator(Configurable):
                 logger.debug("the other learners were not told of the end: %s", error)
             self._group.close()
             self._group = None
-        for process in self._processes:
-            Children.end(process)
+        Children.end(self._processes)
         self._processes = []
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -5,6 +5,8 @@ Started by LearnerAggregator: python -m <this module> CONFIG STORE RANK NUM SEED
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -17,12 +19,14 @@ from ding_like.pipeline.parallel.judge import Judge
 from ding_like.pipeline.parallel.learner_aggregator import from_bytes
 from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.policy import create_policy
+from ding_like.utils.parent import watch_parent
 from ding_like.utils.seeding import make_rng, set_pkg_seed
 from ding_like.worker import create_learner
 
 
 def main(argv: Sequence[str]) -> None:
     """Build the policy of a config, take the first learner's state, and train beside it."""
+    watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     config, store, rank, world_size, seed, *overrides = argv
     file = read_config(config)
     cfg = compile_config(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from ding_like.config import deep_merge, to_plain
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.core.pace import least_lead
 from ding_like.pipeline.parallel.shares import check_shares
+from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
 
 _MEMORY = Path("/dev/shm")
@@ -81,7 +81,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     own = None
     if None in (system["path_data"], system["path_policy"]):
         is_in_memory = in_memory and _MEMORY.is_dir()
-        own = Path(tempfile.mkdtemp(prefix="ding-", dir=_MEMORY) if is_in_memory else Path(cfg.exp_name) / "files")
+        own = make_own_folder("ding-", where=_MEMORY) if is_in_memory else Path(cfg.exp_name) / "files"
     base = own or Path()
     return SystemConfig(
         path_data=Path(system["path_data"] or base / "data"),

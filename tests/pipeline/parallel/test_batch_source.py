@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from ding_like.comm import messages as m
+from ding_like.comm.refusal import RefusedError
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.segment_file import read_segment, remove_segments
+from ding_like.data.segment_file import SegmentError, read_segment, remove_segments
 from ding_like.errors import CommError, SchemaError
 from ding_like.pipeline.parallel.batch_source import BatchSource
 from ding_like.pipeline.parallel.mirror import Mirror
@@ -302,3 +304,72 @@ def test_a_slow_learner_is_not_flooded_however_often_it_reports(run: Run, monkey
         assert reported.acquire(timeout=5.0)
 
     assert run.core.granted_updates <= 3 * 3, "three batches a reply: one being drawn from and two ahead"
+
+
+def test_an_answer_that_comes_twice_is_consumed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path)
+    sample, last = run.service.sample, []
+
+    def twice(*arguments: Any) -> m.SampleReply:
+        """Repeat every answer with batches once: as if the first had been lost."""
+        if last and last[-1].batches is not None:
+            return last.pop()
+        last.append(sample(*arguments))
+        return last[-1]
+
+    monkeypatch.setattr(run.service, "sample", twice)
+    for _ in range(10):
+        run.send()
+    drawn = 0
+    while run.core.waiting_updates or drawn < run.core.granted_updates:
+        assert run.source.next(timeout_s=5.0) is not None
+        drawn += 1
+        run.source.report(drawn, dict, {})
+
+    assert run.source.next(timeout_s=0.3) is None
+    assert drawn == run.core.granted_updates == run.source.num_received == run.source.num_learned > 10
+    run.close()
+
+
+@pytest.mark.parametrize("code", ["old_message", "stale_attempt", "unknown"])
+def test_a_refusal_ends_the_attempt_in_the_learners_thread(
+    run: Run, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any) -> Any:
+        raise RefusedError(code, "no more")
+
+    monkeypatch.setattr(run.service, "sample", refuse)
+
+    with pytest.raises(RefusedError, match="no more"):
+        for _ in range(50):
+            run.source.next(timeout_s=0.2)
+    assert isinstance(run.source.failure, RefusedError)
+
+
+def test_closing_does_not_wait_for_what_is_late(tmp_path: Path) -> None:
+    made = Run(tmp_path)
+    made.source.close()
+    looked = threading.Event()
+
+    def read(segment: m.NewSegment) -> Any:
+        looked.set()
+        raise SegmentError("missing", "it has not come")
+
+    source = BatchSource(
+        made.service,
+        made.learn,
+        worker_id=made.learner,
+        read=read,
+        batch_size=4,
+        buffer_size=SIZE,
+        num_batches=3,
+        waits_for_late=True,
+    )
+    made.send()
+    assert looked.wait(10)
+    started = time.monotonic()
+
+    source.close()
+
+    assert time.monotonic() - started < 1.5 and not source._thread.is_alive()
+    made.core.close()

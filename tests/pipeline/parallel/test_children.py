@@ -94,3 +94,22 @@ def test_one_that_leaves_in_peace_is_let_go(tmp_path: Path) -> None:
         while children._children["collector0"].process.poll() is None:
             assert time.monotonic() < deadline
         assert children.check() == []
+
+
+@pytest.mark.timeout(30)
+def test_all_are_asked_to_end_at_once_and_killed_after_one_grace(tmp_path: Path) -> None:
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+    )
+    children = Workshop(tmp_path, lost=lambda pid, why: False, grace_s=1.0)
+    names = [f"collector{index}" for index in range(4)]
+    with pytest.raises(KeyError), children:
+        for name in names:
+            children.start(name, [deaf])
+        pids = [children.pid(name) for name in names]
+        until(children, lambda said: all("ready" in (tmp_path / f"{name}.txt").read_text() for name in names))
+        started = time.monotonic()
+        raise KeyError
+
+    assert time.monotonic() - started < 4.0, "not a grace for each"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -1,0 +1,66 @@
+"""Make temporary folders that say whose they are, so that those of processes that were killed can be swept."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+
+def make_own_folder(prefix: str, *, where: str | os.PathLike[str] | None = None) -> Path:
+    """Return a new folder `{prefix}{machine}-{pid}-{start}-{random}` below `where`, by default the temporary folder.
+
+    Folders of the same prefix whose process has ended without deleting them are deleted first. Whose a folder is stands
+    in its name from the beginning, so that there is no moment in which it could be taken for a dead one's.
+    """
+    base = Path(where or tempfile.gettempdir())
+    sweep(prefix, base)
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{_machine()}-{os.getpid()}-{start_of(os.getpid())}-", dir=base))
+
+
+def sweep(prefix: str, base: Path) -> list[Path]:
+    """Delete this user's folders of dead processes of this machine; return them.
+
+    A process lives if one with its id and its start time does. Folders of other users, machines and containers, and
+    those whose process nobody can look up, stay.
+    """
+    name = re.compile(re.escape(prefix) + re.escape(_machine()) + r"-(\d{1,10})-(\d{1,20})-\w+")
+    swept = []
+    for path in base.glob(f"{prefix}*"):
+        owner = name.fullmatch(path.name)
+        try:
+            if owner is None or path.is_symlink() or path.lstat().st_uid != os.getuid():
+                continue
+        except FileNotFoundError:  # another start swept it meanwhile
+            continue
+        if owner[2] != "0" and start_of(int(owner[1])) != int(owner[2]):
+            logger.info("%s is left by process %s, which has ended: it is deleted", path, owner[1])
+            shutil.rmtree(path, ignore_errors=True)
+            swept.append(path)
+    return swept
+
+
+def start_of(pid: int) -> int:
+    """Return when a process was started, in clock ticks since the machine was; 0 where there is none, or no /proc."""
+    try:
+        stat = Path("/proc", str(pid), "stat").read_text()
+    except OSError:
+        return 0
+    # The name of the program, in brackets, may hold anything: fields are counted behind it.
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def _machine() -> str:
+    """Return a mark of this boot of this machine and of whose process ids are seen here: containers have their own."""
+    try:
+        seen = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
+    except OSError:
+        seen = ""
+    return hashlib.sha256(f"{socket.gethostname()} {seen}".encode()).hexdigest()[:12]
