@@ -25,6 +25,9 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
         "lease_ttl_s": 10.0,
         "heartbeat_s": 3.0,
         "max_failures": 3,  # of one task, before the run ends
+        "publish_timeout_s": 30.0,  # that a learner may go on without publishing weights, before another takes its task
+        "state_timeout_s": 600.0,  # that a state file which cannot be written is waited for, before the process ends
+        "durable": False,  # the state file survives a power cut too, and not only the process's death
         # Keys of the seed's configs; `lease_ttl_s` and `max_failures` say what they said.
         "collector_task_timeout": 30,
         "learner_task_timeout": 600,

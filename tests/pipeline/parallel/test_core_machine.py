@@ -16,7 +16,7 @@ from ding_like.comm import messages as m
 from ding_like.comm.refusal import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.status import status_of
-from tests.pipeline.parallel.service_parts import Clock, announced, join, make_core
+from tests.pipeline.parallel.service_parts import Clock, announced, evaluated, join, make_core
 
 SIZE = 16
 WORKERS = (("learner", 0), ("collector", 0), ("collector", 1), ("learner", 1))
@@ -95,7 +95,7 @@ class Coordinator(RuleBasedStateMachine):
             failed = m.FailTask(task.attempt, "EnvError", "the env broke")
             self.ask(held, lambda: self.core.fail_task(worker, task.task_id, failed))
         else:
-            done = m.FinishTask(task.attempt, {"returns": [0.0], "version": 0})
+            done = evaluated(task) if kind == "eval" else m.FinishTask(task.attempt, {})
             self.ask(held, lambda: self.core.finish_task(worker, task.task_id, done))
 
     @rule(age=AGES)

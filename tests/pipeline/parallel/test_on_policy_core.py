@@ -15,7 +15,7 @@ from ding_like.pipeline.parallel.core.pace import OnPolicyPace
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.worker.commander.naive import NaiveCommander
-from tests.pipeline.parallel.service_parts import Clock, claim, join
+from tests.pipeline.parallel.service_parts import Clock, claim, evaluated, join
 
 BATCH, SEGMENT = 24, 8
 
@@ -44,7 +44,7 @@ class Simulation:
         self.publish()
         self.tasks: dict[str, m.Task] = {}
         self.sent: dict[str, int] = {}  # number of segments by worker
-        self.loaded: dict[str, int] = {}
+        self.loaded: dict[str, tuple[int, int]] = {}
         self.credit: dict[str, int] = {}
         self.rows: dict[int, tuple[int, int]] = {}  # serial -> (version, rows)
         self.used: list[int] = []  # serials of the rows of all batches
@@ -56,8 +56,7 @@ class Simulation:
         worker = join(self.core, "collector", len(self.sent))
         task = claim(self.core, worker)
         if task.kind == "eval":
-            result = {"returns": [0.0], "lengths": [1], "version": 0, "duration_s": 0.0}
-            self.core.finish_task(worker, task.task_id, m.FinishTask(task.attempt, result))
+            self.core.finish_task(worker, task.task_id, evaluated(task))
             task = claim(self.core, worker)
         self.tasks[worker], self.sent[worker], self.credit[worker] = task, 0, 0
 
@@ -73,18 +72,20 @@ class Simulation:
 
     def take_order(self, worker: str, order: m.TaskInfoReply | m.SendDataReply) -> None:
         assert order.policy is not None
-        self.credit[worker], self.loaded[worker] = order.credit, order.policy.version
+        self.credit[worker] = order.credit
+        self.loaded[worker] = (order.policy.attempt, order.policy.version)
 
     def send(self, worker: str) -> None:
         task, rows = self.tasks[worker], self.credit[worker]
         name = f"{worker}.{self.sent[worker]:08d}"
         self.sent[worker] += 1
         serial = self.core.book.index("buffer").next_serial
-        info = m.SegmentInfo(name, rows, "0" * 64, 9, "s", self.loaded[worker], rows)
+        attempt, version = self.loaded[worker]
+        info = m.SegmentInfo(name, rows, "0" * 64, 9, "s", version, rows, policy_attempt=attempt)
         reply = self.core.send_data(worker, task.task_id, m.SendData(task.attempt, (info,)))
         assert reply.accepted == (name,)
         if self.core.book.index("buffer").next_serial > serial:
-            assert self.loaded[worker] == self.version, "only rows of the newest weights"
+            assert self.loaded[worker] == (self.learn.attempt, self.version), "only rows of the newest weights"
             self.rows[serial] = (self.version, rows)
         self.take_order(worker, reply)
 
