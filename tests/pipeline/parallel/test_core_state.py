@@ -86,6 +86,18 @@ def test_a_block_that_cannot_be_written_whole_is_not_written_in_part(tmp_path: P
     store.close()
 
 
+def test_what_was_written_of_a_block_before_a_fault_is_taken_back(tmp_path: Path) -> None:
+    store = StateStore(tmp_path / "s.sqlite")
+    store._db.execute("CREATE TRIGGER t BEFORE INSERT ON item WHEN NEW.key = 'z' BEGIN SELECT RAISE(ABORT, 'no'); END")
+
+    with pytest.raises(StateUnwritableError), store.transaction():
+        store.put("task", "a", {})
+        store.put("task", "z", {})
+
+    assert store.items("task") == []
+    store.close()
+
+
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 12.0, 599.0])
 def test_a_disk_that_is_full_for_a_moment_is_waited_for(tmp_path: Path, seconds: float) -> None:
     disk = Disk(seconds, lambda: make_room(store))
