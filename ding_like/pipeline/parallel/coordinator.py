@@ -165,12 +165,19 @@ class Coordinator:
     def wait_for_workers(self, timeout_s: float) -> list[str]:
         """Let the workers of a run that is over hear of it and leave; return those that have not."""
         deadline = time.monotonic() + timeout_s
+        left: list[str] = []
         while self.core.halted is None:
-            with self.service.locked():
-                left = list(self.core.workers)
-            if not left or time.monotonic() >= deadline:
+            try:
+                with self.service.locked():
+                    left = list(self.core.workers)
+            except RefusedError as error:  # the state file cannot be written now
+                logger.debug("who is still there is not known: %s", error)
+            else:
+                if not left:
+                    return []
+            if time.monotonic() >= deadline:
                 return left
-            self.service.wait(deadline - time.monotonic())
+            self.service.wait(max(deadline - time.monotonic(), 0.0))
         return []
 
     def close(self) -> None:

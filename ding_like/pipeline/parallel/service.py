@@ -58,7 +58,8 @@ class LockedService:
         def ask() -> Any:
             return getattr(self._core, name)(worker_id, *ids, message)
 
-        if name == "heartbeat":  # changes nothing that a repetition would change again
+        if name == "heartbeat" and not (stamp and self._core.journal.has_channel(worker_id, stamp.channel)):
+            # It changes nothing that a repetition would change again; its number counts where others' numbers do.
             return self._call(ask)
         if name in _ENOUGH:
             return self._until(worker_id, stamp, ask, name, message.wait_s)

@@ -253,6 +253,16 @@ def broken_disk(coordinator: Coordinator) -> None:
     coordinator._store._db.execute("PRAGMA query_only=1")
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_durable_reaches_the_state_file(tmp_path: Path, durable: bool) -> None:
+    cfg = config(tmp_path)
+    cfg["system"]["coordinator"] = {"durable": durable}
+    coordinator = Coordinator(cfg)
+
+    assert coordinator._store._db.execute("PRAGMA synchronous").fetchone() == (1 + durable,)
+    coordinator.close()
+
+
 def test_a_state_file_that_cannot_be_written_ends_the_process_and_not_the_run(tmp_path: Path) -> None:
     cfg = config(tmp_path)
     cfg["system"]["coordinator"] = {"state_timeout_s": 0.1}

@@ -191,6 +191,23 @@ def test_a_state_file_that_lost_answered_messages_is_said_once(
     core.close()
 
 
+def test_heartbeats_and_refusals_between_are_no_gap(tmp_path: Path) -> None:
+    core, learner, learn, _, _ = filled(tmp_path)
+    answer(core, "sample", learner, ("buffer",), question(learn), 1)
+    answer(core, "heartbeat", learner, (), m.Heartbeat("learn"), 2)
+    with pytest.raises(RefusedError, match="no task"):
+        answer(core, "task_info", learner, ("nothing-1",), m.TaskInfo(1, {}), 3)
+    LockedService(core).answer("heartbeat", learner, (), m.Heartbeat("learn"), Stamp("beats", 7))
+    core.close()
+    core = make_core(tmp_path)
+
+    answer(core, "sample", learner, ("buffer",), question(learn), 4)
+
+    assert status_of(core)["state_gaps"] == 0
+    assert not [key for key, _ in core._store.items("answer") if key.endswith("/beats")], "beats alone are not written"
+    core.close()
+
+
 def test_answers_to_workers_that_left_long_ago_go(tmp_path: Path) -> None:
     core = make_core(tmp_path)
     for number in range(300):

@@ -20,7 +20,8 @@ _GONE_KEPT = 256  # workers that have left
 _REPLIES: dict[str, Any] = {
     each.__name__: each
     for each in (
-        m.ClaimReply, m.TaskInfoReply, m.EndReply, m.SendDataReply, m.SampleReply, m.UpdateReply, m.Ok, m.ErrorBody,
+        m.ClaimReply, m.TaskInfoReply, m.EndReply, m.SendDataReply, m.SampleReply, m.UpdateReply, m.HeartbeatReply,
+        m.Ok, m.ErrorBody,
     )
 }  # fmt: skip
 
@@ -90,6 +91,10 @@ class Journal:
         if len(answers) > _CHANNELS:
             oldest, _ = answers.popitem(last=False)
             self._store.delete("answer", _key(worker_id, oldest))
+
+    def has_channel(self, worker_id: str, channel: str) -> bool:
+        """Tell whether an answer is kept on a channel."""
+        return channel in self._answers.get(worker_id, ())
 
     def come(self, worker_id: str) -> None:
         """Keep the answers to a worker as long as it is there."""

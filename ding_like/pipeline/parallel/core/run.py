@@ -98,7 +98,8 @@ class Run:
         """Return (answer, whether it is final): that of `ask`, or the final one that this message had before.
 
         A final answer is saved in the transaction of what it answers, a refusal too, unless the same message may be
-        taken later. Raises RefusedError as `ask` does, and `old_message` for a number below its channel's last.
+        taken later or nobody knows the worker. Raises RefusedError as `ask` does, and `old_message` for a number below
+        its channel's last.
         """
         known = None if stamp is None else self.journal.find(worker_id, stamp)
         if known is not None:
@@ -110,7 +111,7 @@ class Run:
                 is_done = is_final(reply)
             except RefusedError as error:
                 refusal, reply = error, error
-                is_done = not error.retryable and error.code != "unknown"
+                is_done = not error.retryable and worker_id in self._secrets
             if is_done and stamp is not None:
                 self.journal.keep(worker_id, stamp, reply)
         if refusal is not None:

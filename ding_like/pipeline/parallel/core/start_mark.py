@@ -19,8 +19,9 @@ class _Mark(NamedTuple):
 class StartMark:
     """Hold `{state file}.start.json`: which run was started there last, for how many times, and how it ended."""
 
-    def __init__(self, state_file: Path) -> None:
+    def __init__(self, state_file: Path, *, durable: bool = False) -> None:
         self._state_file = state_file
+        self._durable = durable
         self._log = state_file.with_name(f"{state_file.name}-wal")
         self.path = state_file.with_name(f"{state_file.name}.start.json")
 
@@ -46,7 +47,7 @@ class StartMark:
 
     def write(self, run_id: str, epoch: int, *, is_clean: bool) -> None:
         """Note a start, or the end of one in order."""
-        with atomic_write(self.path) as file:
+        with atomic_write(self.path, durable=self._durable) as file:
             file.write(json.dumps(_Mark(run_id, epoch, is_clean)._asdict()).encode())
 
     def end_in_order(self) -> None:

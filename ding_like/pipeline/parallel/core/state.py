@@ -57,7 +57,7 @@ class StateStore:
         self._pending: dict[tuple[str, str], str | None] = {}  # None: to be deleted
         self._failure: str | None = None  # why nothing is written any more
         self._is_closed = False
-        self._mark = StartMark(self._path)
+        self._mark = StartMark(self._path, durable=durable)
         self._mark.check_files()
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
