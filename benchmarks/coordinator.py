@@ -124,7 +124,8 @@ class Client:
             answer = await self.ask("/v1/tasks/claim", {"wait_s": 0.0}, is_counted=False)
             task = None if answer is None else answer["task"]
             if task is not None and task["kind"] == "eval":
-                result = {"returns": [0.0], "lengths": [1], "version": 0, "duration_s": 0.0}
+                count = task["cfg"]["n_episode"]
+                result = {"returns": [0.0] * count, "lengths": [1] * count, "version": 0, "duration_s": 0.0}
                 body = {"attempt": task["attempt"], "result": result}
                 await self.ask(f"/v1/tasks/{task['task_id']}/finish", body, is_counted=False)
             elif task is not None:

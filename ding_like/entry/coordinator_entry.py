@@ -138,6 +138,7 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
 
             def check() -> None:
                 if signals.received is not None:
+                    coordinator.give_up()
                     _say_interrupted(plan, coordinator)
                     signals.leave()
                 for line in children.check():
@@ -150,8 +151,9 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
                     coordinator.wait_for_workers(_LEAVE_S)
                 raise
             _write_pictures(cfg, plan.seed)
-            if not coordinator.wait_for_workers(_LEAVE_S):
-                logger.warning("not all workers have left: %s", ", ".join(coordinator.core.workers))
+            left = coordinator.wait_for_workers(_LEAVE_S)
+            if left:
+                logger.warning("not all workers have left: %s", ", ".join(left))
             console.close_summary(closing_lines(cfg.exp_name, mode="parallel"))
         return result
     finally:

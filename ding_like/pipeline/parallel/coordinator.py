@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +27,14 @@ from ding_like.pipeline.parallel.service import LockedService
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system
 from ding_like.pipeline.parallel.worker_link import mark_shared
 from ding_like.utils.files import FileLock
+from ding_like.utils.interval import Interval
 from ding_like.utils.log import build_logger, close_logger
 
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
 _JOIN_S = 10.0
+_WORD_S = 60.0  # between two words about files that cannot be deleted
 
 
 class Coordinator:
@@ -52,8 +56,14 @@ class Coordinator:
         folder = Path(self._main.exp_name)
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder)
+        self._gives_up = threading.Event()  # a state file that cannot be written is not waited for any more
         try:
-            self._store = StateStore(folder / "coordinator.sqlite")
+            self._store = StateStore(
+                folder / "coordinator.sqlite",
+                durable=bool(self.system.coordinator["durable"]),
+                patience_s=float(self.system.coordinator["state_timeout_s"]),
+                wait=self._gives_up.wait,
+            )
         except BaseException:
             self._lock.close()
             raise
@@ -63,7 +73,19 @@ class Coordinator:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="coordinator", daemon=True)
         self._have: dict[str, int] = {}  # by buffer: serial of the last segment told by deal_with_learner_get_data
-        self._make_core()
+        self._losses: deque[tuple[int, str]] = (
+            deque()
+        )  # processes that have died, whose tasks are still to be taken back
+        self._removable: deque[str] = deque()  # segments whose files are to be deleted, or set aside
+        self._spoiled: deque[str] = deque()
+        self._words = Interval(_WORD_S, starts_due=True, clock=time.monotonic)
+        try:
+            self._make_core()
+        except BaseException:
+            self._store.close()
+            self._lock.close()
+            close_logger(self._logger)
+            raise
 
     def _make_core(self) -> None:
         self.core: CoordinatorCore
@@ -126,18 +148,37 @@ class Coordinator:
         """Tell whether the run is over: solved, at its limit, or failed."""
         return self.core.is_over
 
+    def give_up(self) -> None:
+        """Wait no more for a state file that cannot be written: this process is to end."""
+        self._gives_up.set()
+
     @property
     def is_done(self) -> bool:
         """Tell whether the saved state is that of a run that is over, so that nobody goes on from it."""
-        with self.service.locked():
-            return any(run["is_over"] for _, run in self._store.items("run"))
+        try:
+            with self.service.locked():
+                return any(run["is_over"] for _, run in self._store.items("run"))
+        except (sqlite3.Error, RefusedError) as error:
+            logger.warning("whether the run is over cannot be read (%s): nothing is deleted", error)
+            return False
 
-    def wait_for_workers(self, timeout_s: float) -> bool:
-        """Let the workers of a run that is over hear of it and leave; return whether all have."""
+    def wait_for_workers(self, timeout_s: float) -> list[str]:
+        """Let the workers of a run that is over hear of it and leave; return those that have not."""
         deadline = time.monotonic() + timeout_s
-        while self.core.workers and time.monotonic() < deadline:
-            self.service.wait(deadline - time.monotonic())
-        return not self.core.workers
+        left: list[str] = []
+        while self.core.halted is None:
+            try:
+                with self.service.locked():
+                    left = list(self.core.workers)
+            except RefusedError as error:  # the state file cannot be written now
+                logger.debug("who is still there is not known: %s", error)
+            else:
+                if not left:
+                    return []
+            if time.monotonic() >= deadline:
+                return left
+            self.service.wait(max(deadline - time.monotonic(), 0.0))
+        return []
 
     def close(self) -> None:
         """Close port, buffers and state; files of a run that is over are deleted. May be called again."""
@@ -145,13 +186,14 @@ class Coordinator:
             return
         self._is_closed = True
         self._stop.set()
+        self.give_up()
         if self._server is not None:
             self._server.close()
         if self._has_begun:
             self._thread.join(_JOIN_S)
             if self.is_done:
                 self._tidy()
-                remove_segments(self.system.path_data, self.core.live_segments())
+                self._for_each(self.core.live_segments(), lambda name: remove_segments(self.system.path_data, [name]))
             for folder in (self.system.path_data, self.system.path_policy):
                 (folder / f"{self.core.run_id}.run").unlink(missing_ok=True)
         self.core.close()
@@ -178,27 +220,61 @@ class Coordinator:
     def _keep(self) -> None:
         """Take tasks back from workers that have gone, and delete files that nobody needs."""
         try:
-            while not self._stop.wait(_TICK_S):
-                self.service.tick()
-                self._tidy()
+            while not self._stop.wait(_TICK_S) and self.core.halted is None:
+                try:
+                    self._take_losses()
+                    self.service.tick()
+                    self._tidy()
+                except RefusedError as error:
+                    if not error.retryable:  # another thread waits for the disk
+                        raise
                 if self._server is not None and not self._server.is_alive and not self._is_closed:
                     raise CommError("the thread that answers requests has ended")
-        except Exception as error:  # whatever it is, the run ends and says so
+        except Exception as error:  # whatever it is, this process ends and says so; the run may go on in another
             logger.exception("the coordinator's own thread failed")
-            self.service.fail(f"the coordinator failed: {type(error).__name__}: {error}")
+            self.service.halt(
+                f"the coordinator failed: {type(error).__name__}: {error}. Started again in the same folder "
+                "(policy.learn.resume_training=True) it goes on from what was written."
+            )
+
+    def _take_losses(self) -> None:
+        while self._losses:
+            pid, reason = self._losses[0]
+            self.service.lost(host_name(), pid, reason)
+            self._losses.popleft()
 
     def _tidy(self) -> None:
+        """Delete, or set aside, what nobody needs; what cannot be is tried again the next time."""
         with self.service.locked():
-            removable, spoiled = self.core.take_removable(), self.core.take_spoiled()
+            self._removable += self.core.take_removable()
+            self._spoiled += self.core.take_spoiled()
             pinned, policies = self.core.pinned(), list(self.core.policies)
-        set_aside(self.system.path_data, spoiled)
-        remove_segments(self.system.path_data, removable)
-        for policy_id in policies:
-            prune_weights(self.system.path_policy, policy_id, pinned)
+        self._spoiled = self._for_each(self._spoiled, lambda name: set_aside(self.system.path_data, [name]))
+        self._removable = self._for_each(self._removable, lambda name: remove_segments(self.system.path_data, [name]))
+        self._for_each(policies, lambda policy_id: prune_weights(self.system.path_policy, policy_id, pinned))
+
+    def _for_each(self, names: Iterable[str], act: Callable[[str], None]) -> deque[str]:
+        """Do something with files; return the names with which it did not work, and say so once a minute."""
+        left: deque[str] = deque()
+        for name in names:
+            try:
+                act(name)
+            except OSError as error:
+                left.append(name)
+                if self._words.pass_s():
+                    logger.warning("%s cannot be deleted or moved (%s): it is tried again", name, error)
+        return left
 
     def lost_worker(self, pid: int, reason: str) -> bool:
         """Take back the tasks of a process of this machine that has died; return whether it had done anything."""
-        return self.service.lost(host_name(), pid, reason)
+        try:
+            return self.service.lost(host_name(), pid, reason)
+        except RefusedError as error:
+            if not error.retryable:
+                raise
+            # The state file cannot be written now, which is no fault of the worker; later this is made up for.
+            self._losses.append((pid, reason))
+            return True
 
     # --- callbacks
 

@@ -7,15 +7,17 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ding_like.comm.refusal import RefusedError
 from ding_like.comm.weight_files import read_weights, unflatten_state
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
+from ding_like.pipeline.parallel.core.status import RunView
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
@@ -37,7 +39,7 @@ class CoordinatorRun:
     def __init__(self, cfg: Any, coordinator: Coordinator) -> None:
         self._cfg = cfg
         self._system = coordinator.system
-        self._core = coordinator.core
+        self._coordinator = coordinator
         self._commander = coordinator.commander
         self._service = coordinator.service
         self._metrics = MetricsSink(cfg.exp_name)
@@ -53,42 +55,58 @@ class CoordinatorRun:
         `check` is called several times a second and raises what else ends the run. Raises TrainingError for a run that
         failed, with the cause.
         """
-        console.start(self._progress())
+        view = self._service.view(self._commander)
+        console.start(self._progress(view))
         try:
-            while not self._core.is_over:
+            while not view.is_over:
                 self._service.wait(_LOOK_S)
                 check()
-                self._take_note(console)
+                view = self._look(view)
+                self._take_note(view, console)
                 if console.is_due:
-                    console.update(self._progress())
+                    console.update(self._progress(view))
             self._metrics_s = -math.inf  # the last words of the workers are written, however short the run was
-            self._take_note(console)
-            console.update(self._progress())
+            self._take_note(replace(view, evaluations=(), refuted=()), console)
+            console.update(self._progress(view))
         finally:
             self._metrics.close()
-        if self._core.failure is not None:
-            raise TrainingError(self._core.failure)
-        result = self._result()
+        if view.failure is not None:
+            raise TrainingError(view.failure)
+        result = self._result(view)
         with atomic_write(Path(self._cfg.exp_name) / "result.json") as file:
             file.write(json.dumps(result, indent=2).encode())
         return RunResult(**{name: result[name] for name in RunResult.__dataclass_fields__})
 
-    def _take_note(self, console: RunConsole) -> None:
+    def _look(self, before: RunView) -> RunView:
+        """Return what the run is now; what it was before, while nobody can look. Raises TrainingError if it halted.
+
+        A run that halted is not over: the coordinator cannot go on with it, and another start can.
+        """
+        halted = self._coordinator.core.halted
+        if halted is not None:
+            raise TrainingError(halted)
+        try:
+            return self._service.view(self._commander)
+        except RefusedError:  # the state file cannot be written now: the log says so
+            return replace(before, evaluations=(), refuted=())
+
+    def _take_note(self, view: RunView, console: RunConsole) -> None:
         """Write down evaluations and, once a second, what workers said."""
-        evaluations, self._commander.evaluations = self._commander.evaluations, []
-        for evaluation in evaluations:
+        for evaluation in view.evaluations:
             self._note_evaluation(evaluation, console)
+        for refuted in view.refuted:
+            self._note_refuted(refuted, console)
         now = time.monotonic()
-        if self._first_update_s is None and self._core.learn_iter > 0:
+        if self._first_update_s is None and view.learn_iter > 0:
             self._first_update_s = now
         if now - self._metrics_s < _METRICS_S:
             return
         self._metrics_s = now
-        stats = self._stats()
+        stats = _stats(view)
         for role, values in stats.items():
             numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
             if numbers:
-                self._metrics.write(role, numbers, env_step=self._core.env_step, train_iter=self._core.learn_iter)
+                self._metrics.write(role, numbers, env_step=view.env_step, train_iter=view.learn_iter)
 
     def _note_evaluation(self, evaluation: Mapping[str, Any], console: RunConsole) -> None:
         returns = np.array(evaluation["returns"])
@@ -116,6 +134,16 @@ class CoordinatorRun:
 
     _best = math.nan
 
+    def _note_refuted(self, refuted: Mapping[str, Any], console: RunConsole) -> None:
+        """Say that the run goes on, and go back to the best weights but for those."""
+        self._best = refuted["best"]
+        if refuted["policy"] is not None:
+            self._save_best(refuted["policy"])
+        console.event(
+            f"the learner's judge gives {measure(refuted['judged'])} to the weights whose evaluation gave "
+            f"{measure(refuted['said'])}: the run goes on"
+        )
+
     def _save_best(self, policy: Mapping[str, Any]) -> None:
         """Make a checkpoint of the weights with the best evaluation."""
         try:
@@ -128,29 +156,13 @@ class CoordinatorRun:
         path = Path(self._cfg.exp_name) / "ckpt" / "ckpt_best.pth.tar"
         save_state(path, {"model": unflatten_state(state)["model"], "last_iter": policy["version"]})
 
-    def _stats(self) -> dict[str, dict[str, Any]]:
-        """Return what collectors (their mean) and the learner said last."""
-        collectors = [each.stats for each in self._core.workers.values() if each.role == "collector" and each.stats]
-        learners = [each.stats for each in self._core.workers.values() if each.role == "learner"]
-        names = {name for stats in collectors for name in stats}
-        means = {}
-        for name in sorted(names):
-            found = [stats[name] for stats in collectors if isinstance(stats.get(name), (int, float))]
-            if found:
-                means[name] = float(np.mean(found))
-        renamed = {"return": "reward_mean", "length": "avg_envstep_per_episode"}
-        return {
-            "collector": {renamed.get(name, name): value for name, value in means.items()},
-            "learner": learners[0] if learners else {},
-        }
-
-    def _progress(self) -> Progress:
-        core, stats = self._core, self._stats()
+    def _progress(self, view: RunView) -> Progress:
+        stats = _stats(view)
         collector = stats["collector"]
-        roles = [each.role for each in core.workers.values()]
-        newest = core.policy_of(_POLICY_ID)
-        acting = [each.policy_version for each in core.workers.values() if each.role == "collector" and each.env_steps]
-        waiting = core.waiting_updates
+        roles = [each.role for each in view.workers]
+        newest = view.policies.get(_POLICY_ID)
+        acting = [each.policy_version for each in view.workers if each.role == "collector" and each.env_steps]
+        waiting = view.waiting_updates
         workers = {
             "collectors": str(roles.count("collector")),
             "learners": str(roles.count("learner")),
@@ -158,13 +170,13 @@ class CoordinatorRun:
         }
         if newest is not None and acting:
             workers["policy lag"] = f"{newest['version'] - min(acting):,} updates"
-        if core.book.stale_rows:
-            workers["rows too old"] = f"{core.book.stale_rows:,}"
-        if core.book.bad_rows:
-            workers["rows unreadable"] = f"{core.book.bad_rows:,}"
+        if view.stale_rows:
+            workers["rows too old"] = f"{view.stale_rows:,}"
+        if view.bad_rows:
+            workers["rows unreadable"] = f"{view.bad_rows:,}"
         return Progress(
-            env_step=core.env_step,
-            train_iter=core.learn_iter,
+            env_step=view.env_step,
+            train_iter=view.learn_iter,
             duration_s=time.monotonic() - self._started_s,
             eval_duration_s=self._eval_duration_s,
             mean_return=collector.get("reward_mean", math.nan),
@@ -176,15 +188,15 @@ class CoordinatorRun:
             workers=workers,
         )
 
-    def _result(self) -> dict[str, Any]:
-        learned = self._commander.learn_result
+    def _result(self, view: RunView) -> dict[str, Any]:
+        learned = view.learn_result
         assert learned is not None, "a run that is over without a failure has a learner's result"
         duration_s = time.monotonic() - self._started_s
         result = RunResult(
-            stop=self._commander.stop,
+            stop=view.stop,
             eval_value=learned["eval_value"],
             eval_value_raw=learned["eval_value_raw"],
-            env_step=self._core.env_step,
+            env_step=view.env_step,
             train_iter=int(learned["train_iter"]),
             duration_s=duration_s,
             eval_duration_s=self._eval_duration_s + learned["judge_s"],
@@ -193,3 +205,20 @@ class CoordinatorRun:
         started_s = (self._first_update_s or self._started_s) - self._started_s
         more = {"startup_s": started_s, "train_s": learned["train_s"], "last_iter": int(learned["last_iter"])}
         return {**asdict(result), **more}
+
+
+def _stats(view: RunView) -> dict[str, dict[str, Any]]:
+    """Return what collectors (their mean) and the learner said last."""
+    collectors = [each.stats for each in view.workers if each.role == "collector" and each.stats]
+    learners = [each.stats for each in view.workers if each.role == "learner"]
+    names = {name for stats in collectors for name in stats}
+    means = {}
+    for name in sorted(names):
+        found = [stats[name] for stats in collectors if isinstance(stats.get(name), (int, float))]
+        if found:
+            means[name] = float(np.mean(found))
+    renamed = {"return": "reward_mean", "length": "avg_envstep_per_episode"}
+    return {
+        "collector": {renamed.get(name, name): value for name, value in means.items()},
+        "learner": learners[0] if learners else {},
+    }

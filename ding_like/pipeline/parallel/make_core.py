@@ -58,6 +58,8 @@ def make_core(
             lease_ttl_s=float(system.coordinator["lease_ttl_s"]),
             heartbeat_s=float(system.coordinator["heartbeat_s"]),
             max_failures=int(system.coordinator["max_failures"]),
+            publish_timeout_s=float(system.coordinator["publish_timeout_s"]),
+            lanes=int(cfg.env.collector_env_num),
         ),
         clock=time.monotonic,
         wall_clock=time.time,

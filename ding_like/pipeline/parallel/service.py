@@ -4,108 +4,123 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ding_like.comm import messages as m
 from ding_like.comm.refusal import RefusedError
 from ding_like.comm.service import Stamp
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from ding_like.pipeline.parallel.core.status import status_of
+from ding_like.pipeline.parallel.core.status import RunView, status_of, view_of
 
 T = TypeVar("T")
 
 MAX_WAIT_S = 5.0
 _LONGEST_S = 60.0  # that may be asked for
+_BUSY_S = 2.0  # for the lock; it is held for long only while the state file cannot be written
+
+_NAMES = frozenset(
+    ("heartbeat", "leave", "claim", "send_data", "task_info", "finish_task", "fail_task", "sample", "update", "publish")
+)
+# Messages that wait, up to their `wait_s`: when an answer is worth giving at once.
+_ENOUGH: dict[str, Callable[[Any], bool]] = {
+    "claim": lambda reply: reply.task is not None,
+    "task_info": lambda reply: reply.finish or reply.credit > 0,
+    "sample": lambda reply: reply.finish or reply.batches is not None or bool(reply.new_segments),
+}
+
+
+def _always(reply: Any) -> bool:
+    return True
 
 
 class LockedService:
-    """Be the CoordinatorService of one core. `wait_s` of a message is how long its answer may be waited for."""
+    """Be the CoordinatorService of one core. `wait_s` of a message is how long its answer may be waited for.
+
+    While the state file cannot be written, whoever writes it keeps the lock, as memory is ahead of the file: others are
+    refused with `not_ready` after two seconds, and are to ask again.
+    """
 
     def __init__(self, core: CoordinatorCore, *, max_waiting: int = 8) -> None:
         """At most `max_waiting` callers wait at once; others are answered at once, and are to ask again later."""
         self._core = core
         self._changed = threading.Condition()
+        self._news = threading.Event()  # apart from the lock, for who must not wait for it
         self._max_waiting = max_waiting
         self._waiting = 0
-        self._last: dict[tuple[str, str], tuple[int, Any]] = {}  # (worker, channel) -> number and answer
-        self._secrets: dict[str, str] = {}
 
     def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: Stamp | None) -> Any:
         """Answer a message by the method `name`, or repeat the answer that the same stamp of this worker had."""
-        if stamp is None:
-            return getattr(self, name)(worker_id, *ids, message)
-        number, known = self._last.get((worker_id, stamp.channel), (0, None))
-        if stamp.number < number:
-            raise RefusedError("old_message", f"message {stamp.number} of {stamp.channel} is older than {number}")
-        if stamp.number == number:
-            return known
-        reply = getattr(self, name)(worker_id, *ids, message)
-        self._last[worker_id, stamp.channel] = (stamp.number, reply)
+        if name not in _NAMES:
+            raise RefusedError("unknown", f"there is no message {name}")
+
+        def ask() -> Any:
+            return getattr(self._core, name)(worker_id, *ids, message)
+
+        if name == "heartbeat" and not (stamp and self._core.journal.has_channel(worker_id, stamp.channel)):
+            # It changes nothing that a repetition would change again; its number counts where others' numbers do.
+            return self._call(ask)
+        if name in _ENOUGH:
+            return self._until(worker_id, stamp, ask, name, message.wait_s)
+        reply, _ = self._call(lambda: self._core.once(worker_id, stamp, ask))
         return reply
 
     def secret_of(self, worker_id: str) -> str | None:
         """Return the secret that a worker registered with; None for a worker that is not there."""
-        return self._secrets.get(worker_id)
+        return self._core.secret_of(worker_id)
 
     def hello(self) -> m.Hello:
         return self._core.hello()
 
     def register(self, message: m.Register) -> m.Registered:
-        known = self._secrets.get(f"{message.role}-{message.incarnation}", message.secret)
-        if known != message.secret:
-            raise RefusedError("name_taken", f"{message.role}-{message.incarnation} is another process")
-        registered = self._call(lambda: self._core.register(message))
-        self._secrets[registered.worker_id] = message.secret
-        return registered
+        return self._call(lambda: self._core.register(message))
 
     def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
-        return self._call(lambda: self._core.heartbeat(worker_id, message))
+        reply: m.HeartbeatReply = self.answer("heartbeat", worker_id, (), message, None)
+        return reply
 
     def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
-        return self._call(lambda: self._core.leave(worker_id, message))
+        reply: m.Ok = self.answer("leave", worker_id, (), message, None)
+        return reply
 
     def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
         """Wait for a task."""
-        return self._until(
-            lambda: self._core.claim(worker_id, message), lambda reply: reply.task is not None, message.wait_s
-        )
+        reply: m.ClaimReply = self.answer("claim", worker_id, (), message, None)
+        return reply
 
     def send_data(self, worker_id: str, task_id: str, message: m.SendData) -> m.SendDataReply:
-        return self._call(lambda: self._core.send_data(worker_id, task_id, message))
+        reply: m.SendDataReply = self.answer("send_data", worker_id, (task_id,), message, None)
+        return reply
 
     def task_info(self, worker_id: str, task_id: str, message: m.TaskInfo) -> m.TaskInfoReply:
         """Wait for credit, or until the task is to be finished."""
-        return self._until(
-            lambda: self._core.task_info(worker_id, task_id, message),
-            lambda reply: reply.finish or reply.credit > 0,
-            message.wait_s,
-        )
+        reply: m.TaskInfoReply = self.answer("task_info", worker_id, (task_id,), message, None)
+        return reply
 
     def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
-        return self._call(lambda: self._core.finish_task(worker_id, task_id, message))
+        reply: m.EndReply = self.answer("finish_task", worker_id, (task_id,), message, None)
+        return reply
 
     def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
-        return self._call(lambda: self._core.fail_task(worker_id, task_id, message))
+        reply: m.EndReply = self.answer("fail_task", worker_id, (task_id,), message, None)
+        return reply
 
     def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
         """Wait for batches, or until the task is to be finished."""
-        return self._until(
-            lambda: self._core.sample(worker_id, buffer_id, message),
-            lambda reply: reply.finish or reply.batches is not None or bool(reply.new_segments),
-            message.wait_s,
-            always=True,  # there is one learner, and all others wait for it
-        )
+        reply: m.SampleReply = self.answer("sample", worker_id, (buffer_id,), message, None)
+        return reply
 
     def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
-        return self._call(lambda: self._core.update(worker_id, buffer_id, message))
+        reply: m.UpdateReply = self.answer("update", worker_id, (buffer_id,), message, None)
+        return reply
 
     def publish(self, worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
-        return self._call(lambda: self._core.publish(worker_id, policy_id, message))
+        reply: m.Ok = self.answer("publish", worker_id, (policy_id,), message, None)
+        return reply
 
     def status(self) -> dict[str, Any]:
-        with self._changed:
+        with self.locked():
             return status_of(self._core)
 
     def tick(self) -> None:
@@ -120,42 +135,69 @@ class LockedService:
         """Forget collect tasks that nobody is there to do."""
         self._call(self._core.drop_surplus)
 
-    def fail(self, failure: str) -> None:
-        """End the run with a reason."""
-        self._call(lambda: self._core.fail(failure))
+    def halt(self, why: str) -> None:
+        """Answer nothing any more, though the run is not over. Needs no lock: it may be held by who cannot go on."""
+        self._core.halt(why)
+        self._news.set()
 
-    def locked(self) -> AbstractContextManager[Any]:
-        """Return what keeps the core as it is while it is looked at."""
-        return self._changed
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep the core as it is while it is looked at. Raises RefusedError `not_ready` if others have it for long."""
+        if not self._changed.acquire(timeout=_BUSY_S):
+            raise RefusedError(
+                "not_ready", "the coordinator waits until its state file can be written", retry_after_s=1.0
+            )
+        try:
+            yield
+        finally:
+            self._changed.release()
+
+    def view(self, commander: Any) -> RunView:
+        """Return what the run is now, in plain data. Raises RefusedError `not_ready` as `locked` does."""
+        with self.locked():
+            return view_of(self._core, commander)
 
     def wait(self, timeout_s: float) -> None:
-        """Return when something has changed, or after `timeout_s`."""
-        with self._changed:
-            self._changed.wait(timeout_s)
+        """Return when something has changed since the last call, or after `timeout_s`."""
+        self._news.wait(timeout_s)
+        self._news.clear()
 
     def _call(self, ask: Callable[[], T]) -> T:
-        with self._changed:
+        with self.locked():
+            self._check_halted()
             try:
                 return ask()
             finally:
-                self._changed.notify_all()
+                self._tell()
 
-    def _until(self, ask: Callable[[], T], is_enough: Callable[[T], bool], wait_s: float, *, always: bool = False) -> T:
+    def _check_halted(self) -> None:
+        if self._core.halted is not None:
+            raise RefusedError("not_ready", f"the coordinator is about to end: {self._core.halted}", retry_after_s=1.0)
+
+    def _tell(self) -> None:
+        self._changed.notify_all()
+        self._news.set()
+
+    def _until(self, worker_id: str, stamp: Stamp | None, ask: Callable[[], T], name: str, wait_s: float) -> T:
+        """Ask until the answer is worth giving, or the time is over; the journal is looked at each time."""
         if not 0.0 <= wait_s <= _LONGEST_S:
             raise RefusedError("malformed", f"wait_s is {wait_s:g}; expected 0 to {_LONGEST_S:g}")
         deadline = time.monotonic() + min(wait_s, MAX_WAIT_S)
-        with self._changed:
-            reply = ask()
-            if always or self._waiting < self._max_waiting:
-                self._waiting += 1
-                try:
-                    while not is_enough(reply) and not self._core.is_over:
-                        left = deadline - time.monotonic()
-                        if left <= 0:
-                            break
-                        self._changed.wait(left)
-                        reply = ask()
-                finally:
-                    self._waiting -= 1
-            self._changed.notify_all()
-            return reply
+        with self.locked():
+            # There is one learner, and all others wait for it.
+            may_wait = name == "sample" or self._waiting < self._max_waiting
+            self._waiting += may_wait
+            try:
+                while True:
+                    self._check_halted()
+                    left = deadline - time.monotonic() if may_wait and not self._core.is_over else 0.0
+                    # The last answer is kept, whatever it is.
+                    is_final = _ENOUGH[name] if left > 0.0 else _always
+                    reply, is_done = self._core.once(worker_id, stamp, ask, is_final=is_final)
+                    if is_done:
+                        found: T = reply
+                        return found
+                    self._changed.wait(left)
+            finally:
+                self._waiting -= may_wait
+                self._tell()

@@ -25,6 +25,9 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
         "lease_ttl_s": 10.0,
         "heartbeat_s": 3.0,
         "max_failures": 3,  # of one task, before the run ends
+        "publish_timeout_s": 30.0,  # that a learner may go on without publishing weights, before another takes its task
+        "state_timeout_s": 600.0,  # that a state file which cannot be written is waited for, before the process ends
+        "durable": False,  # the state file survives a power cut too, and not only the process's death
         # Keys of the seed's configs; `lease_ttl_s` and `max_failures` say what they said.
         "collector_task_timeout": 30,
         "learner_task_timeout": 600,
@@ -70,6 +73,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     if unknown:
         known = ", ".join(SYSTEM_TEMPLATE)
         raise ConfigError(f"unknown keys in system_config: {', '.join(unknown)}. Known are {known}.")
+    _check_seconds(coordinator)
     system = deep_merge(SYSTEM_TEMPLATE, {key: value for key, value in given.items() if not _is_worker(key)})
     sections = sum(key.startswith("collector") and key not in SYSTEM_TEMPLATE for key in given)
     num_collectors = int(system["num_collectors"]) or sections or 2
@@ -95,6 +99,14 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
         publish_interval_s=float(system["publish_interval_s"]),
         num_batches=int(system["num_batches"]),
     )
+
+
+def _check_seconds(coordinator: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a time that is none."""
+    for name in ("lease_ttl_s", "heartbeat_s", "publish_timeout_s", "state_timeout_s"):
+        value = coordinator.get(name, 1.0)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise ConfigError(f"system.coordinator.{name} is {value!r}; expected seconds above 0.")
 
 
 def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:

@@ -76,7 +76,11 @@ class NaiveCommander(Configurable):
         # Weights (fields of PolicyVersion) with the best evaluation, and those whose evaluation ended the run.
         self.best_policy: dict[str, Any] | None = None
         self.final_policy: dict[str, Any] | None = None
-        self.evaluations: list[dict[str, Any]] = []  # results that nobody has taken note of yet
+        # Results that nobody has taken note of yet, and evaluations that the learner's judge did not confirm.
+        self.evaluations: list[dict[str, Any]] = []
+        self.refuted: list[dict[str, Any]] = []
+        # While an evaluation's stop is not confirmed: the best return and its weights before it.
+        self._unconfirmed: dict[str, Any] | None = None
         self.learn_result: dict[str, Any] | None = None
 
     def new_tasks(self, run: RunView) -> list[NewTask]:
@@ -110,9 +114,10 @@ class NaiveCommander(Configurable):
     ) -> bool:
         """Take a task's result; return whether the run is over: the learner has judged its last model.
 
-        `result` has what the worker says, and the coordinator's `env_step` and `policy` (the weights that the task was
-        about); `newest` are those published last, None before there are any. Raises SchemaError for a
-        result that is none.
+        An evaluation's stop is confirmed by the learner's judge: if the model is worth less than `stop_value` there,
+        the run goes on. `result` has what the worker says, and the coordinator's `env_step` and `policy` (the weights
+        that the task was about); `newest` are those published last, None before there are any. Raises SchemaError for
+        a result that is none.
         """
         if kind == "eval":
             returns, version = result.get("returns"), result.get("version")
@@ -120,6 +125,8 @@ class NaiveCommander(Configurable):
                 raise SchemaError(f"an evaluation has returns {returns!r:.80} and version {version!r:.80}.")
             mean = sum(returns) / len(returns)
             is_best, is_enough = mean > self.best_return, mean >= self._stop_value and version > 0
+            if is_enough and not self.stop:
+                self._unconfirmed = {"best_return": self._best(), "best_policy": self.best_policy}
             self.best_return = max(self.best_return, mean)
             self.evaluations.append({**result, "is_best": is_best})
             if is_best:
@@ -127,9 +134,28 @@ class NaiveCommander(Configurable):
             if is_enough and not self.stop:
                 self.stop, self.final_policy = True, result.get("policy")
         if kind == "learn":
+            if self._is_refuted(result):
+                self._go_on(result)
+                return False
             self.learn_result = dict(result)
             return True
         return False
+
+    def _is_refuted(self, result: Mapping[str, Any]) -> bool:
+        """Tell whether the judge contradicts the evaluation that stopped the run, and nothing else ends it."""
+        value = result.get("eval_value")
+        is_at_limit = result.get("env_step", 0) >= self._max_env_step
+        return self._unconfirmed is not None and not is_at_limit and value is not None and value < self._stop_value
+
+    def _go_on(self, result: Mapping[str, Any]) -> None:
+        """Take the stop back. The weights are worth what the judge found, of more and fresh episodes."""
+        assert self._unconfirmed is not None, "a stop that was not confirmed"
+        before, judged = self._unconfirmed, float(result["eval_value"])
+        best_before = float("-inf") if before["best_return"] is None else before["best_return"]
+        said, self.best_return = self.best_return, max(best_before, judged)
+        self.best_policy = before["best_policy"] if best_before >= judged else self.final_policy
+        self.refuted.append({"said": said, "judged": judged, "best": self.best_return, "policy": self.best_policy})
+        self.stop, self.final_policy, self._unconfirmed = False, None, None
 
     def is_to_end(self, run: RunView) -> bool:
         """Tell whether all tasks are to be finished: the run is solved, or at its limit of env steps."""
@@ -138,7 +164,8 @@ class NaiveCommander(Configurable):
     @property
     def kept_policies(self) -> list[dict[str, Any] | None]:
         """Return the weights whose files must be kept."""
-        return [self.best_policy, self.final_policy]
+        before = None if self._unconfirmed is None else self._unconfirmed["best_policy"]
+        return [self.best_policy, self.final_policy, before]
 
     def _best(self) -> float | None:
         return None if self.best_return == float("-inf") else self.best_return
@@ -152,6 +179,7 @@ class NaiveCommander(Configurable):
             "best_return": self._best(),
             "best_policy": self.best_policy,
             "final_policy": self.final_policy,
+            "unconfirmed": self._unconfirmed,
             "learn_result": self.learn_result,
         }
 
@@ -161,4 +189,5 @@ class NaiveCommander(Configurable):
         self._evaluated = state["evaluated"]
         self.stop, self.learn_result = state["stop"], state["learn_result"]
         self.best_policy, self.final_policy = state["best_policy"], state["final_policy"]
+        self._unconfirmed = state.get("unconfirmed")
         self.best_return = float("-inf") if state["best_return"] is None else state["best_return"]

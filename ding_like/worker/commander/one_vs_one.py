@@ -86,7 +86,8 @@ class OneVsOneCommander(NaiveCommander):
             self._league.update_active_player({"player_id": self._player, "train_iteration": self._newest["version"]})
             if self._league.judge_snapshot(self._player) is not None:
                 self._keep_new_snapshots()
-        self.stop |= self._is_strong_enough()
+        if self._is_strong_enough():  # what many games say needs no confirmation by an evaluation
+            self.stop, self._unconfirmed = True, None
 
     def _keep_new_snapshots(self) -> None:
         assert self._newest is not None, "a snapshot is of published weights"

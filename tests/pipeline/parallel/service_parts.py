@@ -63,6 +63,14 @@ def claim(core: Any, worker: str) -> m.Task:
     return task
 
 
+def evaluated(task: m.Task, *returns: float) -> m.FinishTask:
+    """Return the result of an evaluation, 0 in all episodes if no returns are given."""
+    values = list(returns) or [0.0] * task.cfg["n_episode"]
+    version = 0 if task.policy is None else task.policy.version
+    result = {"returns": values, "lengths": [1] * len(values), "version": version, "duration_s": 0.0}
+    return m.FinishTask(task.attempt, result)
+
+
 def begin(core: Any) -> tuple[str, m.Task, str, m.Task]:
     """Return (learner, its task, collector, its collect task) of a run whose first evaluation is done."""
     learner = join(core, "learner")
@@ -71,7 +79,7 @@ def begin(core: Any) -> tuple[str, m.Task, str, m.Task]:
     collector = join(core, "collector")
     task = claim(core, collector)
     if task.kind == "eval":
-        core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {"returns": [0.0], "version": 0}))
+        core.finish_task(collector, task.task_id, evaluated(task))
         task = claim(core, collector)
     return learner, learn, collector, task
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +18,9 @@ from ding_like.comm import messages as m
 from ding_like.comm.http_client import HttpCoordinator
 from ding_like.comm.refusal import RefusedError
 from ding_like.config import compile_config
-from ding_like.errors import CommError, ConfigError
+from ding_like.data.segment_file import remove_segments
+from ding_like.errors import CommError, ConfigError, TrainingError
+from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.worker import Coordinator
 from tests.pipeline.parallel.service_parts import segment
@@ -240,3 +243,187 @@ def test_info_and_error_are_in_the_log(coordinator: Coordinator, tmp_path: Path)
 
     text = (tmp_path / "run/log/coordinator_logger.txt").read_text()
     assert "[INFO] all is well" in text and "[ERROR] nothing is" in text
+
+
+# --- faults of the disk, and who looks on
+
+
+def broken_disk(coordinator: Coordinator) -> None:
+    """Let no page of the state file be written."""
+    coordinator._store._db.execute("PRAGMA query_only=1")
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_durable_reaches_the_state_file(tmp_path: Path, durable: bool) -> None:
+    cfg = config(tmp_path)
+    cfg["system"]["coordinator"] = {"durable": durable}
+    coordinator = Coordinator(cfg)
+
+    assert coordinator._store._db.execute("PRAGMA synchronous").fetchone() == (1 + durable,)
+    coordinator.close()
+
+
+def test_a_state_file_that_cannot_be_written_ends_the_process_and_not_the_run(tmp_path: Path) -> None:
+    cfg = config(tmp_path)
+    cfg["system"]["coordinator"] = {"state_timeout_s": 0.1}
+    coordinator = Coordinator(cfg)
+    coordinator.start()
+    _, collect = begin(coordinator, tmp_path)
+    broken_disk(coordinator)
+    info = asdict(segment(tmp_path / "data", "collector-start0", 9))
+
+    with pytest.raises(RefusedError) as refused:
+        coordinator.deal_with_collector_send_data(collect.task_id, "buffer", info.pop("name"), info)
+
+    assert refused.value.code == "storage_full"
+    with pytest.raises(RefusedError, match="about to end"):
+        coordinator.service.heartbeat("collector-start0", m.Heartbeat("collect"))
+    console: Any = NoConsole()
+    with pytest.raises(TrainingError, match="Make room or mend the disk"):
+        CoordinatorRun(cfg["main"], coordinator).watch(console, check=lambda: None)
+    assert not coordinator.is_done and coordinator.wait_for_workers(5.0) == []
+    coordinator.close()
+    assert len(list((tmp_path / "data").glob("*.safetensors"))) == 4, "nothing is deleted"
+    again = Coordinator(config(tmp_path))
+    assert again.core.env_step == 24 and not again.system_shutdown_flag
+    again.close()
+
+
+def test_a_disk_that_fails_for_a_moment_costs_a_moment(tmp_path: Path) -> None:
+    coordinator = Coordinator(config(tmp_path))
+    coordinator.start()
+    begin(coordinator, tmp_path)
+    broken_disk(coordinator)
+    mend = threading.Timer(0.3, lambda: coordinator._store._db.execute("PRAGMA query_only=0"))
+    mend.start()
+
+    coordinator.service.leave("collector-start0", m.Leave("enough"))
+
+    mend.join()
+    assert coordinator.core.halted is None and list(coordinator.core.workers) == ["learner-start0"]
+    coordinator.close()
+
+
+def test_who_is_interrupted_while_the_disk_fails_ends_at_once(tmp_path: Path) -> None:
+    coordinator = Coordinator(config(tmp_path))
+    coordinator.start()
+    begin(coordinator, tmp_path)
+    broken_disk(coordinator)
+    refused: list[str] = []
+
+    def leave() -> None:
+        try:
+            coordinator.service.leave("collector-start0", m.Leave("enough"))
+        except RefusedError as error:
+            refused.append(error.code)
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    while not coordinator._store._depth and not coordinator._store._pending:  # until it holds the lock
+        thread.join(0.01)
+    started = time.monotonic()
+
+    coordinator.close()
+
+    thread.join(5)
+    assert time.monotonic() - started < 5.0 and refused == ["storage_full"]
+
+
+def test_a_process_that_dies_while_the_disk_fails_is_remembered(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(coordinator, tmp_path)
+    host = coordinator.core.workers["collector-start0"].host
+
+    def busy(*_: Any) -> bool:
+        raise RefusedError("not_ready", "busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(coordinator.service, "lost", busy)
+        assert coordinator.lost_worker(1, "killed"), "no fault of its own"
+    monkeypatch.setattr("ding_like.pipeline.parallel.coordinator.host_name", lambda: host)
+    coordinator._take_losses()
+
+    assert "learner-start0" not in coordinator.core.workers and not coordinator._losses
+
+
+def test_files_that_cannot_be_deleted_are_tried_again_and_end_nothing(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator.core.book.removable += ["w.1", "w.2"]
+    (tmp_path / "data").mkdir(exist_ok=True)
+    for name in ("w.1", "w.2"):
+        (tmp_path / "data" / f"{name}.safetensors").write_bytes(b"x")
+
+    def refuse(folder: Any, names: list[str]) -> None:
+        if names == ["w.1"]:
+            raise OSError(5, "Input/output error")
+        remove_segments(folder, names)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ding_like.pipeline.parallel.coordinator.remove_segments", refuse)
+        coordinator._tidy()
+    assert [path.name for path in (tmp_path / "data").glob("w.*")] == ["w.1.safetensors"]
+    coordinator._tidy()
+
+    assert not list((tmp_path / "data").glob("w.*")) and coordinator.core.halted is None
+
+
+def test_a_fault_of_the_coordinators_own_thread_ends_the_process_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = Coordinator(config(tmp_path))
+    monkeypatch.setattr(coordinator.core, "tick", lambda: {}["no such key"])
+    coordinator.start()
+    coordinator._thread.join(5)
+
+    assert "KeyError" in str(coordinator.core.halted)
+    assert not coordinator.is_done and not coordinator.core.is_over
+    coordinator.close()
+
+
+def test_whoever_looks_on_sees_a_run_that_does_not_change_meanwhile(coordinator: Coordinator) -> None:
+    """Before, iterating over the workers while some came and went raised RuntimeError."""
+    stop, seen, failures = threading.Event(), [0], []
+
+    def look() -> None:
+        run = CoordinatorRun(coordinator._main, coordinator)
+        view = coordinator.service.view(coordinator.commander)
+        try:
+            while not stop.is_set():
+                view = run._look(view)
+                run._progress(view)
+                run._take_note(view, NoConsole())  # type: ignore[arg-type]
+                coordinator.wait_for_workers(0.0)
+                seen[0] += 1
+        except Exception as error:  # the test says which
+            failures.append(error)
+        finally:
+            run._metrics.close()
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    deadline = time.monotonic() + 0.7
+    number = 0
+    while time.monotonic() < deadline:
+        register = m.Register("collector", "host", 1, ding_like.__version__, f"c{number}")
+        worker = coordinator.service.register(register).worker_id
+        number += 1
+        if number > 20:
+            coordinator.service.leave(worker, m.Leave("enough"))
+    stop.set()
+    watcher.join(5)
+
+    assert not failures and seen[0] > 0
+
+
+class NoConsole:
+    """Show nothing."""
+
+    is_due = False
+
+    def start(self, progress: Any) -> None: ...
+
+    def update(self, progress: Any) -> None: ...
+
+    def event(self, line: str) -> None: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from ding_like.comm import messages as m
 from ding_like.comm.refusal import RefusedError
 from ding_like.pipeline.parallel.core.pace import Pace
 from ding_like.pipeline.parallel.core.status import status_of
-from tests.pipeline.parallel.service_parts import Clock, announced, begin, claim, join, make_core
+from tests.pipeline.parallel.service_parts import Clock, announced, begin, claim, evaluated, join, make_core
 
 
 def send(core: Any, worker: str, task: m.Task, *segments: m.SegmentInfo) -> m.SendDataReply:
@@ -150,10 +149,15 @@ def test_weights_only_become_newer(tmp_path: Path) -> None:
     learner, learn, _, _ = begin(core)
     core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 7, "x", 1))
 
-    with pytest.raises(RefusedError, match="is at 1-7 already"):
-        core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 7, "x", 1))
+    for older in (
+        m.Publish(learn.task_id, learn.attempt, 6, "x", 1),
+        m.Publish(learn.task_id, learn.attempt, 7, "y", 1),
+    ):
+        with pytest.raises(RefusedError, match="is at 1-7 already"):
+            core.publish(learner, "policy", older)
 
     assert core.policies["policy"].version == 7
+    assert core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 7, "x", 1)) == m.Ok(), "the same"
 
 
 def test_evaluations_come_at_version_0_and_every_eval_freq(tmp_path: Path) -> None:
@@ -178,9 +182,7 @@ def test_the_run_ends_when_solved_and_judged(tmp_path: Path) -> None:
     core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {}))
     evaluation = claim(core, collector)
 
-    end = core.finish_task(
-        collector, evaluation.task_id, m.FinishTask(evaluation.attempt, {"returns": [10.0, 12.0], "version": 100})
-    )
+    end = core.finish_task(collector, evaluation.task_id, evaluated(evaluation, 10.0, 12.0))
     assert not end.shutdown and sample(core, learner, learn).finish and core.claim(collector, m.Claim()).task is None
     end = core.finish_task(learner, learn.task_id, m.FinishTask(learn.attempt, {"train_iter": 100}))
 
@@ -411,22 +413,6 @@ def test_a_run_whose_files_cannot_be_read_ends_with_the_cause(tmp_path: Path) ->
     core.close()
 
 
-def test_a_state_that_cannot_be_saved_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    core = make_core(tmp_path)
-    _, _, collector, task = begin(core)
-
-    def full(*_: Any) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
-
-    monkeypatch.setattr(core._store, "put", full)
-    with pytest.raises(RefusedError, match="disk is full") as refused:
-        core.send_data(collector, task.task_id, m.SendData(task.attempt, (announced(collector, 0),)))
-
-    assert refused.value.code == "storage_full" and core.is_over and "Make room" in str(core.failure)
-    monkeypatch.undo()
-    core.close()
-
-
 def test_the_weights_whose_evaluation_ended_the_run_are_kept_and_told_to_the_learner(tmp_path: Path) -> None:
     core = make_core(tmp_path)
     learner, learn, collector, task = begin(core)
@@ -437,9 +423,8 @@ def test_the_weights_whose_evaluation_ended_the_run_are_kept_and_told_to_the_lea
     core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 130, "z", 1))
     assert core.pinned() >= {(1, 100)}
 
-    result = {"returns": [20.0], "lengths": [1], "version": 100, "duration_s": 0.0}
-    core.finish_task(collector, judged.task_id, m.FinishTask(judged.attempt, result))
+    core.finish_task(collector, judged.task_id, evaluated(judged, 20.0, 20.0))
 
     told = core.task_info(learner, learn.task_id, m.TaskInfo(learn.attempt, {}))
-    assert told.finish and told.policy is not None and told.policy.version == 100 and core.pinned() == {(1, 100)}
+    assert told.finish and told.policy is not None and told.policy.version == 100 and core.pinned() >= {(1, 100)}
     core.close()

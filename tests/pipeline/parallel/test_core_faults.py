@@ -14,7 +14,7 @@ from ding_like.comm.agent import TaskHandle, TaskLeftError, WorkerAgent
 from ding_like.comm.refusal import RefusedError
 from ding_like.data.segment_file import set_aside
 from ding_like.pipeline.parallel.service import LockedService
-from tests.pipeline.parallel.service_parts import PACKAGE, announced, begin, claim, join, make_core
+from tests.pipeline.parallel.service_parts import PACKAGE, announced, begin, claim, evaluated, join, make_core
 
 
 def register(core: Any, role: str, number: int, pid: int) -> str:
@@ -128,7 +128,7 @@ def test_few_wait_at_once_and_the_others_are_answered(tmp_path: Path) -> None:
     for worker in workers:
         while (task := core.claim(worker, m.Claim()).task) is not None:  # until nothing is left to claim
             if task.kind == "eval":
-                core.finish_task(worker, task.task_id, m.FinishTask(task.attempt, {"returns": [0.0], "version": 0}))
+                core.finish_task(worker, task.task_id, evaluated(task))
             else:
                 break
     idle = [worker for worker in workers if not core.tasks.of_worker(worker)]

@@ -14,9 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ding_like.comm import messages as m
 from ding_like.comm.refusal import RefusedError
+from ding_like.comm.service import Stamp
+from ding_like.comm.wire import encode
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.status import status_of
-from tests.pipeline.parallel.service_parts import Clock, announced, join, make_core
+from tests.pipeline.parallel.service_parts import Clock, announced, evaluated, join, make_core
 
 SIZE = 16
 WORKERS = (("learner", 0), ("collector", 0), ("collector", 1), ("learner", 1))
@@ -41,6 +43,8 @@ class Coordinator(RuleBasedStateMachine):
         self.removed: list[str] = []
         self.passed = 0
         self.version = (-1, -1)
+        self.numbers_said: dict[str, int] = {}  # of the messages of a worker
+        self.last: tuple[str, Stamp, Any] | None = None  # message that was answered last, and its answer
         for role, number in WORKERS:
             self.claim((role, number))
 
@@ -56,11 +60,41 @@ class Coordinator(RuleBasedStateMachine):
         """Return the answer to one who holds, or held, a task; None where it was refused."""
         worker, task = held
         try:
-            reply = call()
+            reply = self.say(worker, call)
         except RefusedError:
             return None
         assert self.owners[task.task_id] == (worker, task.attempt), "an older attempt is refused"
         return reply
+
+    def say(self, worker: str, call: Any) -> Any:
+        """Return the answer to a new message of a worker."""
+        number = self.numbers_said[worker] = self.numbers_said.get(worker, 0) + 1
+        stamp = Stamp("main", number)
+        try:
+            reply, _ = self.core.once(worker, stamp, call)
+        except RefusedError as error:
+            self.last = None if error.code == "unknown" else (worker, stamp, error.code)
+            raise
+        self.last = (worker, stamp, encode(reply))
+        return reply
+
+    @rule()
+    def repeat(self) -> None:
+        """Send the last message again, whose answer got lost."""
+        if self.last is None:
+            return
+        worker, stamp, answer = self.last
+        before = self.core._store.dump(), status_of(self.core)
+
+        def act() -> None:
+            raise AssertionError("it was done twice")
+
+        try:
+            again = encode(self.core.once(worker, stamp, act)[0])
+        except RefusedError as error:
+            again = error.code
+        assert again == answer, "a repetition gets the same answer"
+        assert (self.core._store.dump(), status_of(self.core)) == before, "a repetition changes nothing"
 
     def pick(self, kind: str, age: int) -> tuple[str, m.Task] | None:
         held = self.held[kind]
@@ -71,7 +105,7 @@ class Coordinator(RuleBasedStateMachine):
     @rule(worker=st.sampled_from(WORKERS))
     def claim(self, worker: tuple[str, int]) -> None:
         worker_id = join(self.core, *worker)
-        task = self.core.claim(worker_id, m.Claim()).task
+        task = self.say(worker_id, lambda: self.core.claim(worker_id, m.Claim())).task
         if task is None:
             return
         known = self.owners.get(task.task_id)
@@ -83,7 +117,8 @@ class Coordinator(RuleBasedStateMachine):
     @rule(worker=st.sampled_from(WORKERS), leaves=SELDOM)
     def leave(self, worker: tuple[str, int], leaves: bool) -> None:
         if leaves:
-            self.core.leave(join(self.core, *worker), m.Leave("test"))
+            worker_id = join(self.core, *worker)
+            self.say(worker_id, lambda: self.core.leave(worker_id, m.Leave("test")))
 
     @rule(kind=st.sampled_from(["collect", "eval"]), age=AGES, fails=st.booleans(), acts=SELDOM)
     def end(self, kind: str, age: int, fails: bool, acts: bool) -> None:
@@ -95,7 +130,7 @@ class Coordinator(RuleBasedStateMachine):
             failed = m.FailTask(task.attempt, "EnvError", "the env broke")
             self.ask(held, lambda: self.core.fail_task(worker, task.task_id, failed))
         else:
-            done = m.FinishTask(task.attempt, {"returns": [0.0], "version": 0})
+            done = evaluated(task) if kind == "eval" else m.FinishTask(task.attempt, {})
             self.ask(held, lambda: self.core.finish_task(worker, task.task_id, done))
 
     @rule(age=AGES)
@@ -174,7 +209,7 @@ class Coordinator(RuleBasedStateMachine):
         pair = (task.attempt, max(self.version[1], 0) + step)
         message = m.Publish(task.task_id, *pair, "x", 1)
         if self.ask(held, lambda: self.core.publish(worker, "policy", message)) is not None:
-            assert pair > self.version, "versions only grow"
+            assert pair >= self.version, "versions only grow"
             self.version = pair
 
     # --- time and death
@@ -195,7 +230,8 @@ class Coordinator(RuleBasedStateMachine):
         after = status_of(self.core)
         for name in ("run_id", "env_step", "granted_updates", "is_over", "policies"):
             assert after[name] == before[name], f"{name} is kept"
-        assert after["epoch"] == before["epoch"] + 1
+        assert after["epoch"] == before["epoch"] + 1 and after["state_gaps"] == 0
+        self.repeat()
         self.send(1, [1, 1], repeats=1)
 
     @invariant()

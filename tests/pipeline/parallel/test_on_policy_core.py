@@ -15,7 +15,7 @@ from ding_like.pipeline.parallel.core.pace import OnPolicyPace
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.worker.commander.naive import NaiveCommander
-from tests.pipeline.parallel.service_parts import Clock, claim, join
+from tests.pipeline.parallel.service_parts import Clock, claim, evaluated, join
 
 BATCH, SEGMENT = 24, 8
 
@@ -44,7 +44,7 @@ class Simulation:
         self.publish()
         self.tasks: dict[str, m.Task] = {}
         self.sent: dict[str, int] = {}  # number of segments by worker
-        self.loaded: dict[str, int] = {}
+        self.loaded: dict[str, tuple[int, int]] = {}
         self.credit: dict[str, int] = {}
         self.rows: dict[int, tuple[int, int]] = {}  # serial -> (version, rows)
         self.used: list[int] = []  # serials of the rows of all batches
@@ -56,8 +56,7 @@ class Simulation:
         worker = join(self.core, "collector", len(self.sent))
         task = claim(self.core, worker)
         if task.kind == "eval":
-            result = {"returns": [0.0], "lengths": [1], "version": 0, "duration_s": 0.0}
-            self.core.finish_task(worker, task.task_id, m.FinishTask(task.attempt, result))
+            self.core.finish_task(worker, task.task_id, evaluated(task))
             task = claim(self.core, worker)
         self.tasks[worker], self.sent[worker], self.credit[worker] = task, 0, 0
 
@@ -73,18 +72,20 @@ class Simulation:
 
     def take_order(self, worker: str, order: m.TaskInfoReply | m.SendDataReply) -> None:
         assert order.policy is not None
-        self.credit[worker], self.loaded[worker] = order.credit, order.policy.version
+        self.credit[worker] = order.credit
+        self.loaded[worker] = (order.policy.attempt, order.policy.version)
 
     def send(self, worker: str) -> None:
         task, rows = self.tasks[worker], self.credit[worker]
         name = f"{worker}.{self.sent[worker]:08d}"
         self.sent[worker] += 1
         serial = self.core.book.index("buffer").next_serial
-        info = m.SegmentInfo(name, rows, "0" * 64, 9, "s", self.loaded[worker], rows)
+        attempt, version = self.loaded[worker]
+        info = m.SegmentInfo(name, rows, "0" * 64, 9, "s", version, rows, policy_attempt=attempt)
         reply = self.core.send_data(worker, task.task_id, m.SendData(task.attempt, (info,)))
         assert reply.accepted == (name,)
         if self.core.book.index("buffer").next_serial > serial:
-            assert self.loaded[worker] == self.version, "only rows of the newest weights"
+            assert self.loaded[worker] == (self.learn.attempt, self.version), "only rows of the newest weights"
             self.rows[serial] = (self.version, rows)
         self.take_order(worker, reply)
 
@@ -183,4 +184,72 @@ def test_another_number_of_rows_than_a_batch_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(RefusedError, match="24 rows, not 23"):
         run.core.sample(run.learner, "buffer", m.Sample(run.learn.task_id, 1, BATCH - 1, 1, 0, serial))
+    run.core.close()
+
+
+def send_batch(run: Simulation) -> str:
+    """Have a whole batch collected with the newest weights; return who did."""
+    worker = next(iter(run.tasks))
+    for _ in range(BATCH // SEGMENT):
+        run.ask(worker)
+        run.send(worker)
+    assert run.core.book.index("buffer").count == BATCH
+    return worker
+
+
+@pytest.mark.parametrize("coordinator_restarts", [False, True])
+def test_a_new_attempt_learns_nothing_of_the_dead_ones_weights(tmp_path: Path, coordinator_restarts: bool) -> None:
+    run = Simulation(tmp_path, seed=0, collectors=1)
+    worker = send_batch(run)
+    run.core.lost("host", 1, "killed")  # the learner: it registered first
+    run.learner = join(run.core, "learner", 2)
+    if coordinator_restarts:
+        run.restart()
+
+    run.learn = claim(run.core, run.learner)
+
+    assert run.learn.attempt == 2 and run.core.book.index("buffer").count == 0
+    assert run.core.book.stale_rows == BATCH
+    reply = run.core.sample(run.learner, "buffer", m.Sample(run.learn.task_id, 2, BATCH, 1, 0, 0))
+    assert reply.batches is None
+    run.ask(worker)
+    assert run.credit[worker] == 0, "nobody knows the weights of this attempt yet"
+    run.credit[worker] = SEGMENT
+    run.send(worker)  # what was on its way
+    assert run.core.book.stale_rows == BATCH + SEGMENT
+    if coordinator_restarts:
+        run.restart()
+        assert run.core.book.index("buffer").count == 0 and run.core.book.stale_rows == BATCH + SEGMENT
+    run.publish()
+    run.have = run.core.book.index("buffer").next_serial - 1
+    send_batch(run)
+    assert run.learn_once()
+    run.core.close()
+
+
+def test_rows_of_the_same_version_of_another_attempt_are_stale(tmp_path: Path) -> None:
+    run = Simulation(tmp_path, seed=0, collectors=1)
+    worker = next(iter(run.tasks))
+    run.ask(worker)
+    run.core.lost("host", 1, "killed")
+    run.learner = join(run.core, "learner", 2)
+    run.learn = claim(run.core, run.learner)
+    run.version -= 1
+    run.publish()  # 2-0, as 1-0 was
+    run.credit[worker] = SEGMENT
+
+    run.send(worker)
+
+    assert run.core.book.index("buffer").count == 0 and run.core.book.stale_rows == SEGMENT
+    run.core.close()
+
+
+def test_without_a_learner_nothing_is_collected_that_would_be_dropped(tmp_path: Path) -> None:
+    run = Simulation(tmp_path, seed=0, collectors=1)
+    worker = next(iter(run.tasks))
+    run.core.lost("host", 1, "killed")
+
+    run.ask(worker)
+
+    assert run.credit[worker] == 0
     run.core.close()

@@ -134,3 +134,17 @@ def test_files_of_a_run_that_may_go_on_lie_in_its_folder(tmp_path: Path) -> None
     found = read_system(folders, EasyDict(exp_name=str(tmp_path), policy=policy), in_memory=False)
 
     assert found.own_folder == tmp_path / "files" and found.path_data == tmp_path / "files/data"
+
+
+@pytest.mark.parametrize("name", ["lease_ttl_s", "heartbeat_s", "publish_timeout_s", "state_timeout_s"])
+@pytest.mark.parametrize("value", [0, -1.0, "10", True, float("nan")])
+def test_a_time_that_is_none_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"{name} is .*expected seconds above 0"):
+        read(tmp_path, coordinator={name: value})
+
+
+def test_the_state_file_survives_the_process_and_where_asked_a_power_cut(tmp_path: Path) -> None:
+    found = read(tmp_path).coordinator
+
+    assert (found["durable"], found["state_timeout_s"], found["publish_timeout_s"]) == (False, 600.0, 30.0)
+    assert read(tmp_path, coordinator={"durable": True}).coordinator["durable"] is True

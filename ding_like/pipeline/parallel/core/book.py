@@ -20,6 +20,7 @@ _MAX_BATCHES = 256
 _MAX_BATCH_SIZE = 65_536
 _MAX_NEW_SEGMENTS = 256  # told in one reply
 _MAX_BAD_SHARE = 0.1  # of rows; above it something is broken
+_MAX_DIGITS = 15  # of the number of a segment
 _MANY_ROWS = 1000  # before their share says something
 
 
@@ -53,6 +54,7 @@ class DataBook:
         self._last_number: dict[str, int] = {}  # of the segments of each start of a worker
         # On-policy: (attempt, version) of the weights whose rows were handed out last.
         self._learned: tuple[int, int] | None = None
+        self._learner_attempt = 0  # that asked for batches last
 
     @property
     def is_on_policy(self) -> bool:
@@ -61,19 +63,35 @@ class DataBook:
 
     # --- what workers send
 
-    def take(self, worker_id: str, buffer_id: str, info: m.SegmentInfo, newest: m.PolicyVersion | None) -> bool:
+    def take(
+        self,
+        worker_id: str,
+        buffer_id: str,
+        info: m.SegmentInfo,
+        newest: m.PolicyVersion | None,
+        *,
+        most_env_steps: float = float("inf"),
+    ) -> bool:
         """Take a segment in; return False for one that came before. Raises RefusedError for one that never fits.
 
-        After the last one of a message `save_number` is to be called.
+        On-policy, `newest` are the weights whose rows are wanted. `most_env_steps` are all that the worker can have
+        taken for it. After the last one of a message `save_number` is to be called.
         """
         number = _number_of(info.name, worker_id)
         index = self.index(buffer_id)
         entry = index.number(info)
         if number <= self._last_number.get(worker_id, -1):  # segments of one start of a worker come in order
             return False
+        if entry.env_steps > most_env_steps:
+            raise RefusedError(
+                "schema",
+                f"segment {info.name} is said to have taken {entry.env_steps:,} env steps; in the time since it has "
+                f"come, {worker_id} can have taken {most_env_steps:,.0f} more",
+            )
         self._last_number[worker_id] = number
         self.env_step += entry.env_steps
-        if isinstance(index, OnceIndex) and not self._is_fresh(index, entry, newest):
+        weights = (info.policy_attempt, info.policy_version)
+        if isinstance(index, OnceIndex) and not self._is_fresh(index, entry, weights, newest):
             self.stale_rows += entry.rows
             self.removable.append(entry.name)
             return True
@@ -85,11 +103,12 @@ class DataBook:
         """Save the number of the last segment that was taken from a worker."""
         self._store.put("stream", worker_id, {"last": self._last_number[worker_id]})
 
-    def _is_fresh(self, index: OnceIndex, entry: SegmentEntry, newest: m.PolicyVersion | None) -> bool:
+    def _is_fresh(
+        self, index: OnceIndex, entry: SegmentEntry, weights: tuple[int, int], newest: m.PolicyVersion | None
+    ) -> bool:
         """Tell whether rows are of the newest weights, and wanted: those of no batch would never be learned from."""
-        is_wanted = newest is not None and (newest.attempt, newest.version) != self._learned
-        has_room = index.count + entry.rows <= index.batch_rows
-        return newest is not None and entry.policy_version == newest.version and is_wanted and has_room
+        is_newest = newest is not None and weights == (newest.attempt, newest.version)
+        return is_newest and weights != self._learned and index.count + entry.rows <= index.batch_rows
 
     def room(self, credited: int, newest: m.PolicyVersion | None) -> int:
         """Return how many more env steps may be taken beside those that were `credited` already."""
@@ -101,13 +120,17 @@ class DataBook:
 
     # --- what the learner asks and tells
 
-    def draw(self, buffer_id: str, message: m.Sample, newest: m.PolicyVersion | None = None) -> Drawn:
-        """Draw as many batches as are allowed, up to `num_batches`. Raises RefusedError for nonsense."""
+    def check_sample(self, buffer_id: str, message: m.Sample) -> None:
+        """Raise RefusedError for a question that has no answer."""
         if not 1 <= message.batch_size <= _MAX_BATCH_SIZE or not 1 <= message.num_batches <= _MAX_BATCHES:
             raise RefusedError("too_large", f"batch_size up to {_MAX_BATCH_SIZE}, num_batches up to {_MAX_BATCHES}")
+        last = self.index(buffer_id).next_serial - 1
+        if not 0 <= message.have_segments_up_to <= last:
+            raise RefusedError("malformed", f"there are segments up to {last} only")
+
+    def draw(self, buffer_id: str, message: m.Sample, newest: m.PolicyVersion | None = None) -> Drawn:
+        """Draw as many batches as are allowed, up to `num_batches`; `check_sample` comes first."""
         index = self.index(buffer_id)
-        if not 0 <= message.have_segments_up_to < index.next_serial:
-            raise RefusedError("malformed", f"there are segments up to {index.next_serial - 1} only")
         news = index.new_segments(message.have_segments_up_to, _MAX_NEW_SEGMENTS)
         # Only what the learner will have read when it draws.
         can_draw = not news or news[-1].serial == index.next_serial - 1
@@ -123,13 +146,14 @@ class DataBook:
                 self._learned = None if newest is None else (newest.attempt, newest.version)
         return Drawn(batches, news, index.count, can_draw and batches is None)
 
-    def take_learner_in(self, learner_iter: int, *, is_again: bool) -> None:
-        """Grant anew what a learner that has died was granted and had not learned, or had not saved.
+    def take_learner_in(self, attempt: int, learner_iter: int) -> None:
+        """Grant anew, once, what an earlier attempt was granted and had not learned, or had not saved.
 
         On-policy, rows are learned from once, and what it had not learned is lost.
         """
-        if is_again and isinstance(self._pace, Pace):
+        if attempt > max(self._learner_attempt, 1) and isinstance(self._pace, Pace):
             self.granted_updates = min(self.granted_updates, learner_iter)
+        self._learner_attempt = attempt
 
     @property
     def waiting_updates(self) -> int:
@@ -160,8 +184,8 @@ class DataBook:
             )
         return None
 
-    def published(self) -> None:
-        """Forget what was collected with older weights, on-policy."""
+    def drop_waiting(self) -> None:
+        """Forget what was collected, on-policy: there are newer weights, or nobody who would learn from it."""
         for buffer_id, index in self.buffers.items():
             if isinstance(index, OnceIndex) and index.count:
                 self.stale_rows += index.count
@@ -177,6 +201,7 @@ class DataBook:
             "stale_rows": self.stale_rows,
             "bad_rows": self.bad_rows,
             "learned": None if self._learned is None else list(self._learned),
+            "learner_attempt": self._learner_attempt,
             "once": {name: index.plain() for name, index in self.buffers.items() if isinstance(index, OnceIndex)},
         }
 
@@ -190,6 +215,7 @@ class DataBook:
         for name in ("env_step", "granted_updates", "stale_rows", "bad_rows"):
             setattr(self, name, saved[name])
         self._learned = None if saved["learned"] is None else tuple(saved["learned"])
+        self._learner_attempt = saved.get("learner_attempt", 0)
         self._last_number = {stream: item["last"] for stream, item in self._store.items("stream")}
         for key, plain in self._store.items("segment"):
             buffer_id, entry = key.rpartition("/")[0], SegmentEntry(**plain)
@@ -236,6 +262,6 @@ def _segment_key(buffer_id: str, serial: int) -> str:
 def _number_of(name: str, worker_id: str) -> int:
     """Return the number in a segment's name. Raises RefusedError for a name that is not of this worker."""
     stream, _, number = name.rpartition(".")
-    if stream != worker_id or not number.isdecimal():
+    if stream != worker_id or not number.isdecimal() or len(number) > _MAX_DIGITS:
         raise RefusedError("malformed", f"segment {name} is not named {worker_id}.<number>")
     return int(number)

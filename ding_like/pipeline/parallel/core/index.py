@@ -48,6 +48,8 @@ def entry_of(info: SegmentInfo, *, serial: int, first_row: int, limit: int) -> S
             f"segment {info.name} is said to have {info.env_steps} env steps, {info.nbytes} bytes and rows of policy "
             f"version {info.policy_version}",
         )
+    if not 0 <= info.policy_attempt < MAX_COUNT:
+        raise RefusedError("schema", f"segment {info.name} is said to be of attempt {info.policy_attempt}")
     if len(info.sha256) > _MAX_HASH:
         raise RefusedError("schema", f"segment {info.name} has a hash of {len(info.sha256)} characters")
     return SegmentEntry(
@@ -133,28 +135,19 @@ class BufferIndex:
             drawn.append(batch)
         if not drawn:
             return None
-        places = np.concatenate([batch["place"] for batch in drawn])
-        unique_ids = np.concatenate([batch["unique_id"] for batch in drawn])
+        names = ("place", "unique_id", *(["weight"] if "weight" in drawn[0].columns else []))
+        columns = {name: np.concatenate([batch[name] for batch in drawn]) for name in names}
         if self._bad:
-            places, unique_ids = self._without_bad(places, unique_ids)
-        weights = None
-        if "weight" in drawn[0].columns:
-            weights = np.concatenate([batch["weight"] for batch in drawn]).astype(np.float32)
-        return Batches(
-            len(drawn),
-            places,
-            unique_ids,
-            weights,
-        )
+            chosen = self._without_bad(columns["unique_id"])
+            columns = {name: column[chosen] for name, column in columns.items()}
+        weights = columns["weight"].astype(np.float32) if "weight" in columns else None
+        return Batches(len(drawn), columns["place"], columns["unique_id"], weights)
 
-    def _without_bad(self, places: Array, unique_ids: Array) -> tuple[Array, Array]:
-        """Put other rows that were drawn in place of those whose files cannot be read."""
-        is_bad = np.isin(unique_ids // ROWS_PER_SEGMENT, list(self._bad))
+    def _without_bad(self, unique_ids: Array) -> Array:
+        """Return which of the rows that were drawn to take: others in place of those whose files cannot be read."""
+        is_bad, every = np.isin(unique_ids // ROWS_PER_SEGMENT, list(self._bad)), np.arange(len(unique_ids))
         good = np.flatnonzero(~is_bad)
-        if not is_bad.any() or not len(good):
-            return places, unique_ids
-        chosen = np.where(is_bad, good[np.arange(len(places)) % len(good)], np.arange(len(places)))
-        return places[chosen], unique_ids[chosen]
+        return np.where(is_bad, good[every % len(good)], every) if len(good) else every
 
     def quarantine(self, name: str) -> SegmentEntry | None:
         """Never draw a segment's rows again; return it, None if it is not there or was told before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ QUEUED, LEASED, FINISHED, FAILED = "queued", "leased", "finished", "failed"
 
 @dataclass
 class TaskEntry:
-    """Hold one task; all but `deadline_s` is saved."""
+    """Hold one task; all but times by the coordinator's clock is saved."""
 
     task_id: str
     kind: str  # collect, eval or learn
@@ -22,15 +23,17 @@ class TaskEntry:
     status: str = QUEUED
     attempt: int = 0  # counts the workers it was given to
     failures: int = 0
+    failed_by: list[int] = field(default_factory=list)  # indices of the workers at which it failed
     worker_id: str | None = None
     deadline_s: float = 0.0  # of the lease, by the coordinator's clock
     is_asked_back: bool = False  # the worker is to finish it early
     policy: dict[str, Any] | None = None  # PolicyVersion that an evaluation is of
+    leased_s: float = float("-inf")  # when it was given to its worker; after a restart nobody knows
 
     def to_plain(self) -> dict[str, Any]:
         """Return what is saved."""
         plain = asdict(self)
-        del plain["deadline_s"]
+        del plain["deadline_s"], plain["leased_s"]
         return plain
 
 
@@ -44,14 +47,24 @@ class TaskTable:
     def add(self, task: TaskEntry) -> None:
         self.tasks[task.task_id] = task
 
-    def claim(self, worker_id: str, kinds: tuple[str, ...], now_s: float) -> TaskEntry | None:
-        """Lease the first queued task of these kinds, those of the first kind first. None: there is no such task."""
+    def claim(
+        self,
+        worker_id: str,
+        kinds: tuple[str, ...],
+        now_s: float,
+        *,
+        is_for: Callable[[TaskEntry], bool] = lambda task: True,
+    ) -> TaskEntry | None:
+        """Lease the first queued task of these kinds, those of the first kind first. None: there is no such task.
+
+        Tasks that are not for this worker, by `is_for`, are left to others.
+        """
         for kind in kinds:
             for task in self.tasks.values():
-                if task.status == QUEUED and task.kind == kind:
+                if task.status == QUEUED and task.kind == kind and is_for(task):
                     task.status, task.worker_id, task.is_asked_back = LEASED, worker_id, False
                     task.attempt += 1
-                    task.deadline_s = now_s + self.lease_s
+                    task.deadline_s, task.leased_s = now_s + self.lease_s, now_s
                     return task
         return None
 
@@ -92,22 +105,29 @@ class TaskTable:
         """Return how many tasks of a kind are queued or being done."""
         return sum(task.kind == kind and task.status in (QUEUED, LEASED) for task in self.tasks.values())
 
-    def is_queued(self, kind: str) -> bool:
-        """Tell whether a task of a kind waits for a worker."""
-        return any(task.kind == kind and task.status == QUEUED for task in self.tasks.values())
+    def queued(self, kind: str) -> list[TaskEntry]:
+        """Return the tasks of a kind that wait for a worker."""
+        return [task for task in self.tasks.values() if task.kind == kind and task.status == QUEUED]
 
-    def ask_back(self, kind: str) -> bool:
-        """Ask for the first task of a kind that is being done, unless one is asked for; return whether one is now."""
+    def first(self, kind: str) -> TaskEntry | None:
+        """Return the first task of a kind, whatever became of it."""
+        return next((task for task in self.tasks.values() if task.kind == kind), None)
+
+    def ask_back(self, kind: str, *, among: Container[str] | None = None) -> bool:
+        """Ask for the first task of a kind that is being done, unless one is asked for; return whether one is now.
+
+        `among` are the workers that may be asked; None: all.
+        """
         leased = [task for task in self.tasks.values() if task.status == LEASED and task.kind == kind]
-        if not leased or any(task.is_asked_back for task in leased):
+        may_be = [task for task in leased if among is None or task.worker_id in among]
+        if not may_be or any(task.is_asked_back for task in may_be):
             return False
-        leased[0].is_asked_back = True
+        may_be[0].is_asked_back = True
         return True
 
     def surplus(self, kind: str, wanted: int) -> list[TaskEntry]:
         """End the queued tasks of a kind beyond `wanted` open ones; return them."""
-        queued = [task for task in self.tasks.values() if task.kind == kind and task.status == QUEUED]
-        extra = queued[: max(self.num_open(kind) - wanted, 0)]
+        extra = self.queued(kind)[: max(self.num_open(kind) - wanted, 0)]
         for task in extra:
             task.status = FINISHED
         return extra

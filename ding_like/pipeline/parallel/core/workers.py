@@ -20,6 +20,7 @@ class WorkerEntry:
     deadline_s: float
     stats: dict[str, Any]
     index: int  # the smallest number that no other worker of the role has
+    joined_s: float = 0.0
     state: str = "new"
     env_steps: int = 0
     policy_version: int = 0  # that it acted with last
@@ -30,7 +31,7 @@ class WorkerEntry:
 
     def to_plain(self) -> dict[str, Any]:
         """Return what is saved."""
-        return {"role": self.role, "host": self.host, "pid": self.pid}
+        return {"role": self.role, "host": self.host, "pid": self.pid, "index": self.index}
 
 
 class WorkerTable(dict[str, WorkerEntry]):
@@ -51,11 +52,14 @@ class WorkerTable(dict[str, WorkerEntry]):
         """Tell whether a process that has left had done anything."""
         return (host, pid) in self._left
 
-    def join(self, worker_id: str, role: str, host: str, pid: int, *, deadline_s: float) -> WorkerEntry:
-        """Take a worker in; it gets the smallest index that no other of its role has."""
-        taken = {each.index for each in self.values() if each.role == role}
-        index = next(number for number in range(len(taken) + 1) if number not in taken)
-        self[worker_id] = WorkerEntry(worker_id, role, host, pid, deadline_s, {}, index)
+    def join(
+        self, worker_id: str, role: str, host: str, pid: int, *, now_s: float, lease_s: float, index: int | None = None
+    ) -> WorkerEntry:
+        """Take a worker in; without an `index` it gets the smallest that no other of its role has."""
+        if index is None:
+            taken = {each.index for each in self.values() if each.role == role}
+            index = next(number for number in range(len(taken) + 1) if number not in taken)
+        self[worker_id] = WorkerEntry(worker_id, role, host, pid, now_s + lease_s, {}, index, now_s)
         return self[worker_id]
 
     def find(self, host: str, pid: int) -> WorkerEntry | None:

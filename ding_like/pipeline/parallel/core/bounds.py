@@ -1,0 +1,73 @@
+"""Bound what workers say of their work by what they can have done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ding_like.comm.wire import MAX_COUNT
+from ding_like.errors import SchemaError
+
+MAX_RETURN = 1e30  # of an episode: sums and squares of many stay finite
+# Env steps of one lane in a second: no env and policy take them as fast.
+_STEPS_PER_LANE_S = 20_000
+# Beside those by time: after a restart of the coordinator, whose clock begins anew, what was collected before it comes.
+_SLACK_PER_LANE, _SLACK_SEGMENTS = 10_000, 100
+_SLACK_S = 5.0  # by which the duration of an evaluation may exceed its lease: clocks differ, and processes are paused
+_MAX_STATS = 64  # numbers that a worker shows beside its work
+
+
+def most_env_steps(*, lanes: int, segment_rows: int, present_s: float) -> float:
+    """Return how many env steps a worker can have taken in the time that it has been there."""
+    return lanes * (_STEPS_PER_LANE_S * present_s + _SLACK_PER_LANE) + _SLACK_SEGMENTS * segment_rows
+
+
+def check_evaluation(result: Mapping[str, Any], *, n_episode: int, version: int | None, leased_s: float) -> None:
+    """Raise SchemaError unless a result is that of an evaluation of `n_episode` episodes with these weights."""
+    for name, least, most in (("returns", -MAX_RETURN, MAX_RETURN), ("lengths", 0, MAX_COUNT)):
+        values = result.get(name)
+        if not isinstance(values, (list, tuple)) or len(values) != n_episode:
+            raise SchemaError(f"an evaluation of {n_episode} episodes has {name} {values!r:.80}.")
+        if not all(_is_number(value, least, most) for value in values):
+            raise SchemaError(f"an evaluation has {name} {values!r:.80}; expected numbers from {least:g} to {most:g}.")
+    found = result.get("version")
+    if not _is_number(found, 0, MAX_COUNT) or (version is not None and found != version):
+        raise SchemaError(f"an evaluation is of version {found!r:.80}; expected {version}.")
+    if not _is_number(result.get("duration_s"), 0.0, leased_s + _SLACK_S):
+        raise SchemaError(
+            f"an evaluation took {result.get('duration_s')!r:.80} s (duration_s); it was given {leased_s:.1f} s ago."
+        )
+
+
+def check_learned(result: Mapping[str, Any]) -> None:
+    """Raise SchemaError unless a learner's result has numbers where they are expected."""
+    raw = result.get("eval_value_raw", [])
+    if not isinstance(raw, (list, tuple)) or not all(_is_number(value, -MAX_RETURN, MAX_RETURN) for value in raw):
+        raise SchemaError(f"the returns of the last model are {raw!r:.80} (eval_value_raw).")
+    for name, least in (
+        ("eval_value", -MAX_RETURN),
+        ("train_iter", 0),
+        ("last_iter", 0),
+        ("judge_s", 0),
+        ("train_s", 0),
+    ):
+        if name in result and not _is_number(result[name], least, MAX_RETURN):
+            raise SchemaError(f"the learner's result has {name} {result[name]!r:.80}; expected a number.")
+
+
+def bounded_stats(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a worker's numbers is shown: so many, and those of which means can be taken."""
+    kept: dict[str, Any] = {}
+    for name, value in stats.items():
+        if len(kept) < _MAX_STATS and (
+            not isinstance(value, (int, float)) or _is_number(value, -MAX_RETURN, MAX_RETURN)
+        ):
+            kept[name] = value
+    return kept
+
+
+def _is_number(value: Any, least: float, most: float) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # Not math.isfinite: an int of 400 digits has no float.
+    return is_number and least <= value <= most and abs(value) != math.inf
