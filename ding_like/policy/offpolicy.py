@@ -42,13 +42,12 @@ class TrainedNetwork:
         self.params = FlatParams(network)
         self.target_params = None if self.target is None else FlatParams(self.target)
         self.optimizer = FlatOptimizer.from_config(self.params, learn, learning_rate=learning_rate)
-        self._parameters = list(network.parameters())
         self._loss = torch.zeros(())
 
     def backward(self, loss: Tensor) -> Tensor:
         """Fill the gradients of this network, of no other that `loss` (0-dim) went through, and return it detached."""
         self.params.zero_grad()
-        loss.backward(inputs=self._parameters)
+        loss.backward(inputs=self.params.parameters())
         self._loss = loss.detach()
         return self._loss
 

@@ -64,6 +64,7 @@ class FamilyActor:
         obs, mask = split_mask(obs)
         output = self._tower(obs)
         if mask is not None:
+            self._family.check_mask(mask)
             output = mask_logits(output, mask)
         return {"action": self._family.mode(output)} if self._greedy else self._family.sample(output, rng)
 
@@ -259,7 +260,7 @@ class OnPolicyActorCritic(Policy):
         obs, mask = split_mask(self._obs(rows))
         output, value = self._model.actor_critic(obs)
         if mask is not None:
-            output = output.masked_fill(mask == 0, FORBIDDEN)
+            output = output.masked_fill(mask.reshape(output.shape) == 0, FORBIDDEN)
         log_prob, entropy = self._family.log_prob_and_entropy(output, rows[self._family.column])
         return log_prob, entropy, value
 

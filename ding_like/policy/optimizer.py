@@ -67,6 +67,8 @@ class FlatOptimizer:
 
         Nothing is applied if `loss` (0-dim) or the gradient is not finite.
         """
+        # Parameters that left their vector since the gradient was taken would stay as they are.
+        self._params.follow()
         grad = self._params.grad_vector
         norm = torch.linalg.vector_norm(grad)
         check = norm + loss.detach()
