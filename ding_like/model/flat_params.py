@@ -45,7 +45,6 @@ class FlatParams:
         self.data_vector = torch.empty(size, dtype=dtype, device=device)
         self.grad_vector = torch.zeros_like(self.data_vector)
         self._views = _split(self.data_vector, self._params)
-        self._grads = _split(self.grad_vector, self._params)
         for name, param in self._params.items():
             self._views[name].copy_(param.detach())
             param.grad = None  # torch refuses new data of another dtype or device beside an old gradient
@@ -146,6 +145,8 @@ class FlatParams:
 
     def attach_grads(self) -> None:
         """Make every parameter's gradient a view of the vector again, if something dropped it; values stay."""
+        # Afresh: a cast of the module points the tensors that were its gradients elsewhere.
+        self._grads = _split(self.grad_vector, self._params)
         for name, param in self._params.items():
             param.grad = self._grads[name]
 

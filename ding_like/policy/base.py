@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -225,7 +226,8 @@ class Policy:
         if seed_view.overrides(self, "_forward_learn"):
             return seed_view.seed_learn_mode(self)
         return LearnMode(
-            forward=lambda data: seed_view.forward_learn(self, data),
+            # Partial and not lambda: a deep copy of the mode must run the copy.
+            forward=partial(seed_view.forward_learn, self),
             reset=self._reset_learn,
             info=self._information,
             monitor_vars=self._monitor_vars_learn,
@@ -245,10 +247,10 @@ class Policy:
             return seed_view.seed_collect_mode(self)
         actor = self._collect_actor
         return CollectMode(
-            forward=lambda data, **setting: seed_view.forward_rows(actor, data, **setting),
+            forward=partial(seed_view.forward_rows, actor),
             process_transition=seed_view.process_transition,
-            get_train_sample=lambda rows: seed_view.get_train_sample(self, rows),
-            reset=lambda data_id=None: seed_view.reset_actor(actor, data_id),
+            get_train_sample=partial(seed_view.get_train_sample, self),
+            reset=partial(seed_view.reset_actor, actor),
             get_attribute=self.get_attribute,
             set_attribute=self.set_attribute,
             state_dict=self._state_dict_act,
@@ -265,8 +267,8 @@ class Policy:
             return seed_view.seed_eval_mode(self)
         actor = self._eval_actor
         return EvalMode(
-            forward=lambda data, **setting: seed_view.forward_rows(actor, data, **setting),
-            reset=lambda data_id=None: seed_view.reset_actor(actor, data_id),
+            forward=partial(seed_view.forward_rows, actor),
+            reset=partial(seed_view.reset_actor, actor),
             get_attribute=self.get_attribute,
             set_attribute=self.set_attribute,
             state_dict=self._state_dict_act,
@@ -326,6 +328,7 @@ class Policy:
         return f"{type(self).__name__} on {self._device}, {num_params} parameters"
 
     def _state_dict_act(self) -> dict[str, Any]:
+        """Return all that acting and `segment` need: dicts of tensors by name, one level deep, which is published."""
         return {"model": self._model.state_dict()}
 
     def _load_state_dict_act(self, state: Mapping[str, Any]) -> None:

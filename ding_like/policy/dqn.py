@@ -171,6 +171,7 @@ class DQNPolicy(Policy):
 
     def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
         """Fill the gradient of the TD loss for rows of a replay buffer; priorities are absolute TD errors [B]."""
+        self._params.follow()
         next_value = self._next_value(batch)
         if self._by_hand is not None and isinstance(batch["reward"], np.ndarray):
             return self._grad_by_hand(self._by_hand, batch, next_value.numpy())

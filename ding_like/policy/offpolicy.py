@@ -197,6 +197,8 @@ class OffPolicyActorCritic(Policy):
 
     def _rows(self, batch: TransitionBatch) -> Rows:
         """Return a batch of rows as tensors, actions scaled to [-1, 1]."""
+        for network in self._networks().values():
+            network.params.follow()
         tensors = batch.to(self._device)
         terminated = tensors["terminated"]
         weight = self._weight(tensors)

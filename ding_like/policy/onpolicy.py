@@ -134,6 +134,12 @@ class OnPolicyActorCritic(Policy):
             yield "nstep", "has no use with generalised advantages; set collect.gae_lambda"
         if cfg["priority"]:
             yield "priority", "has no use here: rows are used as they come"
+        if cfg["random_collect_size"]:
+            yield (
+                "random_collect_size",
+                f"must be 0, got {cfg['random_collect_size']}: random actions have no log probability of the policy's, "
+                "and it learns from its own actions alone; leave the key out",
+            )
 
     def __init__(
         self, cfg: Mapping[str, Any], model: nn.Module | None = None, enable_field: Sequence[str] | None = None
@@ -257,6 +263,7 @@ class OnPolicyActorCritic(Policy):
 
     def _evaluate(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return (log probability of each row's action, entropy, value), all [B] and with gradients."""
+        self._params.follow()
         obs, mask = split_mask(self._obs(rows))
         output, value = self._model.actor_critic(obs)
         if mask is not None:

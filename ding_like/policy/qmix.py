@@ -94,6 +94,7 @@ class QMIXPolicy(DQNPolicy):
 
     def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
         """Fill the gradient of the TD loss; priorities are absolute TD errors [B]."""
+        self._params.follow()
         tensors = batch.to(self._device)
         obs, _ = split_mask(self._obs(tensors))
         terminated = tensors["terminated"]
