@@ -24,6 +24,7 @@ from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.policy import seed_view
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
 from ding_like.rl_utils.returns import nstep_return
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, LearnMode
 from ding_like.utils.checkpoint import check_model_state
@@ -70,6 +71,8 @@ class Policy:
             nonfinite="skip",
             # With "skip", this many in a row end the run.
             max_nonfinite_steps=5,
+            # How a gradient becomes a step.
+            optimizer=OPTIMIZER_CONFIG,
         ),
         collect=dict(n_sample=None, n_episode=None, unroll_len=1),
         eval=dict(),
@@ -81,6 +84,8 @@ class Policy:
         "action_low": (int, float, list),
         "action_high": (int, float, list),
         "learn.grad_clip_norm": (int, float),
+        "learn.optimizer.eps": (int, float),
+        "learn.optimizer.weight_decay": (int, float),
         "collect.n_sample": (int,),
         "collect.n_episode": (int,),
     }
@@ -112,6 +117,8 @@ class Policy:
                 yield path, f"must be at least 1, got {value}"
         if cfg["learn"]["nonfinite"] not in ("skip", "raise"):
             yield "learn.nonfinite", f"must be 'skip' or 'raise', got {cfg['learn']['nonfinite']!r}"
+        for key, message in check_optimizer(cfg["learn"]["optimizer"]):
+            yield f"learn.optimizer.{key}", message
 
     def __init__(
         self, cfg: Mapping[str, Any], model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None

@@ -116,7 +116,11 @@ class OnPolicyActorCritic(Policy):
         "learn.schedule.env_steps": (int,),
         "collect.discount_factor": (int, float),
     }
-    config_alternatives = (*Policy.config_alternatives, ("learn.grad_clip_norm", "learn.grad_clip_value"))
+    config_alternatives = (
+        *Policy.config_alternatives,
+        ("learn.grad_clip_norm", "learn.grad_clip_value"),
+        ("learn.adam_eps", "learn.optimizer.eps"),
+    )
     action_spaces = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
 
     @classmethod
