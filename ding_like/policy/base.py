@@ -18,6 +18,7 @@ import torch
 from easydict import EasyDict
 
 from ding_like.config import deep_merge
+from ding_like.config.tree import get_path
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
@@ -119,6 +120,20 @@ class Policy:
             yield "learn.nonfinite", f"must be 'skip' or 'raise', got {cfg['learn']['nonfinite']!r}"
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
             yield f"learn.optimizer.{key}", message
+        yield from cls._no_effect(cfg, ("on_policy",), "is the policy's own nature: choose another policy")
+        if not callable(getattr(cls, "_forward_collect", None)):  # of the seed's style: its rows are its own
+            yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
+        if cls.action_spaces is not None and "Box" not in cls.action_spaces:
+            yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
+
+    @classmethod
+    def _no_effect(cls, cfg: Mapping[str, Any], paths: Iterable[str], why: str) -> Iterator[tuple[str, str]]:
+        """Yield (path, message) for those keys, without effect in this config, that it changes from the defaults."""
+        defaults = cls.default_config()
+        for path in paths:
+            value, default = get_path(cfg, path), get_path(defaults, path)
+            if value != default:
+                yield path, f"is {value!r}, but has no effect, as {why}; leave it out (default: {default!r})"
 
     def __init__(
         self, cfg: Mapping[str, Any], model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None

@@ -168,6 +168,9 @@ class OffPolicyActorCritic(Policy):
         theta = cfg["learn"]["target_theta"]
         if not 0 < theta <= 1:
             yield "learn.target_theta", f"is a share, expected a number in (0, 1], got {theta}"
+        if cfg["learn"]["learning_rate"] is not None:
+            rates = (f"learn.{name}" for name in cfg["learn"] if name.startswith("learning_rate_"))
+            yield from cls._no_effect(cfg, rates, "learn.learning_rate is set for all networks")
 
     def default_model(self) -> tuple[str, list[str]]:
         return "continuous_qac", []

@@ -4,7 +4,7 @@ All agents of an env are one lane: the observation has `agents` [N, O] and `stat
 for all. Agent a's value Q_a depends on its own observation; the mixer puts them together, growing in each:
 
     y    = r + discount * Q_tot'(s', (argmax_u Q_a(o_a', u))_a)      u legal; second part only if not terminated
-    loss = mean((Q_tot(s, (Q_a(o_a, u_a))_a) - y)^2)
+    loss = mean((Q_tot(s, (Q_a(o_a, u_a))_a) - y)^2)                 or Huber's loss with learn.loss="huber"
 
 The networks are feed-forward: agents remember nothing, where the paper gives them a recurrent network.
 """
@@ -12,11 +12,13 @@ The networks are feed-forward: agents remember nothing, where the paper gives th
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import huber_loss
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
@@ -75,6 +77,12 @@ class QMIXPolicy(DQNPolicy):
     )
     action_spaces = ("MultiDiscrete",)
 
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        yield from cls._no_effect(cfg, ("learn.backend",), "no gradient by hand is known for the mixing network")
+
     def default_model(self) -> tuple[str, list[str]]:
         return "qmix", []
 
@@ -107,9 +115,9 @@ class QMIXPolicy(DQNPolicy):
         chosen = self._model.q(obs).gather(2, tensors["action"].long().unsqueeze(2)).squeeze(2)
         total = self._model.mix(chosen, obs)
         error = total - target
+        each = error.square() if self._cfg.learn.loss == "mse" else huber_loss(total, target, reduction="none")
         weight = self._weight(tensors)
-        squared = error.square() if weight is None else weight * error.square()
-        loss = squared.mean()
+        loss = (each if weight is None else weight * each).mean()
         self._params.zero_grad()
         loss.backward()
         self._loss = loss.detach()
