@@ -21,8 +21,9 @@ class FlatParams:
     buffers stay outside. A parameter belongs to one FlatParams: building a second over it takes it away from the first.
 
     In-place changes (optimizer steps, `load_state_dict`, `init_orthogonal`) keep the views. `module.to(...)` and
-    `load_state_dict(assign=True)` break them: call `rebuild` afterwards; `is_intact` tells. A deep copy of this object,
-    or of what holds it, has a vector of its own; a deep copy of the module alone needs a FlatParams of its own.
+    `load_state_dict(assign=True)` break them; the next `follow`, which `zero_grad` and every optimizer step call,
+    restores them. A new dtype or device needs `rebuild`. The layers themselves must stay the same. A deep copy of this
+    object, or of what holds it, has vectors of its own; a deep copy of the module alone needs a FlatParams of its own.
 
     Raises SchemaError if there are no parameters, a name comes twice, or dtypes or devices are mixed.
     """
@@ -44,16 +45,51 @@ class FlatParams:
         self.data_vector = torch.empty(size, dtype=dtype, device=device)
         self.grad_vector = torch.zeros_like(self.data_vector)
         self._views = _split(self.data_vector, self._params)
-        self._grads = _split(self.grad_vector, self._params)
         for name, param in self._params.items():
             self._views[name].copy_(param.detach())
             param.grad = None  # torch refuses new data of another dtype or device beside an old gradient
             param.data = self._views[name]
-        self._attach_grads()
+        self.attach_grads()
         self._flat.grad = None
         self._flat.data = self.data_vector
         self._flat.grad = self.grad_vector
-        self._first = next(iter(self._params.values()))
+        self._remember()
+
+    def follow(self) -> bool:
+        """Make parameters that were pointed elsewhere views of the vector again, with their new values.
+
+        Returns whether there were any. The vectors stay where they are, and so does the gradient: what holds views of
+        them need not know. Raises SchemaError if dtype, device, names or shapes have changed.
+        """
+        if [owner[name].data_ptr() for owner, name in self._slots] == self._addresses:  # type: ignore[union-attr]
+            return False
+        params = _unique_params(self._source)
+        new, old = _common_kind(params), (self.data_vector.dtype, self.data_vector.device)
+        if new != old or {name: param.shape for name, param in params.items()} != self._shapes:
+            raise SchemaError(
+                f"the parameters are no longer views of their FlatParams, and cannot be taken back: {_said(old)} was "
+                f"laid flat, the module has {_said(new)} now, or other layers; undo the cast or move, call rebuild() "
+                "after module.to(...), or build the policy anew"
+            )
+        self._params = params
+        for name, param in params.items():
+            self._views[name].copy_(param.detach())
+            param.grad = None
+            param.data = self._views[name]
+        self.attach_grads()
+        self._remember()
+        return True
+
+    def _remember(self) -> None:
+        """Note where the parameters are, for `follow` to see at little cost whether one has left."""
+        # The dicts that hold the parameters, not the parameters: these may be replaced.
+        self._slots = _slots(self._source)
+        self._addresses = [owner[name].data_ptr() for owner, name in self._slots]  # type: ignore[union-attr]
+        self._shapes = {name: param.shape for name, param in self._params.items()}
+
+    def parameters(self) -> list[nn.Parameter]:
+        """Return the source's parameters, each once."""
+        return list(self._params.values())
 
     def as_parameter(self) -> nn.Parameter:
         """Return the whole vector as one parameter, whose gradient is `grad_vector`: what an optimizer takes."""
@@ -66,27 +102,24 @@ class FlatParams:
     def zero_grad(self) -> None:
         """Set all gradients to 0 in place, and attach them again if something like `module.zero_grad()` dropped them.
 
-        Raises SchemaError if the parameters have left the vector, which would otherwise train nothing without a word.
+        Parameters that have left the vector come back into it, or SchemaError is raised: see `follow`. Otherwise
+        nothing would be trained, without a word.
         """
-        # A module moves or drops all of them together, so a look at the first one, at offset 0, is enough here.
-        if self._first.data_ptr() != self.data_vector.data_ptr():
-            raise SchemaError(
-                "the parameters are no longer views of their FlatParams: the module was moved or cast, or another "
-                "FlatParams took them; call rebuild() after module.to(...), and build one FlatParams per parameter"
-            )
-        grad = self._first.grad
+        self.follow()
+        # A module drops all gradients together, so a look at the first one, at offset 0, is enough here.
+        grad = next(iter(self._params.values())).grad
         if grad is None or grad.data_ptr() != self.grad_vector.data_ptr():
-            self._attach_grads()
+            self.attach_grads()
         self.grad_vector.zero_()
 
     def copy_from(self, other: FlatParams) -> None:
         """Copy all values of `other`; SchemaError if its layout differs."""
-        self._check_layout(other)
+        self._follow_both(other)
         self.data_vector.copy_(other.data_vector)
 
     def lerp_from(self, other: FlatParams, theta: float) -> None:
         """Move a share `theta` of the way to the values of `other`; SchemaError if its layout differs."""
-        self._check_layout(other)
+        self._follow_both(other)
         self.data_vector.lerp_(other.data_vector, theta)
 
     def is_intact(self) -> bool:
@@ -106,11 +139,21 @@ class FlatParams:
         twin._source = copy.deepcopy(self._source, memo)
         twin._flat = copy.deepcopy(self._flat, memo)
         twin.rebuild()
+        # The copy may be made between a gradient and its step.
+        twin.grad_vector.copy_(self.grad_vector)
         return twin
 
-    def _attach_grads(self) -> None:
+    def attach_grads(self) -> None:
+        """Make every parameter's gradient a view of the vector again, if something dropped it; values stay."""
+        # Afresh: a cast of the module points the tensors that were its gradients elsewhere.
+        self._grads = _split(self.grad_vector, self._params)
         for name, param in self._params.items():
             param.grad = self._grads[name]
+
+    def _follow_both(self, other: FlatParams) -> None:
+        self.follow()
+        other.follow()
+        self._check_layout(other)
 
     def _check_layout(self, other: FlatParams) -> None:
         mine, theirs = _layout(self._views), _layout(other._views)
@@ -134,6 +177,22 @@ def _unique_params(source: nn.Module | list[tuple[str, nn.Parameter]]) -> dict[s
         seen.add(id(param))
         found[name] = param
     return found
+
+
+def _slots(source: nn.Module | list[tuple[str, nn.Parameter]]) -> list[tuple[dict[str, nn.Parameter | None], str]]:
+    """Return the dict that holds each parameter, and its key there."""
+    if not isinstance(source, nn.Module):
+        return [({name: param}, name) for name, param in source]
+    return [
+        (layer._parameters, name)
+        for layer in source.modules()
+        for name, param in layer._parameters.items()
+        if param is not None
+    ]
+
+
+def _said(kind: tuple[torch.dtype, torch.device]) -> str:
+    return f"{kind[0]} on {kind[1]}"
 
 
 def _common_kind(params: dict[str, nn.Parameter]) -> tuple[torch.dtype, torch.device]:

@@ -7,11 +7,12 @@ is two matrix products. Results equal autograd's but for the order of additions.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from torch import nn
 
+from ding_like.errors import SchemaError
 from ding_like.model.dqn import DQN
 from ding_like.model.encoder import FCEncoder, check_obs_shape
 from ding_like.model.flat_params import FlatParams
@@ -31,22 +32,39 @@ class _Layer(Protocol):
 class NumpyGrad:
     """Run a module forwards and backwards on live views of its parameters and gradients in `params`.
 
-    Of a VAC, the output is what the actor gives and, in the last column, the value. Raises ValueError for a module that
-    `can_differentiate` refuses.
+    Of a VAC, the output is what the actor gives and, in the last column, the value. Parameters that were pointed
+    elsewhere are taken back into `params`; a copy, deep or in another process, has views of its own. Raises SchemaError
+    for a module that `can_differentiate` refuses, from the beginning or later.
     """
 
     def __init__(self, module: nn.Module, params: FlatParams) -> None:
-        grads = {id(p): p.grad.numpy() for p in module.parameters() if p.grad is not None}
-        layers = _layers(module, grads)
-        if layers is None:
-            raise ValueError(f"{type(module).__name__} is no plain MLP on the CPU; use autograd for it.")
-        self._layers = layers
+        self._module = module
         self._params = params
+        self._bind()
+
+    def _bind(self) -> None:
+        module, params = self._module, self._params
+        params.follow()
+        params.attach_grads()
+        grads = {id(p): p.grad.numpy() for p in module.parameters() if p.grad is not None}
+        layers = _layers(module, grads) if can_differentiate(module) else None
+        if layers is None:
+            raise SchemaError(
+                f"{type(module).__name__} is no plain MLP in float32 on the CPU; use autograd for it "
+                "(policy.learn.backend='autograd')"
+            )
+        self._layers = layers
         self._address = params.data_vector.data_ptr()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._module, self._params)
 
     def forward(self, x: Array) -> Array:
         """Return the output [B, ...] and keep what `backward` needs."""
-        assert self._params.data_vector.data_ptr() == self._address, "parameters have moved; make a new NumpyGrad"
+        # What follows keeps the vectors in place; only FlatParams.rebuild makes new ones.
+        self._params.follow()
+        if self._params.data_vector.data_ptr() != self._address:
+            self._bind()
         with np.errstate(all="ignore"):  # values that are not finite are the optimizer's to find
             return self._layers.forward(x)
 

@@ -108,7 +108,9 @@ def _check_mask(observation_space: Space, action_space: Space) -> None:
         )
     mask, actions = observation_space.spaces[ACTION_MASK], action_shape(action_space)
     wanted = (sum(actions) if isinstance(actions, list) else actions,)
-    if mask.shape != wanted or isinstance(mask, spaces.MultiDiscrete):
+    # Of a team, whose agents have equally many actions, also [N, A].
+    by_agent = (len(actions), actions[0]) if isinstance(actions, list) and len(set(actions)) == 1 else wanted
+    if mask.shape not in (wanted, by_agent) or isinstance(mask, spaces.MultiDiscrete):
         raise ConfigError(
             f"the observation's '{ACTION_MASK}' is {mask}, expected MultiBinary({wanted[0]}) or a Box of as many: a "
             f"place for every choice of {action_space}; {rename}."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ import torch
 from easydict import EasyDict
 
 from ding_like.config import deep_merge
+from ding_like.config.tree import get_path
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.policy import seed_view
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
 from ding_like.rl_utils.returns import nstep_return
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, LearnMode
 from ding_like.utils.checkpoint import check_model_state
@@ -69,6 +72,8 @@ class Policy:
             nonfinite="skip",
             # With "skip", this many in a row end the run.
             max_nonfinite_steps=5,
+            # How a gradient becomes a step.
+            optimizer=OPTIMIZER_CONFIG,
         ),
         collect=dict(n_sample=None, n_episode=None, unroll_len=1),
         eval=dict(),
@@ -80,6 +85,8 @@ class Policy:
         "action_low": (int, float, list),
         "action_high": (int, float, list),
         "learn.grad_clip_norm": (int, float),
+        "learn.optimizer.eps": (int, float),
+        "learn.optimizer.weight_decay": (int, float),
         "collect.n_sample": (int,),
         "collect.n_episode": (int,),
     }
@@ -111,6 +118,22 @@ class Policy:
                 yield path, f"must be at least 1, got {value}"
         if cfg["learn"]["nonfinite"] not in ("skip", "raise"):
             yield "learn.nonfinite", f"must be 'skip' or 'raise', got {cfg['learn']['nonfinite']!r}"
+        for key, message in check_optimizer(cfg["learn"]["optimizer"]):
+            yield f"learn.optimizer.{key}", message
+        yield from cls._no_effect(cfg, ("on_policy",), "is the policy's own nature: choose another policy")
+        if not callable(getattr(cls, "_forward_collect", None)):  # of the seed's style: its rows are its own
+            yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
+        if cls.action_spaces is not None and "Box" not in cls.action_spaces:
+            yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
+
+    @classmethod
+    def _no_effect(cls, cfg: Mapping[str, Any], paths: Iterable[str], why: str) -> Iterator[tuple[str, str]]:
+        """Yield (path, message) for those keys, without effect in this config, that it changes from the defaults."""
+        defaults = cls.default_config()
+        for path in paths:
+            value, default = get_path(cfg, path), get_path(defaults, path)
+            if value != default:
+                yield path, f"is {value!r}, but has no effect, as {why}; leave it out (default: {default!r})"
 
     def __init__(
         self, cfg: Mapping[str, Any], model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
@@ -225,7 +248,8 @@ class Policy:
         if seed_view.overrides(self, "_forward_learn"):
             return seed_view.seed_learn_mode(self)
         return LearnMode(
-            forward=lambda data: seed_view.forward_learn(self, data),
+            # Partial and not lambda: a deep copy of the mode must run the copy.
+            forward=partial(seed_view.forward_learn, self),
             reset=self._reset_learn,
             info=self._information,
             monitor_vars=self._monitor_vars_learn,
@@ -245,10 +269,10 @@ class Policy:
             return seed_view.seed_collect_mode(self)
         actor = self._collect_actor
         return CollectMode(
-            forward=lambda data, **setting: seed_view.forward_rows(actor, data, **setting),
+            forward=partial(seed_view.forward_rows, actor),
             process_transition=seed_view.process_transition,
-            get_train_sample=lambda rows: seed_view.get_train_sample(self, rows),
-            reset=lambda data_id=None: seed_view.reset_actor(actor, data_id),
+            get_train_sample=partial(seed_view.get_train_sample, self),
+            reset=partial(seed_view.reset_actor, actor),
             get_attribute=self.get_attribute,
             set_attribute=self.set_attribute,
             state_dict=self._state_dict_act,
@@ -265,8 +289,8 @@ class Policy:
             return seed_view.seed_eval_mode(self)
         actor = self._eval_actor
         return EvalMode(
-            forward=lambda data, **setting: seed_view.forward_rows(actor, data, **setting),
-            reset=lambda data_id=None: seed_view.reset_actor(actor, data_id),
+            forward=partial(seed_view.forward_rows, actor),
+            reset=partial(seed_view.reset_actor, actor),
             get_attribute=self.get_attribute,
             set_attribute=self.set_attribute,
             state_dict=self._state_dict_act,
@@ -326,6 +350,7 @@ class Policy:
         return f"{type(self).__name__} on {self._device}, {num_params} parameters"
 
     def _state_dict_act(self) -> dict[str, Any]:
+        """Return all that acting and `segment` need: dicts of tensors by name, one level deep, which is published."""
         return {"model": self._model.state_dict()}
 
     def _load_state_dict_act(self, state: Mapping[str, Any]) -> None:

@@ -24,8 +24,8 @@ from ding_like.model.numpy_forward import numpy_forward
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
 from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.rl_utils.exploration import epsilon_greedy, get_epsilon_greedy_fn
-from ding_like.rl_utils.td import double_q_value, nstep_td_target, q_td_error, q_td_error_grad
+from ding_like.rl_utils.exploration import epsilon_greedy, get_epsilon_greedy_fn, greedy_action
+from ding_like.rl_utils.td import legal_value, nstep_td_target, q_td_error, q_td_error_grad
 from ding_like.types import Array, Obs, State
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -82,7 +82,7 @@ class QActor:
         """
         obs, mask = split_mask(obs)
         q = self._q_values.as_array(obs)
-        greedy = (q if mask is None else np.where(mask != 0, q, -np.inf)).argmax(axis=1)
+        greedy = greedy_action(q, mask)
         if isinstance(eps, float) and eps == 0.0:
             return {"action": greedy}
         return {"action": epsilon_greedy(greedy, eps, num_actions=q.shape[1], rng=rng, action_mask=mask)}
@@ -171,6 +171,7 @@ class DQNPolicy(Policy):
 
     def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
         """Fill the gradient of the TD loss for rows of a replay buffer; priorities are absolute TD errors [B]."""
+        self._params.follow()
         next_value = self._next_value(batch)
         if self._by_hand is not None and isinstance(batch["reward"], np.ndarray):
             return self._grad_by_hand(self._by_hand, batch, next_value.numpy())
@@ -212,9 +213,8 @@ class DQNPolicy(Policy):
         """Return the value [B] of each row's next observation: the best legal action's, by the target network."""
         next_obs, mask = split_mask(self._obs(batch, "next_obs"))
         next_q = self._target_q(next_obs)
-        if not self._cfg.double:
-            return _only_legal(next_q, mask).amax(dim=1)
-        return double_q_value(_only_legal(self._online_q(next_obs), mask), next_q)
+        judge = self._online_q(next_obs) if self._cfg.double else next_q
+        return legal_value(judge, next_q, mask)
 
     def apply(self) -> None:
         """Take one Adam step and move the target network by period or by momentum."""
@@ -251,13 +251,3 @@ class DQNPolicy(Policy):
         if "optimizer" in state:
             self._optimizer.load_state_dict(state["optimizer"])
         self._num_updates = state.get("num_updates", 0)
-
-
-def _only_legal(q: torch.Tensor, mask: Any) -> torch.Tensor:
-    """Return values [B, A] in which no action that `mask` [B, A], an array, a tensor or None, forbids is the best.
-
-    Finite, for an observation after the end of an episode may allow no action at all.
-    """
-    if mask is None:
-        return q
-    return q.masked_fill(torch.as_tensor(mask, device=q.device) == 0, torch.finfo(q.dtype).min)

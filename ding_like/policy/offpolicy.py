@@ -42,13 +42,12 @@ class TrainedNetwork:
         self.params = FlatParams(network)
         self.target_params = None if self.target is None else FlatParams(self.target)
         self.optimizer = FlatOptimizer.from_config(self.params, learn, learning_rate=learning_rate)
-        self._parameters = list(network.parameters())
         self._loss = torch.zeros(())
 
     def backward(self, loss: Tensor) -> Tensor:
         """Fill the gradients of this network, of no other that `loss` (0-dim) went through, and return it detached."""
         self.params.zero_grad()
-        loss.backward(inputs=self._parameters)
+        loss.backward(inputs=self.params.parameters())
         self._loss = loss.detach()
         return self._loss
 
@@ -169,6 +168,9 @@ class OffPolicyActorCritic(Policy):
         theta = cfg["learn"]["target_theta"]
         if not 0 < theta <= 1:
             yield "learn.target_theta", f"is a share, expected a number in (0, 1], got {theta}"
+        if cfg["learn"]["learning_rate"] is not None:
+            rates = (f"learn.{name}" for name in cfg["learn"] if name.startswith("learning_rate_"))
+            yield from cls._no_effect(cfg, rates, "learn.learning_rate is set for all networks")
 
     def default_model(self) -> tuple[str, list[str]]:
         return "continuous_qac", []
@@ -198,6 +200,8 @@ class OffPolicyActorCritic(Policy):
 
     def _rows(self, batch: TransitionBatch) -> Rows:
         """Return a batch of rows as tensors, actions scaled to [-1, 1]."""
+        for network in self._networks().values():
+            network.params.follow()
         tensors = batch.to(self._device)
         terminated = tensors["terminated"]
         weight = self._weight(tensors)

@@ -23,6 +23,7 @@ from ding_like.rl_utils.distributions import FORBIDDEN, ActionFamily, build_fami
 from ding_like.rl_utils.returns import gae
 from ding_like.rl_utils.schedule import Schedule, constant, linear_schedule
 from ding_like.types import Array, Obs, State
+from ding_like.utils.log import one_time_warning
 
 
 class Tower:
@@ -64,6 +65,7 @@ class FamilyActor:
         obs, mask = split_mask(obs)
         output = self._tower(obs)
         if mask is not None:
+            self._family.check_mask(mask)
             output = mask_logits(output, mask)
         return {"action": self._family.mode(output)} if self._greedy else self._family.sample(output, rng)
 
@@ -115,7 +117,11 @@ class OnPolicyActorCritic(Policy):
         "learn.schedule.env_steps": (int,),
         "collect.discount_factor": (int, float),
     }
-    config_alternatives = (*Policy.config_alternatives, ("learn.grad_clip_norm", "learn.grad_clip_value"))
+    config_alternatives = (
+        *Policy.config_alternatives,
+        ("learn.grad_clip_norm", "learn.grad_clip_value"),
+        ("learn.adam_eps", "learn.optimizer.eps"),
+    )
     action_spaces = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
 
     @classmethod
@@ -133,6 +139,25 @@ class OnPolicyActorCritic(Policy):
             yield "nstep", "has no use with generalised advantages; set collect.gae_lambda"
         if cfg["priority"]:
             yield "priority", "has no use here: rows are used as they come"
+        if cfg["on_policy"]:
+            yield from cls._no_effect(
+                cfg, ("learn.update_per_collect",), "all rows are learned from once, or epoch_per_collect times"
+            )
+        if learn["schedule"]["env_steps"] is None:
+            ends = (f"learn.schedule.{name}" for name in learn["schedule"] if name != "env_steps")
+            yield from cls._no_effect(cfg, ends, "learn.schedule.env_steps is not set")
+        if collect["discount_factor"] is not None and collect["discount_factor"] != cfg["discount_factor"]:
+            yield from cls._no_effect(cfg, ("discount_factor",), "collect.discount_factor is set too")
+        if learn["optimizer"]["type"] == "rmsprop":
+            yield from cls._no_effect(cfg, ("learn.adam_eps",), "learn.optimizer.type is 'rmsprop'")
+        if cfg["action_space"] == "discrete":
+            yield from cls._no_effect(cfg, ("action_low", "action_high", "action_bound"), "actions are discrete")
+        if cfg["random_collect_size"]:
+            yield (
+                "random_collect_size",
+                f"must be 0, got {cfg['random_collect_size']}: random actions have no log probability of the policy's, "
+                "and it learns from its own actions alone; leave the key out",
+            )
 
     def __init__(
         self, cfg: Mapping[str, Any], model: nn.Module | None = None, enable_field: Sequence[str] | None = None
@@ -156,6 +181,12 @@ class OnPolicyActorCritic(Policy):
         shape = cfg.model.get("action_shape")
         if shape is None:
             raise ConfigError("policy.model.action_shape is not set: the policy must know how many actions there are.")
+        if cfg.action_space != "continuous":
+            # The config was checked before the env said what its actions are.
+            for path, message in self._no_effect(
+                cfg, ("action_low", "action_high", "action_bound"), "actions are discrete"
+            ):
+                one_time_warning(f"policy.{path} {message}.")
         low, high = (None if side is None else np.array(side, np.float32) for side in (cfg.action_low, cfg.action_high))
         return build_family(
             cfg.action_space or "discrete", shape, low=low, high=high, squash=cfg.action_bound == "tanh"
@@ -256,10 +287,11 @@ class OnPolicyActorCritic(Policy):
 
     def _evaluate(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return (log probability of each row's action, entropy, value), all [B] and with gradients."""
+        self._params.follow()
         obs, mask = split_mask(self._obs(rows))
         output, value = self._model.actor_critic(obs)
         if mask is not None:
-            output = output.masked_fill(mask == 0, FORBIDDEN)
+            output = output.masked_fill(mask.reshape(output.shape) == 0, FORBIDDEN)
         log_prob, entropy = self._family.log_prob_and_entropy(output, rows[self._family.column])
         return log_prob, entropy, value
 

@@ -7,15 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ding_like.errors import TrainingError
+from ding_like.errors import CheckpointError, TrainingError
 from ding_like.model.flat_params import FlatParams
+from ding_like.policy.update_rules import Adam, UpdateRule, build_rule
 
 
 class FlatOptimizer:
-    """Adam (Kingma & Ba 2015) over `FlatParams`, with a norm limit and a finite check that never stalls the step.
+    """Step `FlatParams` by a rule, Adam by default, with a norm limit and a finite check that never stalls the step.
 
-    The check is a tensor handed to the fused kernel as `found_inf`, which then leaves weights and moments as they are;
-    the counts are tensors too, and `check` reads them when the caller has time to.
+    The check is a tensor handed to the rule, which then leaves weights and moments as they are; the counts are tensors
+    too, and `check` reads them when the caller has time to.
     """
 
     def __init__(
@@ -26,15 +27,19 @@ class FlatOptimizer:
         grad_clip_norm: float | None = None,
         adam_eps: float = 1e-8,
         max_nonfinite_steps: int = 5,
+        rule: UpdateRule | None = None,
     ) -> None:
-        """Step `params`; `check` gives up after `max_nonfinite_steps` in a row that were not finite."""
+        """Step `params` by `rule`, or by Adam with `adam_eps`.
+
+        `check` gives up after `max_nonfinite_steps` in a row that were not finite.
+        """
         self._params = params
         self._clip = grad_clip_norm
-        self._eps = adam_eps
+        self._rule: UpdateRule = Adam(eps=adam_eps) if rule is None else rule
         self._max_nonfinite_steps = max_nonfinite_steps
         self.learning_rate = learning_rate
         vector = params.data_vector
-        # Adam's first and second moment and its step count, which the fused kernel keeps as a tensor.
+        # The rule's moments and Adam's step count, which the fused kernel keeps as a tensor.
         self._moments = torch.zeros_like(vector), torch.zeros_like(vector)
         self._num_steps = torch.zeros((), device=vector.device)
         self._nonfinite = torch.zeros((), device=vector.device)
@@ -45,15 +50,15 @@ class FlatOptimizer:
     def from_config(cls, params: FlatParams, learn: Any, *, learning_rate: float | None = None) -> FlatOptimizer:
         """Return the optimizer that the `learn` section of a policy's config asks for.
 
-        `learning_rate` replaces the section's, for policies with several optimizers. Read if there are: `adam_eps`, and
-        `grad_clip_value`, DI-engine's name for `grad_clip_norm`.
+        `learning_rate` replaces the section's, for policies with several optimizers. Read if there are: `optimizer`, as
+        `update_rules.OPTIMIZER_CONFIG` says, `adam_eps`, and `grad_clip_value`, DI-engine's name for `grad_clip_norm`.
         """
         clip = getattr(learn, "grad_clip_value", None) if learn.grad_clip_norm is None else learn.grad_clip_norm
         return cls(
             params,
             learning_rate=learn.learning_rate if learning_rate is None else learning_rate,
             grad_clip_norm=clip,
-            adam_eps=getattr(learn, "adam_eps", 1e-8),
+            rule=build_rule(getattr(learn, "optimizer", None), adam_eps=getattr(learn, "adam_eps", None)),
             max_nonfinite_steps=1 if learn.nonfinite == "raise" else learn.max_nonfinite_steps,
         )
 
@@ -67,6 +72,8 @@ class FlatOptimizer:
 
         Nothing is applied if `loss` (0-dim) or the gradient is not finite.
         """
+        # Parameters that left their vector since the gradient was taken would stay as they are.
+        self._params.follow()
         grad = self._params.grad_vector
         norm = torch.linalg.vector_norm(grad)
         check = norm + loss.detach()
@@ -75,25 +82,14 @@ class FlatOptimizer:
         if self._clip is not None:
             # 1e-6 keeps a gradient of zero from dividing; as in torch.nn.utils.clip_grad_norm_.
             grad.mul_((self._clip / (norm + 1e-6)).clamp_(max=1.0))
-        mean, square = self._moments
-        # The kernel itself: an optimizer object, or torch's function around it, takes as long again for one vector.
-        # `found_inf` = 1 makes it leave parameters and moments as they are; the step count is the caller's.
         self._num_steps += 1.0 - bad
-        torch._fused_adam_(
-            [self._params.data_vector],
-            [grad],
-            [mean],
-            [square],
-            [],
-            [self._num_steps],
-            found_inf=bad,
-            amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
-            lr=self.learning_rate,
-            weight_decay=0.0,
-            eps=self._eps,
-            maximize=False,
+        self._rule.step(
+            self._params.data_vector,
+            grad,
+            self._moments,
+            num_steps=self._num_steps,
+            bad=bad,
+            learning_rate=self.learning_rate,
         )
         self._nonfinite += bad
         self._in_a_row.add_(1.0).mul_(bad)
@@ -117,15 +113,21 @@ class FlatOptimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return moments, step count and counters."""
-        mean, square = self._moments
         return {
-            "moments": [mean, square],
+            "type": self._rule.kind,
+            "moments": list(self._moments),
             "num_steps": self._num_steps,
             "counts": torch.stack([self._nonfinite, self._in_a_row]),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a copy of what `state_dict` returned."""
+        """Take over a copy of what `state_dict` returned; raises CheckpointError for that of another kind of rule."""
+        kind = state.get("type", "adam")  # checkpoints from before there was a choice
+        if kind != self._rule.kind:
+            raise CheckpointError(
+                f"the checkpoint holds the moments of '{kind}', but policy.learn.optimizer.type asks for "
+                f"'{self._rule.kind}': set it to the one of the checkpoint, or load the weights alone"
+            )
         for own, saved in zip(self._moments, state["moments"], strict=True):
             own.copy_(saved)
         self._num_steps.copy_(state["num_steps"])

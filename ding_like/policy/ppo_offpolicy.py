@@ -35,8 +35,6 @@ class PPOOffPolicy(PPOPolicy):
         for path, value, only in (
             ("recompute_adv", cfg["recompute_adv"], False),
             ("learn.target_kl", cfg["learn"]["target_kl"], None),
-            # Random rows have no log probability of the policy's.
-            ("random_collect_size", cfg["random_collect_size"], 0),
             ("learn.epoch_per_collect", cfg["learn"]["epoch_per_collect"], 1),
         ):
             if value != only:

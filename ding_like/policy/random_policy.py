@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.data.obs import split_mask
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.rl_utils.exploration import epsilon_greedy
 from ding_like.types import Array, CollectMode, Obs, State
 
@@ -17,7 +17,8 @@ from ding_like.types import Array, CollectMode, Obs, State
 class RandomActor:
     """Draw actions uniformly from an action space, each lane its own.
 
-    Of a dict observation, the entry `action_mask` [R, A] says which discrete actions are legal.
+    Of a dict observation, the entry `action_mask` [R, A] says which discrete actions are legal; that of a team may be
+    [R, N, A]. Raises ConfigError for a space of other kinds, or without bounds.
     """
 
     def __init__(self, action_space: spaces.Space[Any]) -> None:
@@ -45,11 +46,15 @@ _Draw: TypeAlias = Callable[[int, np.random.Generator, "Array | None"], Array]
 
 def _drawer(space: spaces.Space[Any]) -> _Draw:
     if isinstance(space, spaces.Discrete):
-        return _choices([int(space.n)], is_single=True)
+        return _choices([int(space.n)], shape=())
     if isinstance(space, spaces.MultiDiscrete):
-        return _choices(space.nvec.ravel().tolist())
+        return _choices(space.nvec.ravel().tolist(), shape=space.shape)
     if isinstance(space, spaces.MultiBinary):
-        return _choices([2] * int(np.prod(space.shape)))
+        return _choices([2] * int(np.prod(space.shape)), shape=space.shape)
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
+        return lambda rows, rng, mask: rng.integers(
+            space.low, space.high, (rows, *space.shape), space.dtype, endpoint=True
+        )
     if isinstance(space, spaces.Box) and space.is_bounded():
         return lambda rows, rng, mask: rng.uniform(space.low, space.high, (rows, *space.shape)).astype(space.dtype)
     raise ConfigError(
@@ -57,8 +62,8 @@ def _drawer(space: spaces.Space[Any]) -> _Draw:
     )
 
 
-def _choices(sizes: Sequence[int], *, is_single: bool = False) -> _Draw:
-    """Return what draws one number below each size; a mask holds the choices of all sizes side by side."""
+def _choices(sizes: Sequence[int], *, shape: tuple[int, ...]) -> _Draw:
+    """Return what draws one number below each size, in `shape`; a mask holds the choices of all sizes in a row."""
     ends = np.cumsum(sizes)
 
     def draw(rows: int, rng: np.random.Generator, mask: Array | None) -> Array:
@@ -66,12 +71,17 @@ def _choices(sizes: Sequence[int], *, is_single: bool = False) -> _Draw:
             drawn = rng.integers(0, sizes, (rows, len(sizes)))
         else:
             anything = np.zeros(rows, np.int64)
-            factors = zip(sizes, np.split(mask, ends[:-1], axis=1), strict=True)
+            if mask.size != rows * ends[-1]:
+                raise SchemaError(
+                    f"the action mask has shape {mask.shape}; expected {rows} rows of {ends[-1]} numbers, one for each "
+                    "choice of every action"
+                )
+            factors = zip(sizes, np.split(mask.reshape(rows, ends[-1]), ends[:-1], axis=1), strict=True)
             drawn = np.stack(
                 [epsilon_greedy(anything, 1.0, num_actions=n, rng=rng, action_mask=legal) for n, legal in factors],
                 axis=1,
             )
-        return drawn[:, 0] if is_single else drawn
+        return drawn.reshape(rows, *shape)
 
     return draw
 

@@ -84,6 +84,9 @@ class SACPolicy(OffPolicyActorCritic):
         yield from super().check_config(cfg)
         if cfg["learn"]["alpha"] <= 0:
             yield "learn.alpha", f"must be above 0, got {cfg['learn']['alpha']}"
+        if not cfg["learn"]["auto_alpha"]:
+            paths = ("learn.learning_rate_alpha", "learn.log_space", "learn.target_entropy")
+            yield from cls._no_effect(cfg, paths, "learn.auto_alpha is False")
 
     def _init_learn(self) -> None:
         super()._init_learn()

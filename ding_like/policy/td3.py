@@ -51,6 +51,9 @@ class TD3Policy(DDPGPolicy):
         learn = cfg["learn"]
         if learn["actor_update_freq"] < 1:
             yield "learn.actor_update_freq", f"must be at least 1, got {learn['actor_update_freq']}"
+        if not learn["noise"]:
+            paths = ("learn.noise_sigma", "learn.noise_range.min", "learn.noise_range.max")
+            yield from cls._no_effect(cfg, paths, "learn.noise is False")
         if learn["noise_range"]["min"] > learn["noise_range"]["max"]:
             yield "learn.noise_range", f"min must not be above max, got {dict(learn['noise_range'])}"
 

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, SchemaError
+from ding_like.rl_utils.exploration import check_some_legal
 from ding_like.types import Array
 
 # Stands for minus infinity where a mask forbids an action: times a probability of 0 it is 0 and not NaN.
@@ -43,6 +44,9 @@ class ActionFamily(Protocol):
     def mode(self, output: Array) -> Array:
         """Return the most likely action as the env takes it."""
 
+    def check_mask(self, mask: Array) -> None:
+        """Raise EnvError if a mask of the output [R, P] leaves one of the actions no choice."""
+
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return both for each row, [B]; `action` is the batch's `column`."""
 
@@ -61,6 +65,9 @@ class Categorical:
 
     def mode(self, output: Array) -> Array:
         return cast(Array, output.argmax(axis=1))
+
+    def check_mask(self, mask: Array) -> None:
+        check_some_legal(mask)
 
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = F.log_softmax(output, dim=1)
@@ -108,6 +115,11 @@ class MultiCategorical:
 
     def mode(self, output: Array) -> Array:
         return np.stack([output[:, factor].argmax(axis=1) for factor in self._factors], axis=1)
+
+    def check_mask(self, mask: Array) -> None:
+        flat = mask.reshape(len(mask), sum(self._sizes))
+        for factor in self._factors:
+            check_some_legal(flat[:, factor])
 
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         one = Categorical()
@@ -181,6 +193,9 @@ class Gaussian:
     def mode(self, output: Array) -> Array:
         return self.to_env(output[:, : self._size])
 
+    def check_mask(self, mask: Array) -> None:
+        raise SchemaError("an action mask came with continuous actions, none of which it can forbid: take it out")
+
     def to_env(self, raw: Array) -> Array:
         """Return what the env takes for `action_raw` [R, A], float32."""
         inside = np.tanh(raw) if self._squash else raw
@@ -240,8 +255,11 @@ def build_family(
 
 
 def mask_logits(output: Array, mask: Array) -> Array:
-    """Return logits [R, A] in which the actions that `mask` [R, A] forbids (0) have no chance."""
-    return np.where(mask != 0, output, np.asarray(FORBIDDEN, output.dtype))
+    """Return logits [R, A] in which the actions that `mask` [R, A] forbids (0) have no chance.
+
+    The mask of several agents may also be [R, N, A / N].
+    """
+    return np.where(mask.reshape(output.shape) != 0, output, np.asarray(FORBIDDEN, output.dtype))
 
 
 def _log_slope(raw: Array) -> Array:

@@ -32,6 +32,30 @@ def get_epsilon_greedy_fn(start: float, end: float, decay: float, type_: DecayTy
     raise ConfigError(f"eps.type is {type_!r}; expected 'exp' or 'linear'")
 
 
+def greedy_action(values: Array, action_mask: Array | None = None) -> Array:
+    """Return the best action [...] by `values` [..., A], of those that `action_mask` allows (not 0).
+
+    The mask has the shape of the values, or the same numbers in a row for each of the first axis.
+    Raises EnvError where it allows no action.
+    """
+    if action_mask is None:
+        best: Array = values.argmax(axis=-1)
+        return best
+    legal = action_mask.reshape(values.shape) != 0
+    check_some_legal(legal)
+    # A legal value of minus infinity still beats what is forbidden.
+    best = np.where(legal, np.maximum(values, np.finfo(values.dtype).min), -np.inf).argmax(axis=-1)
+    return best
+
+
+def check_some_legal(legal: Array) -> None:
+    """Raise EnvError if a row of the last axis of a mask [R, ..., A] allows no action."""
+    some = legal.any(axis=-1)
+    if not some.all():
+        rows = np.unique(np.nonzero(~some)[0]).tolist()
+        raise EnvError(f"the action mask allows no action in rows {rows}; an env must leave at least one legal action")
+
+
 def epsilon_greedy(
     greedy: Array,
     eps: float | Array,
@@ -59,8 +83,6 @@ def _pick_legal(action_mask: Array, draw: Array) -> Array:
     """Return the legal action of rank `floor(draw * number of legal ones)` in each row."""
     rank = np.cumsum(action_mask != 0, axis=1)  # [R, A]: legal actions up to and including this one
     num_legal = rank[:, -1]
-    if not num_legal.all():
-        rows = np.flatnonzero(num_legal == 0).tolist()
-        raise EnvError(f"the action mask allows no action in rows {rows}; an env must leave at least one legal action")
+    check_some_legal(rank)
     chosen: Array = (rank > np.floor(draw * num_legal)[:, None]).argmax(axis=1)
     return chosen

@@ -146,10 +146,17 @@ class RunningStd:
         return variance**0.5 if variance > 1e-12 else 1.0
 
     def state_dict(self) -> State:
-        return {"count": self._count, "mean": self._mean, "square_sum": self._square_sum}
+        """Return three 0-dim tensors in full precision, which travel as weights do."""
+        return {
+            "count": torch.tensor(self._count, dtype=torch.int64),
+            "mean": torch.tensor(self._mean, dtype=torch.float64),
+            "square_sum": torch.tensor(self._square_sum, dtype=torch.float64),
+        }
 
     def load_state_dict(self, state: State) -> None:
-        self._count, self._mean, self._square_sum = state["count"], state["mean"], state["square_sum"]
+        """Take over what `state_dict` returned, as tensors, arrays or numbers."""
+        self._count, self._mean = int(state["count"]), float(state["mean"])
+        self._square_sum = float(state["square_sum"])
 
 
 def _check_rows(first: Tensor, **rows: Tensor) -> None:

@@ -33,12 +33,27 @@ def nstep_td_target(reward: Tensor, next_value: Tensor, *, discount: Tensor | fl
 
 
 def double_q_value(next_q_online: Tensor, next_q_target: Tensor) -> Tensor:
-    """Return what the target network [B, A] says of the online network's best action [B, A], as [B].
+    """Return what the target network [..., A] says of the online network's best action [..., A], as [...].
 
     Source: van Hasselt et al. 2016, eq. 4.
     """
-    best = next_q_online.argmax(dim=1, keepdim=True)
-    return next_q_target.gather(1, best).squeeze(1)
+    best = next_q_online.argmax(dim=-1, keepdim=True)
+    return next_q_target.gather(-1, best).squeeze(-1)
+
+
+def legal_value(judge: Tensor, values: Tensor, mask: Tensor | Array | None) -> Tensor:
+    """Return what `values` [..., A] say, as [...], of the legal action that is best by `judge` [..., A].
+
+    `mask` marks the legal actions (not 0); it has the shape of the values, or the same numbers in a row for each of the
+    first axis. Where it allows none, as after the end of an episode, the value is 0: nothing can follow. With `judge`
+    equal to `values` this is Q-learning, with the online network's it is `double_q_value`.
+    """
+    if mask is None:
+        return double_q_value(judge, values)
+    illegal = torch.as_tensor(mask, device=judge.device).reshape(judge.shape) == 0
+    # A legal value of minus infinity still beats what is forbidden.
+    allowed = judge.clamp_min(torch.finfo(judge.dtype).min).masked_fill(illegal, -torch.inf)
+    return double_q_value(allowed, values).masked_fill(illegal.all(dim=-1), 0.0)
 
 
 def q_td_error(

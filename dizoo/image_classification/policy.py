@@ -65,6 +65,7 @@ class ImageClassificationPolicy(Policy):
 
     def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
         """Fill the gradient of the cross entropy."""
+        self._params.follow()
         tensors = batch.to(self._device)
         logits = self._model(tensors["obs"])
         loss = F.cross_entropy(logits, tensors["label"])

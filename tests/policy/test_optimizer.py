@@ -3,9 +3,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ding_like.errors import TrainingError
+from ding_like.config import compile_config
+from ding_like.errors import CheckpointError, ConfigError, TrainingError
 from ding_like.model.flat_params import FlatParams
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.update_rules import OPTIMIZER_CONFIG, build_rule
 
 
 def make(clip: float | None = None, most: int = 3) -> tuple[torch.nn.Linear, FlatParams, FlatOptimizer]:
@@ -131,3 +133,129 @@ def test_config_may_name_eps_and_the_largest_norm_as_di_engine_does():
     # A gradient of norm sqrt(8) is cut to norm 2, and the large eps all but stops the step.
     torch.testing.assert_close(params.grad_vector, torch.full((8,), 2 / 8**0.5))
     assert (params.data_vector - before).abs().max() < 1e-4
+
+
+TORCH = {
+    "adam": (dict(type="adam", betas=[0.8, 0.95], eps=1e-4), torch.optim.Adam, dict(betas=(0.8, 0.95), eps=1e-4)),
+    "adam with decay": (dict(type="adam", weight_decay=0.1), torch.optim.Adam, dict(weight_decay=0.1)),
+    "adamw": (dict(type="adamw"), torch.optim.AdamW, {}),
+    "adamw with decay": (dict(type="adamw", weight_decay=0.3), torch.optim.AdamW, dict(weight_decay=0.3)),
+    "rmsprop": (dict(type="rmsprop"), torch.optim.RMSprop, {}),
+    "rmsprop with all": (
+        dict(type="rmsprop", alpha=0.9, momentum=0.5, eps=1e-3, weight_decay=0.1),
+        torch.optim.RMSprop,
+        dict(alpha=0.9, momentum=0.5, eps=1e-3, weight_decay=0.1),
+    ),
+}
+
+
+def make_of(section: dict, *, clip: float | None = None) -> tuple[torch.nn.Module, FlatParams, FlatOptimizer]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    params = FlatParams(model)
+    learn = SimpleNamespace(
+        learning_rate=0.02, grad_clip_norm=clip, nonfinite="skip", max_nonfinite_steps=5, optimizer=section
+    )
+    return model, params, FlatOptimizer.from_config(params, learn)
+
+
+def draw_gradients(steps: int = 50) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(26, generator=generator) for _ in range(steps)]
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_each_type_steps_as_torchs_does(name):
+    section, cls, keywords = TORCH[name]
+    model, params, optimizer = make_of(section)
+    twin = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    twin.load_state_dict(model.state_dict())
+    theirs = cls(twin.parameters(), lr=0.02, **keywords)
+
+    for grad in draw_gradients():
+        params.grad_vector.copy_(grad)
+        optimizer.step(torch.zeros(()))
+        torch.nn.utils.vector_to_parameters(grad.clone(), [p.grad for p in _with_grads(twin)])
+        theirs.step()
+
+    torch.testing.assert_close(model.state_dict(), twin.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def _with_grads(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    for param in module.parameters():
+        if param.grad is None:
+            param.grad = torch.zeros_like(param)
+    return list(module.parameters())
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_each_type_goes_on_from_its_state_bit_by_bit(name):
+    gradients = draw_gradients()
+    model, params, optimizer = make_of(TORCH[name][0])
+    other_model, other_params, other = make_of(TORCH[name][0])
+
+    for number, grad in enumerate(gradients):
+        if number == 20:
+            other_model.load_state_dict(model.state_dict())
+            other.load_state_dict(optimizer.state_dict())
+        for p, o in ((params, optimizer), (other_params, other)) if number >= 20 else ((params, optimizer),):
+            p.grad_vector.copy_(grad)
+            o.step(torch.zeros(()))
+
+    assert torch.equal(params.data_vector, other_params.data_vector)
+
+
+@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_no_type_applies_what_is_not_finite(name, where):
+    _, params, optimizer = make_of(TORCH[name][0], clip=1.0)
+    params.grad_vector.fill_(0.5)
+    optimizer.step(torch.zeros(()))
+    before = [params.data_vector.clone(), *(moment.clone() for moment in optimizer.state_dict()["moments"])]
+
+    params.grad_vector.fill_(0.5 if where == "loss" else float("nan"))
+    optimizer.step(torch.full((), float("inf") if where == "loss" else 0.0))
+
+    after = [params.data_vector, *optimizer.state_dict()["moments"]]
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert optimizer.check() == 1
+
+
+def test_the_moments_of_another_kind_are_refused_and_those_of_old_checkpoints_are_adams():
+    adam, rmsprop = make_of(dict(type="adam"))[2], make_of(dict(type="rmsprop"))[2]
+    old = {name: value for name, value in adam.state_dict().items() if name != "type"}
+
+    make_of(dict(type="adamw"))[2].load_state_dict(old)
+    with pytest.raises(CheckpointError, match="moments of 'adam'.*asks for 'rmsprop'"):
+        rmsprop.load_state_dict(old)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (dict(type="sgd"), "'adam', 'adamw' or 'rmsprop', got 'sgd'"),
+        (dict(betas=[0.9]), "betas .*two numbers"),
+        (dict(betas=[0.9, 1.0]), "betas .*two numbers"),
+        (dict(alpha=0.9), "alpha .*no use with type 'adam'"),
+        (dict(type="rmsprop", betas=[0.5, 0.9]), "betas .*no use with type 'rmsprop'"),
+        (dict(type="rmsprop", momentum=1.5), r"momentum .*\[0, 1\)"),
+        (dict(weight_decay=-0.1), "weight_decay .*below 0"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(section, message):
+    main = dict(policy=dict(model=dict(obs_shape=4, action_shape=2), learn=dict(optimizer=section)))
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dqn"))
+
+    with pytest.raises(ConfigError, match=message):
+        compile_config(main, create, save=False)
+
+
+def test_an_eps_of_the_optimizer_replaces_adam_eps():
+    main = dict(env=dict(env_id="CartPole-v1"), policy=dict(learn=dict(optimizer=dict(eps=1e-3))))
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="ppo"))
+
+    cfg = compile_config(main, create, save=False)
+
+    assert cfg.policy.learn.adam_eps is None and cfg.policy.learn.optimizer.eps == 1e-3
+    assert build_rule(cfg.policy.learn.optimizer, adam_eps=1e-5).eps == 1e-3
+    assert build_rule(OPTIMIZER_CONFIG, adam_eps=1e-5).eps == 1e-5 and build_rule(None).eps == 1e-8

@@ -1,0 +1,188 @@
+"""A small policy of every registered kind, with observations, rows and masks for it: what the contracts share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from ding_like.config import deep_merge, to_plain
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import obs_to_columns
+from ding_like.data.rollout import Rollout
+from ding_like.policy import Policy, create_policy, get_policy_cls
+
+LANES, STEPS, OBS, AGENTS, ACTIONS = 4, 12, 3, 2, 4
+
+_DQN_MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], dueling=False, head_layer_num=0)
+_VAC = dict(obs_shape=OBS, encoder_hidden_size_list=[8, 8], actor_head_layer_num=0, critic_head_layer_num=0)
+_QAC = dict(obs_shape=OBS, action_shape=2, actor_head_hidden_size=8, critic_head_hidden_size=8)
+_TEAM = dict(
+    obs_shape={"agents": [AGENTS, OBS], "state": 5},
+    action_shape=[ACTIONS] * AGENTS,
+    hidden_size_list=[8],
+    mixer_embed_size=4,
+)
+_BOX = dict(action_space="continuous", action_low=[-2.0, 0.0], action_high=[2.0, 1.0])
+_IMAGES = dict(obs_shape=[1, 8, 8], num_classes=3, hidden_size_list=[4, 8], kernel_size=[3], stride=[1])
+
+
+@dataclass(frozen=True)
+class Case:
+    """Name a policy and its settings; `space` is its env's action space, None for one that does not act."""
+
+    policy: str
+    space: spaces.Space[Any] | None
+    settings: dict[str, Any] = field(default_factory=dict)
+    import_names: tuple[str, ...] = ()
+
+
+_DISCRETE, _TWO_OF_THREE = spaces.Discrete(ACTIONS), spaces.MultiDiscrete([3, 2])
+_BITS, _VECTOR = spaces.MultiBinary(3), spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
+_JOINT = spaces.MultiDiscrete([ACTIONS] * AGENTS)
+
+CASES: dict[str, Case] = {
+    "dqn": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL)),
+    "dqn dueling": Case("dqn", _DISCRETE, dict(model={**_DQN_MODEL, "dueling": True})),
+    "dqn autograd": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
+    "dqn momentum": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, double=False, learn=dict(target_theta=0.1))),
+    "qmix": Case("qmix", _JOINT, dict(model=_TEAM, learn=dict(target_update_freq=2))),
+    "ppo": Case("ppo", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
+    "ppo autograd": Case(
+        "ppo", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=dict(backend="autograd"))
+    ),
+    "ppo value_norm": Case(
+        "ppo", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=dict(value_norm=True))
+    ),
+    "ppo several": Case("ppo", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]})),
+    "ppo bits": Case("ppo", _BITS, dict(model={**_VAC, "action_shape": [2, 2, 2]})),
+    "ppo team": Case("ppo", _JOINT, dict(model={**_VAC, "action_shape": [ACTIONS] * AGENTS})),
+    "ppo box": Case("ppo", _VECTOR, dict(model={**_VAC, "action_shape": 2}, **_BOX)),
+    "ppo_offpolicy": Case("ppo_offpolicy", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
+    "a2c": Case("a2c", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
+    "a2c several": Case("a2c", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]})),
+    "a2c box": Case("a2c", _VECTOR, dict(model={**_VAC, "action_shape": 2}, **_BOX)),
+    "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
+    "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
+    "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
+    "image_classification": Case(
+        "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
+    ),
+}
+ACTING = {name: case for name, case in CASES.items() if case.space is not None}
+MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.space, spaces.Box)}
+
+
+def make(case: Case, *, seed: int = 0, **changes: Any) -> Policy:
+    """Return the policy of a case, its weights drawn with `seed`."""
+    torch.manual_seed(seed)
+    name: dict[str, Any] = dict(type=case.policy, import_names=list(case.import_names))
+    defaults = to_plain(get_policy_cls(name).default_config())
+    batch = dict(learn=dict(batch_size=16, **({"epoch_per_collect": 2} if case.policy == "ppo" else {})))
+    return create_policy(deep_merge(deep_merge(deep_merge(deep_merge(defaults, batch), case.settings), changes), name))
+
+
+def sizes_of(case: Case) -> list[int]:
+    """Return the number of choices of each discrete action."""
+    space = case.space
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    return [2] * int(space.n) if isinstance(space, spaces.MultiBinary) else [int(n) for n in space.nvec]
+
+
+def draw_mask(case: Case, rows: int, rng: np.random.Generator) -> np.ndarray:
+    """Return masks [R, choices of all actions in a row] that allow one choice of each action at least."""
+    parts = []
+    for size in sizes_of(case):
+        part = rng.random((rows, size)) < 0.4
+        part[np.arange(rows), rng.integers(0, size, rows)] = True
+        parts.append(part)
+    return np.concatenate(parts, axis=1).astype(np.int8)
+
+
+def draw_obs(case: Case, rows: int, rng: np.random.Generator, *, masked: bool = False) -> Any:
+    """Return observations [R, ...], with `masked` as a dict with an action mask."""
+    if case.policy == "qmix":
+        obs: dict[str, Any] = {"agents": rng.normal(size=(rows, AGENTS, OBS)), "state": rng.normal(size=(rows, 5))}
+        obs = {name: value.astype(np.float32) for name, value in obs.items()}
+    else:
+        obs = {"board": rng.normal(size=(rows, OBS)).astype(np.float32)}
+    if masked:
+        return {**obs, "action_mask": draw_mask(case, rows, rng)}
+    return obs if len(obs) > 1 else obs["board"]
+
+
+def act(actor: Any, obs: Any, rows: int, *, seed: int = 0, **setting: Any) -> dict[str, np.ndarray]:
+    """Return an actor's columns for observations of so many rows."""
+    columns: dict[str, np.ndarray] = actor.act(
+        obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed), **setting
+    )
+    return columns
+
+
+def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
+    """Count the choices that the mask [R, all choices in a row] forbids."""
+    starts = np.cumsum([0, *sizes_of(case)[:-1]])
+    columns = action.reshape(len(action), -1) + starts
+    return int((np.take_along_axis(mask.reshape(len(mask), -1), columns, axis=1) == 0).sum())
+
+
+def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> Rollout:
+    """Return a rollout of the policy's own actions in a made-up env."""
+    rng, rollout = np.random.default_rng(seed), Rollout(LANES)
+    setting = {"eps": 0.5} if case.policy in ("dqn", "qmix") else {}
+    for step in range(STEPS):
+        obs = draw_obs(case, LANES, rng, masked=masked)
+        ended = rng.random((2, LANES)) < 0.1
+        rows = {
+            **obs_to_columns("obs", obs),
+            **act(policy.collect_mode.actor, obs, LANES, seed=1000 * seed + step, **setting),
+            **obs_to_columns("next_obs", draw_obs(case, LANES, rng, masked=masked)),
+            "lane": np.arange(LANES),
+            "reward": rng.normal(size=LANES).astype(np.float32),
+            "terminated": ended[0],
+            "truncated": ended[1] & ~ended[0],
+        }
+        rollout.append(rows)
+    return rollout
+
+
+def rows_of(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> TransitionBatch:
+    """Return training rows: of the policy's own actions, or labelled images."""
+    if case.space is None:
+        rng = np.random.default_rng(seed)
+        images = rng.random((16, 1, 8, 8)).astype(np.float32)
+        return TransitionBatch({"obs": images, "label": rng.integers(0, 3, 16)})
+    batch, _ = policy.collect_mode.segment(play(case, policy, seed=seed, masked=masked))
+    return batch.own_memory()
+
+
+def train(policy: Policy, batches: list[TransitionBatch]) -> list[Any]:
+    """Update with every minibatch of these batches and return what was logged of each."""
+    infos = []
+    for number, batch in enumerate(batches):
+        for minibatch in policy.learn_mode.minibatches(batch, np.random.default_rng(number)):
+            infos.append(policy.learn_mode.grad(minibatch)[0])
+            policy.learn_mode.apply()
+    return infos
+
+
+def tensors_of(state: Any, prefix: str = "") -> dict[str, Any]:
+    """Return all tensors and numbers of a nested state by their paths, copied."""
+    if isinstance(state, dict):
+        return {k: v for key, value in state.items() for k, v in tensors_of(value, f"{prefix}/{key}").items()}
+    if isinstance(state, (list, tuple)):
+        return {k: v for i, value in enumerate(state) for k, v in tensors_of(value, f"{prefix}/{i}").items()}
+    return {prefix: state.detach().clone() if isinstance(state, torch.Tensor) else state}
+
+
+def assert_equal_states(one: Any, other: Any) -> None:
+    """Compare two nested states bit by bit."""
+    first, second = tensors_of(one), tensors_of(other)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        same = torch.equal(value, second[name]) if isinstance(value, torch.Tensor) else value == second[name]
+        assert same, f"{name} differs"

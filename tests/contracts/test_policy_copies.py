@@ -1,0 +1,171 @@
+"""Copies and moves: after each, an update changes every registered policy's parameters as it would without."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.errors import SchemaError
+from ding_like.policy import Policy
+from ding_like.utils.registries import POLICY_REGISTRY
+from tests.contracts.policy_cases import (
+    ACTING,
+    CASES,
+    act,
+    assert_equal_states,
+    draw_obs,
+    make,
+    rows_of,
+    tensors_of,
+    train,
+)
+
+
+def _assign(policy: Policy) -> Policy:
+    model = policy._model
+    model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()}, assign=True)
+    return policy
+
+
+def _cast_there_and_back(policy: Policy) -> Policy:
+    policy._model.double().float()
+    return policy
+
+
+def _cast_targets(policy: Policy) -> Policy:
+    """Move all networks that the policy holds beside its model."""
+    for value in list(vars(policy).values()):
+        for network in (value, getattr(value, "target", None), getattr(value, "network", None)):
+            if isinstance(network, torch.nn.Module):
+                network.double().float()
+    return policy
+
+
+def _drop_gradients(policy: Policy) -> Policy:
+    policy._model.zero_grad(set_to_none=True)
+    return policy
+
+
+OPERATIONS: dict[str, Callable[[Policy], Policy]] = {
+    "deepcopy": copy.deepcopy,
+    "double().float()": _cast_there_and_back,
+    "targets too": _cast_targets,
+    "assign=True": _assign,
+    "zero_grad": _drop_gradients,
+}
+
+
+def test_every_registered_policy_has_a_case() -> None:
+    assert set(POLICY_REGISTRY.names()) <= {case.policy for case in CASES.values()}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_an_update_after_it_is_the_update_without_it(name: str, operation: str) -> None:
+    case = CASES[name]
+    plain, other = make(case), make(case)
+    batches = [rows_of(case, plain, seed=seed) for seed in range(3)]
+    train(plain, batches[:1])
+    train(other, batches[:1])
+    before = tensors_of(other._model.state_dict())
+
+    other = OPERATIONS[operation](other)
+    train(plain, batches[1:])
+    train(other, batches[1:])
+
+    assert_equal_states(plain.learn_mode.state_dict(), other.learn_mode.state_dict())
+    after = tensors_of(other._model.state_dict())
+    assert any(not torch.equal(before[key], after[key]) for key in before)
+
+
+@pytest.mark.parametrize("operation", ["deepcopy", "double().float()", "assign=True"])
+@pytest.mark.parametrize("name", CASES)
+def test_it_may_come_between_a_gradient_and_its_step(name: str, operation: str) -> None:
+    case = CASES[name]
+    plain, other = make(case), make(case)
+    batch = rows_of(case, plain)
+    for policy in (plain, other):
+        minibatch = next(iter(policy.learn_mode.minibatches(batch, np.random.default_rng(0))))
+        policy.learn_mode.grad(minibatch)
+
+    other = OPERATIONS[operation](other)
+    plain.learn_mode.apply()
+    other.learn_mode.apply()
+
+    assert_equal_states(plain.learn_mode.state_dict(), other.learn_mode.state_dict())
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("name", ACTING)
+def test_actors_play_the_weights_that_were_trained_after_it(name: str, operation: str) -> None:
+    case = ACTING[name]
+    policy = OPERATIONS[operation](make(case, learn=dict(learning_rate=0.05)))
+    # Taken before the updates, as collectors and evaluators do.
+    actors = [policy.collect_mode.actor, policy.eval_mode.actor]
+    obs = draw_obs(case, 64, np.random.default_rng(0))
+    early = [act(actor, obs, 64) for actor in actors]
+
+    train(policy, [rows_of(case, policy, seed=seed) for seed in range(3)])
+
+    fresh = make(case, seed=1)
+    fresh.collect_mode.load_state_dict(policy.collect_mode.state_dict())
+    late = [act(actor, obs, 64) for actor in actors]
+    for actor, columns in zip((fresh.collect_mode.actor, fresh.eval_mode.actor), late, strict=True):
+        for column, values in act(actor, obs, 64).items():
+            assert np.array_equal(columns[column], values), column
+    assert any(not np.array_equal(first[k], last[k]) for first, last in zip(early, late, strict=True) for k in first)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_a_deep_copy_leaves_the_first_alone(name: str) -> None:
+    case = CASES[name]
+    policy = make(case)
+    batches = [rows_of(case, policy, seed=seed) for seed in range(2)]
+    train(policy, batches[:1])
+    twin = copy.deepcopy(policy)
+    before = copy.deepcopy(policy.learn_mode.state_dict())
+
+    train(twin, batches[1:])
+
+    assert_equal_states(policy.learn_mode.state_dict(), before)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_state_taken_over_goes_on_as_the_first_does(name: str) -> None:
+    case = CASES[name]
+    first, second = make(case), make(case, seed=1)
+    batches = [rows_of(case, first, seed=seed) for seed in range(4)]
+    train(first, batches[:2])
+
+    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
+    train(first, batches[2:])
+    train(second, batches[2:])
+
+    assert_equal_states(first.learn_mode.state_dict(), second.learn_mode.state_dict())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_cast_to_another_dtype_is_refused_at_the_next_gradient(name: str) -> None:
+    case = CASES[name]
+    policy = make(case)
+    batch = rows_of(case, policy)
+    policy._model.double()
+
+    with pytest.raises(SchemaError, match="float64"):
+        train(policy, [batch])
+
+
+@pytest.mark.parametrize("name", ACTING)
+def test_the_forward_of_copied_modes_runs_the_copy(name: str) -> None:
+    case = ACTING[name]
+    policy = make(case)
+    modes = copy.deepcopy((policy.collect_mode, policy.eval_mode, policy.learn_mode))
+    before = copy.deepcopy(policy.learn_mode.state_dict())
+
+    modes[2].forward(rows_of(case, policy))
+
+    assert_equal_states(policy.learn_mode.state_dict(), before)

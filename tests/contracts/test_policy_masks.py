@@ -1,0 +1,268 @@
+"""Masks: every policy with discrete actions obeys them, greedy, drawn and at random, and learns under them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding_like.errors import EnvError
+from ding_like.policy import get_policy_cls
+from ding_like.policy.random_policy import RandomActor
+from ding_like.rl_utils.td import legal_value
+from ding_like.utils.registries import ENV_REGISTRY, POLICY_REGISTRY
+from tests.contracts.policy_cases import (
+    ACTIONS,
+    AGENTS,
+    MASKED,
+    act,
+    draw_obs,
+    forbidden,
+    make,
+    rows_of,
+    sizes_of,
+    train,
+)
+
+ROWS = 3000
+# How the choices of several agents may lie in a mask.
+FORMS = {"in a row": lambda mask: mask, "by agent": lambda mask: mask.reshape(len(mask), AGENTS, ACTIONS)}
+TEAMS = [name for name, case in MASKED.items() if sizes_of(case) == [ACTIONS] * AGENTS]
+
+
+def masked_obs(name: str, form: str, *, seed: int = 0) -> tuple[Any, np.ndarray]:
+    """Return observations with masks in a form, and the masks in a row."""
+    obs = draw_obs(MASKED[name], ROWS, np.random.default_rng(seed), masked=True)
+    mask = obs["action_mask"]
+    return {**obs, "action_mask": FORMS[form](mask)}, mask
+
+
+EVERY = [(name, "in a row") for name in MASKED] + [(name, "by agent") for name in TEAMS]
+
+
+def test_every_registered_policy_with_discrete_actions_has_a_case() -> None:
+    covered = {(case.policy, type(case.space).__name__) for case in MASKED.values()}
+    for policy in POLICY_REGISTRY.names():
+        kinds = set(get_policy_cls({"type": policy}).action_spaces or ()) - {"Box"}
+        assert not kinds or any(name == policy and kind in kinds for name, kind in covered), policy
+
+
+@pytest.mark.parametrize(("name", "form"), EVERY)
+@pytest.mark.parametrize("how", ["greedy", "eps 0.0", "eps 0.5", "eps by lane", "eps 1.0"])
+def test_no_forbidden_action_is_taken(name: str, form: str, how: str) -> None:
+    policy = make(MASKED[name])
+    obs, mask = masked_obs(name, form)
+    eps: Any = np.linspace(0, 1, ROWS) if how == "eps by lane" else float(how[4:] or 0) if how != "greedy" else None
+    mode = policy.eval_mode if how == "greedy" else policy.collect_mode
+
+    action = act(mode.actor, obs, ROWS, **({} if eps is None else {"eps": eps}))["action"]
+
+    assert action.shape[0] == ROWS and forbidden(MASKED[name], action, mask) == 0
+    chosen = np.unique(action.reshape(ROWS, -1), axis=0)
+    # Masks differ, so all choices come up.
+    assert len(chosen) == math.prod(sizes_of(MASKED[name]))
+
+
+@pytest.mark.parametrize(("name", "form"), EVERY)
+def test_no_forbidden_action_is_drawn_at_random(name: str, form: str) -> None:
+    case = MASKED[name]
+    obs, mask = masked_obs(name, form)
+
+    action = act(RandomActor(case.space), obs, ROWS)["action"]
+
+    assert action.shape == (ROWS, *case.space.shape) and forbidden(case, action, mask) == 0
+    assert len(np.unique(action.reshape(ROWS, -1), axis=0)) == math.prod(sizes_of(case))
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_the_row_functions_obey_the_mask_too(name: str) -> None:
+    policy, case = make(MASKED[name]), MASKED[name]
+    obs = draw_obs(case, 50, np.random.default_rng(0), masked=True)
+    rows = {i: {key: value[i] for key, value in obs.items()} for i in range(50)}
+
+    for forward in (policy.collect_mode.forward, policy.eval_mode.forward):
+        answer = forward(rows)
+        action = np.stack([answer[i]["action"] for i in range(50)])
+        assert forbidden(case, action, obs["action_mask"]) == 0
+
+
+@pytest.mark.parametrize("mode", ["collect_mode", "eval_mode", "random"])
+@pytest.mark.parametrize("name", MASKED)
+def test_a_mask_that_allows_nothing_is_an_error(name: str, mode: str) -> None:
+    policy, case = make(MASKED[name]), MASKED[name]
+    obs = draw_obs(case, 4, np.random.default_rng(0), masked=True)
+    obs["action_mask"][2, : sizes_of(case)[0]] = 0
+    actor = RandomActor(case.space) if mode == "random" else getattr(policy, mode).actor
+
+    with pytest.raises(EnvError, match=r"no action in rows \[2\]"):
+        act(actor, obs, 4)
+
+
+def poison(policy: Any, choice: int) -> None:
+    """Make the value of one choice enormous, for every agent and in both networks."""
+    with torch.no_grad():
+        for network in (policy._model, policy._target_model):
+            head = network.head if isinstance(network.head, torch.nn.Linear) else network.head.main[-1]
+            head.bias[choice] += 1e6
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("name", ["dqn", "dqn autograd", "qmix"])
+def test_targets_never_use_a_forbidden_value(name: str, double: bool) -> None:
+    policy = make(MASKED[name], double=double)
+    batch = rows_of(MASKED[name], policy, masked=True)
+    mask = batch["next_obs/action_mask"].reshape(len(batch), -1, ACTIONS).copy()
+    mask[:, :, 1], mask[:, :, 2] = 0, 1
+    batch = batch.with_columns(**{"next_obs/action_mask": mask.reshape(len(batch), -1)})
+    poison(policy, 1)
+
+    target = np.asarray(policy.learn_mode.grad(batch)[0]["target_q_value"])
+
+    assert np.abs(target).max() < 1e4
+    allowed = {"next_obs/action_mask": np.ones_like(batch["next_obs/action_mask"])}
+    assert np.abs(np.asarray(policy.learn_mode.grad(batch.with_columns(**allowed))[0]["target_q_value"])).max() > 1e4
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("name", ["dqn", "dqn autograd", "qmix"])
+def test_where_nothing_is_allowed_next_nothing_follows(name: str, double: bool) -> None:
+    policy = make(MASKED[name], double=double)
+    batch = rows_of(MASKED[name], policy, masked=True)
+    nothing = np.zeros_like(batch["next_obs/action_mask"])
+    going_on = np.zeros(len(batch), bool)
+    batch = batch.with_columns(terminated=going_on, **{"next_obs/action_mask": nothing})
+
+    target = np.asarray(policy.learn_mode.grad(batch)[0]["target_q_value"])
+
+    assert np.isfinite(target).all() and np.abs(target).max() < 100
+    if name != "qmix":
+        assert np.array_equal(target, batch["reward"])
+
+
+def test_a_legal_value_of_minus_infinity_beats_a_forbidden_one() -> None:
+    values = torch.tensor([[5.0, -torch.inf, 7.0]])
+
+    assert legal_value(values, values, torch.tensor([[0, 1, 0]])).item() == -torch.inf
+
+
+ON_POLICY = [name for name, case in MASKED.items() if case.policy in ("ppo", "ppo_offpolicy", "a2c")]
+
+
+@pytest.mark.parametrize("name", ON_POLICY)
+def test_log_probabilities_of_learning_are_those_of_acting(name: str) -> None:
+    policy = make(MASKED[name])
+    batch = rows_of(MASKED[name], policy, masked=True)
+
+    log_prob = policy._evaluate(batch.to("cpu"))[0].detach().numpy()
+
+    np.testing.assert_allclose(log_prob, batch["log_prob"], rtol=1e-4, atol=1e-5)
+    if MASKED[name].policy != "a2c":
+        assert abs(float(train(policy, [batch])[0]["approx_kl"])) < 1e-6
+
+
+def _forbid_first(batch: TransitionBatch) -> tuple[TransitionBatch, np.ndarray]:
+    """Return rows in which the first choice is forbidden, with a legal action in its place."""
+    mask = batch["obs/action_mask"].copy()
+    action = batch["action"].copy()
+    mask[:, 0], mask[:, 1] = 0, 1
+    first = action if action.ndim == 1 else action[:, 0]
+    first[first == 0] = 1
+    return batch.with_columns(action=action, **{"obs/action_mask": mask}), mask
+
+
+@pytest.mark.parametrize("name", ON_POLICY)
+def test_losses_have_no_gradient_by_a_forbidden_logit(name: str) -> None:
+    policy = make(MASKED[name], learn=dict(entropy_weight=0.1))
+    batch, _ = _forbid_first(rows_of(MASKED[name], policy, masked=True))
+
+    minibatch = next(iter(policy.learn_mode.minibatches(batch, np.random.default_rng(0))))
+    policy.learn_mode.grad(minibatch)
+
+    gradient = policy._model.actor_head.main[-1].bias.grad
+    assert gradient[0] == 0.0 and gradient[1:].abs().max() > 0
+
+
+@pytest.mark.parametrize("name", TEAMS)
+def test_both_forms_of_a_team_mask_give_the_same_gradient(name: str) -> None:
+    case, vectors = MASKED[name], []
+    for form in FORMS.values():
+        policy = make(case)
+        batch = rows_of(case, policy, masked=True)
+        masks = {f"{prefix}/action_mask": form(batch[f"{prefix}/action_mask"]) for prefix in ("obs", "next_obs")}
+        batch = batch.with_columns(**masks)
+        policy.learn_mode.grad(next(iter(policy.learn_mode.minibatches(batch, np.random.default_rng(0)))))
+        vectors.append(policy.grad_vectors()[0].clone())
+
+    assert torch.equal(*vectors) and vectors[0].any()
+
+
+class MaskedEnv(gymnasium.Env):
+    """Forbid some choices of each action at every step and count those that are made nonetheless."""
+
+    made = 0
+    forbidden = 0
+
+    def __init__(self, cfg: Any = None) -> None:
+        self.action_space = spaces.MultiDiscrete([ACTIONS] * AGENTS) if cfg["is_team"] else spaces.Discrete(ACTIONS)
+        self._agents = AGENTS if cfg["is_team"] else 1
+        shape = (AGENTS, ACTIONS) if cfg["by_agent"] else (self._agents * ACTIONS,)
+        parts = {"agents": spaces.Box(-9, 9, (AGENTS, 3), np.float32), "state": spaces.Box(-9, 9, (5,), np.float32)}
+        self.observation_space = spaces.Dict({**parts, "action_mask": spaces.MultiBinary(shape)})
+
+    def _obs(self) -> Any:
+        space, random = self.observation_space, self.np_random
+        self._mask = random.random((self._agents, ACTIONS)) < 0.4
+        self._mask[np.arange(self._agents), random.integers(0, ACTIONS, self._agents)] = True
+        obs = {name: random.normal(size=space[name].shape).astype(np.float32) for name in ("agents", "state")}
+        return {**obs, "action_mask": self._mask.astype(np.int8).reshape(space["action_mask"].shape)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        cls = type(self)
+        cls.made += 1
+        cls.forbidden += int((~self._mask[np.arange(self._agents), np.atleast_1d(action)]).any())
+        return self._obs(), 0.0, bool(self.np_random.random() < 0.1), False, {}
+
+
+@pytest.fixture
+def counted() -> type[MaskedEnv]:
+    ENV_REGISTRY.register("masked_env_of_the_contract")(MaskedEnv)
+    MaskedEnv.made = MaskedEnv.forbidden = 0
+    return MaskedEnv
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_team", "by_agent"),
+    [("dqn", False, False), ("a2c", False, False), ("ppo", True, True), ("qmix", True, False), ("qmix", True, True)],
+)
+def test_a_run_makes_no_forbidden_move(
+    policy: str, is_team: bool, by_agent: bool, counted: type[MaskedEnv], tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    learn: dict[str, Any] = dict(batch_size=16)
+    section: dict[str, Any] = dict(
+        learn=learn, collect=dict(n_sample=20), eval=dict(evaluator=dict(eval_freq=10)), random_collect_size=40
+    )
+    if policy in ("ppo", "a2c"):
+        del section["random_collect_size"]
+    main = dict(
+        exp_name="exp",
+        env=dict(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=2, is_team=is_team, by_agent=by_agent),
+        policy=section,
+    )
+    create = dict(env=dict(type="masked_env_of_the_contract"), env_manager=dict(type="base"), policy=dict(type=policy))
+    pipeline = serial_pipeline_onpolicy if policy in ("ppo", "a2c") else serial_pipeline
+
+    pipeline((main, create), seed=0, max_env_step=160)
+
+    assert counted.made > 200 and counted.forbidden == 0

@@ -1,0 +1,244 @@
+"""Every key of every policy's config does something, or is refused: a key without effect misleads without a word."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.config import compile_config, deep_merge, to_plain
+from ding_like.config.tree import get_path, set_path
+from ding_like.entry import serial_pipeline
+from ding_like.errors import ConfigError, TrainingError
+from ding_like.policy import create_policy, get_policy_cls
+from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of
+
+# One case for each policy, named like it, and one of continuous actions for the keys that concern them.
+POLICIES = ["dqn", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "image_classification"]
+# What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
+NOT_HERE = ("type", "cfg_type", "action_space", "model", "eval", "other.replay_buffer.replay_buffer_size")
+# key: (another value, what must be set beside it)
+VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "on_policy": ("flip", {}),
+    "cuda": (True, {}),
+    "priority": (True, {}),
+    "priority_IS_weight": (True, {"priority": True}),
+    "discount_factor": (0.5, {}),
+    "nstep": (3, {}),
+    "random_collect_size": (40, {}),
+    "action_low": (-9.0, {"action_high": 9.0}),
+    "action_high": (9.0, {"action_low": -9.0}),
+    "action_bound": ("tanh", {}),
+    "recompute_adv": (True, {}),
+    "double": (False, {}),
+    "learn.update_per_collect": (2, {}),
+    "learn.batch_size": (8, {}),
+    "learn.learning_rate": (0.02, {}),
+    "learn.ignore_done": (True, {}),
+    "learn.grad_clip_norm": (1e-3, {"learn.optimizer.eps": 0.1}),  # Adam alone forgets the gradient's scale
+    "learn.grad_clip_type": ("clip_value", {}),
+    "learn.grad_clip_value": (1e-3, {"learn.optimizer.eps": 0.1, "learn.adam_eps": None}),
+    "learn.nonfinite": ("raise", {}),
+    "learn.max_nonfinite_steps": (2, {}),
+    "learn.optimizer.type": ("rmsprop", {}),
+    "learn.optimizer.betas": ([0.5, 0.9], {}),
+    "learn.optimizer.eps": (0.1, {"learn.adam_eps": None}),
+    "learn.optimizer.weight_decay": (0.5, {}),
+    "learn.optimizer.alpha": (0.5, {"learn.optimizer.type": "rmsprop"}),
+    "learn.optimizer.momentum": (0.9, {"learn.optimizer.type": "rmsprop"}),
+    "learn.adam_eps": (0.1, {}),
+    "learn.schedule.env_steps": (30, {}),
+    "learn.schedule.lr_end": (1e-6, {"learn.schedule.env_steps": 30}),
+    "learn.schedule.clip_end": (1e-6, {"learn.schedule.env_steps": 30}),
+    "learn.value_weight": (0.05, {}),
+    "learn.entropy_weight": (0.5, {}),
+    "learn.adv_norm": (None, {}),  # flipped
+    "learn.epoch_per_collect": (3, {}),
+    "learn.clip_ratio": (1e-3, {"learn.learning_rate": 0.02}),
+    "learn.dual_clip": (1.001, {"learn.learning_rate": 0.1}),
+    "learn.value_clip": (1e-4, {"learn.learning_rate": 0.02}),
+    "learn.value_norm": (True, {}),
+    "learn.target_kl": (1e-9, {}),
+    "learn.ppo_param_init": (False, {}),
+    "learn.backend": ("flip", {}),
+    "learn.target_update_freq": (1, {}),
+    "learn.target_theta": (0.5, {}),
+    "learn.loss": ("huber", {}),
+    "learn.learning_rate_actor": (0.02, {}),
+    "learn.learning_rate_critic": (0.02, {}),
+    "learn.learning_rate_q": (0.02, {}),
+    "learn.learning_rate_policy": (0.02, {}),
+    "learn.learning_rate_alpha": (0.02, {}),
+    "learn.actor_update_freq": (1, {}),
+    "learn.noise": (False, {}),
+    "learn.noise_sigma": (0.01, {}),
+    "learn.noise_range.min": (-0.01, {}),
+    "learn.noise_range.max": (0.01, {}),
+    "learn.alpha": (0.9, {}),
+    "learn.auto_alpha": (False, {}),
+    "learn.log_space": (False, {}),
+    "learn.target_entropy": (-7.0, {}),
+    "learn.epochs": (2, {}),
+    "collect.n_sample": (24, {}),
+    "collect.n_episode": (3, {}),
+    "collect.unroll_len": (4, {}),
+    "collect.discount_factor": (0.5, {}),
+    "collect.gae_lambda": (0.1, {}),
+    "collect.noise_sigma": (0.9, {}),
+    "other.eps.type": ("linear", {}),
+    "other.eps.start": (0.5, {}),
+    "other.eps.end": (0.5, {}),
+    "other.eps.decay": (5, {}),
+}
+# Read by pipelines alone: what changes is a run.
+OF_A_RUN = ("learn.update_per_collect", "random_collect_size")
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[str]:
+    for key, value in tree.items():
+        here = f"{path}.{key}" if path else key
+        if here in NOT_HERE or here.startswith("model."):
+            continue
+        if isinstance(value, dict):
+            yield from leaves(value, here)
+        else:
+            yield here
+
+
+def defaults_of(name: str) -> dict[str, Any]:
+    case = CASES[name]
+    return to_plain(get_policy_cls({"type": case.policy, "import_names": list(case.import_names)}).default_config())
+
+
+def section_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return a policy section that was checked as that of a run is, its model filled in; raises ConfigError."""
+    case = CASES[name]
+    settings = copy.deepcopy(case.settings)
+    continuous = settings.get("action_space") == "continuous"
+    user: dict[str, Any] = {}
+    for path, value in changes.items():
+        set_path(user, path, value)
+    if case.policy == "ppo":
+        user = deep_merge(dict(learn=dict(epoch_per_collect=2)), user)
+    chosen = {"type": case.policy, "import_names": list(case.import_names)}
+    main = dict(env=dict(env_id="CartPole-v1"), policy=deep_merge({k: v for k, v in settings.items()}, user))
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=chosen)
+    cfg = to_plain(compile_config(main, create, save=False).policy)
+    if not continuous and case.space is not None:
+        cfg["action_space"] = "discrete"
+    return cfg
+
+
+def effects(case: Case, cfg: dict[str, Any]) -> dict[str, Any]:
+    """Return what a policy of this config does: how it acts, makes rows, learns, explores and takes bad gradients."""
+    torch.manual_seed(0)
+    policy = create_policy(cfg)
+    learn = policy.learn_mode
+    seen: dict[str, Any] = {"device": str(policy._device), "by_hand": getattr(policy, "_by_hand", None) is not None}
+    seen["attributes"] = [policy.get_attribute(name) for name in ("n_sample", "n_episode", "batch_size")]
+    if case.space is not None:
+        for step in (0, 7):
+            setting = policy.command_mode.get_setting_collect({"envstep": step})
+            obs = draw_obs(case, 16, np.random.default_rng(0))
+            seen[f"acts {step}"] = [tensors_of(act(policy.collect_mode.actor, obs, 16, **setting)), setting]
+    priorities, sizes = [], []
+    for seed in range(3):
+        batch = rows_of(case, policy, seed=seed)
+        seen[f"rows {seed}"] = dict(batch.columns)
+        batch = batch.with_columns(weight=np.linspace(0.1, 2.0, len(batch)).astype(np.float32))
+        for minibatch in learn.minibatches(batch, np.random.default_rng(seed)):
+            sizes.append(len(minibatch))
+            priorities.append(learn.grad(minibatch)[1])
+            learn.apply()
+    seen["weights"], seen["sizes"] = tensors_of(learn.state_dict()), sizes
+    seen["priorities"] = [None if priority is None else priority.tolist() for priority in priorities]
+    seen["bad"] = bad_gradients(policy)
+    return seen
+
+
+def bad_gradients(policy: Any) -> int:
+    """Return how many updates in a row that are not finite end a run."""
+    for number in range(1, 9):
+        for optimizer in policy._optimizers():
+            optimizer.params.grad_vector.fill_(float("nan"))
+            optimizer.step(torch.zeros(()))
+        try:
+            policy.get_attribute("nonfinite_steps")
+        except TrainingError:
+            return number
+    return 0
+
+
+def differ(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() != other.keys() or any(differ(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) != len(other) or any(differ(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, (torch.Tensor, np.ndarray)):
+        first, second = np.asarray(one), np.asarray(other)
+        return first.shape != second.shape or not np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+    return bool(one != other)
+
+
+def changed(name: str, key: str) -> dict[str, Any]:
+    """Return the changes that give the key another value, and what must stand beside it."""
+    value, beside = VALUES[key]
+    default = get_path(defaults_of(name), key)
+    if key == "learn.adv_norm":
+        value = not default
+    elif value == "flip":
+        value = not default if isinstance(default, bool) else "auto" if default == "autograd" else "autograd"
+    known = set(leaves(defaults_of(name)))
+    return {**{path: other for path, other in beside.items() if path in known}, key: value}
+
+
+EVERY = [(name, key) for name in POLICIES for key in leaves(defaults_of(name))]
+CONTINUOUS = [(name, key) for name in ("ppo box", "a2c box") for key in ("action_low", "action_high", "action_bound")]
+
+
+@pytest.mark.parametrize(("name", "key"), [*EVERY, *CONTINUOUS])
+def test_another_value_changes_something_or_is_refused(
+    name: str, key: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    changes = changed(name, key)
+    default = get_path(defaults_of(name), key)
+    assert changes[key] != default, "the other value is the default"
+    beside = {path: value for path, value in changes.items() if path != key}
+    try:
+        cfg = section_of(name, changes)
+        if key in OF_A_RUN:
+            assert differ(run(name, {}), run(name, {key: changes[key]}))
+            return
+        other = effects(CASES[name], cfg)
+    except ConfigError as error:
+        # Refused by its name, so that the reader knows which key is meant.
+        assert re.search(rf"\b{key.rpartition('.')[2]}\b", str(error)), error
+        return
+    if key in ("action_low", "action_high"):  # one alone is no range
+        beside = {}
+    assert differ(effects(CASES[name], section_of(name, beside)), other), f"{name}: {key} does nothing"
+
+
+def run(name: str, changes: dict[str, Any]) -> Any:
+    """Return the end of a short run on CartPole, Pendulum or the two-step game."""
+    case = CASES[name]
+    small: dict[str, Any] = dict(
+        random_collect_size=0, learn=dict(batch_size=8), eval=dict(evaluator=dict(eval_freq=99))
+    )
+    for path, value in changes.items():
+        set_path(small, path, value)
+    envs = dict(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1)
+    if name == "qmix":
+        env, chosen = envs, dict(type="two_step_game", import_names=["dizoo.multi_agent.two_step_game"])
+    else:
+        box = name in ("ddpg", "td3", "sac")
+        env, chosen = dict(envs, env_id="Pendulum-v1" if box else "CartPole-v1"), dict(type="gymnasium")
+    create = dict(env=chosen, env_manager=dict(type="base"), policy=dict(type=case.policy))
+    policy = serial_pipeline((dict(exp_name="exp", env=env, policy=small), create), seed=0, max_env_step=80)
+    return tensors_of(policy.learn_mode.state_dict())
