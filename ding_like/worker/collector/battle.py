@@ -165,7 +165,8 @@ class BattleSampleSerialCollector(BattleCollector):
             for player, (own, mode) in enumerate(zip(loop.loops, policies, strict=True)):
                 lacks = target - self._have(data, player)
                 if self._keeps[player] and lacks > 0 and own.num_ready(mode.num_ready) >= lacks:
-                    data[player] = _join(data[player], own.take(mode.segment))
+                    data[player], dropped = _join(data[player], own.take(mode.segment))
+                    self._reports[player].total.dropped_steps += dropped
         data = [self._put_surplus_by(player, each, target, drop_extra) for player, each in enumerate(data)]
         infos = self._count(
             episodes,
