@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ding_like.config import deep_merge, to_plain
+from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.core.pace import least_lead
 from ding_like.pipeline.parallel.shares import check_shares
@@ -70,6 +71,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     if unknown:
         known = ", ".join(SYSTEM_TEMPLATE)
         raise ConfigError(f"unknown keys in system_config: {', '.join(unknown)}. Known are {known}.")
+    say_without_effect(given, SYSTEM_TEMPLATE, SYSTEM, source="system_config", section="system")
     system = deep_merge(SYSTEM_TEMPLATE, {key: value for key, value in given.items() if not _is_worker(key)})
     sections = sum(key.startswith("collector") and key not in SYSTEM_TEMPLATE for key in given)
     num_collectors = int(system["num_collectors"]) or sections or 2
@@ -109,6 +111,7 @@ def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
     collector, commander = create.get("collector"), create.pop("commander", None)
     if isinstance(collector, dict) and collector.get("type") in PARALLEL_COLLECTOR_REGISTRY:
         del create["collector"]
+        say_without_effect(collector, {}, PARALLEL_COLLECTOR, source="the config", section="create_config.collector")
     if isinstance(commander, dict):
         main = deep_merge({"policy": {"other": {"commander": commander}}}, main)
     return main, create
