@@ -30,6 +30,7 @@ from ding_like.worker import (
     create_serial_collector,
     create_serial_evaluator,
 )
+from ding_like.worker.replay_buffer.interface import check_samples_rows
 
 # (env factories, one config per collector env, one per evaluator env): what `get_vec_env_setting` returns.
 EnvSetting = tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]
@@ -114,6 +115,8 @@ def build_serial(
 ) -> SerialParts:
     """Return all parts of a serial run, launched and connected."""
     _check_hands_out_rows(cfg.policy.collect.collector)
+    if with_buffer:
+        check_samples_rows(cfg.policy.other.replay_buffer)
     plays_league = has_league(cfg)
     collector_env, evaluator_env = build_envs(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed)
     metrics, league = MetricsSink(cfg.exp_name), None

@@ -13,6 +13,7 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.core.pace import least_lead
 from ding_like.pipeline.parallel.shares import check_shares
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
+from ding_like.worker.replay_buffer.interface import check_samples_rows
 
 _MEMORY = Path("/dev/shm")
 
@@ -77,6 +78,8 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     num_collectors = int(system["num_collectors"]) or sections or 2
     segment_rows = _segment_rows(int(system["segment_rows"]), cfg, num_collectors)
     max_lead_rows = 0 if cfg.policy.on_policy else _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
+    if not cfg.policy.on_policy:
+        check_samples_rows(cfg.policy.other.replay_buffer)
     num_learners = int(system["num_learners"])
     if num_learners > 1:
         check_shares(cfg.policy, num_learners)
