@@ -53,8 +53,9 @@ class SerialParts:
 
     @property
     def replay_buffer(self) -> IBuffer:
-        """Return the buffer of a run that has one."""
-        assert self.buffer is not None, "an on-policy run has no buffer"
+        """Return the buffer. Raises ConfigError in an on-policy run, which has none."""
+        if self.buffer is None:
+            raise ConfigError("this run was built without a replay buffer: on-policy data are used once, at once.")
         return self.buffer
 
     def close(self) -> None:
@@ -117,6 +118,11 @@ def build_serial(
     _check_hands_out_rows(cfg.policy.collect.collector)
     if with_buffer:
         check_samples_rows(cfg.policy.other.replay_buffer)
+    elif cfg.policy.random_collect_size:
+        raise ConfigError(
+            f"policy.random_collect_size is {cfg.policy.random_collect_size}, but an on-policy run has no buffer that "
+            "random actions could fill. Set it to 0."
+        )
     plays_league = has_league(cfg)
     collector_env, evaluator_env = build_envs(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed)
     metrics, league = MetricsSink(cfg.exp_name), None

@@ -201,7 +201,7 @@ class LoopCollector(BaseSerialCollector):
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned; open episodes are played again by the env manager."""
         loop, _ = self._parts()
-        assert self._env is not None
+        assert self._env is not None, "there is no loop without an env"
         self._env.load_state_dict(state["env"])
         loop.load_state_dict(state["loop"])
         loop.drop_lanes(list(getattr(self._env, "lanes_lost", ())))

@@ -87,7 +87,7 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
         started = time.perf_counter()
         found = self.measure()
         self._last_eval_iter = train_iter
-        assert self._metric is not None
+        assert self._metric is not None, "measure() refuses without one"
         self._log(found, duration_s=time.perf_counter() - started, train_iter=train_iter, envstep=envstep)
         if self._metric.gt(found, self.best_metric):
             self.best_metric = found

@@ -200,7 +200,7 @@ class BaseLearner(Configurable):
         """Train on batch after batch until there are no more, or `train_iterations` are done; hooks run around it."""
         if self._next_data is None:
             self.setup_dataloader()
-        assert self._next_data is not None
+        assert self._next_data is not None, "setup_dataloader sets it or raises"
         self._learner_done = False
         self.call_hook("before_run")
         while self.train_iter < self._cfg.train_iterations:
