@@ -17,6 +17,7 @@ from ding_like.config.report import Fault, config_error
 from ding_like.config.save import save_config
 from ding_like.config.schema import Schema, build_schema
 from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
+from ding_like.config.without_effect import COMMANDER, listed, say_without_effect
 from ding_like.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
@@ -67,7 +68,9 @@ def compile_config(
     if faults:
         raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)
     if checker.ignored:
-        _logger.warning("%s", _ignored_keys(checker.ignored, source))
+        title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
+        _logger.warning("%s", listed(checker.ignored, title))
+    say_without_effect(user, schema.defaults, {**COMMANDER, **schema.without_effect}, source=source)
     cfg["seed"] = cfg["seed"] if seed is None else seed
     name = cfg["exp_name"] if exp_name is None else exp_name
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
@@ -112,12 +115,6 @@ def _at_origin(fault: Fault, schema: Schema) -> Fault:
         if fault.path == path or fault.path.startswith(f"{path}."):
             return fault._replace(path=origin + fault.path.removeprefix(path))
     return fault
-
-
-def _ignored_keys(ignored: Mapping[str, str], source: str) -> str:
-    width = max(map(len, ignored))
-    rows = "".join(f"\n  {path:<{width}}   {reason}" for path, reason in ignored.items())
-    return f"{os.path.basename(source)}: these keys of DI-engine are ignored{rows}"
 
 
 def _claim_folder(name: str, *, is_fresh: bool, make: bool) -> str:

@@ -36,6 +36,7 @@ class Schema:
     checks: list[tuple[str, CheckConfig]] = field(default_factory=list)
     settings: Tree = field(default_factory=dict)  # what create_config says beyond class names; main_config wins
     origins: dict[str, str] = field(default_factory=dict)  # path of a setting -> its path in create_config
+    without_effect: dict[str, str] = field(default_factory=dict)  # path of a key that changes nothing -> what does
     classes: dict[str, Any] = field(default_factory=dict)  # path of every part's type and import_names -> value
 
     def is_opaque(self, path: str) -> bool:
@@ -60,6 +61,8 @@ class Schema:
             self.types[join(part.path, path)] = tuple(types)
         for paths in getattr(cls, "config_alternatives", ()):
             self.alternatives.append(tuple(join(part.path, path) for path in paths))
+        for path, reason in getattr(cls, "without_effect", {}).items():
+            self.without_effect[join(part.path, path)] = reason
         check = getattr(cls, "check_config", None)
         if callable(check):
             self.checks.append((part.path, check))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from ding_like.data.schema import Schema
+from ding_like.errors import SchemaError
 from ding_like.types import Array, State
 
 
@@ -31,6 +33,8 @@ class Rollout:
         self._capacity = max(capacity, num_lanes)
         self._columns: dict[str, Array] = {}
         self._schema: Schema | None = None
+        # Rows of an append -> (column, dtype, number of elements) by name: what such an append is held against.
+        self._targets: dict[int, dict[str, tuple[Array, np.dtype[Any], int]]] = {}
         self._size = 0
         self._is_rectangular = True
 
@@ -38,29 +42,63 @@ class Rollout:
         return self._size
 
     def append(self, columns: Mapping[str, Array], *, is_full_step: bool | None = None) -> None:
-        """Copy R rows in; `columns` must include `lane` [R]. Raises SchemaError if they differ from earlier rows.
+        """Copy R rows in; `columns` must include `lane` [R].
 
-        A caller that knows whether the rows are all lanes in order says so with `is_full_step`.
+        Raises SchemaError if names, shapes or dtypes differ from earlier rows, before anything is kept; of dtypes only
+        a wider one of the same kind may be stored (float64 for float32). A caller that knows whether the rows are all
+        lanes in order says so with `is_full_step`.
         """
         lanes = columns["lane"]
         rows = len(lanes)
         start, stop = self._size, self._size + rows
         if self._schema is None:
-            self._schema = Schema.of(columns)
-            self._columns = self._schema.allocate(self._capacity)
+            self._begin(columns)
         if stop > self._capacity:
             self._grow(stop)
-        own = self._columns
-        if len(columns) != len(own):
-            self._schema.check(columns, where="the rollout")
+        targets = self._targets.get(rows) or self._make_targets(rows)
+        if len(columns) != len(targets):
+            self._refuse(columns)
+        where = slice(start, stop)
         for name, column in columns.items():
-            if name not in own:
-                self._schema.check(columns, where="the rollout")
-            own[name][start:stop] = column
+            try:
+                own, dtype, size = targets[name]
+            except KeyError:
+                self._refuse(columns)
+            # Of two arrays of one size, numpy copies one into the other only where their rows have one shape: comparing
+            # shapes would cost as much as copying them.
+            if column.dtype is not dtype or column.size != size:
+                self._check(columns)
+            try:
+                own[where] = column
+            except ValueError:
+                self._refuse(columns)
         self._size = stop
         if is_full_step is None:
             is_full_step = rows == self.num_lanes and bool((lanes == np.arange(rows)).all())
         self._is_rectangular &= is_full_step
+
+    def _begin(self, columns: Mapping[str, Array]) -> None:
+        """Take the schema of the first rows. Raises SchemaError if the columns differ in length."""
+        schema = Schema.of(columns)
+        schema.check(columns, where="the rollout", rows=len(columns["lane"]))
+        self._schema, self._columns = schema, schema.allocate(self._capacity)
+
+    def _make_targets(self, rows: int) -> dict[str, tuple[Array, np.dtype[Any], int]]:
+        targets = {
+            name: (column, column.dtype, rows * math.prod(column.shape[1:])) for name, column in self._columns.items()
+        }
+        self._targets[rows] = targets
+        return targets
+
+    def _refuse(self, columns: Mapping[str, Array]) -> NoReturn:
+        """Raise SchemaError naming each column that does not fit, what it has, and what is stored."""
+        self._check(columns)
+        raise SchemaError("the rollout refuses rows that differ from earlier ones.")
+
+    def _check(self, columns: Mapping[str, Array]) -> None:
+        """Raise SchemaError unless each column can be stored without a loss."""
+        assert self._schema is not None, "the first rows make the schema"
+        self._schema.check(columns, where="the rollout", rows=len(columns["lane"]), widens=True)
 
     def _grow(self, rows: int) -> None:
         self._capacity = max(rows, 2 * self._capacity)
@@ -68,6 +106,7 @@ class Rollout:
             bigger = np.zeros((self._capacity, *column.shape[1:]), column.dtype)
             bigger[: self._size] = column[: self._size]
             self._columns[name] = bigger
+        self._targets = {}
 
     def __getitem__(self, name: str) -> Array:
         return self._columns[name][: self._size]
@@ -135,8 +174,8 @@ class Rollout:
 
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned."""
-        self._schema, self._columns = None, {}
+        self._schema, self._columns, self._targets = None, {}, {}
         self.clear()
-        if state["columns"] and len(state["columns"]["lane"]):
+        if state["columns"]:  # none of them may hold a row: then their dtypes count, which later rows must fit
             self.append(state["columns"])
         self._is_rectangular = state["is_rectangular"]

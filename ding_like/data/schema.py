@@ -57,14 +57,21 @@ class Schema(Mapping[str, Field]):
         """Return zeroed columns of `rows` rows."""
         return {name: np.zeros((rows, *field.shape), field.dtype) for name, field in self._fields.items()}
 
-    def check(self, columns: Mapping[str, Array], *, where: str) -> None:
-        """Raise SchemaError naming every column that is missing, unexpected, or of another shape or dtype."""
+    def check(self, columns: Mapping[str, Array], *, where: str, rows: int | None = None, widens: bool = False) -> None:
+        """Raise SchemaError naming every column that is missing, unexpected, or of another shape or dtype.
+
+        With `rows` each must have so many. `widens` says that what is stored takes a narrower dtype of the same kind.
+        """
         faults = [f"column '{name}' is missing" for name in self._fields if name not in columns]
         for name, column in columns.items():
             field = self._fields.get(name)
             if field is None:
                 faults.append(f"column '{name}' is not stored; known columns: {', '.join(self._fields)}")
-            elif column.shape[1:] != field.shape or column.dtype != field.dtype:
+            elif rows is not None and (column.ndim == 0 or len(column) != rows):
+                faults.append(
+                    f"column '{name}' has shape {list(column.shape)}, expected an entry for each of {rows} rows"
+                )
+            elif column.shape[1:] != field.shape or not _fits(column.dtype, field.dtype, widens=widens):
                 faults.append(
                     f"column '{name}' has rows {Field(column.shape[1:], column.dtype)}, {where} holds {field}"
                 )
@@ -84,3 +91,21 @@ class Schema(Mapping[str, Field]):
         """Return a short stable name of this schema, the same in every process."""
         text = json.dumps(self.to_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def can_hold(stored: Mapping[str, Array], columns: Mapping[str, Array], *, rows: int | None = None) -> bool:
+    """Tell whether columns can be copied into those of the same names without a loss; `rows` as in `Schema.check`."""
+    if stored.keys() != columns.keys():
+        return False
+    return all(
+        column.ndim == stored[name].ndim
+        and column.shape[1:] == stored[name].shape[1:]
+        and (rows is None or len(column) == rows)
+        and _fits(column.dtype, stored[name].dtype, widens=True)
+        for name, column in columns.items()
+    )
+
+
+def _fits(given: np.dtype[Any], stored: np.dtype[Any], *, widens: bool) -> bool:
+    """Tell whether a dtype is the stored one or, if it `widens`, one of its kind of which every value fits into it."""
+    return given == stored or (widens and given.kind == stored.kind and np.can_cast(given, stored, "safe"))

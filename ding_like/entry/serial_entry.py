@@ -17,6 +17,7 @@ from ding_like.pipeline.report.summary import closing_lines, opening_lines
 from ding_like.pipeline.serial import LearnFrom, SerialRun, learn_off_policy, learn_on_policy
 from ding_like.policy import Policy
 from ding_like.utils.resume import Saved
+from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
     import torch
@@ -136,6 +137,9 @@ def _train(
     if bool(cfg.policy.on_policy) != (learn_from is learn_on_policy):
         kind, mode = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
         raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {mode}`.")
+    limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
+    if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
+        arguments = arguments._replace(max_train_iter=limit)
     with training_process():
         parts = build_serial(
             cfg,

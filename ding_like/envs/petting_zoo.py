@@ -77,7 +77,7 @@ class PettingZooGame(Configurable):
     def _fit_space(self, space: Space[Any]) -> Space[Any]:
         if not self._has_mask:
             return self._flat_space(space)
-        assert isinstance(space, spaces.Dict)
+        assert isinstance(space, spaces.Dict), "only a dict has a mask"
         rest = {key: inner for key, inner in space.spaces.items() if key != ACTION_MASK}
         fitted = {key: self._flat_space(inner) for key, inner in rest.items()}
         return spaces.Dict({**fitted, ACTION_MASK: space[ACTION_MASK]})
@@ -125,8 +125,9 @@ class PettingZooGame(Configurable):
     def _step_in_turn(self, actions: Mapping[int, Any]) -> GameStep:
         """Let one agent move. One that is done is taken off by a step without action, as PettingZoo asks for."""
         env = self._env
+        if list(actions) != [self._player()]:
+            raise EnvError(f"moves of players {sorted(actions)} were given, but player {self._player()} is to move.")
         (player,) = actions
-        assert player == self._player(), "the manager gives the move of who is to move"
         env.step(actions[player])
         reward = [float(env.rewards.get(agent, 0.0)) for agent in self._agents]
         over = [bool(env.terminations.get(agent, True)) for agent in self._agents]

@@ -30,6 +30,7 @@ from ding_like.worker import (
     create_serial_collector,
     create_serial_evaluator,
 )
+from ding_like.worker.replay_buffer.interface import check_samples_rows
 
 # (env factories, one config per collector env, one per evaluator env): what `get_vec_env_setting` returns.
 EnvSetting = tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]
@@ -52,8 +53,9 @@ class SerialParts:
 
     @property
     def replay_buffer(self) -> IBuffer:
-        """Return the buffer of a run that has one."""
-        assert self.buffer is not None, "an on-policy run has no buffer"
+        """Return the buffer. Raises ConfigError in an on-policy run, which has none."""
+        if self.buffer is None:
+            raise ConfigError("this run was built without a replay buffer: on-policy data are used once, at once.")
         return self.buffer
 
     def close(self) -> None:
@@ -114,6 +116,13 @@ def build_serial(
 ) -> SerialParts:
     """Return all parts of a serial run, launched and connected."""
     _check_hands_out_rows(cfg.policy.collect.collector)
+    if with_buffer:
+        check_samples_rows(cfg.policy.other.replay_buffer)
+    elif cfg.policy.random_collect_size:
+        raise ConfigError(
+            f"policy.random_collect_size is {cfg.policy.random_collect_size}, but an on-policy run has no buffer that "
+            "random actions could fill. Set it to 0."
+        )
     plays_league = has_league(cfg)
     collector_env, evaluator_env = build_envs(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed)
     metrics, league = MetricsSink(cfg.exp_name), None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.data.rows import adapt_collect_mode
+from ding_like.errors import ConfigError
 from ding_like.pipeline.build import SerialParts
 from ding_like.pipeline.checkpoint import Checkpointer
 from ding_like.pipeline.interrupt import StopSignal
@@ -94,6 +95,8 @@ class SerialRun:
         saved: Saved | None = None,
         learn_from: LearnFrom | None = None,
     ) -> None:
+        if saved is not None and checkpointer is None:
+            raise ConfigError("a run that goes on from a saved point needs the checkpointer that knows its parts.")
         self._cfg = cfg
         self._parts = parts
         self._max_train_iter = max_train_iter
@@ -169,7 +172,7 @@ class SerialRun:
         }
 
     def _resume(self, saved: Saved) -> None:
-        assert self._checkpointer is not None, "a run that resumes can also be saved"
+        assert self._checkpointer is not None, "the constructor saw to it"
         state = self._checkpointer.restore(saved)
         self._eval_returns = state["eval_returns"]
         self._eval_duration_s = state["eval_duration_s"]

@@ -86,6 +86,70 @@ def test_columns_of_another_schema_are_refused():
         rollout.append({"lane": np.array([0]), "other": np.array([1])})
 
 
+def of_two_lanes(**columns) -> dict[str, np.ndarray]:
+    """Return rows of two lanes with an int64 action, a float32 reward and an observation [2, 2]."""
+    rows = {
+        "lane": np.array([0, 1]),
+        "action": np.array([1, 2]),
+        "reward": np.zeros(2, np.float32),
+        "obs": np.zeros((2, 2), np.float32),
+    }
+    return {**rows, **columns}
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "seen", "expected"),
+    [
+        ("action", np.array([0.7, 1.9]), r"float64\[\]", r"int64\[\]"),
+        ("action", np.array([True, False]), r"bool\[\]", r"int64\[\]"),
+        ("action", np.array([1, 2], np.uint8), r"uint8\[\]", r"int64\[\]"),
+        ("reward", np.array([1e300, 0.0]), r"float64\[\]", r"float32\[\]"),
+        ("reward", np.array([1, 2]), r"int64\[\]", r"float32\[\]"),
+        ("reward", np.zeros((2, 1), np.float32), r"float32\[1\]", r"float32\[\]"),
+        ("obs", np.zeros((2, 1), np.float32), r"float32\[1\]", r"float32\[2\]"),
+        ("obs", np.zeros(2, np.float32), r"float32\[\]", r"float32\[2\]"),
+        ("obs", np.zeros((2, 3), np.float32), r"float32\[3\]", r"float32\[2\]"),
+    ],
+)
+def test_what_would_be_cast_or_broadcast_is_refused_and_nothing_kept(name, column, seen, expected):
+    rollout = Rollout(2)
+    rollout.append(of_two_lanes())
+
+    with pytest.raises(SchemaError, match=f"column '{name}' has rows {seen}, the rollout holds {expected}"):
+        rollout.append(of_two_lanes(**{name: column}))
+
+    assert len(rollout) == 2
+    rollout.append(of_two_lanes())
+    assert rollout["action"].tolist() == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("column", [np.array([7]), np.array(7), np.array([7, 8, 9])])
+def test_a_column_of_another_number_of_rows_is_refused(column, is_first):
+    rollout = Rollout(2)
+    if not is_first:
+        rollout.append(of_two_lanes())
+
+    with pytest.raises(SchemaError, match="'action'"):
+        rollout.append(of_two_lanes(action=column))
+
+
+def test_a_narrower_dtype_of_the_same_kind_is_widened_without_loss():
+    rollout = Rollout(2)
+    rollout.append({"lane": np.array([0, 1]), "value": np.array([0.0, 1.0])})
+
+    rollout.append({"lane": np.array([0, 1], np.int32), "value": np.array([0.1, 0.2], np.float32)})
+
+    assert rollout["value"].dtype == np.float64
+    assert rollout["value"][2:].astype(np.float32).tolist() == np.array([0.1, 0.2], np.float32).tolist()
+    assert by_lane_of(rollout, "value") == [[0.0, np.float32(0.1)], [1.0, np.float32(0.2)]]
+
+
+def by_lane_of(rollout: Rollout, name: str) -> list[list[float]]:
+    lanes = rollout.as_lanes()
+    return [rollout[name][lanes.row[lanes.valid[:, lane], lane]].tolist() for lane in range(rollout.num_lanes)]
+
+
 def test_state_round_trip_keeps_rows_and_shape():
     rollout, again = Rollout(2), Rollout(2)
     append(rollout, [0, 1], [1, 2])

@@ -54,6 +54,15 @@ def test_each_player_sees_the_board_from_its_own_side() -> None:
     game.close()
 
 
+def test_a_move_of_who_is_not_to_move_is_refused() -> None:
+    game = PettingZooGame({"env_id": TICTACTOE})
+    game.reset(seed=0)
+
+    with pytest.raises(EnvError, match=r"moves of players \[1\] were given, but player 0 is to move"):
+        game.step({1: 0})
+    game.close()
+
+
 def test_all_moves_at_once() -> None:
     game = PettingZooGame({"env_id": RPS, "api": "parallel", "kwargs": {"max_cycles": 3}})
     _, first = game.reset(seed=0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ding_like.entry import eval as evaluate
-from ding_like.entry import serial_pipeline
+from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 
 
@@ -174,3 +174,21 @@ def test_an_experiment_may_have_an_absolute_folder(tmp_path, monkeypatch):
 
     assert (tmp_path / "exp/log/evaluator").is_dir() and (tmp_path / "exp/result.json").is_file()
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("policy", ["ppo", "a2c"])
+def test_random_actions_before_an_on_policy_run_are_refused_when_it_is_built(policy):
+    main, create = make_configs(random_collect_size=40, nstep=1)
+    del main["policy"]["learn"]
+    create["policy"]["type"] = policy
+
+    with pytest.raises(ConfigError, match="random_collect_size"):
+        serial_pipeline_onpolicy((main, create), max_env_step=100)
+
+
+def test_train_iterations_of_the_config_limit_a_run_unless_the_call_does():
+    main, create = make_configs()
+    main["policy"]["learn"]["learner"] = dict(train_iterations=10)
+
+    assert 10 <= serial_pipeline((main, create))._num_updates < 12
+    assert 20 <= serial_pipeline((main, create), max_train_iter=20)._num_updates < 22

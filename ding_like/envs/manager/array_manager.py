@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
@@ -43,6 +43,10 @@ class ArrayEnvManager(Configurable, ABC):
         "max_env_restarts": 100,
         # What a NaN or an infinity in an observation or reward means: "drop" the episode, or "raise".
         "nonfinite": "drop",
+    }
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "step_timeout_s": "an env in this process cannot be broken off; env manager 'subprocess' keeps deadlines",
+        "reset_timeout_s": "an env in this process cannot be broken off; env manager 'subprocess' keeps deadlines",
     }
 
     num_envs: int

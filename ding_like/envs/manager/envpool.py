@@ -8,7 +8,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
 
@@ -36,6 +36,11 @@ class EnvPoolManager(GymVectorEnvManager):
         **GymVectorEnvManager.config,
         # Threads that step envs; 0: as many as there are cores, at most one per env.
         "num_threads": 0,
+    }
+    without_effect: ClassVar[Mapping[str, str]] = {
+        **GymVectorEnvManager.without_effect,
+        "reseed_after": "envpool seeds envs only when it makes them",
+        "resume_replay_steps": "a resumed run begins new episodes, as envpool cannot bring single envs back",
     }
 
     _gives_fresh_memory = True

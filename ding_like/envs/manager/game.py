@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class GameEnvManager(ArrayEnvManager):
         # Play each game in a process of its own: one that hangs (step_timeout_s) or dies is then made anew.
         "subprocess": False,
     }
+    without_effect: ClassVar[Mapping[str, str]] = {"resume_replay_steps": "open games are not played again on resume"}
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
         settings = {**self.config, **(cfg or {})}

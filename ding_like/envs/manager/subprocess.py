@@ -7,7 +7,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class SubprocessEnvManager(ArrayEnvManager):
         # Seconds that envs have to close before their processes are killed.
         "close_timeout_s": 5.0,
     }
+    without_effect: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ding_like.config import deep_merge, to_plain
+from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.core.pace import least_lead
 from ding_like.pipeline.parallel.shares import check_shares
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
+from ding_like.worker.replay_buffer.interface import check_samples_rows
 
 _MEMORY = Path("/dev/shm")
 
@@ -74,11 +76,14 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
         known = ", ".join(SYSTEM_TEMPLATE)
         raise ConfigError(f"unknown keys in system_config: {', '.join(unknown)}. Known are {known}.")
     _check_seconds(coordinator)
+    say_without_effect(given, SYSTEM_TEMPLATE, SYSTEM, source="system_config", section="system")
     system = deep_merge(SYSTEM_TEMPLATE, {key: value for key, value in given.items() if not _is_worker(key)})
     sections = sum(key.startswith("collector") and key not in SYSTEM_TEMPLATE for key in given)
     num_collectors = int(system["num_collectors"]) or sections or 2
     segment_rows = _segment_rows(int(system["segment_rows"]), cfg, num_collectors)
     max_lead_rows = 0 if cfg.policy.on_policy else _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
+    if not cfg.policy.on_policy:
+        check_samples_rows(cfg.policy.other.replay_buffer)
     num_learners = int(system["num_learners"])
     if num_learners > 1:
         check_shares(cfg.policy, num_learners)
@@ -121,6 +126,7 @@ def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
     collector, commander = create.get("collector"), create.pop("commander", None)
     if isinstance(collector, dict) and collector.get("type") in PARALLEL_COLLECTOR_REGISTRY:
         del create["collector"]
+        say_without_effect(collector, {}, PARALLEL_COLLECTOR, source="the config", section="create_config.collector")
     if isinstance(commander, dict):
         main = deep_merge({"policy": {"other": {"commander": commander}}}, main)
     return main, create

@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,12 @@ class BaseSerialCollector(ISerialCollector):
 
     The loop is made as soon as all are there, and made anew with another env manager; the env step count goes on.
     """
+
+    # Keys of a config that change nothing -> what does, or why nothing needs to; read by `config/check.py`.
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "deepcopy_obs": "rows are copied where they are stored",
+        "transform_obs": "observations stay arrays until the policy takes them",
+    }
 
     _env: EnvManager | None = None
     _loop: Any = None  # counts `env_steps` from 0
@@ -195,7 +201,7 @@ class LoopCollector(BaseSerialCollector):
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned; open episodes are played again by the env manager."""
         loop, _ = self._parts()
-        assert self._env is not None
+        assert self._env is not None, "there is no loop without an env"
         self._env.load_state_dict(state["env"])
         loop.load_state_dict(state["loop"])
         loop.drop_lanes(list(getattr(self._env, "lanes_lost", ())))

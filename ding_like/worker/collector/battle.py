@@ -128,7 +128,7 @@ class BattleSampleSerialCollector(BattleCollector):
 
     config: dict[str, Any] = dict(
         type="sample_1v1",
-        # Accepted for the seed's configs: rows are copied where they are stored, so there is nothing to choose.
+        # Keys of the seed's configs: see `without_effect`.
         deepcopy_obs=False,
         transform_obs=False,
         # Iterations of the learner between two log lines.
@@ -165,7 +165,8 @@ class BattleSampleSerialCollector(BattleCollector):
             for player, (own, mode) in enumerate(zip(loop.loops, policies, strict=True)):
                 lacks = target - self._have(data, player)
                 if self._keeps[player] and lacks > 0 and own.num_ready(mode.num_ready) >= lacks:
-                    data[player] = _join(data[player], own.take(mode.segment))
+                    data[player], dropped = _join(data[player], own.take(mode.segment))
+                    self._reports[player].total.dropped_steps += dropped
         data = [self._put_surplus_by(player, each, target, drop_extra) for player, each in enumerate(data)]
         infos = self._count(
             episodes,
@@ -202,7 +203,7 @@ class BattleEpisodeSerialCollector(BattleCollector):
 
     config: dict[str, Any] = dict(
         type="episode_1v1",
-        # Accepted for the seed's configs: rows are copied where they are stored, so there is nothing to choose.
+        # Keys of the seed's configs: see `without_effect`.
         deepcopy_obs=False,
         transform_obs=False,
         # Iterations of the learner between two log lines.

@@ -6,6 +6,7 @@ closed rows are appended to the rollout; `take` lets the policy make training ro
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,10 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import copy_obs, obs_to_columns, take_lanes, write_obs
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rollout import Rollout
+from ding_like.data.schema import Schema, can_hold
 from ding_like.types import Actor, Array, EnvManager, Obs, State, StepBatch
+
+logger = logging.getLogger(__name__)
 
 _NO_ACTION = np.zeros(0, np.int64)
 
@@ -24,6 +28,7 @@ class RolloutLoop:
     """Step the lanes of a manager with an actor and log the transitions; what differs between users is data.
 
     `env_steps` counts every real step, dropped ones too. With `record=False` nothing is logged (evaluation).
+    A row that is open, its lane not having answered yet, keeps the columns that its action was made with.
     """
 
     def __init__(self, manager: EnvManager, actor: Actor, *, rng: np.random.Generator, record: bool = True) -> None:
@@ -40,7 +45,11 @@ class RolloutLoop:
         self.dropped_episodes = 0
         self._next_episode = lanes
         self._open_obs: Obs = copy_obs(manager.obs)
+        # The actor's columns of the rows that are open, [E, ...]; those of lanes that have none open mean nothing.
         self._open: dict[str, Array] = {}
+        self._owns_open = False  # False: they are the actor's own arrays, of a step of all lanes
+        self._is_new_actor = False  # and has not acted yet
+        self._ignore_open_rows()
         self._open_version = np.zeros(lanes, np.int64)
         self._clear_episodes()
 
@@ -54,10 +63,14 @@ class RolloutLoop:
         self._closed: list[int] = []  # rows in the rollout of each episode that ended
 
     def use_actor(self, actor: Actor) -> None:
-        """Act with another actor from the next step on; open episodes go on."""
+        """Act with another actor from the next step on; open episodes go on, and open rows stay as they are.
+
+        If its columns are others than those of the rows so far, which then fit into no log with its own, those rows are
+        dropped and counted: the logged ones when it first acts, the open ones as their lanes answer.
+        """
         self._actor = actor
         actor.reset()
-        self._open = {}
+        self._is_new_actor = True
 
     def step(
         self, setting: Mapping[str, Any], *, policy_version: int = 0, idle: Array | None = None
@@ -78,6 +91,7 @@ class RolloutLoop:
             write_obs(self._open_obs, self._manager.obs)
             self._open_version.fill(policy_version)
             self._open = self._act(self._open_obs, lanes, self._is_first, setting)
+            self._owns_open = self._has_unwanted = False
             return lanes, self._open["action"]
         lanes = ready.nonzero()[0]
         return lanes, self._open_some(lanes, policy_version, setting)
@@ -92,19 +106,57 @@ class RolloutLoop:
         return self._close_rows(answer) if len(answer.lanes) else []
 
     def _act(self, obs: Obs, lanes: Array, is_first: Array, setting: Mapping[str, Any]) -> dict[str, Array]:
-        return self._actor.act(obs, lanes=lanes, is_first=is_first, rng=self._rng, **setting)
+        columns = self._actor.act(obs, lanes=lanes, is_first=is_first, rng=self._rng, **setting)
+        if self._is_new_actor:
+            self._is_new_actor = False
+            known = self._open or _of_actor(self.rollout.columns())
+            if known and not can_hold(known, columns):
+                self._drop_rows_of_others()
+        return columns
+
+    def _drop_rows_of_others(self) -> None:
+        """Drop what is logged and what is open: the rows of the actor that acts now have other columns."""
+        self._ignore_open_rows()
+        if not self._record:
+            return
+        num_logged, num_open = len(self.rollout), np.count_nonzero(self._unwanted)
+        if num_logged or num_open:
+            logger.info(
+                "the rows of the policy that acts now have other columns than those of the one before, of which %d "
+                "are dropped, and up to %d that are still open.",
+                num_logged,
+                num_open,
+            )
+        self.dropped_steps += num_logged
+        self.rollout = Rollout(len(self._lanes))
+        self._open_rows.fill(0)
+        self._closed = []
+
+    def _ignore_open_rows(self) -> None:
+        """Let no lane that has yet to answer log a row: what its action was made with is not kept here."""
+        self._open = {}
+        self._owns_open = True
+        self._unwanted = ~self._manager.ready
+        self._has_unwanted = bool(self._unwanted.any())
 
     def _open_some(self, lanes: Array, policy_version: int, setting: Mapping[str, Any]) -> Array:
-        """Open rows of some lanes beside the open rows of the others."""
+        """Open rows of some lanes beside the open rows of the others. Raises SchemaError if their columns differ."""
         if not len(lanes):
             return _NO_ACTION
+        if not self._owns_open:
+            # The actor may write into its arrays when it acts again, and does not expect us to.
+            self._open = {name: column.copy() for name, column in self._open.items()}
+            self._owns_open = True
         obs = take_lanes(self._manager.obs, lanes)
         write_obs(self._open_obs, obs, lanes)
         self._open_version[lanes] = policy_version
         columns = self._act(obs, lanes, self._is_first[lanes], setting)
+        self._unwanted[lanes] = False
+        if not self._open:
+            self._open = Schema.of(columns).allocate(len(self._lanes))
+        if not can_hold(self._open, columns, rows=len(lanes)):
+            Schema.of(self._open).check(columns, where="the log of open rows", rows=len(lanes), widens=True)
         for name, column in columns.items():
-            if name not in self._open:
-                self._open[name] = np.zeros((len(self._lanes), *column.shape[1:]), column.dtype)
             self._open[name][lanes] = column
         return columns["action"]
 
@@ -112,22 +164,36 @@ class RolloutLoop:
         lanes = answer.lanes
         # All lanes answered in order: no gather is needed.
         everyone = lanes is self._in_order or self._is_in_order(lanes)
-        if self._record:
+        if self._has_unwanted:
+            self._log_wanted(answer)
+        elif self._record:
             self.rollout.append(self._rows(answer, None if everyone else lanes), is_full_step=everyone)
+            self._open_rows[slice(None) if everyone else lanes] += 1
         if everyone:
             self._return += answer.reward
             self._length += 1
-            self._open_rows += 1
             self._is_first.fill(False)
         else:
             self._return[lanes] += answer.reward
             self._length[lanes] += 1
-            self._open_rows[lanes] += 1
             self._is_first[lanes] = False
         done = answer.terminated | answer.truncated
         if not np.count_nonzero(done):
             return []
         return [self._end_episode(int(lane), answer.info.get(int(lane), {})) for lane in lanes[done]]
+
+    def _log_wanted(self, answer: StepBatch) -> None:
+        """Log the rows of an answer but those that must not be; these are counted."""
+        unwanted = self._unwanted[answer.lanes]
+        self._unwanted[answer.lanes] = False
+        self._has_unwanted = bool(self._unwanted.any())
+        if not self._record:
+            return
+        self.dropped_steps += int(np.count_nonzero(unwanted))
+        answer = _take_rows(answer, np.flatnonzero(~unwanted))
+        if len(answer.lanes):
+            self.rollout.append(self._rows(answer, answer.lanes))
+            self._open_rows[answer.lanes] += 1
 
     def _is_in_order(self, lanes: Array) -> bool:
         """Tell whether all lanes answered in order; a manager that reuses one array for that is asked only once."""
@@ -173,6 +239,7 @@ class RolloutLoop:
         """Forget the rows of an episode that broke off; it must not be trained on."""
         if self._record:
             self.rollout.drop_last(lane, int(self._open_rows[lane]))
+        self._unwanted[lane] = False
         self.dropped_steps += int(self._length[lane])
         self.dropped_episodes += 1
         self._begin_episode(lane)
@@ -188,16 +255,8 @@ class RolloutLoop:
         self.dropped_steps += int(np.count_nonzero(~stays))
         ended = answer.lanes[(answer.terminated | answer.truncated) & ~stays]
         self._manager.reset(np.array([lane for lane in bad if lane not in ended], np.int64))
-        rows = np.flatnonzero(stays)
-        return StepBatch(
-            lanes=answer.lanes[rows],
-            next_obs=take_lanes(answer.next_obs, rows),
-            reward=answer.reward[rows],
-            terminated=answer.terminated[rows],
-            truncated=answer.truncated[rows],
-            info=answer.info,
-            dropped=np.concatenate([answer.dropped, np.array(bad, np.int64)]),
-        )
+        dropped = np.concatenate([answer.dropped, np.array(bad, np.int64)])
+        return _take_rows(answer, np.flatnonzero(stays))._replace(dropped=dropped)
 
     @property
     def is_mid_episode(self) -> bool:
@@ -251,9 +310,38 @@ class RolloutLoop:
         self._episode[:] = state["episode"]
         self._open_rows[:] = state["open_rows"]
         self._closed = list(state["closed"])
+        # Which columns the actor gives is known when it acts; the rows of the log may be those of another one.
+        self._is_new_actor = True
+        self._ignore_open_rows()
         self._actor.load_state_dict(state["actor"])
 
     def drop_lanes(self, lanes: list[int]) -> None:
         """Give up the open episodes of lanes that could not be brought back after a resume."""
         for lane in lanes:
             self._drop_episode(lane)
+
+
+def _take_rows(answer: StepBatch, rows: Array) -> StepBatch:
+    """Return the rows of an answer that `rows` [N] names; `info` and `dropped` stay whole."""
+    return answer._replace(
+        lanes=answer.lanes[rows],
+        next_obs=take_lanes(answer.next_obs, rows),
+        reward=answer.reward[rows],
+        terminated=answer.terminated[rows],
+        truncated=answer.truncated[rows],
+    )
+
+
+# What the loop adds to the actor's columns.
+_OWN_COLUMNS = frozenset(
+    ("lane", "env_id", "episode_id", "step", "policy_version", "reward", "terminated", "truncated")
+)
+
+
+def _of_actor(columns: Mapping[str, Array]) -> dict[str, Array]:
+    """Return those columns of logged rows that the actor gave."""
+    return {
+        name: column
+        for name, column in columns.items()
+        if name not in _OWN_COLUMNS and name.partition("/")[0] not in ("obs", "next_obs")
+    }

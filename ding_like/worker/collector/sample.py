@@ -27,7 +27,7 @@ class SampleSerialCollector(LoopCollector):
 
     config: dict[str, Any] = dict(
         type="sample",
-        # Accepted for the seed's configs: rows are copied where they are stored, so there is nothing to choose.
+        # Keys of the seed's configs: see `without_effect`.
         deepcopy_obs=False,
         transform_obs=False,
         # Iterations of the learner between two log lines.
@@ -93,7 +93,9 @@ class SampleSerialCollector(LoopCollector):
                 continue
             rows = loop.take(policy.segment)
             # Before it is joined: the surplus of the last call has the seeds of that call.
-            samples = _join(samples, rows if level_seeds is None else _with_seeds(rows, level_seeds))
+            rows = rows if level_seeds is None else _with_seeds(rows, level_seeds)
+            samples, dropped = _join(samples, rows)
+            self._report.total.dropped_steps += dropped
             have = len(samples)
         return samples, episodes
 
@@ -134,12 +136,17 @@ def _with_seeds(rows: Any, level_seeds: Mapping[int, int]) -> TransitionBatch:
     return rows.with_columns(seed=np.array([level_seeds[int(env)] for env in envs], np.int64)[of_row])
 
 
-def _join(first: Any, second: Any) -> Any:
-    """Join samples in order: batches as columns, anything else as a list."""
+def _join(first: Any, second: Any) -> tuple[Any, int]:
+    """Return samples in order, batches as columns and anything else as a list, and how many of `first` were dropped.
+
+    Those are dropped whose columns are others: an earlier policy left them, and no batch can hold both.
+    """
     if first is None or not len(first):
-        return second
+        return second, 0
     if not len(second):
-        return first
-    if isinstance(first, TransitionBatch) and isinstance(second, TransitionBatch):
-        return TransitionBatch.concat([first, second])
-    return [*first, *second]
+        return first, 0
+    if not isinstance(first, TransitionBatch) or not isinstance(second, TransitionBatch):
+        return [*first, *second], 0
+    if first.schema != second.schema:
+        return second, len(first)
+    return TransitionBatch.concat([first, second]), 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         type="interaction",
         # Learner iterations between two evaluations.
         eval_freq=1000,
-        # Accepted for the seed's configs; videos are made from checkpoints after the run.
+        # Keys of the seed's configs: see `without_effect`.
         render=dict(render_freq=-1, mode="train_iter"),
         figure_path=None,
         # Filled from env.n_evaluator_episode and env.stop_value.
@@ -38,6 +38,11 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         stop_value=None,
     )
     config_types = {"figure_path": (str,), "n_episode": (int,), "stop_value": (int, float)}
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "render.render_freq": "a video of the best model is made after the run; `ding enjoy EXP` makes more",
+        "render.mode": "a video of the best model is made after the run; `ding enjoy EXP` makes more",
+        "figure_path": "the curve lies in the experiment's folder; `ding plot EXP --out FILE` puts it elsewhere",
+    }
 
     _policy: EvalMode | None = None  # given as any named tuple with the seed's fields
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -47,9 +47,10 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
         eval_freq=50,
         # A metric: training stops when one is better, or equal where it is a number by name.
         stop_value=None,
-        # Accepted for the seed's configs: one process evaluates.
+        # A key of the seed's configs: see `without_effect`.
         multi_gpu=False,
     )
+    without_effect: ClassVar[Mapping[str, str]] = {"multi_gpu": "one process evaluates"}
     config_types = {"stop_value": (int, float, dict)}
 
     _batches: Iterable[Any] | None = None
@@ -86,7 +87,7 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
         started = time.perf_counter()
         found = self.measure()
         self._last_eval_iter = train_iter
-        assert self._metric is not None
+        assert self._metric is not None, "measure() refuses without one"
         self._log(found, duration_s=time.perf_counter() - started, train_iter=train_iter, envstep=envstep)
         if self._metric.gt(found, self.best_metric):
             self.best_metric = found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from easydict import EasyDict
@@ -62,7 +62,7 @@ class BaseLearner(Configurable):
 
     config: dict[str, Any] = {
         "type": "base",
-        "train_iterations": int(1e9),
+        "train_iterations": int(1e9),  # where neither a call nor the command line gives a limit
         "dataloader": {"num_workers": 0},
         "log_policy": True,  # write policy.info() to the log when the policy is set
         "is_multitask_pipeline": False,
@@ -76,6 +76,10 @@ class BaseLearner(Configurable):
         },
     }
     config_free = ("hook",)  # hooks of one's own
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "dataloader.num_workers": "batches come from the replay buffer, or from the prefetcher of a parallel run",
+        "is_multitask_pipeline": "every pipeline uses the same learner",
+    }
 
     def __init__(
         self,
@@ -196,7 +200,7 @@ class BaseLearner(Configurable):
         """Train on batch after batch until there are no more, or `train_iterations` are done; hooks run around it."""
         if self._next_data is None:
             self.setup_dataloader()
-        assert self._next_data is not None
+        assert self._next_data is not None, "setup_dataloader sets it or raises"
         self._learner_done = False
         self.call_hook("before_run")
         while self.train_iter < self._cfg.train_iterations:

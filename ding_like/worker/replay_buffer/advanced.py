@@ -50,7 +50,7 @@ class AdvancedReplayBuffer(ReplayBuffer):
         "anneal_step": 1e5,
         # Rows are dicts whose 'data_id' names a file; the files of rows that are overwritten are deleted.
         "enable_track_used_data": False,
-        # Accepted for the seed's configs: everything is copied in any case.
+        # A key of the seed's configs: see `without_effect`.
         "deepcopy": False,
         "thruput_controller": {
             # Rows pushed per row sampled: above max, pushes are dropped; below min, there are no samples.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class ReplayBuffer(IBuffer):
 
     config: dict[str, Any] = {
         "replay_buffer_size": 10000,
-        # Accepted for the seed's configs: everything is copied in any case.
+        # A key of the seed's configs: see `without_effect`.
         "deepcopy": False,
         # Rows are dicts whose 'data_id' names a file; the files of rows that leave the buffer are deleted.
         "enable_track_used_data": False,
@@ -46,6 +46,7 @@ class ReplayBuffer(IBuffer):
         # Seconds between two log lines about what went in and out.
         "periodic_thruput_seconds": 60,
     }
+    without_effect: ClassVar[Mapping[str, str]] = {"deepcopy": "a buffer copies on push and on sample in any case"}
 
     def __init__(
         self,

@@ -82,6 +82,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         # Return a SequenceBatch [B, T_max, ...], filled up with zeros and False in the column `mask`.
         "padding": False,
     }
+    samples = "episodes"
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
+from ding_like.errors import ConfigError
 from ding_like.types import State
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import BUFFER_REGISTRY
 
 
 class IBuffer(Configurable, ABC):
-    """Keep training data and hand out samples of it. Whoever stores, copies; whoever samples, gets fresh memory."""
+    """Keep training data and hand out samples of it. Whoever stores, copies; whoever samples, gets fresh memory.
+
+    `samples` says what `sample` hands out: the pipelines of this package learn from rows.
+    """
+
+    samples: ClassVar[Literal["rows", "windows", "episodes"]] = "rows"
 
     @abstractmethod
     def push(self, data: Any, cur_collector_envstep: int) -> None:
@@ -65,3 +71,15 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
     """Return the class that `cfg.type` names. Raises RegistryError for an unknown name."""
     cls: type[IBuffer] = BUFFER_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
     return cls
+
+
+def check_samples_rows(buffer_cfg: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a buffer that samples windows or whole episodes: pipelines learn from rows."""
+    if "type" not in buffer_cfg:
+        return  # the buffer of a config that says nothing: 'naive'
+    unit = getattr(get_buffer_cls(buffer_cfg), "samples", "rows")
+    if unit != "rows":
+        raise ConfigError(
+            f"policy.other.replay_buffer.type is '{buffer_cfg['type']}', which samples {unit}, but pipelines learn "
+            "from rows. Set it to 'naive' or 'advanced'; docs/buffers.md says how the others are used from Python."
+        )

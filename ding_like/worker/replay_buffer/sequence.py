@@ -38,6 +38,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         "initial_columns": [],
     }
     config_types = {"num_streams": (int,)}
+    samples = "windows"
 
     def sample(  # type: ignore[override]  # the seed's signature has the length of a window in second place
         self,

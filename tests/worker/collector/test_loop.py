@@ -1,7 +1,10 @@
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.errors import SchemaError
 from ding_like.worker.collector.loop import RolloutLoop
 from tests.worker.scripted_manager import CountingActor, ScriptedManager
 
@@ -117,3 +120,182 @@ def test_state_round_trip_continues_the_count():
 
     assert [r.length for _ in range(6) for r in twin.step({})]
     assert rows_of(twin)["step"].tolist() == [step for _, _, step in manager.history]
+
+
+class TaggedActor(CountingActor):
+    """Say with each action who acted; `extra` columns come beside it, and `actions` are told from those of others."""
+
+    def __init__(self, first_action: int = 0, extra: Mapping[str, float] | None = None, dtype: type = np.int64) -> None:
+        super().__init__()
+        self._next = first_action
+        self._extra, self._dtype = dict(extra or {}), dtype
+        self.acted: dict[tuple[int, ...], int] = {}  # what was observed -> the action
+
+    def act(self, obs, *, lanes, is_first, rng, **setting):
+        action = super().act(obs, lanes=lanes, is_first=is_first, rng=rng)["action"].astype(self._dtype)
+        self.acted |= {tuple(map(int, row)): int(a) for row, a in zip(obs, action, strict=True)}
+        return {"action": action, **{name: action * factor for name, factor in self._extra.items()}}
+
+
+PLAIN, WITH_LOG_PROB = {}, {"log_prob": 0.5}
+
+
+def switch(first: TaggedActor, second: TaggedActor, *, delay: int, saved_between: bool = False, **kwargs):
+    """Let one actor act for a while, then another; return manager and loop."""
+    manager = ScriptedManager(LENGTHS, delay=delay, **kwargs)
+    loop = RolloutLoop(manager, first, rng=np.random.default_rng(0))
+    for _ in range(20):
+        loop.step({})
+    while manager.ready.all() and delay:  # some lane is to have an open row
+        loop.step({})
+    loop.use_actor(second)
+    if saved_between:
+        loop.load_state_dict(loop.state_dict())
+    for _ in range(40):
+        loop.step({})
+    return manager, loop
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+def test_open_rows_keep_the_action_that_was_played(delay):
+    first, second = TaggedActor(1000), TaggedActor(2000)
+
+    manager, loop = switch(first, second, delay=delay)
+
+    batch = rows_of(loop)
+    seen = [tuple(int(v) for v in obs) for obs in batch["obs"]]
+    assert seen == manager.history, "no row is lost: both actors give the same columns"
+    assert batch["action"].tolist() == [(first.acted | second.acted)[key] for key in seen]
+    assert loop.dropped_steps == 0
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+@pytest.mark.parametrize(("before", "after"), [(PLAIN, WITH_LOG_PROB), (WITH_LOG_PROB, PLAIN)])
+def test_rows_of_an_actor_with_other_columns_are_dropped_and_counted(delay, before, after):
+    first, second = TaggedActor(1000, before), TaggedActor(2000, after)
+
+    manager, loop = switch(first, second, delay=delay)
+
+    batch = rows_of(loop)
+    seen = [tuple(int(v) for v in obs) for obs in batch["obs"]]
+    assert seen == [key for key in manager.history if key in second.acted], "all rows of the second, in order"
+    assert batch["action"].tolist() == [second.acted[key] for key in seen]
+    assert ("log_prob" in batch.columns) == bool(after)
+    if after:
+        assert (batch["log_prob"] == batch["action"] * 0.5).all()
+    assert loop.dropped_steps == len(manager.history) - len(seen)
+    assert loop.env_steps == len(manager.history), "they were steps all the same"
+
+
+def test_a_dropped_row_counts_in_its_episode():
+    manager = ScriptedManager([[4], [4]], delay=2)
+    loop = RolloutLoop(manager, TaggedActor(1000), rng=np.random.default_rng(0))
+    for _ in range(5):
+        loop.step({})
+    loop.use_actor(TaggedActor(2000, WITH_LOG_PROB))
+
+    records = [record for _ in range(60) for record in loop.step({})]
+
+    assert records and all(record.length == 4 for record in records)
+    by_lane = {lane: [record for record in records if record.lane == lane] for lane in (0, 1)}
+    for lane, mine in by_lane.items():
+        returns = [sum(manager.reward_of(lane, episode, step) for step in range(4)) for episode in range(100)]
+        start = returns.index(mine[0].return_)
+        assert [record.return_ for record in mine] == returns[start : start + len(mine)]
+
+
+def test_logged_rows_of_other_columns_stay_until_the_new_actor_acts():
+    manager = ScriptedManager([[10], [10]])
+    loop = RolloutLoop(manager, TaggedActor(1000), rng=np.random.default_rng(0))
+    loop.step({})
+
+    loop.use_actor(TaggedActor(2000, WITH_LOG_PROB))
+    assert len(loop.take(lambda rollout: (TransitionBatch(rollout.columns()), np.zeros(2, np.int64)))) == 2
+    loop.step({})
+
+    assert "log_prob" in rows_of(loop).columns and len(rows_of(loop)) == 2
+    assert loop.num_ready(lambda length, ended: int(length.sum())) == 2
+
+
+def test_there_and_back_again_logs_what_was_played():
+    actors = [TaggedActor(1000), TaggedActor(2000, WITH_LOG_PROB), TaggedActor(3000), TaggedActor(4000)]
+    manager = ScriptedManager(LENGTHS, delay=3)
+    loop = RolloutLoop(manager, actors[0], rng=np.random.default_rng(0))
+    for actor in actors[1:]:
+        for _ in range(2):
+            loop.step({})
+        loop.use_actor(actor)
+    for _ in range(30):
+        loop.step({})
+
+    batch = rows_of(loop)
+    played = actors[2].acted | actors[3].acted
+    seen = [tuple(int(v) for v in obs) for obs in batch["obs"]]
+    assert batch["action"].tolist() == [played[key] for key in seen]
+    assert seen == [key for key in manager.history if key in played]
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+@pytest.mark.parametrize(("before", "after"), [(PLAIN, PLAIN), (PLAIN, WITH_LOG_PROB), (WITH_LOG_PROB, PLAIN)])
+def test_a_state_taken_after_the_switch_loses_no_played_action(delay, before, after):
+    first, second = TaggedActor(1000, before), TaggedActor(2000, after)
+
+    manager, loop = switch(first, second, delay=delay, saved_between=True)
+
+    batch = rows_of(loop)
+    seen = [tuple(int(v) for v in obs) for obs in batch["obs"]]
+    assert batch["action"].tolist() == [(first.acted | second.acted)[key] for key in seen]
+    assert len(seen) + loop.dropped_steps == len(manager.history)
+    assert set(second.acted) & set(manager.history) <= set(seen)
+
+
+def test_a_narrower_dtype_is_no_other_column():
+    first, second = TaggedActor(1000), TaggedActor(2000, dtype=np.int32)
+
+    manager, loop = switch(first, second, delay=3)
+
+    batch = rows_of(loop)
+    seen = [tuple(int(v) for v in obs) for obs in batch["obs"]]
+    assert seen == manager.history and batch["action"].dtype == np.int64
+    assert batch["action"].tolist() == [(first.acted | second.acted)[key] for key in seen]
+
+
+def test_an_actor_may_use_its_arrays_again():
+    class Sparing(TaggedActor):
+        buffer = np.zeros(3, np.int64)
+
+        def act(self, obs, *, lanes, **kwargs):
+            own = self.buffer[: len(lanes)]
+            own[:] = super().act(obs, lanes=lanes, **kwargs)["action"]
+            return {"action": own}
+
+    actor, manager = Sparing(), ScriptedManager(LENGTHS, delay=3)
+    loop = RolloutLoop(manager, actor, rng=np.random.default_rng(0))
+    for _ in range(60):
+        loop.step({})
+
+    batch = rows_of(loop)
+    assert batch["action"].tolist() == [actor.acted[tuple(int(v) for v in obs)] for obs in batch["obs"]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda columns: {**columns, "action": columns["action"] + 0.5},
+        lambda columns: {**columns, "action": columns["action"][:1]},
+        lambda columns: {"action": columns["action"]},
+        lambda columns: {**columns, "other": columns["action"]},
+    ],
+    ids=["a float", "one row for all", "a column fewer", "a column more"],
+)
+def test_columns_that_change_under_way_are_refused(change):
+    class Fickle(CountingActor):
+        def act(self, obs, *, lanes, **kwargs):
+            columns = super().act(obs, lanes=lanes, **kwargs)
+            return change(columns) if len(self.calls) > 4 and len(lanes) > 1 else columns
+
+    loop = RolloutLoop(ScriptedManager([[30], [30], [30]], delay=2), Fickle(), rng=np.random.default_rng(0))
+
+    with pytest.raises(SchemaError, match=r"action|other|seen"):
+        for _ in range(60):
+            loop.step({})

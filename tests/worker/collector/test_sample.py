@@ -121,6 +121,39 @@ def test_another_policy_goes_on_with_open_episodes(make):
     assert batch["step"].tolist() == [3, 3, 4, 4, 5, 5]
 
 
+class WithValue(CountingActor):
+    def act(self, obs, **kwargs):
+        columns = super().act(obs, **kwargs)
+        return {**columns, "value": columns["action"] / 2}
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize("nstep", [1, 3])
+def test_rows_of_a_policy_with_other_columns_are_dropped_and_counted(make, delay, nstep):
+    manager = ScriptedManager([[10], [10], [7]], delay=delay)
+    collector = make(manager, nstep=nstep)
+    given = [collector.collect(n_sample=4), collector.collect(n_sample=4)]  # a surplus is left, and open n-step windows
+    mode = Rows(nstep=nstep).collect_mode._replace(actor=WithValue())
+
+    collector.reset_policy(mode)
+    given += [collector.collect(n_sample=20) for _ in range(3)]
+
+    last = TransitionBatch.concat(given[-2:])
+    assert "value" in last.columns and (last["value"] == last["action"] / 2).all()
+    assert all(np.array_equal(batch["seen"], batch["obs"]) for batch in given)
+    seen = [key for batch in given for key in keys(batch)]
+    assert len(set(seen)) == len(seen), "no sample twice"
+    for lane in range(3):
+        mine = [key for key in keys(last) if key[0] == lane]
+        history = [key for key in manager.history if key[0] == lane]
+        start = history.index(mine[0])
+        assert mine == history[start : start + len(mine)], "the new policy's rows have no gaps"
+    state = collector.state_dict()
+    dropped = state["report"]["total"]["dropped_steps"] + collector._loop.dropped_steps
+    waiting = len(state["loop"]["rollout"]["columns"]["lane"]) + len((state["surplus"] or {"lane": []})["lane"])
+    assert collector.envstep == len(seen) + waiting + dropped
+
+
 def test_log_has_the_seed_keys(make, tmp_path):
     class Writer:
         lines: list = []

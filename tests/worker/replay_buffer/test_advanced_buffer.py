@@ -158,6 +158,23 @@ def test_new_rows_get_the_largest_priority_so_far(make: Any) -> None:
     assert priorities(buffer) == pytest.approx([1.0, 4.00001, 4.00001])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("convert", [np.asarray, list], ids=["arrays", "lists"])
+def test_a_row_pushed_after_an_update_gets_the_largest_priority_it_gave(make: Any, convert: Any, dtype: Any) -> None:
+    buffer = make(8)
+    buffer.push(rows(0, 1, 2), 0)
+    batch = buffer.sample(3, 0)
+    given = np.array([2.0, 7.0, 0.5], dtype)
+
+    buffer.update({name: convert(np.asarray(value)) for name, value in info(batch, given).items()})
+    buffer.push(rows(3), 0)
+    buffer.update(info(newest(buffer), np.array([0.1], dtype)))
+    buffer.push(rows(4), 0)
+
+    assert buffer.state_dict()["max_priority"] == pytest.approx(7.00001)
+    assert priorities(buffer)[3:] == pytest.approx([0.10001, 7.00001]), "a smaller one later does not lower it"
+
+
 def test_update_stores_what_is_given_and_a_little_more(make: Any) -> None:
     buffer = make(8)
     buffer.push(rows(0, 1), 0)

@@ -1,0 +1,61 @@
+"""Keys that change nothing are named once, with what does; everything else is left alone."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from ding_like.config import compile_config
+from tests.config.conftest import FakeLearner
+
+REASONS = {"hook.colour": "a log has no colour", "num_workers": "use num_threads"}
+
+
+@pytest.fixture(autouse=True)
+def _declare(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"num_workers": 2, "hook": {"colour": "red", "save_ckpt_after_iter": 10000}}
+    monkeypatch.setattr(FakeLearner, "config", config)
+    monkeypatch.setattr(FakeLearner, "without_effect", REASONS, raising=False)
+
+
+def said(learner: dict[str, Any], create: dict[str, Any], caplog: pytest.LogCaptureFixture, **kwargs: Any) -> list[str]:
+    with caplog.at_level(logging.INFO, logger="ding_like"):
+        compile_config({"policy": {"learn": {"learner": learner}}, **kwargs}, create, source="some_config.py")
+    return [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
+
+
+def test_keys_set_in_vain_are_named_in_one_message(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    (message,) = said({"num_workers": 4, "hook": {"colour": "blue"}}, create, caplog)
+
+    assert message.splitlines() == [
+        "some_config.py: these keys have no effect",
+        "  policy.learn.learner.hook.colour   a log has no colour",
+        "  policy.learn.learner.num_workers   use num_threads",
+    ]
+    assert caplog.records[-1].levelname == "INFO"
+
+
+def test_a_default_that_is_written_out_is_not_named(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    assert said({"num_workers": 2, "hook": {"colour": "red"}}, create, caplog) == []
+
+
+def test_a_key_beside_them_is_not_named(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    assert said({"hook": {"save_ckpt_after_iter": 3}}, create, caplog) == []
+
+
+def test_an_override_is_named_too(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="ding_like"):
+        compile_config({}, create, overrides=["policy.learn.learner.num_workers=3"])
+
+    assert "policy.learn.learner.num_workers   use num_threads" in caplog.text
+
+
+def test_settings_of_a_commander_that_are_copies_are_named(
+    create: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="ding_like"):
+        compile_config({"policy": {"other": {"commander": {"eval_interval": 5}}}}, create)
+
+    assert "policy.other.commander.eval_interval   policy.eval.evaluator.eval_freq says how often" in caplog.text

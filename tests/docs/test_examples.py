@@ -1,0 +1,235 @@
+"""Every example of README and docs runs: Python blocks are executed, `ding` command lines are given to the command.
+
+Training is cut short here; marked `learning`, those that promise a result are run to it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ding_like.config import compile_config, read_config
+from ding_like.entry import cli, serial_entry
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
+TICTACTOE = ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py"
+
+# What stands for something else in the pages -> what is put in its place.
+PLACEHOLDERS = {
+    "CONFIG": str(CARTPOLE),
+    "EXP": "exp",
+    "my_exp": "exp",
+    "cartpole_dqn_seed0": "exp",
+    "ID": "CartPole-v1",
+    "H": "127.0.0.1",
+    "P": "7000",
+    "K": "keys.json",
+    "HOST": "127.0.0.1",
+    "FILE": "out",
+}
+# The env that docs/environments.md checks.
+MY_MODULE = """
+import gymnasium, numpy as np
+class MyEnv(gymnasium.Env):
+    def __init__(self, size):
+        self.observation_space = gymnasium.spaces.Box(-10, 10, (size,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(self.observation_space.shape, np.float32), {}
+    def step(self, action):
+        self.time += 1
+        obs = np.zeros(self.observation_space.shape, np.float32)
+        obs[2] = 12
+        return obs, 1.0, self.time == 10, False, {}
+"""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Yield (page, command line) of every `ding ...` in a block or between backticks."""
+    for page in PAGES:
+        text = page.read_text()
+        fenced = [line for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+        inline = re.findall(r"`(ding [^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+        for line in [*fenced, *inline]:
+            found = re.match(r"(?:next)?\s*(?:\$ )?(ding (?!_).*)", line)
+            for command in re.split(r" {3,}(?=ding )", found[1]) if found else ():
+                yield page.name, re.sub(r"\s{2,}#.*|\s+\[[^\]]*\]", "", command).strip()
+
+
+def arguments_of(command: str) -> list[str]:
+    words = shlex.split(command.replace("...", ""))[1:]
+    return [re.sub(r"\b(?:" + "|".join(PLACEHOLDERS) + r")\b", lambda it: PLACEHOLDERS[it[0]], word) for word in words]
+
+
+COMMANDS = sorted(set(commands()))
+
+
+def test_the_pages_have_as_many_commands_as_they_seem_to() -> None:
+    assert len(COMMANDS) >= 30
+    assert {page for page, _ in COMMANDS} >= {"README.md", "first_minute.md", "parallel.md", "resume.md"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a short run."""
+    folder = tmp_path_factory.mktemp("trained") / "exp"
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder.parent)
+        monkeypatch.setattr(serial_entry, "write_pictures", lambda *args, **kwargs: None)
+        serial_entry.serial_pipeline(CARTPOLE, seed=0, max_env_step=600, exp_name="exp")
+    return folder
+
+
+@pytest.fixture
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: Path) -> Iterator[Path]:
+    """Work in a folder that holds the repository's configs and the experiment `exp`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dizoo").symlink_to(ROOT / "dizoo")
+    shutil.copytree(trained, tmp_path / "exp")
+    (tmp_path / "my_module.py").write_text(MY_MODULE)
+    yield tmp_path
+    sys.modules.pop("my_module", None)
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let nothing train, serve or work; return what would have."""
+    names: list[str] = []
+
+    def stands_for(name: str) -> Callable[..., None]:
+        return lambda *args, **kwargs: names.append(name)
+
+    for name in (
+        "serial_entry._train",
+        "parallel_entry.run_coordinator",
+        "coordinator_entry.launch_coordinator",
+        "dist_entry.launch_learner",
+        "dist_entry.launch_collector",
+    ):
+        monkeypatch.setattr(f"ding_like.entry.{name}", stands_for(name.partition(".")[2]))
+    return names
+
+
+BEGINS = {"serial": "_train", "serial_onpolicy": "_train", "parallel": "run_coordinator", "--resume": "_train"}
+
+
+def status_of(arguments: list[str]) -> int:
+    try:
+        cli.main(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_a_command_line_does_what_it_begins_with(page: str, command: str, in_tmp: Path, begun: list[str]) -> None:
+    arguments = arguments_of(command)
+    if len(arguments) == (2 if arguments[0] == "-m" else 1):
+        arguments += ["--help"]  # of what is spoken of without its arguments: `ding -m parallel`, `ding plot`
+    if arguments[0] == "check-env":
+        arguments += ["--steps", "50"]
+    has_fault = "my_module:MyEnv" in arguments
+
+    assert status_of(arguments) == int(has_fault), page
+
+    mode = arguments[1] if arguments[0] == "-m" else arguments[0]
+    if "--help" in arguments:
+        assert begun == []
+    elif mode == "dist":
+        assert begun == [f"launch_{arguments[arguments.index('-M') + 1]}"]
+    else:
+        assert set(begun) == ({BEGINS[mode]} if mode in BEGINS else set())
+
+
+def test_the_check_of_the_environments_page_finds_what_it_shows(in_tmp: Path, capsys: Any) -> None:
+    (command,) = {command for _, command in COMMANDS if "my_module" in command}
+
+    assert status_of([*arguments_of(command), "--steps", "100"]) == 1
+
+    (shown,) = re.findall(r"fault    observation: (in step, .*?)  \(", (ROOT / "docs/environments.md").read_text())
+    assert shown in capsys.readouterr().out
+
+
+def test_pythons_blocks_are_all_known() -> None:
+    assert {page.name: len(blocks(page, "python")) for page in PAGES if blocks(page, "python")} == {
+        "README.md": 1,
+        "environments.md": 1,
+        "self_play.md": 2,
+    }
+
+
+def test_the_example_of_the_readme_trains(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = blocks(ROOT / "README.md", "python")
+    pipeline = serial_entry.serial_pipeline
+
+    def short(*args: Any, max_env_step: int, **kwargs: Any) -> Any:
+        return pipeline(*args, max_env_step=min(max_env_step, 1100), **kwargs)
+
+    monkeypatch.setattr(serial_entry, "write_pictures", lambda *args, **kwargs: None)
+    monkeypatch.setattr(serial_entry, "serial_pipeline", short)
+    exec(block, {})
+
+    result = json.loads((in_tmp / "acrobot_dqn/result.json").read_text())
+    assert result["env_step"] >= 1100 and result["train_iter"] >= 40
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(600)
+def test_the_example_of_the_readme_solves_its_env(in_tmp: Path) -> None:
+    (block,) = blocks(ROOT / "README.md", "python")
+
+    exec(block, {})
+
+    result = json.loads((in_tmp / "acrobot_dqn/result.json").read_text())
+    assert result["stop"] is True, "an evaluation reached stop_value"
+    assert result["eval_value"] >= -100 and result["env_step"] < 60_000
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(600)
+def test_the_first_minute_ends_solved(in_tmp: Path) -> None:
+    (command,) = {command for page, command in COMMANDS if page == "first_minute.md" and "--env-step 20000" in command}
+
+    cli.main([*arguments_of(command), "--exp-name", "first"])
+
+    result = json.loads((in_tmp / "first/result.json").read_text())
+    assert result["stop"] is True and result["eval_value"] >= 475
+
+
+def test_the_wrapper_of_the_environments_page_plays(in_tmp: Path) -> None:
+    (block,) = blocks(ROOT / "docs/environments.md", "python")
+    names: dict[str, Any] = {}
+
+    exec(block, names)
+
+    assert names["timestep"].reward.shape == (1,)
+    names["env"].close()
+
+
+def test_the_configs_of_the_self_play_page_compile(in_tmp: Path) -> None:
+    shipped = read_config(TICTACTOE)
+    first, league = blocks(ROOT / "docs/self_play.md", "python")
+    names: dict[str, Any] = {"main_config": shipped.main_config}
+
+    exec(first, names)
+    assert compile_config(names["main_config"], names["create_config"], save=False).env.manager.type == "game"
+    exec(league, names)
+    cfg = compile_config(names["main_config"], names["create_config"], save=False)
+
+    assert cfg.policy.other.league.main_player.one_phase_step == 2000

@@ -1,0 +1,40 @@
+"""Buffers that sample something else than rows are refused before anything runs; the others train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ding_like.entry import parallel_pipeline, serial_pipeline
+from ding_like.errors import ConfigError
+from tests.pipeline.test_serial import make_configs
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+
+
+def configs(buffer: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    main, create = make_configs()
+    return main, {**create, "replay_buffer": {"type": buffer}}
+
+
+@pytest.mark.parametrize("mode", ["serial", "parallel"])
+@pytest.mark.parametrize(("buffer", "unit"), [("sequence", "windows"), ("episode", "episodes")])
+def test_a_buffer_of_windows_or_episodes_is_refused_when_the_run_is_built(mode: str, buffer: str, unit: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{buffer}', which samples {unit}, but pipelines learn from rows"):
+        if mode == "serial":
+            serial_pipeline(configs(buffer), max_env_step=100)
+        else:
+            parallel_pipeline((*configs(buffer), {}), max_env_step=100)
+
+
+@pytest.mark.parametrize("buffer", ["naive", "advanced"])
+def test_a_buffer_of_rows_is_trained_from(buffer: str) -> None:
+    policy = serial_pipeline(configs(buffer), max_env_step=100)
+
+    assert policy._num_updates > 5
