@@ -1,4 +1,4 @@
-"""Run the mutations of `mutations.py` and print what became of each; the exit status is 1 unless all were noticed.
+"""Run all mutations and print what became of each; the exit status is 1 unless all were noticed.
 
 python -m tests.mutation [--only TEXT ...] [--processes 2]
 python -m tests.mutation --find tests/rl_utils [--only TEXT ...]    # which tests there notice, to choose killers from
@@ -12,8 +12,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutation.mutations import MUTATIONS
+from tests.mutation import algorithms, data, parallel
 from tests.mutation.runner import Mutation, applied, make_copy, run, run_tests
+
+MUTATIONS = (*algorithms.MUTATIONS, *data.MUTATIONS, *parallel.MUTATIONS)
 
 
 def main() -> None:

@@ -85,10 +85,12 @@ def make_copy(folder: Path, root: Path = ROOT) -> Path:
     return copy
 
 
-def run_tests(copy: Path, killers: Sequence[str], *, timeout_s: float = TIMEOUT_S, options: Sequence[str] = ("-x",)):
+def run_tests(
+    copy: Path, killers: Sequence[str], *, timeout_s: float = TIMEOUT_S, options: Sequence[str] = ("-x",)
+) -> subprocess.CompletedProcess[str]:
     """Run tests in a copy and return the finished process. Raises subprocess.TimeoutExpired."""
     return subprocess.run(
-        # -m "": a killer may be of a slower kind. No plugin beside those of the project's own configuration is needed.
+        # -m "": a killer may be of a slower kind.
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", *options, *killers],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
@@ -128,13 +130,13 @@ def judge(mutation: Mutation, copy: Path) -> Outcome:
     return Outcome(mutation, "broken", (done.stdout + done.stderr)[-2000:])
 
 
-def run(mutations: Sequence[Mutation], folder: Path, *, processes: int = 2) -> Iterator[Outcome]:
+def run(mutations: Sequence[Mutation], folder: Path, *, processes: int = 2, root: Path = ROOT) -> Iterator[Outcome]:
     """Yield what becomes of each mutation, as it is known; the tree itself is only read.
 
     Raises RuntimeError if a killer fails without any mutation: then it would say nothing.
     """
-    copies = [make_copy(folder / str(number)) for number in range(processes)]
-    killers = sorted({killer for each in mutations if fault(each) is None for killer in each.killers})
+    copies = [make_copy(folder / str(number), root) for number in range(processes)]
+    killers = sorted({killer for each in mutations if fault(each, root) is None for killer in each.killers})
     if killers:
         clean = run_tests(copies[0], killers, timeout_s=TIMEOUT_S * 10, options=())
         if clean.returncode != _ALL_PASSED:

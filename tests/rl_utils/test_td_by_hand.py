@@ -40,7 +40,7 @@ def test_it_equals_autograd(loss, is_weighted, delta):
 
 
 def test_weights_multiply_the_slope_of_their_rows():
-    # Two rows, mse: slopes 2e = 2, 4 over 2 rows; weights 0.5 and 0.25 leave 0.5 and 0.5. Loss (0.5 * 1 + 0.25 * 4) / 2.
+    # Two rows, mse: slopes 2, 4 times weights 0.5, 0.25 over 2 rows are 0.5, 0.5; loss (0.5 * 1 + 0.25 * 4) / 2.
     q = np.array([[1.0, 0.0], [0.0, 2.0]], np.float32)
 
     value, grad, errors = q_td_error_grad(

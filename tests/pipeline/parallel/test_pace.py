@@ -14,9 +14,7 @@ def test_updates_follow_whole_env_steps_after_the_warmup():
     assert [pace.allowed_updates(step) for step in (0, 10, 11, 12, 13, 16)] == [0, 0, 0, 1, 2, 4]
 
 
-@given(
-    st.integers(0, 50), st.integers(1, 17), st.integers(1, 17), st.integers(0, 500)
-)
+@given(st.integers(0, 50), st.integers(1, 17), st.integers(1, 17), st.integers(0, 500))
 def test_without_a_lead_the_credit_is_the_fewest_steps_that_allow_what_was_granted(warmup, steps, updates, granted):
     pace = Pace(warmup_steps=warmup, steps=steps, updates=updates, max_lead=0)
 
