@@ -311,4 +311,10 @@ MUTATIONS = (
         "grad *= 1.0 - self._y",
         ("tests/model/test_numpy_grad.py::test_gradients_equal_autograds",),
     ),
+    Mutation(
+        "ding_like/policy/qmix.py",
+        "judge = self._model.q(next_obs) if self._cfg.double else values",
+        "judge = values",
+        ("tests/policy/test_qmix_double.py::test_the_online_network_chooses_only_with_double",),
+    ),
 )

@@ -79,7 +79,7 @@ MUTATIONS = (
         "ding_like/pipeline/parallel/core/tasks.py",
         "if attempt != task.attempt or",
         "if attempt > task.attempt or",
-        ("tests/pipeline/parallel/test_core.py::test_an_older_attempt_is_refused_everywhere",),
+        ("tests/pipeline/parallel/test_core_faults.py::test_a_dead_process_gives_its_task_back_at_once",),
     ),
     Mutation(
         "ding_like/pipeline/parallel/core/tasks.py",
