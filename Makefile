@@ -11,7 +11,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench fuzz chaos chaos-short test-slow test-learning test-chaos test-ray test-gpu test-namespaces clean
+.PHONY: help setup demo test check smoke fix bench stale mutate learn-short fuzz chaos chaos-short test-slow test-learning test-chaos test-ray test-gpu test-namespaces clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,15 @@ fix: $(FULL) ## format and mend what can be mended
 
 bench: $(FULL) ## measure the package
 	$(BIN)/python -m benchmarks
+
+stale: $(FULL) ## list recordings that are old beside what they depend on, and how to make them again
+	$(BIN)/python -m benchmarks.stale
+
+mutate: $(FULL) ## break the package one line at a time and see that the tests notice
+	$(BIN)/python -m tests.mutation
+
+learn-short: $(FULL) ## train DQN and PPO on CartPole for a minute
+	$(BIN)/pytest -n 2 -m learning_short --timeout 900
 
 test-slow: $(FULL) ## tests over a second
 	$(BIN)/pytest -n 2 -m slow --timeout 600

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks import buffer
 from benchmarks.buffer_cases import CASES
+from benchmarks.provenance import DirtyTreeError, Provenance, provenance
 from benchmarks.rounds import Row, circumstances, measure, profile, summarise
 from benchmarks.table import BENCHMARKS, Benchmark
 
@@ -32,8 +33,12 @@ def main(argv: list[str] | None = None) -> None:
         for name in names:
             _show_profile(name, timeout_s=args.timeout, extra=extra)
         return
-    failed = [name for name in names if not _run(name, args, extra)]
-    if not args.only and not buffer.run(list(CASES), rounds=args.rounds, peers=args.peers, out=args.out):
+    try:
+        code = provenance(allow_dirty=args.allow_dirty)
+    except DirtyTreeError as error:
+        sys.exit(f"benchmarks: {error}")
+    failed = [name for name in names if not _run(name, args, extra, code)]
+    if not args.only and not buffer.run(list(CASES), rounds=args.rounds, peers=args.peers, out=args.out, code=code):
         failed.append("buffer")
     sys.exit(bool(failed))
 
@@ -50,10 +55,11 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--profile", action="store_true", help="show where our time goes instead")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one run of one contender")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for <benchmark>.jsonl")
+    parser.add_argument("--allow-dirty", action="store_true", help="measure a tree that differs from its commit too")
     return parser.parse_args(argv)
 
 
-def _run(name: str, args: argparse.Namespace, extra: list[str]) -> bool:
+def _run(name: str, args: argparse.Namespace, extra: list[str], code: Provenance) -> bool:
     """Run one benchmark, print its table and write its file; return whether all contenders did their work."""
     benchmark = BENCHMARKS[name]
     if benchmark.needs is not None and find_spec(benchmark.needs) is None:
@@ -69,15 +75,17 @@ def _run(name: str, args: argparse.Namespace, extra: list[str]) -> bool:
     for key, error in measured.errors.items():
         print(f"{name}: {key} failed: {error}", file=sys.stderr)
     args.out.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(row) for row in [*rows, circumstances(measured)]]
+    lines = [json.dumps(row) for row in [*rows, circumstances(measured, code)]]
     (args.out / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
     return not measured.errors
 
 
 def _show(name: str, rows: list[Row]) -> None:
     for row in rows:
-        spread = f"[{row['lo']:,} .. {row['hi']:,}]"
-        print(f"{name:14} {row['name']:40} {row['metric']:15} {row['value']:>11,} {row['unit']:12} {spread}")
+        spread = f"[{row['lo']:,} .. {row['hi']:,}] " if "lo" in row else ""
+        print(
+            f"{name:14} {row['name']:40} {row['metric']:15} {row['value']:>11,} {row['unit']:12} {spread}{row['from']}"
+        )
 
 
 def _show_profile(name: str, *, timeout_s: float, extra: list[str]) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.buffer_cases import CASES, ONE_ROUND, Bar, Case
-from benchmarks.rounds import Measured, Row, circumstances, measure, ratio, summarise
+from benchmarks.provenance import DirtyTreeError, Provenance, provenance
+from benchmarks.rounds import THIS_RUN, Measured, Row, circumstances, measure, ratio, summarise
 from benchmarks.table import Benchmark
 
 RESULTS = Path(__file__).parent / "results"
@@ -26,7 +27,14 @@ def main(argv: list[str] | None = None) -> None:
         return
     names = args.case or list(CASES)
     out = args.out or (None if args.short or args.case else RESULTS)
-    sys.exit(not run(names, rounds=args.rounds, peers=args.peers, short=args.short, timeout_s=args.timeout, out=out))
+    try:
+        code = None if out is None else provenance(allow_dirty=args.allow_dirty)
+    except DirtyTreeError as error:
+        sys.exit(f"benchmarks.buffer: {error}")
+    is_done = run(
+        names, rounds=args.rounds, peers=args.peers, short=args.short, timeout_s=args.timeout, out=out, code=code
+    )
+    sys.exit(not is_done)
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
@@ -46,6 +54,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, help="folder for buffer.jsonl (default: results/ for a full run, none for a part)"
     )
+    parser.add_argument(
+        "--allow-dirty", action="store_true", help="write what a tree gave that differs from its commit"
+    )
     return parser.parse_args(argv)
 
 
@@ -57,6 +68,7 @@ def run(
     short: bool = False,
     timeout_s: float = 300.0,
     out: Path | None = None,
+    code: Provenance | None = None,
 ) -> bool:
     """Run these cases, print a table, write `out`/buffer.jsonl; return whether all contenders did their work."""
     rows: list[Row] = []
@@ -84,7 +96,7 @@ def run(
         print(fault, file=sys.stderr)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        lines = [*rows, {**circumstances(Measured([], versions, {})), "short": short}]
+        lines = [*rows, {**circumstances(Measured([], versions, {}), code), "short": short}]
         (out / "buffer.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return not faults
 
@@ -109,7 +121,7 @@ def judge(bar: Bar, measured: Measured, *, is_short: bool = False) -> Row:
     values = {one.name: one.values for one in measured.series}
     missing = [one for one in (bar.ours, bar.against) if one is not None and one not in values]
     if missing:
-        return {"name": name, "value": None, "bar": bar.limit, "is_met": None, "missing": missing}
+        return {"name": name, "value": None, "from": THIS_RUN, "bar": bar.limit, "is_met": None, "missing": missing}
     if bar.against is None:
         own = Measured([one for one in measured.series if one.name == bar.ours], {}, {})
         (row,) = summarise(Benchmark((), {}), own)

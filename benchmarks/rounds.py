@@ -13,13 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.table import Benchmark, Contender
+from benchmarks.provenance import Provenance, provenance
+from benchmarks.table import Benchmark, Contender, Given
 
 ROOT = Path(__file__).parents[1]
 # Who sets one of these chooses how fast the maths libraries are: figures with and without do not compare.
 _MATHS_SETTINGS = ("OPENBLAS_CORETYPE", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY", "NPY_DISABLE_CPU_FEATURES")
 
 Row = dict[str, Any]  # one line of a result file
+THIS_RUN = "this run"  # where a figure comes from, in every row
 
 
 class ContenderError(Exception):
@@ -106,7 +108,8 @@ def _run(contender: Contender, *, timeout_s: float, extra: Sequence[str]) -> sub
 def summarise(benchmark: Benchmark, measured: Measured) -> list[Row]:
     """Return one row per metric and contender (median, lo, hi, n), then the ratios of ours to each peer.
 
-    A ratio is the median over rounds of the two that ran in the same round.
+    A ratio is the median over rounds of the two that ran in the same round. `from` says where a figure comes from:
+    this run, or elsewhere, with the page that tells of it. No ratio has one figure from here and one from elsewhere.
     """
     rows = [_row(one.name, one.metric, one.unit, one.values) for one in measured.series]
     for metric in benchmark.metrics:
@@ -114,8 +117,7 @@ def summarise(benchmark: Benchmark, measured: Measured) -> list[Row]:
         ours = [name for name in rates if benchmark.contenders[name].is_ours]
         peers = [name for name in rates if name not in ours or name == benchmark.baseline]
         rows += [ratio(metric, mine, peer, rates) for mine in ours for peer in peers if mine != benchmark.baseline]
-    rows += [{**_row(one.name, one.metric, "ratio", [one.value]), "source": one.source} for one in benchmark.given]
-    return rows
+    return rows + [_given_row(one) for one in benchmark.given]
 
 
 def ratio(metric: str, ours: str, peer: str, rates: Mapping[str, list[float]]) -> Row:
@@ -133,15 +135,27 @@ def _row(name: str, metric: str, unit: str, values: list[float]) -> Row:
         "n": len(values),
         "lo": min(values),
         "hi": max(values),
+        "from": THIS_RUN,
     }
 
 
-def circumstances(measured: Measured) -> Row:
-    """Return what the figures depend on: machine, date, commit, versions."""
+def _given_row(given: Given) -> Row:
+    return {
+        "name": given.name,
+        "metric": given.metric,
+        "value": given.value,
+        "unit": "ratio",
+        "from": f"elsewhere: {given.source}; {given.page}",
+    }
+
+
+def circumstances(measured: Measured, code: Provenance | None = None) -> Row:
+    """Return what the figures depend on: machine, date, commit, versions; `code` is the tree before the run."""
+    code = provenance(allow_dirty=True) if code is None else code
     return {
         "name": "circumstances",
         "date": time.strftime("%Y-%m-%d"),
-        "commit": _commit(),
+        **code.to_plain(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cpus": os.cpu_count(),
@@ -149,16 +163,6 @@ def circumstances(measured: Measured) -> Row:
         "maths_settings": {name: os.environ[name] for name in _MATHS_SETTINGS if name in os.environ},
         "versions": measured.versions,
     }
-
-
-def _commit() -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None  # not a checkout
-    return done.stdout.strip()
 
 
 def _processor() -> str:

@@ -29,12 +29,13 @@ class Contender(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Hold a ratio that was not measured here, and where it is from."""
+    """Hold a ratio of two figures that were both measured elsewhere, on one machine: what, where, and who tells."""
 
     name: str
     metric: str
     value: float
     source: str
+    page: str  # of this repository
 
 
 class Benchmark(NamedTuple):
@@ -68,7 +69,8 @@ _DI_ENGINE = Given(
     "di_engine / di_engine_serial",
     "whole_runs",
     round(11.6 / 83.6, 3),
-    "DI-engine 0.5.3, CartPole DQN, on another machine of 2 cores: 83.6 s in parallel, 11.6 s in serial",
+    "DI-engine 0.5.3, CartPole DQN, another machine of 2 cores, 83.6 s in parallel and 11.6 s in serial",
+    "benchmarks/README.md",
 )
 
 

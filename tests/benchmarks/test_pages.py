@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,3 +56,66 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
     draw("cartpole_x", RECORD, tmp_path / "x.png")
 
     assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def results(name: str) -> list[dict[str, Any]]:
+    """Return the rows of a recorded benchmark."""
+    lines = (DOCS.parent / f"benchmarks/results/{name}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("parallel_cartpole", "CartPole-v1, evaluations of the config included"),
+        ("parallel_cartpole_training", "CartPole-v1, no evaluations between"),
+        ("parallel_slow", "steps of 0.5 ms, evaluations included"),
+        ("parallel_slow_training", "steps of 0.5 ms, no evaluations between"),
+    ],
+)
+def test_the_page_on_parallel_runs_says_how_fast_they_were(name: str, what: str) -> None:
+    found = {(row["name"], row["metric"]): row["value"] for row in results(name) if "metric" in row}
+    rate, startup = "env_steps_wall", found["ours", "startup"]
+    ratio = found["ours / ours_serial", rate]
+
+    row = f"| {what} | {found['ours', rate]:,.0f} | {found['ours_serial', rate]:,.0f} | {ratio:.2f} | {startup:.1f} |"
+
+    assert row in (DOCS / "parallel.md").read_text()
+
+
+def test_the_page_on_buffers_says_how_many_bytes_a_stack_of_frames_takes() -> None:
+    (value,) = {
+        row["value"]
+        for row in results("buffer")
+        if row.get("case") == "atari_memory" and row["name"] == "ours" and "bar" not in row
+    }
+
+    assert f"{value:,.0f} bytes a transition" in (DOCS / "buffers.md").read_text()
+
+
+# Tables of figures, by how their heads begin, whose rows a test makes from a recorded file.
+HELD = (
+    "| seed | fresh ",  # here
+    "| env | parallel | serial |",  # here
+    "| | config | median |",  # tests/learning/test_index.py
+    "| seed | matrix game",  # tests/learning/test_games.py
+    "| seed | simple_spread",  # tests/learning/test_games.py
+    "| what was done | lost |",  # tests/chaos/test_docs.py
+    "| server, collectors |",  # tests/chaos/test_docs.py
+)
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.relative_to(DOCS).as_posix())
+def test_every_table_of_figures_is_held_to_a_file(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    heads = [number - 1 for number, line in enumerate(lines) if line.startswith("|--")]
+
+    loose = [lines[head] for head in heads if _has_figures(lines[head + 2]) and not lines[head].startswith(HELD)]
+
+    assert loose == [], "make its rows from a recorded file in a test, and name it in HELD"
+
+
+def _has_figures(row: str) -> bool:
+    """Tell whether a row of a table has two numbers or more beside its first cell."""
+    cells = [cell.strip() for cell in row.split("|")[2:-1]]
+    return sum(cell.replace(",", "").replace(".", "").lstrip("-").isdigit() for cell in cells) >= 2

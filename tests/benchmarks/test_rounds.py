@@ -3,16 +3,32 @@ import subprocess
 
 import pytest
 
+from benchmarks import __main__ as entry
 from benchmarks import rounds
 from benchmarks.__main__ import main
+from benchmarks.provenance import DirtyTreeError, Provenance
 from benchmarks.rounds import Measured, Series, measure, summarise
-from benchmarks.table import BENCHMARKS, Benchmark, Contender
+from benchmarks.table import BENCHMARKS, Benchmark, Contender, Given
 
 TWO = Benchmark(("speed",), {"ours": Contender("x_ours"), "peer": Contender("x_peer")})
 
 
 @pytest.fixture
-def printed(monkeypatch):
+def tree(monkeypatch):
+    """Let the tree differ from its commit by these files."""
+    changed = []
+
+    def provenance(*, allow_dirty):
+        if changed and not allow_dirty:
+            raise DirtyTreeError(f"results are not written from a tree that differs: {changed}; give --allow-dirty")
+        return Provenance("abc", tuple(changed))
+
+    monkeypatch.setattr(entry, "provenance", provenance)
+    return changed
+
+
+@pytest.fixture
+def printed(monkeypatch, tree):
     """Let contenders print these values of `speed`, one a run, instead of running; an error is raised."""
     queues = {}
 
@@ -58,7 +74,10 @@ def test_summarise_takes_ratios_within_rounds():
 
     rows = {row["name"]: row for row in summarise(TWO, Measured(series, {}, {}))}
 
-    assert rows["ours"] == dict(name="ours", metric="speed", value=60.0, unit="1/s", n=3, lo=20.0, hi=90.0)
+    assert rows["ours"] == {
+        **dict(name="ours", metric="speed", value=60.0, unit="1/s", n=3, lo=20.0, hi=90.0),
+        "from": "this run",
+    }
     assert rows["ours / peer"]["value"] == 2.0
     assert (rows["ours / peer"]["lo"], rows["ours / peer"]["hi"]) == (2.0, 3.0)
 
@@ -101,3 +120,36 @@ def test_list_names_every_benchmark(capsys):
     main(["--list"])
 
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(BENCHMARKS)
+
+
+def test_a_figure_from_elsewhere_says_so_and_has_no_rounds():
+    given = Given("peer / peer_serial", "speed", 0.5, "another machine", "page.md")
+
+    *_, row = summarise(TWO._replace(given=(given,)), Measured([], {}, {}))
+
+    assert row == {
+        **dict(name="peer / peer_serial", metric="speed", value=0.5, unit="ratio"),
+        "from": "elsewhere: another machine; page.md",
+    }
+
+
+def test_a_tree_that_differs_from_its_commit_measures_and_writes_nothing(printed, tree, tmp_path, monkeypatch):
+    monkeypatch.setitem(BENCHMARKS, "two", TWO)
+    tree.append("ding_like/x.py")
+
+    with pytest.raises(SystemExit, match="ding_like/x.py.*--allow-dirty"):
+        main(["--only", "two", "--rounds", "1", "--out", str(tmp_path)])
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_changed_tree_gave_says_so(printed, tree, tmp_path, monkeypatch):
+    monkeypatch.setitem(BENCHMARKS, "two", TWO)
+    printed.update(x_ours=[4.0], x_peer=[2.0])
+    tree.append("ding_like/x.py")
+
+    with pytest.raises(SystemExit):
+        main(["--only", "two", "--rounds", "1", "--out", str(tmp_path), "--allow-dirty"])
+
+    last = json.loads((tmp_path / "two.jsonl").read_text().splitlines()[-1])
+    assert (last["commit"], last["changed_files"]) == ("abc", ["ding_like/x.py"])

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.provenance import provenance
+
 REPORTS = Path(__file__).parents[2] / "docs/reports"
 
 
@@ -46,7 +48,8 @@ class Report:
         """Write `chaos_{name}.json`."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"chaos_{self.name}.json"
-        plain = {"setting": self.setting, "figures": self.figures, "checks": self.checks}
+        code = provenance(allow_dirty=True)
+        plain = {**code.to_plain(), "setting": self.setting, "figures": self.figures, "checks": self.checks}
         path.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
         return path
 

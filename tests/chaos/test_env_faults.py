@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.provenance import provenance
 from ding_like.config import compile_config, read_config
 from ding_like.entry import serial_pipeline
 from ding_like.envs import get_vec_env_setting
@@ -85,7 +86,8 @@ def test_faulty_envs_cost_at_most_half_as_many_steps_again(tmp_path: Path, monke
                 scheduled=sorted(scheduled),
             )
         )
-    report = dict(rates=RATES, pairs=pairs, median_ratio=statistics.median(pair["ratio"] for pair in pairs))
+    median_ratio = statistics.median(pair["ratio"] for pair in pairs)
+    report = dict(**provenance(allow_dirty=True).to_plain(), rates=RATES, pairs=pairs, median_ratio=median_ratio)
     out = Path(os.environ.get("DING_CHAOS_REPORT", tmp_path / "env_faults.json"))
     out.write_text(json.dumps(report, indent=1) + "\n")
 

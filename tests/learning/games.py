@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.provenance import DirtyTreeError, provenance
 from ding_like.config import read_config
 from ding_like.data.obs import split_mask
 from ding_like.entry import parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
@@ -161,14 +162,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--allow-dirty", action="store_true", help="record a tree that differs from its commit too")
     args = parser.parse_args()
+    try:
+        code = provenance(allow_dirty=args.allow_dirty)
+    except DirtyTreeError as error:
+        sys.exit(f"tests.learning.games: {error}")
     out = args.out.resolve()
     report = json.loads(out.read_text()) if out.is_file() else {}
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for name in args.only:
             rows = [{"seed": seed, **TASKS[name](seed)} for seed in range(args.seeds)]
-            report[name] = {"runs": rows, "median": _medians(rows)}
+            report[name] = {**code.to_plain(), "runs": rows, "median": _medians(rows)}
             sys.stdout.write(f"{name}: {json.dumps(report[name], indent=1)}\n")
             out.write_text(json.dumps(report, indent=1) + "\n")
         os.chdir("/")

@@ -14,10 +14,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.provenance import DirtyTreeError, provenance
 from ding_like.config import read_config
 from ding_like.entry import eval as evaluate
 from ding_like.entry import parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
 
+NO_LIMIT = 10**10  # env steps
 PIPELINES = {"serial": serial_pipeline, "serial_onpolicy": serial_pipeline_onpolicy, "parallel": parallel_pipeline}
 
 
@@ -66,9 +68,14 @@ def main() -> None:
     parser.add_argument("--mode", default="serial", choices=list(PIPELINES))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--episodes", type=int, default=20)
-    parser.add_argument("--env-step", type=int, default=10**10)
+    parser.add_argument("--env-step", type=int, default=NO_LIMIT)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--allow-dirty", action="store_true", help="record a tree that differs from its commit too")
     args = parser.parse_args()
+    try:
+        code = provenance(allow_dirty=args.allow_dirty)
+    except DirtyTreeError as error:
+        sys.exit(f"tests.learning.record: {error}")
     config, out = args.config.resolve(), args.out.resolve()
     read_config(config)
     with tempfile.TemporaryDirectory() as folder:
@@ -87,6 +94,8 @@ def main() -> None:
         mode=args.mode,
         overrides=args.overrides,
         episodes=args.episodes,
+        limit_env_step=None if args.env_step == NO_LIMIT else args.env_step,
+        **code.to_plain(),
         median_eval_value=statistics.median(row["eval_value"] for row in rows),
         worst_eval_value=min(row["eval_value"] for row in rows),
         median_env_step=statistics.median(row["env_step"] for row in rows),

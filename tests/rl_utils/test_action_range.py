@@ -33,3 +33,10 @@ def test_the_action_given_is_left_as_it_is():
 def test_bounds_that_are_no_range_are_refused(low, high):
     with pytest.raises(ConfigError, match="action_low"):
         ActionRange(low, high)
+
+
+def test_halves_of_the_unit_range_lie_halfway_to_the_bounds():
+    # -1 to 1 and 0 to 4: nothing here is near enough to a bound to be cut.
+    scaled = ActionRange([-1.0, 0.0], [1.0, 4.0]).to_env(np.array([[-0.5, -0.5], [0.25, 0.5]], np.float32))
+
+    np.testing.assert_array_equal(scaled, [[-0.5, 1.0], [0.25, 3.0]])

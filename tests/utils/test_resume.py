@@ -115,3 +115,32 @@ def test_a_failing_save_leaves_the_old_steps(tmp_path):
 
     assert store.load_newest().step == 1
     assert os.listdir(tmp_path) == ["1"]
+
+
+def test_other_contents_of_the_same_size_are_refused(tmp_path):
+    # A valid file of another step in place of this one's: only the hash can tell.
+    store = ResumeStore(tmp_path)
+    save(store, 1)
+    save(store, 2)
+    (tmp_path / "2/policy.pt").write_bytes((tmp_path / "1/policy.pt").read_bytes())
+
+    with pytest.raises(CheckpointError, match=r"2/policy.pt has \d+ bytes of \d+ or other contents"):
+        store.load(2)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_durable_point_waits_for_the_disk_before_it_takes_its_place(tmp_path, monkeypatch, durable):
+    synced = []
+    fsync, rename = os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.readlink(f"/proc/self/fd/{file}")), fsync(file)))
+    monkeypatch.setattr(os, "rename", lambda source, target: (synced.append("renamed"), rename(source, target)))
+
+    save(ResumeStore(tmp_path, durable=durable), 1)
+
+    before = {os.path.basename(path).removesuffix(".tmp") for path in synced[: synced.index("renamed")]}
+    after = synced[synced.index("renamed") + 1 :]
+    if durable:
+        assert "manifest.json" in before and len([name for name in before if "policy" in name or "run" in name]) == 2
+        assert after == [str(tmp_path)]
+    else:
+        assert not before and not after

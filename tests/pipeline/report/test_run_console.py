@@ -38,9 +38,11 @@ class LostTerminal(io.StringIO):
     """Break once it is told to."""
 
     is_lost = False
+    num_lost = 0
 
     def write(self, text: str) -> int:
         if self.is_lost:
+            self.num_lost += 1
             raise OSError(5, "Input/output error")
         return super().write(text)
 
@@ -139,6 +141,8 @@ def test_run_goes_on_without_a_terminal_that_went_away(log_to, monkeypatch):
         terminal.is_lost = True
         console.update(progress(600))
         console.update(progress(700))
+
+    assert terminal.num_lost > 0, "somebody has tried to write"
 
 
 def test_elsewhere_a_line_is_due_every_ten_seconds(caplog):
