@@ -53,10 +53,10 @@ class Tail:
 
 
 class LiveRun:
-    """Hold the processes of one run: `ding -m dist` with a coordinator, a learner and collectors, or `ding -m parallel`.
+    """Hold the processes of one run: `ding -m dist` with coordinator, learner and collectors, or `ding -m parallel`.
 
-    Use it with `with`. `names` are those of its processes; those of mode parallel are 'launcher', which is the
-    coordinator, and its children. `place` is where the coordinator has its folder, `system` goes into `system_config`.
+    Use it with `with`. Those of mode parallel are 'launcher', which is the coordinator, and its children. `place` is
+    where the coordinator has its folder; `system` goes into `system_config`.
     """
 
     def __init__(
@@ -68,7 +68,6 @@ class LiveRun:
         collectors: int = 2,
         place: Path | None = None,
         system: Mapping[str, Any] | None = None,
-        main: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder, self.mode = folder, mode
         self.place = place or folder / "coordinator"
@@ -76,7 +75,7 @@ class LiveRun:
         self._collectors = [f"collector{number}" for number in range(collectors)]
         for path in (self.ledger, self.place, folder / "clocks"):
             path.mkdir(parents=True, exist_ok=True)
-        self.config = _write_config(folder, config, collectors, system or {}, main or {})
+        self.config = _write_config(folder, config, collectors, system or {})
         make_keys(folder / "keys.json")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -84,6 +83,7 @@ class LiveRun:
         self.url = f"http://127.0.0.1:{self.port}"  # for workers; a proxy's takes its place
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._tail = Tail(self.ledger)
+        self._seen: set[int] = set()  # pids
 
     # --- life
 
@@ -93,9 +93,11 @@ class LiveRun:
     def __exit__(self, *_: object) -> None:
         """End what is left, paused processes included."""
         for number in (signal.SIGCONT, signal.SIGTERM, signal.SIGKILL):
-            for pid in self.pids().values():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
+            self.pids()
+            for pid in self._seen:
+                if str(self.folder).encode() in _environment(pid):  # it is there, and no other has its number
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
             if number is signal.SIGTERM:
                 self._wait_for_all(20.0)
         self._wait_for_all(20.0)
@@ -107,7 +109,11 @@ class LiveRun:
         else:
             self.start_coordinator()
             self.start_workers()
-        return self.wait_for_work(since=time.monotonic(), timeout_s=_START_S) < _START_S
+        return self.wait_for_start() < _START_S
+
+    def wait_for_start(self) -> float:
+        """Wait for each worker to do a piece of work; return how many seconds that took."""
+        return self.wait_for_work(since=time.monotonic(), timeout_s=_START_S)
 
     def start_coordinator(self) -> bool:
         """Start the coordinator, again in the folder that is there; return whether it answers."""
@@ -164,9 +170,10 @@ class LiveRun:
         """Return the processes that are there, by name."""
         found = {name: each.pid for name, each in self.processes.items() if each.poll() is None}
         if "launcher" in found:
-            launcher = found["launcher"]
-            found.update({"learner": pid for pid in workers_of(launcher, "learner")})
-            found.update({f"collector{i}": pid for i, pid in enumerate(workers_of(launcher, "collector"))})
+            for role in ("learner", "collector"):
+                names = ("learner",) if role == "learner" else self._collectors
+                found.update(zip(names, workers_of(found["launcher"], role), strict=False))  # one may be between lives
+        self._seen.update(found.values())
         return found
 
     def is_alive(self, name: str) -> bool:
@@ -233,9 +240,15 @@ class LiveRun:
                 process.wait(max(deadline - time.monotonic(), 0.0))
 
 
-def _write_config(
-    folder: Path, config: Path, collectors: int, system: Mapping[str, Any], main: Mapping[str, Any]
-) -> Path:
+def _environment(pid: int) -> bytes:
+    """Return the environment that a process was started with; nothing for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def _write_config(folder: Path, config: Path, collectors: int, system: Mapping[str, Any]) -> Path:
     """Write a config with short leases, shared folders, and a commander that ends the run when it is told to."""
     given = {
         "num_collectors": collectors,
@@ -250,6 +263,5 @@ def _write_config(
         f"{config.read_text()}\n"
         f"system_config.update({given!r})\n"
         f"main_config['policy'].setdefault('other', {{}})['commander'] = {commander!r}\n"
-        f"main_config['policy'].update({dict(main)!r})\n"
     )
     return path

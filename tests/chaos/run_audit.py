@@ -110,7 +110,9 @@ class RunAudit:
         report.at_most("updates allowed and not granted", allowed - book["granted_updates"], most)
         report.at_most("updates granted and not received", abs(book["granted_updates"] - received), 0)
         report.at_most("updates received and not learned", abs(received - last["learned"]), 0)
-        report.at_most("updates that the coordinator was not told of", abs(self._saved["learn_iter"] - last["learned"]), 0)
+        report.at_most(
+            "updates that the coordinator was not told of", abs(self._saved["learn_iter"] - last["learned"]), 0
+        )
 
     def _judge_on_policy_updates(self, report: Report, lost_lives: int) -> None:
         """Look at each batch: of the newest weights, and taken once; a learner that dies loses one at most."""
