@@ -59,6 +59,7 @@ class RunAudit:
             self._judge_on_policy_updates(report, lost_lives)
         else:
             self._judge_updates(report, self._pace)
+        report.at_most("updates in memory that a new attempt began without", self._lost_by_the_living(), 0)
         ages = self._ages(quiet)
         report.figures["acts_looked_at"] = len(ages)
         report.figures["oldest_weights_s"] = round(max(ages, default=float("nan")), 2)
@@ -86,6 +87,14 @@ class RunAudit:
         report.at_most("rows doubled in a batch", in_batch, 0)
 
     # --- updates
+
+    def _lost_by_the_living(self) -> int:
+        """Return how many updates a learner had made and not any more, though its process lives on."""
+        return sum(
+            max(before[-1]["learned"] - after[0]["begun"], 0)
+            for before, after in itertools.pairwise(self._lives())
+            if before[0]["pid"] == after[0]["pid"]
+        )
 
     def _lives(self) -> list[list[Line]]:
         """Return the lines of each attempt of each learner, in the order of time."""
