@@ -24,6 +24,9 @@ _PAUSE_S = 0.1  # at most, between two questions that had no answer yet
 _CLAIM_S = 5.0  # that a claim may wait for a task
 _JOIN_S = 10.0
 _MAX_TRACE = 20_000  # characters
+_NAMES = 3  # that are tried, where another worker has taken one
+# What a task hears once it is no longer this worker's. After "old_message" its answers are lost: it is given back.
+_IS_OVER = ("stale_attempt", "finished", "unknown", "version_not_newer", "old_message")
 
 
 def host_name() -> str:
@@ -83,6 +86,8 @@ class WorkerAgent:
         self._coordinator = coordinator
         self._role = role
         self._incarnation = incarnation or secrets.token_hex(6)
+        # By which the coordinator knows this worker from one that takes its name.
+        self._secret: str = getattr(coordinator, "secret", "") or secrets.token_hex(32)
         self._resources = dict(resources or {})
         self._stopped = threading.Event()
         self._handle: TaskHandle | None = None
@@ -90,6 +95,7 @@ class WorkerAgent:
         self._heartbeat_s = 3.0
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self._is_cut_off = False  # while it was leaving, the coordinator did not answer
         self.worker_id = ""
 
     def register(self) -> None:
@@ -110,16 +116,22 @@ class WorkerAgent:
             try:
                 result = do(task, handle)
             except RefusedError as error:
-                if error.code not in ("stale_attempt", "finished", "unknown"):
+                if error.code not in _IS_OVER:
                     self._tell_failure(task, error)
                     raise
                 logger.info("task %s was taken away: %s", task.task_id, error)
+                if error.code == "old_message":
+                    self._start_over(str(error))
                 continue
             except TaskLeftError as error:
                 logger.info("task %s is left to others: %s", task.task_id, error)
                 self._stopped.set()
                 continue
             except Exception as error:  # whatever a task raises, the coordinator is to know
+                if self._stopped.is_set() and isinstance(error, CommError):
+                    logger.info("left in the middle of task %s: %s", task.task_id, error)
+                    self._is_cut_off = True
+                    continue
                 self._tell_failure(task, error)
                 raise
             finally:
@@ -135,39 +147,66 @@ class WorkerAgent:
         if handle is not None:
             handle.ask_to_finish()
 
-    def close(self) -> None:
-        """Leave, and end the thread."""
+    def close(self, *, timeout_s: float = _JOIN_S) -> None:
+        """Leave, unless the coordinator did not answer lately, and end the thread, which is waited for `timeout_s`."""
         self.stop()
         if self._thread is None:
             return
-        self._thread.join(_JOIN_S)
+        self._thread.join(timeout_s)
         self._thread = None
+        if self._is_cut_off:
+            return
         try:
             self._coordinator.leave(self.worker_id, m.Leave("it has ended"))
         except CommError as error:
             logger.debug("leaving was not heard: %s", error)
 
+    def cut_off(self) -> None:
+        """Note that the coordinator does not answer: the worker ends without a word."""
+        self._is_cut_off = True
+
     def _register(self) -> None:
-        registered = self._coordinator.register(
-            m.Register(
-                self._role,
-                host_name(),
-                os.getpid(),
-                ding_like.__version__,
-                self._incarnation,
-                self._resources,
-            )
-        )
-        self.worker_id = registered.worker_id
-        self._heartbeat_s = registered.heartbeat_s
+        for left in reversed(range(_NAMES)):
+            try:
+                registered = self._coordinator.register(
+                    m.Register(
+                        self._role,
+                        host_name(),
+                        os.getpid(),
+                        ding_like.__version__,
+                        self._incarnation,
+                        self._resources,
+                        secret=self._secret,
+                    )
+                )
+            except RefusedError as error:
+                if error.code != "name_taken" or not left:
+                    raise
+                logger.warning("another worker goes by this one's name, so it takes another: %s", error)
+                self._incarnation = secrets.token_hex(6)
+                continue
+            self.worker_id = registered.worker_id
+            self._heartbeat_s = registered.heartbeat_s
+            return
+
+    def _start_over(self, why: str) -> None:
+        """Give tasks back whose answers are lost, by leaving and coming again."""
+        try:
+            self._coordinator.leave(self.worker_id, m.Leave(why[:200]))
+        except RefusedError as error:
+            logger.debug("leaving was refused: %s", error)
+        self._register()
 
     def _claim(self) -> m.Task | None:
         try:
             reply = self._coordinator.claim(self.worker_id, m.Claim(_CLAIM_S))
         except RefusedError as error:
-            if error.code != "unknown":
+            if error.code not in ("unknown", "old_message"):
                 raise
-            self._register()
+            if error.code == "unknown":
+                self._register()
+            # An answer that is lost is no harm: what it gave is given again.
+            self._stopped.wait(random.uniform(0.0, _PAUSE_S))
             return None
         if reply.task is None:
             self._stopped.wait(random.uniform(0.0, _PAUSE_S))
@@ -177,6 +216,9 @@ class WorkerAgent:
         try:
             reply = self._coordinator.finish_task(self.worker_id, task.task_id, m.FinishTask(task.attempt, result))
         except RefusedError as error:
+            if error.code not in _IS_OVER:
+                self._tell_failure(task, error)
+                raise
             logger.info("the result of %s came too late: %s", task.task_id, error)
             return
         if reply.shutdown:

@@ -1,19 +1,19 @@
 """Write and read segments: files of rows that one collector made, checked before they are believed.
 
 A reader makes the path from the segment's name, never from anything a client sent; it takes regular files of the
-declared size only, hashes the bytes, and parses those very bytes.
+declared size only, hashes the bytes, bounds the header, and parses those very bytes.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import re
-import stat
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,11 +26,16 @@ from ding_like.data.schema import Schema
 from ding_like.errors import CommError
 from ding_like.types import Array
 from ding_like.utils.files import atomic_write, is_full, retry
+from ding_like.utils.regular_file import WrongSizeError, read_regular_file
 
 _FORMAT = "ding_like segment 1"
 _SUFFIX = ".safetensors"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_MAX_HEADER = 1 << 20
+_MAX_HEADER = 1 << 18  # bytes; a column takes about a hundred
+_MAX_COLUMNS = 512
+# Opening brackets of a header: three a column, twice for the lists and texts of the metadata, and its own few. This
+# bounds columns and depth before anything is parsed.
+_MAX_BRACKETS = 3 * _MAX_COLUMNS + 16
 _READ_TIMEOUT_S = 2.0  # network disks lag
 MAX_BYTES = 64 << 20
 
@@ -53,6 +58,7 @@ class SegmentMeta:
     number: int
     policy_version: int
     env_steps: int
+    policy_attempt: int = 0  # (policy_attempt, policy_version) are the weights that acted
 
 
 class WrittenSegment(NamedTuple):
@@ -84,7 +90,7 @@ def write_segment(
         "format": _FORMAT,
         "columns": json.dumps(list(arrays)),
         "rows": str(rows),
-        "meta": json.dumps(asdict(meta)),
+        "meta": json.dumps(dataclasses.asdict(meta)),
     }
     data = save_tensors(arrays, metadata=header)
     try:
@@ -98,19 +104,30 @@ def write_segment(
 
 
 def read_segment(
-    folder: str | os.PathLike[str], name: str, *, rows: int, sha256: str, nbytes: int
+    folder: str | os.PathLike[str],
+    name: str,
+    *,
+    rows: int,
+    sha256: str,
+    nbytes: int,
+    row_bytes: int | None = None,
 ) -> tuple[dict[str, Array], SegmentMeta]:
-    """Return the columns of a segment and where it comes from. Raises SegmentError for one that is not as announced."""
+    """Return the columns of a segment and where it comes from. Raises SegmentError for one that is not as announced.
+
+    With `row_bytes`, what a row's columns take, a file of another size than so many rows can have is not even read.
+    """
+    _check_size(name, nbytes, None if row_bytes is None else rows * row_bytes)
     data = _read_bytes(_path(folder, name), nbytes)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise SegmentError("corrupt", f"segment {name} has another hash than was announced")
-    header = _header(data, name)
     try:
+        header = _header(data, name)
         arrays = load_tensors(data)
         columns = {column: arrays.pop(column) for column in json.loads(header["columns"])}
-        meta = SegmentMeta(**json.loads(header["meta"]))
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise SegmentError("foreign", f"segment {name} cannot be parsed: {error}") from error
+        meta = _meta(json.loads(header["meta"]))
+    # What a stranger nests or multiplies until Python gives up is his fault, not the reader's.
+    except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, RecursionError, MemoryError) as error:
+        raise SegmentError("foreign", f"segment {name} cannot be parsed: {str(error)[:200]!r}") from error
     if arrays or not columns or any(column.ndim < 1 or len(column) != rows for column in columns.values()):
         raise SegmentError("schema", f"segment {name} has other columns or rows than were announced")
     return columns, meta
@@ -140,6 +157,8 @@ def set_aside(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
         path = _path(folder, name)
         target = path.parent / "bad" / path.name
         target.parent.mkdir(exist_ok=True)
+        if target.parent.is_symlink():
+            raise SegmentError("foreign", f"{target.parent} is a link: bad segments are moved into a folder only")
         try:
             os.replace(path, target)
         except FileNotFoundError:
@@ -152,28 +171,25 @@ def _path(folder: str | os.PathLike[str], name: str) -> Path:
     return Path(folder) / f"{name}{_SUFFIX}"
 
 
+def _check_size(name: str, nbytes: int, content: int | None) -> None:
+    if not 0 < nbytes <= MAX_BYTES:
+        raise SegmentError("schema", f"segment {name} is announced with {nbytes} bytes; up to {MAX_BYTES} are read")
+    if content is not None and not content < nbytes <= content + 8 + _MAX_HEADER:
+        raise SegmentError(
+            "schema", f"segment {name} is announced with {nbytes} bytes, but its rows take {content} and a header"
+        )
+
+
 def _read_bytes(path: Path, nbytes: int) -> bytes:
     """Return the bytes of a regular file of exactly this size, opened without following a link."""
-    if not 0 < nbytes <= MAX_BYTES:
-        raise SegmentError("schema", f"{path.name} is announced with {nbytes} bytes; up to {MAX_BYTES} are read")
     try:
-        # Without O_NONBLOCK, opening a named pipe would wait for its writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return read_regular_file(path.parent, path.name, nbytes=nbytes)
     except FileNotFoundError as error:
         raise SegmentError("missing", f"there is no segment {path.name}") from error
+    except WrongSizeError as error:
+        raise SegmentError("truncated", str(error)) from error
     except OSError as error:
-        raise SegmentError("foreign", f"{path.name} cannot be opened: {error.strerror}") from error
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)
-        raise SegmentError("foreign", f"{path.name} is no regular file")
-    with os.fdopen(descriptor, "rb") as file:
-        if found.st_size != nbytes:
-            raise SegmentError("truncated", f"{path.name} has {found.st_size} bytes, {nbytes} were announced")
-        data = file.read(nbytes)
-    if len(data) != nbytes:
-        raise SegmentError("truncated", f"{path.name} ends after {len(data)} of {nbytes} bytes")
-    return data
+        raise SegmentError("foreign", f"{path.name} cannot be read: {error.strerror or error}") from error
 
 
 def _header(data: bytes, name: str) -> dict[str, Any]:
@@ -181,9 +197,29 @@ def _header(data: bytes, name: str) -> dict[str, Any]:
         (length,) = struct.unpack("<Q", data[:8])
         if length > min(_MAX_HEADER, len(data) - 8):
             raise SegmentError("foreign", f"segment {name} has a header of {length} bytes")
-        meta: dict[str, Any] = json.loads(data[8 : 8 + length])["__metadata__"]
+        text = data[8 : 8 + length]
+        if text.count(b"[") + text.count(b"{") > _MAX_BRACKETS:
+            raise SegmentError(
+                "foreign", f"segment {name} has a header of more than {_MAX_COLUMNS} columns, or one that is nested"
+            )
+        meta: dict[str, Any] = json.loads(text)["__metadata__"]
         if meta["format"] != _FORMAT:
-            raise SegmentError("foreign", f"segment {name} is of format {meta['format']!r}, expected {_FORMAT!r}")
+            found = str(meta["format"])[:80]
+            raise SegmentError("foreign", f"segment {name} is of format {found!r}, expected {_FORMAT!r}")
     except (struct.error, ValueError, KeyError, TypeError) as error:
-        raise SegmentError("foreign", f"segment {name} has no header of a segment: {error!r}") from error
+        raise SegmentError("foreign", f"segment {name} has no header of a segment: {str(error)[:200]!r}") from error
     return meta
+
+
+def _meta(given: Mapping[str, Any]) -> SegmentMeta:
+    """Return where a segment comes from. Raises TypeError for other fields or types than SegmentMeta has."""
+    meta = SegmentMeta(**given)
+    for field, kind in _META_TYPES.items():
+        if type(getattr(meta, field)) is not kind:
+            raise TypeError(f"{field} is no {kind.__name__}")
+    return meta
+
+
+_META_TYPES = {
+    each.name: str if each.name in ("task_id", "worker_id") else int for each in dataclasses.fields(SegmentMeta)
+}

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from ding_like.comm.refusal import RefusedError
-from ding_like.comm.weight_files import WrittenWeights, prune_weights, read_weights, write_weights
+from ding_like.comm.weight_files import (
+    WrittenWeights,
+    flatten_state,
+    prune_weights,
+    read_weights,
+    unflatten_state,
+    write_weights,
+)
 from ding_like.errors import CommError
 
 
@@ -91,3 +100,72 @@ def test_a_policys_name_is_never_a_path(tmp_path: Path) -> None:
         write_weights(tmp_path / "in", "../out", 1, 0, {})
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_foreign_files_and_endless_versions_are_neither_counted_nor_deleted(tmp_path: Path) -> None:
+    for version in range(10):
+        publish(tmp_path, 1, version)
+    folder = tmp_path / "policy"
+    foreign = [f"{1}-{'9' * 200}", "x-y", "notes", "1-", "-3", "1-2-3"]
+    for name in foreign:
+        (folder / f"{name}.safetensors").write_bytes(b"")
+
+    prune_weights(tmp_path, "policy", keep=set())
+
+    kept = {path.name.removesuffix(".safetensors") for path in folder.iterdir()}
+    assert kept == {*foreign, *(f"1-{version}" for version in range(2, 10))}
+
+
+def test_a_version_of_300_digits_names_nothing(tmp_path: Path) -> None:
+    with pytest.raises(CommError, match="name no weights"):
+        read_weights(tmp_path, "policy", 1, int("9" * 300), sha256="0" * 64)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("kind", ["link", "second name", "pipe", "folder is a link"])
+def test_what_is_no_file_of_its_own_is_not_read(tmp_path: Path, kind: str) -> None:
+    written = publish(tmp_path)
+    path = tmp_path / "policy" / "1-0.safetensors"
+    real = tmp_path / "elsewhere"
+    if kind == "folder is a link":
+        path.parent.rename(real)
+        path.parent.symlink_to(real)
+    else:
+        path.rename(real)
+        {"link": path.symlink_to, "second name": path.hardlink_to, "pipe": lambda _: os.mkfifo(path)}[kind](real)
+
+    with pytest.raises(CommError, match="cannot be read"):
+        read_weights(tmp_path, "policy", 1, 0, sha256=written.sha256)
+
+
+def test_a_whole_state_comes_back_with_its_types(tmp_path: Path) -> None:
+    model = nn.ModuleDict({"arm/left~": nn.Linear(2, 1), "norm": nn.BatchNorm1d(2)})
+    state = {
+        "model": model.state_dict(),
+        "returns": {"count": 3, "mean": 0.1, "seen": True, "last": np.float32(0.5), "sums": np.arange(3.0)},
+        "nothing": {},
+    }
+
+    written = write_weights(tmp_path, "policy", 1, 0, flatten_state(state))
+    found = unflatten_state(read_weights(tmp_path, "policy", 1, 0, sha256=written.sha256))
+
+    assert found.keys() == state.keys() and found["nothing"] == {}
+    assert found["model"].keys() == model.state_dict().keys()
+    assert all(torch.equal(found["model"][name], tensor) for name, tensor in model.state_dict().items())
+    returns = found["returns"]
+    assert returns.pop("sums").tolist() == [0.0, 1.0, 2.0]
+    assert returns == {"count": 3, "mean": 0.1, "seen": True, "last": 0.5}
+    types = {name: type(value) for name, value in returns.items()}
+    assert types == {"count": int, "mean": float, "seen": bool, "last": float}
+
+
+@pytest.mark.parametrize("value", ["text", None, [1, 2], 2**63, np.array(["a"]), {1: torch.zeros(1)}])
+def test_a_value_that_cannot_travel_is_named(value: object) -> None:
+    with pytest.raises(CommError, match="extra"):
+        flatten_state({"model": {}, "extra": value})
+
+
+@pytest.mark.parametrize("names", [["a", "a/b"], ["a~odd"], ["/".join("a" * 50)]])
+def test_names_that_no_state_has_are_refused(names: list[str]) -> None:
+    with pytest.raises(CommError, match="weights have"):
+        unflatten_state({name: torch.zeros(1) for name in names})

@@ -22,6 +22,7 @@ from ding_like.data.segment_file import (
     read_segment,
     read_with_retries,
     remove_segments,
+    set_aside,
     write_segment,
 )
 
@@ -81,7 +82,7 @@ def test_bad_segments_are_told_apart(tmp_path: Path) -> None:
         elif kind == "gone":
             path.unlink()
         else:
-            os.replace(path_of(tmp_path, write(tmp_path, "worker.another")), path)
+            os.replace(path_of(tmp_path, write(tmp_path, "worker.another-one")), path)
         kinds[kind] = code_of(tmp_path, written)
 
     assert kinds == {
@@ -112,6 +113,30 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> Non
     assert code_of(tmp_path, written) == "foreign"
 
 
+def test_a_file_with_a_second_name_or_in_an_exchanged_folder_is_not_read(tmp_path: Path) -> None:
+    written = write(tmp_path / "data")
+    (tmp_path / "second").hardlink_to(path_of(tmp_path / "data", written))
+    assert code_of(tmp_path / "data", written) == "foreign"
+    (tmp_path / "second").unlink()
+    assert read(tmp_path / "data", written)
+
+    (tmp_path / "data").rename(tmp_path / "real")
+    (tmp_path / "data").symlink_to(tmp_path / "real")
+
+    assert code_of(tmp_path / "data", written) == "foreign"
+
+
+def test_what_is_set_aside_goes_into_no_link(tmp_path: Path) -> None:
+    written = write(tmp_path / "data")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "data" / "bad").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(SegmentError, match="is a link"):
+        set_aside(tmp_path / "data", [written.name])
+
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b", "", ".hidden", "x" * 200])
 def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
     assert code_of(tmp_path, write(tmp_path), name=name) == "foreign"
@@ -122,6 +147,23 @@ def test_sizes_out_of_bounds_are_not_read(tmp_path: Path, nbytes: int) -> None:
     assert code_of(tmp_path, write(tmp_path), nbytes=nbytes) == "schema"
 
 
+@pytest.mark.parametrize("row_bytes", [0, 10, 26, 10**9])
+def test_a_size_that_so_many_rows_cannot_have_is_not_read(tmp_path: Path, row_bytes: int) -> None:
+    written = write(tmp_path, rows=20_000)  # of 25 bytes
+
+    assert code_of(tmp_path, written, row_bytes=row_bytes) == "schema"
+    assert read(tmp_path, written, row_bytes=25)
+
+
+def test_a_sparse_file_is_refused_by_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "w.1.safetensors"
+    with open(path, "wb") as file:
+        file.truncate(60 << 20)
+
+    with pytest.raises(SegmentError, match="its rows take 200 and a header"):
+        read_segment(tmp_path, "w.1", rows=8, sha256="0" * 64, nbytes=60 << 20, row_bytes=25)
+
+
 def test_other_rows_than_announced_are_refused(tmp_path: Path) -> None:
     written = write(tmp_path)
 
@@ -129,7 +171,36 @@ def test_other_rows_than_announced_are_refused(tmp_path: Path) -> None:
     assert code_of(tmp_path, written, sha256="0" * 64) == "corrupt"
 
 
+def with_header(header: bytes, body: bytes = b"") -> bytes:
+    return struct.pack("<Q", len(header)) + header + body
+
+
+def ours(**changes: str) -> bytes:
+    """Return a segment of one column whose metadata are right but for `changes`."""
+    meta = '{"task_id":"t","attempt":1,"worker_id":"w","number":1,"policy_version":0,"env_steps":3}'
+    own = {"format": "ding_like segment 1", "columns": '["a"]', "rows": "3", "meta": meta}
+    return bytes(save({"a": np.zeros(3)}, metadata={**own, **changes}))
+
+
+DEEP = 50_000
 FOREIGN = {
+    "header nested": with_header(b"[" * DEEP + b"]" * DEEP),
+    "header nested in dicts": with_header(b'{"a":' * DEEP + b"1" + b"}" * DEEP),
+    "metadata nested": ours(meta="[" * DEEP + "]" * DEEP),
+    "metadata nested, brackets balanced": ours(meta="[" * 1500 + "]" * 1500),
+    "columns nested": ours(columns="[" * DEEP + "]" * DEEP),
+    "header huge": with_header(b'{"__metadata__":{"format":"' + b"x" * (1 << 19) + b'"}}'),
+    "too many columns": bytes(
+        save({f"c{n}": np.zeros(3) for n in range(600)}, metadata={"format": "ding_like segment 1"})
+    ),
+    "a list as a column": ours(columns="[[]]"),
+    "columns no list": ours(columns="3"),
+    "a column twice": ours(columns='["a","a"]'),
+    "metadata of other types": ours(
+        meta='{"task_id":1,"attempt":[],"worker_id":"w","number":1,"policy_version":0,"env_steps":3}'
+    ),
+    "metadata without fields": ours(meta="{}"),
+    "a number of 5,000 digits": ours(meta="9" * 5000),
     "pickle": pickle.dumps({"a": 1}),
     "other safetensors": save({"a": np.zeros(3)}),
     "header too long": struct.pack("<Q", 2**63) + b"{}",

@@ -14,27 +14,24 @@ import numpy as np
 from ding_like.comm import messages as m
 from ding_like.comm.service import CoordinatorService
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.schema import Schema
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel.mirror import Mirror
 from ding_like.types import Array
-from ding_like.utils.files import retry
 
 logger = logging.getLogger(__name__)
 
 _WAIT_S = 1.0  # that a request for batches may be answered later
 _REPORT_S = 0.2  # between two reports of what was learned
-_CLOSE_S = 15.0
+CLOSE_S = 15.0
 _LATE_S = 2.0
+_LATE_LOOK_S = 0.2  # between two tries to read what is late
 _MAY_BE_LATE = ("missing", "truncated")
 
 
 ReadSegment = Callable[[m.NewSegment], dict[str, Array]]
 ReadOne = tuple[m.NewSegment, dict[str, Array] | None]  # None: it cannot be read
-
-
-class _StillLateError(Exception):
-    """Say that a segment has not come yet."""
 
 
 class _Late(NamedTuple):
@@ -59,9 +56,9 @@ class _Drawn(NamedTuple):
 class BatchReader:
     """Turn row numbers into batches: take segments into the mirror, then gather."""
 
-    def __init__(self, buffer_size: int, batch_size: int) -> None:
+    def __init__(self, buffer_size: int, batch_size: int, schema: Schema | None = None) -> None:
         self._batch_size = batch_size
-        self._mirror = Mirror(buffer_size)
+        self._mirror = Mirror(buffer_size, schema)
         self._batches: m.Batches | None = None
         self._next = 0
         self.num_replaced = 0  # rows of batches that could not be read
@@ -124,12 +121,15 @@ class BatchSource:
         batch_size: int,
         buffer_size: int,
         num_batches: int,
+        schema: Schema | None = None,
         train_iter: int = 0,
+        learned: int = 0,
         waits_for_late: bool = False,
     ) -> None:
         """Begin at update `train_iter`, beyond which all that was granted before is granted again.
 
-        `waits_for_late` is for learning from each row once, where none can take another's place.
+        `learned` is how many batches were learned from by then. `waits_for_late` is for learning from each row once,
+        where none can take another's place.
         """
         self._coordinator = coordinator
         self._task = task
@@ -137,7 +137,7 @@ class BatchSource:
         self._read_segment = read
         self._batch_size = batch_size
         self._num_batches = num_batches
-        self._reader = BatchReader(buffer_size, batch_size)
+        self._reader = BatchReader(buffer_size, batch_size, schema)
         self._changed = threading.Condition()  # guards what both threads write
         self._fetched: deque[Fetched] = deque()
         self._failure: BaseException | None = None
@@ -146,9 +146,13 @@ class BatchSource:
         self._bad: list[str] = []
         self._waits_for_late = waits_for_late
         self._late: list[_Late] = []
-        self._came: list[ReadOne] = []  # late segments that have come, while others are still waited for
         self.finish = False  # there are no more batches than those that were fetched
         self.env_step = 0
+        self.num_received = learned  # batches that came, those of earlier attempts included
+        self.num_learned = learned  # batches of which an update was reported
+        self._is_reported = True  # an update with the batch given out last
+        self._reply: m.SampleReply | None = None  # that was taken in last
+        self._info: dict[str, Any] = {}
         self._priorities: list[Array] = []
         self._reported_s = 0.0
         self._train_iter = train_iter
@@ -165,6 +169,7 @@ class BatchSource:
             if fetched is None:
                 return None
             self._reader.take(fetched)
+        self._is_reported = False
         return self._reader.draw()
 
     @property
@@ -185,6 +190,9 @@ class BatchSource:
     def report(self, train_iter: int, info: Callable[[], dict[str, Any]], priority_info: Mapping[str, Any]) -> None:
         """Tell of an update with the batch given out last; many reports travel together."""
         self._train_iter = train_iter
+        if not self._is_reported:
+            self._is_reported = True
+            self.num_learned += 1
         if priority_info:
             self._priorities.append(np.asarray(priority_info["priority"], np.float32))
         else:
@@ -192,13 +200,16 @@ class BatchSource:
         now = time.monotonic()
         if now - self._reported_s < _REPORT_S and len(self._priorities) < self._num_batches:
             return
-        self._reported_s = now
-        update = self._update(info())
+        self._reported_s, self._info = now, info()
+        update = self._update()
         with self._changed:
             self._reports.append(update)
             self._changed.notify_all()
 
-    def _update(self, info: dict[str, Any]) -> m.Update:
+    def _update(self) -> m.Update:
+        """Return what is told: numbers of the learner, with how many batches came and how many were learned from."""
+        counts = {"received_updates": self.num_received, "learned_updates": self.num_learned}
+        info = {**self._info, **counts}
         fields: dict[str, Any] = {}
         if self._priorities:
             fields = {
@@ -211,15 +222,24 @@ class BatchSource:
             bad, self._bad = tuple(self._bad), []
         return m.Update(self._task.task_id, self._task.attempt, self._train_iter, info, bad_segments=bad, **fields)
 
-    def close(self) -> None:
-        """Send what is left to report and end the thread."""
+    def close(self, *, timeout_s: float = CLOSE_S) -> None:
+        """Send what is left to report and end the thread; may be called again."""
         with self._changed:
-            self._is_closed = True
-            self._reports.append(self._update({}))
-            self._changed.notify_all()
-        self._thread.join(_CLOSE_S)
+            is_first, self._is_closed = not self._is_closed, True
+        if is_first:
+            update = self._update()
+            with self._changed:
+                self._reports.append(update)
+                self._changed.notify_all()
+        self._thread.join(timeout_s)
         if self._thread.is_alive():
-            logger.warning("the thread that fetches batches has not ended after %.0f s", _CLOSE_S)
+            logger.warning("the thread that fetches batches has not ended after %.0f s", timeout_s)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Return what ended the thread before its time."""
+        with self._changed:
+            return self._failure
 
     # --- the thread's side
 
@@ -270,14 +290,20 @@ class BatchSource:
                 wait_s=_WAIT_S,
             ),
         )
-        segments = self._read_all(reply.new_segments)
+        if reply is self._reply:  # an answer that came twice counts once
+            return have
+        self._reply = reply
+        news = [segment for segment in reply.new_segments if segment.serial > have]
+        segments = self._read_all(news)
         with self._changed:
             self.env_step = reply.env_step
             self.finish |= reply.finish
+            if reply.batches is not None:
+                self.num_received += reply.batches.num_batches
             if segments or reply.batches is not None:
                 self._fetched.append(Fetched(segments, reply.batches))
             self._changed.notify_all()
-        return reply.new_segments[-1].serial if reply.new_segments else have
+        return news[-1].serial if news else have
 
     def _read_all(self, news: Sequence[m.NewSegment]) -> list[ReadOne]:
         """Read segments, those of before that were late first; None in place of the columns of one that is not there.
@@ -287,16 +313,13 @@ class BatchSource:
         """
         read = self._retry_late()
         read += [(segment, self._read(segment, time.monotonic() + _LATE_S)) for segment in news]
-        if self._waits_for_late and self._late:
-            read += retry(self._all_late, _StillLateError, timeout_s=2 * _LATE_S, first_wait_s=0.2, max_wait_s=0.5)
+        deadline = time.monotonic() + 2 * _LATE_S
+        while self._waits_for_late and self._late and time.monotonic() < deadline:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._is_closed, _LATE_LOOK_S):
+                    break
+            read += self._retry_late()
         return read
-
-    def _all_late(self) -> list[ReadOne]:
-        self._came += self._retry_late()
-        if self._late:
-            raise _StillLateError
-        came, self._came = self._came, []
-        return came
 
     def _retry_late(self) -> list[ReadOne]:
         """Try late segments again; return those that have come."""

@@ -14,8 +14,8 @@ import torch
 from ding_like.comm import messages as m
 from ding_like.comm.agent import TaskHandle
 from ding_like.comm.service import CoordinatorService
-from ding_like.comm.weight_files import read_weights
-from ding_like.data.segment_file import SegmentMeta, WrittenSegment, write_segment
+from ding_like.comm.weight_files import read_weights, unflatten_state
+from ding_like.data.segment_file import SegmentMeta, WrittenSegment, remove_segments, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.full_disk import when_there_is_room
@@ -130,9 +130,15 @@ class FlaskFileSystemCollector(BaseCommCollector):
     def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
         self._current, self._newest = (task, handle), task.policy
         if self._cfg["main"].policy.on_policy:
-            self._metadata_queue.clear()  # of a task that was taken away: rows of old weights, which nobody waits for
+            self._drop_unannounced()
         info = {**task.cfg, "task_id": task.task_id, "policy_id": task.policy_id, "eval_flag": task.kind == "eval"}
         return self.deal_with_collector_start(info)
+
+    def _drop_unannounced(self) -> None:
+        """Forget segments of a task that was taken away: rows of old weights, which nobody waits for."""
+        names = [each.name for each in self._metadata_queue]
+        self._metadata_queue.clear()
+        remove_segments(self._link.files.segments, names)
 
     def _create_collector(self, task_info: Mapping[str, Any]) -> BaseParallelCollector:
         cfg = {
@@ -164,13 +170,14 @@ class FlaskFileSystemCollector(BaseCommCollector):
             return None
         state = self.get_weights(path, newest)
         self._loaded = _order(newest)
-        return PolicyUpdate(newest.version, state)
+        return PolicyUpdate(newest.version, state, newest.attempt)
 
     def get_weights(self, path: str, version: m.PolicyVersion) -> Mapping[str, Any]:
-        """Return one version of the weights of the policy `path`. Raises CommError if they cannot be read."""
+        """Return one version of the collect mode's state of policy `path`. Raises CommError if it cannot be read."""
         files = self._link.files
         files.fetch_weights(path, version.attempt, version.version, nbytes=version.nbytes, sha256=version.sha256)
-        return read_weights(files.weights, path, version.attempt, version.version, sha256=version.sha256)
+        flat = read_weights(files.weights, path, version.attempt, version.version, sha256=version.sha256)
+        return unflatten_state(flat)
 
     # The seed's page gives its file name to this class only.
     def send_stepdata(self, path: str, stepdata: StepData) -> WrittenSegment:  # type: ignore[override]
@@ -183,6 +190,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
             number=int(path.rpartition(".")[2]),
             policy_version=stepdata.policy_iter,
             env_steps=stepdata.env_steps,
+            policy_attempt=stepdata.policy_attempt,
         )
         written = when_there_is_room(
             lambda: write_segment(files.segments, path, stepdata.batch.columns, meta), tell=self._warn, wait=handle.wait

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.comm.weight_files import read_weights
+from ding_like.comm.weight_files import read_weights, unflatten_state
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.report.progress import Progress
@@ -126,7 +126,7 @@ class CoordinatorRun:
             logger.warning("ckpt_best.pth.tar is not that of iteration %s: %s", policy["version"], error)
             return
         path = Path(self._cfg.exp_name) / "ckpt" / "ckpt_best.pth.tar"
-        save_state(path, {"model": state, "last_iter": policy["version"]})
+        save_state(path, {"model": unflatten_state(state)["model"], "last_iter": policy["version"]})
 
     def _stats(self) -> dict[str, dict[str, Any]]:
         """Return what collectors (their mean) and the learner said last."""

@@ -20,12 +20,13 @@ class Judge:
 
     def __init__(self, cfg: Any, *, seed: int, env_setting: EnvSetting | None = None) -> None:
         env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
-        self.env: EnvManager = create_env_manager(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs])
-        self.env.seed(seed)
-        self.env.launch()
+        self.manager: EnvManager = create_env_manager(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs])
+        self.manager.seed(seed)
+        self.manager.launch()
+        self.env = self.manager  # as the policy that is judged sees it
         self._versus: VersusManager | None = None
         if is_game(cfg):
-            self.env = self._versus = versus(self.env, seed=seed, name="judge")
+            self.env = self._versus = versus(self.manager, seed=seed, name="judge")
             self._opponent = str(cfg.env.manager.opponent)
         self._evaluator: InteractionSerialEvaluator = create_serial_evaluator(
             cfg.policy.eval.evaluator, env=self.env, policy=None, seed=seed, exp_name=cfg.exp_name

@@ -42,7 +42,7 @@ class MarineParallelCollector(ZerglingParallelCollector):
             self._versus.use_opponent(self._opponents.newest_self())
         else:
             weights = self.get_weights(task_info["policy_id"], PolicyVersion(**version))
-            self._versus.use_opponent(self._opponents.past_self(weights))
+            self._versus.use_opponent(self._opponents.past_self(weights["model"]))
 
     def _collect_segment(self, order: Order) -> Order:
         following = super()._collect_segment(order)

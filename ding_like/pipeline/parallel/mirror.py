@@ -14,13 +14,16 @@ from ding_like.types import Array
 
 
 class Mirror:
-    """Keep `size` rows at the places that the index gave them, each with its unique id."""
+    """Keep `size` rows at the places that the index gave them, each with its unique id.
 
-    def __init__(self, size: int) -> None:
+    Columns are those of `schema`; without it, those of the first segment that is taken in.
+    """
+
+    def __init__(self, size: int, schema: Schema | None = None) -> None:
         self.size = size
         self.last_serial = 0  # of the segments taken in; they come in order
-        self._schema: Schema | None = None
-        self._columns: dict[str, Array] = {}
+        self._schema = schema
+        self._columns: dict[str, Array] = {} if schema is None else schema.allocate(size)
         self._unique_ids = np.full(size, -1, np.int64)
 
     def take_in(self, segment: NewSegment, columns: Mapping[str, Array]) -> None:
@@ -64,6 +67,6 @@ class Mirror:
 
     def gather(self, places: Array) -> TransitionBatch:
         """Return rows in fresh memory. Raises CommError before the first segment has come."""
-        if self._schema is None:
+        if self.last_serial == 0:
             raise CommError("a batch was asked of a mirror that has no rows yet.")
         return TransitionBatch({name: column.take(places, 0) for name, column in self._columns.items()})

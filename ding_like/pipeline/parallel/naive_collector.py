@@ -22,7 +22,7 @@ _WAIT_S = 1.0  # for credit, before it is asked again
 class NaiveCollector(Slave):
     """Send `count` segments of `rows` random rows, then be done with the task.
 
-    An eval task is answered with returns of 0. Rows have the columns of CartPole.
+    An eval task is answered with returns of 0. Rows are what DQN collects in CartPole.
     """
 
     def __init__(
@@ -71,12 +71,16 @@ class NaiveCollector(Slave):
         return self._coordinator.send_data(self.worker_id, task.task_id, m.SendData(task.attempt, (info,)))
 
     def _get_timestep(self) -> Mapping[str, Array]:
-        """Return the columns of one segment."""
+        """Return the columns of one segment: those of DQN's single steps."""
         rng, rows = self._rng, self._rows
+        numbers = {name: np.zeros(rows, np.int64) for name in ("lane", "env_id", "episode_id", "policy_version")}
         return {
             "obs": rng.standard_normal((rows, 4), np.float32),
             "action": rng.integers(0, 2, rows),
-            "reward": np.ones(rows, np.float32),
+            **numbers,
+            "step": np.arange(rows),
             "next_obs": rng.standard_normal((rows, 4), np.float32),
+            "reward": np.ones(rows, np.float32),
             "terminated": np.zeros(rows, bool),
+            "truncated": np.zeros(rows, bool),
         }

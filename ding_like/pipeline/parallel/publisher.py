@@ -10,7 +10,7 @@ import torch
 
 from ding_like.errors import CommError
 
-_CLOSE_S = 30.0
+CLOSE_S = 30.0
 _LOOK_S = 5.0
 
 State = Mapping[str, torch.Tensor]
@@ -32,6 +32,7 @@ class Publisher:
         self._changed = threading.Condition()
         self._newest: _Offer | None = None
         self._is_closed = False
+        self._is_idle = True  # nothing is offered and nothing under way
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
         self._thread.start()
@@ -41,18 +42,40 @@ class Publisher:
         copied = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
         with self._changed:
             self._raise_failure()
-            self._newest = _Offer(version, copied)
+            self._newest, self._is_idle = _Offer(version, copied), False
             self._changed.notify_all()
 
-    def close(self) -> None:
-        """Publish what was offered last, and end the thread; may be called again."""
+    def flush(self, *, timeout_s: float = CLOSE_S) -> None:
+        """Return when what was offered last is published. Raises CommError if that takes longer than `timeout_s`."""
+        with self._changed:
+            is_out = self._changed.wait_for(lambda: self._failure is not None or self._is_idle, timeout_s)
+            self._raise_failure()
+        if not is_out:
+            raise CommError(f"the last weights could not be published in {timeout_s:g} s.")
+
+    def close(self, *, timeout_s: float = CLOSE_S) -> None:
+        """Publish what was offered last, and end the thread; may be called again.
+
+        Raises CommError if that takes longer than `timeout_s`.
+        """
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-        self._thread.join(_CLOSE_S)
+        self._thread.join(timeout_s)
         if self._thread.is_alive():
-            raise CommError(f"the last weights could not be published in {_CLOSE_S:g} s.")
+            raise CommError(f"the last weights could not be published in {timeout_s:g} s.")
         self._raise_failure()
+
+    def abandon(self, *, timeout_s: float) -> bool:
+        """End the thread without publishing what was offered last; return whether it has ended in time.
+
+        What it raised does not matter any more.
+        """
+        with self._changed:
+            self._is_closed, self._newest = True, None
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None
@@ -65,6 +88,7 @@ class Publisher:
                 if not self._changed.wait_for(lambda: self._newest is not None or self._is_closed, _LOOK_S):
                     continue
                 offer, self._newest = self._newest, None
+                self._is_idle = offer is None
             if offer is None:
                 return
             try:
@@ -72,4 +96,8 @@ class Publisher:
             except BaseException as error:  # whatever it is, the learner's thread is to raise it
                 with self._changed:
                     self._failure = error
+                    self._changed.notify_all()
                 return
+            with self._changed:
+                self._is_idle = self._newest is None
+                self._changed.notify_all()

@@ -18,10 +18,11 @@ _OBS = ("obs", "next_obs")
 class RowCheck:
     """Refuse rows that no env of these spaces gives: other shapes, actions out of range, numbers that are not finite.
 
-    The columns of the first segment that passes are those of all that follow.
+    `schema` says which columns there are; without it, those of the first segment that passes are those of all that
+    follow.
     """
 
-    def __init__(self, observation_space: Space, action_space: Space) -> None:
+    def __init__(self, observation_space: Space, action_space: Space, schema: Schema | None = None) -> None:
         leaves = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {"": observation_space}
         self._shapes: dict[str, tuple[int, ...]] = {
             f"{prefix}/{key}" if key else prefix: tuple(space.shape or ())
@@ -29,10 +30,12 @@ class RowCheck:
             for key, space in leaves.items()
         }
         self._action_space = action_space
-        self._schema: Schema | None = None
+        self.schema = schema
 
     def __call__(self, columns: Mapping[str, Array]) -> None:
         """Raise SegmentError for columns [B, ...] that are not to be learned from."""
+        if self.schema is not None:
+            self._check_schema(self.schema, columns)
         for name, column in columns.items():
             expected = self._shapes.get(name)
             if expected is not None and column.shape[1:] != expected:
@@ -41,12 +44,17 @@ class RowCheck:
                 raise SegmentError("schema", f"column {name} has numbers that are not finite")
         if "action" in columns:
             self._check_action(columns["action"])
-        if self._schema is None:
-            self._schema = Schema.of(columns)
+        if self.schema is None:
+            self.schema = Schema.of(columns)
+
+    @staticmethod
+    def _check_schema(schema: Schema, columns: Mapping[str, Array]) -> None:
+        if any(column.ndim < 1 for column in columns.values()):
+            raise SegmentError("schema", "a column has no rows: it is a single number")
         try:
-            self._schema.check(columns, where="the learner's mirror")
+            schema.check(columns, where="the learner's mirror")
         except SchemaError as error:
-            raise SegmentError("schema", str(error)) from error
+            raise SegmentError("schema", str(error)[:1000]) from error
 
     def _check_action(self, action: Array) -> None:
         space = self._action_space

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from ding_like.errors import CommError, ConfigError
 logger = logging.getLogger(__name__)
 
 _PATIENCE_S = 600.0
+_GRACE_S = 20.0
+_JOIN_S = 10.0  # for the thread of heartbeats
 _MODES = ("auto", "shared", "stream")
 
 
@@ -40,7 +44,8 @@ class WorkerLink:
     Read of `cfg`: `coordinator`, its URL; `key_file`, None if it takes anyone; `path_data` and `path_policy`, the
     folders of segments and weights; `communication_mode`: 'shared' works in these folders, 'stream' sends files through
     the coordinator, and 'auto' looks whether the folders are those that the coordinator sees; `retry_s`, for how long
-    the coordinator is looked for, and `patience_s`, for how long it is waited for once it was found.
+    the coordinator is looked for, and `patience_s`, for how long it is waited for once it was found; `grace_s`, within
+    which a worker that is asked to leave has left.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class WorkerLink:
         self.agent = WorkerAgent(self.coordinator, role, incarnation=incarnation, resources=resources)
         self._files: SharedFiles | None = None
         self.is_leaving = False  # before the run is over
+        self._leave_by_s = math.inf
 
     def start(self) -> None:
         """Register, and find out how files travel."""
@@ -96,8 +102,17 @@ class WorkerLink:
     def stop(self) -> None:
         """End the current task soon and claim no more; may be called from a signal handler."""
         self.is_leaving = True
+        self._begin_to_leave()
         self.agent.stop()
         self.hurry()
+
+    def _begin_to_leave(self) -> None:
+        grace_s = float(self._cfg.get("grace_s") or _GRACE_S)
+        self._leave_by_s = min(self._leave_by_s, time.monotonic() + grace_s)
+
+    def time_left(self, most_s: float) -> float:
+        """Return for how long something may be waited for, at most: less where the worker is leaving."""
+        return max(0.0, min(most_s, self._leave_by_s - time.monotonic()))
 
     def hurry(self) -> None:
         """Wait no longer for a coordinator that does not answer."""
@@ -106,12 +121,15 @@ class WorkerLink:
 
     def close(self) -> None:
         """Leave the coordinator; may be called again."""
+        self._begin_to_leave()
         self.hurry()
-        self.agent.close()
-        if self._files is not None:
-            self._files.close()
-        if self._client is not None:
-            self._client.close()
+        try:
+            self.agent.close(timeout_s=self.time_left(_JOIN_S))
+        finally:
+            if self._files is not None:
+                self._files.close()
+            if self._client is not None:
+                self._client.close()
 
     def _open_files(self) -> SharedFiles:
         mode = self._cfg.get("communication_mode") or "auto"
@@ -121,9 +139,14 @@ class WorkerLink:
         if mode == "shared" and (data is None or policy is None):
             raise ConfigError("system.communication_mode is 'shared': give system.path_data and system.path_policy.")
         if self._client is None or mode == "shared":
-            return SharedFolder(Path(data or "."), Path(policy or "."))
+            return _shared(data or ".", policy or ".")
         run_id = self.run_id
         if mode == "auto" and data is not None and policy is not None and is_shared(Path(data), run_id):
-            return SharedFolder(Path(data), Path(policy))
+            return _shared(data, policy)
         logger.info("segments and weights are sent through the coordinator")
         return StreamedFiles(self._client)
+
+
+def _shared(data: str | Path, policy: str | Path) -> SharedFolder:
+    """Return the folders as they are now: a link that somebody puts in the place of one later is not followed."""
+    return SharedFolder(Path(data).resolve(), Path(policy).resolve())

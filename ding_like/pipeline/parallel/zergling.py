@@ -51,13 +51,15 @@ class StepData(NamedTuple):
     batch: TransitionBatch
     policy_iter: int  # train_iter of the weights that acted
     env_steps: int  # that were taken for them, dropped ones included
+    policy_attempt: int = 0  # at the task of learning, of the weights that acted
 
 
 class PolicyUpdate(NamedTuple):
-    """Hold weights and the learner's iteration at their publication."""
+    """Hold the state of a collect mode, the learner's iteration at its publication and the attempt that published."""
 
     iter: int
-    model: Mapping[str, Any]
+    state: Mapping[str, Any]
+    attempt: int = 0
 
 
 class BaseParallelCollector(ABC, Configurable):
@@ -160,7 +162,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         )
         self._evaluator: InteractionSerialEvaluator | None = None
         self._acts_at_random = False
-        self._policy_iter = 0
+        self._policy_iter = self._policy_attempt = 0
         self._num_segments = 0
         self._finish_info: dict[str, Any] = {}
         self._lines = Interval(float(self._cfg.print_freq), starts_due=True)
@@ -211,12 +213,18 @@ class ZerglingParallelCollector(BaseParallelCollector):
         env_steps = collector.envstep - first_step
         data_id = f"{self._collector_uid}.{self._num_segments:08d}"
         self._num_segments += 1
-        written = self.send_stepdata(data_id, StepData(batch, self._policy_iter, env_steps))
+        written = self.send_stepdata(data_id, StepData(batch, self._policy_iter, env_steps, self._policy_attempt))
         stats = {"return": _finite(collector.mean_return), "length": _finite(collector.mean_length), **setting}
         if self._lines.pass_s():
             self.info(f"{data_id}: policy of iteration {self._policy_iter}, env step {collector.envstep}, {stats}")
         return self.send_metadata(
-            SegmentInfo(**written._asdict(), policy_version=self._policy_iter, env_steps=env_steps, stats=stats)
+            SegmentInfo(
+                **written._asdict(),
+                policy_version=self._policy_iter,
+                env_steps=env_steps,
+                stats=stats,
+                policy_attempt=self._policy_attempt,
+            )
         )
 
     def _act_at_random(self, at_random: bool) -> None:
@@ -231,8 +239,8 @@ class ZerglingParallelCollector(BaseParallelCollector):
         """Take over the newest weights if they are newer than ours."""
         newest = self.get_policy_update_info(policy_id)
         if newest is not None:
-            self.policy.collect_mode.load_state_dict({"model": newest.model})
-            self._policy_iter = newest.iter
+            self.policy.collect_mode.load_state_dict(newest.state)
+            self._policy_iter, self._policy_attempt = newest.iter, newest.attempt
 
     # --- evaluating
 

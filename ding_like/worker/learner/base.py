@@ -211,6 +211,11 @@ class BaseLearner(Configurable):
         """Add a hook at its position, after those of equal priority."""
         add_learner_hook(self._hooks, hook)
 
+    def remove_hooks(self, kind: type[LearnerHook]) -> None:
+        """Take out all hooks of a class."""
+        for position, hooks in self._hooks.items():
+            self._hooks[position] = [hook for hook in hooks if not isinstance(hook, kind)]
+
     def call_hook(self, name: str) -> None:
         """Run the hooks of the position `name` in order of priority."""
         for hook in self._hooks[name]:

@@ -123,7 +123,7 @@ def test_a_collector_loads_the_newest_weights_it_has_heard_of(run: Run) -> None:
     collector._note(m.TaskInfoReply(False, 0, third, 8))  # the answer to its data
     handle.take(m.HeartbeatReply((), {"policy": second}, 0, 10.0))  # an older heartbeat
     newest = update()
-    assert newest.iter == 3 and newest.model["w"].tolist() == [3.0, 3.0]
+    assert newest.iter == 3 and newest.attempt == 1 and newest.state["w"].tolist() == [3.0, 3.0]
     collector.close()
 
 
@@ -146,7 +146,7 @@ def test_an_iteration_can_be_driven_by_hand(run: Run) -> None:
     assert task is not None
     learner.deal_with_learner_start(vars(task))
     learner.send_policy(learner.policy_state())
-    learner._publisher.close()
+    learner._attempt._publisher.flush()
     fake = NaiveCollector(run.service, folder=run.system.path_data, rows=16, count=4)
     fake.register()
     thread = threading.Thread(target=fake.work, daemon=True)
@@ -269,11 +269,10 @@ def test_a_learner_that_comes_after_one_that_died_goes_on_from_its_last_save(run
     for _ in range(5):
         batch = batches()
         assert batch is not None
-        first._learner.train(batch)
+        first._training.learner.train(batch)
     assert batches() is not None  # saves what the fifth update made
     saved = {name: value.clone() for name, value in first.policy_state()["model"].items()}
-    first._publisher.close()
-    first._publisher = None
+    first._attempt._publisher.flush()
     run.service.leave(first._link.agent.worker_id, m.Leave("killed"))
 
     second = run.learner()
@@ -282,14 +281,13 @@ def test_a_learner_that_comes_after_one_that_died_goes_on_from_its_last_save(run
     assert again is not None and again.attempt == 2
     second.deal_with_learner_start(vars(again))
 
-    assert second._learner.train_iter == 5
+    assert second._training.learner.train_iter == 5
     assert all((value == saved[name]).all() for name, value in second.policy_state()["model"].items())
     second.send_policy(second.policy_state())
-    second._publisher.close()
+    second._attempt._publisher.flush()
     assert run.core.policies["policy"].attempt == 2
     fake.stop()
     thread.join(10)
     fake.close()
     second.close()
-    first._source._failure = None
     first.close()

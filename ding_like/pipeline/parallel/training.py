@@ -1,0 +1,187 @@
+"""Hold what a learner's process trains with: it stays from one attempt at the task to the next."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from ding_like.comm.weight_files import flatten_state, unflatten_state
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import CheckpointError
+from ding_like.pipeline.build import EnvSetting
+from ding_like.pipeline.parallel.judge import Judge
+from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
+from ding_like.pipeline.parallel.row_check import RowCheck
+from ding_like.pipeline.parallel.row_schema import rows_schema
+from ding_like.pipeline.self_play import Opponents, has_league
+from ding_like.pipeline.spaces import fit_policy_config
+from ding_like.policy import create_policy
+from ding_like.utils.files import is_full
+from ding_like.utils.resume import ResumeStore
+from ding_like.utils.seeding import make_rng, set_pkg_seed
+from ding_like.worker import BaseLearner, LearnerHook, create_learner
+from ding_like.worker.learner.hooks import LoadCkptHook
+
+logger = logging.getLogger(__name__)
+
+
+class Training:
+    """Hold policy, learner, the envs that judge and what rows must look like; `close` closes them all.
+
+    `cfg` is what a comm learner is made from. `hooks` and `get_data` are the learner's, for good.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        *,
+        run_id: str,
+        store: ResumeStore,
+        hooks: list[LearnerHook],
+        get_data: Callable[[int], Callable[[], Any]],
+        env_setting: EnvSetting | None = None,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        self._main = main = cfg["main"]
+        self._store = store
+        self.run_id = run_id
+        self.last_attempt = 0  # that this process made at the task
+        self.learned_updates = 0  # batches learned from, by this learner and those that it goes on from
+        self.num_updates = 0  # what the learner counted last; it may learn on after the model that ends the run
+        self.train_s = 0.0
+        self._newer: tuple[int, dict[str, torch.Tensor]] | None = None
+        self._saved_s = time.monotonic()
+        seed = int(cfg["seed"])
+        with ExitStack() as parts:
+            self.judge = Judge(main, seed=seed, env_setting=env_setting)
+            parts.callback(self.judge.close)
+            set_pkg_seed(seed, use_cuda=bool(main.policy.cuda))
+            fitted = fit_policy_config(main.policy, self.judge.env)
+            self.policy: Any = create_policy(fitted, model=model)
+            self.judge.face(Opponents(fitted, self.policy))
+            # A league's collectors see one player of each game, others all of them.
+            acted_in = self.judge.env if has_league(main) else self.judge.manager
+            self.schema = rows_schema(fitted, acted_in, seed=seed)
+            env = self.judge.env
+            self.row_check = RowCheck(env.observation_space, env.action_space, self.schema)
+            self._aggregator = self._make_aggregator(cfg, parts)
+            self.learner = self._make_learner(cfg, seed)
+            parts.callback(self.learner.close)
+            for hook in hooks:
+                self.learner.register_hook(hook)
+            self.learner.get_data = get_data
+            self._parts = parts.pop_all()
+
+    def _make_aggregator(self, cfg: Mapping[str, Any], parts: ExitStack) -> LearnerAggregator | None:
+        if int(cfg.get("num_learners") or 1) < 2:
+            return None
+        aggregator = LearnerAggregator(cfg)
+        parts.callback(aggregator.close)
+        aggregator.start(self.policy.learn_mode.state_dict(), self.policy.grad_vectors())
+        return aggregator
+
+    def _make_learner(self, cfg: Mapping[str, Any], seed: int) -> BaseLearner:
+        learner_cfg = self._main.policy.learn.learner
+        limit = min(float(cfg.get("max_train_iter") or float("inf")), learner_cfg.train_iterations)
+        shared: dict[str, Any] = {}
+        if self._aggregator is not None:
+            shared = {"reducer": self._aggregator.reducer, "dist_info": (0, int(cfg["num_learners"]))}
+        return create_learner(
+            {**learner_cfg, "train_iterations": int(limit)},
+            **shared,
+            policy=self.policy.learn_mode,
+            rng=make_rng(seed, "learner"),
+            exp_name=self._main.exp_name,
+        )
+
+    def close(self) -> None:
+        """Close all parts, also where closing one of them fails; may be called again."""
+        self._parts.close()
+
+    # --- several learners as one
+
+    def share(self, batch: TransitionBatch) -> TransitionBatch:
+        """Return this learner's share of a batch; the others get theirs."""
+        return batch if self._aggregator is None else self._aggregator.share(batch)
+
+    def priorities(self, priority_info: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the priorities of the whole batch, of which this learner has those of its share."""
+        own = priority_info if self._main.policy.priority else {}
+        return own if self._aggregator is None else self._aggregator.merge_priority(own)
+
+    # --- from attempt to attempt
+
+    def goes_on(self, attempt: int, published_by: int | None, run_id: str) -> bool:
+        """Tell whether another attempt can go on from what is in memory: nobody else has published meanwhile.
+
+        `published_by` is the attempt whose weights are the run's newest, None where there are none.
+        """
+        is_newest = published_by is None or published_by <= self.last_attempt
+        return self.run_id == run_id and is_newest and 0 < self.last_attempt <= attempt
+
+    def begin(self, attempt: int) -> None:
+        """Begin another attempt, with the newest weights of this process."""
+        self.last_attempt = attempt
+        # What an attempt goes on from is not the checkpoint that the run was begun with.
+        if attempt > 1 and self.learner.train_iter > 0:
+            self.learner.remove_hooks(LoadCkptHook)
+        if self._newer is not None:
+            version, state = self._newer
+            self._newer = None
+            self._load_acting(version, state)
+        self.num_updates = self.learner.train_iter
+
+    def judged_weights(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
+        """Take the weights whose evaluation ended the run, by which it is judged.
+
+        Those that are newer are kept beside, optimizer and targets stay: `begin` goes on with them, as if nothing had
+        been.
+        """
+        newest = flatten_state(self.policy.collect_mode.state_dict())
+        self._newer = (self.learner.train_iter, {name: tensor.detach().clone() for name, tensor in newest.items()})
+        self._load_acting(version, state)
+        self.learner.info(f"the run ends with the weights of iteration {version}, whose evaluation ended it")
+
+    def _load_acting(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
+        self.policy.collect_mode.load_state_dict(unflatten_state(state))
+        self.learner.last_iter.update(version)
+
+    # --- saved points
+
+    def go_on_from_saved(self) -> None:
+        """Take over what another process, or this one, saved of this run, if there is anything."""
+        try:
+            saved = self._store.load_newest()
+        except CheckpointError as error:
+            logger.info("the learner begins anew: %s", error)
+            return
+        if saved.meta.get("run_id") != self.run_id:
+            logger.info("the learner begins anew: what is in %s is of another run", self._store.folder)
+            return
+        self.learner.policy.load_state_dict(saved.parts["policy"])
+        self.learner.load_state_dict(saved.parts["learner"])
+        self.learned_updates = int(saved.meta.get("learned_updates", self.learner.train_iter))
+        logger.info("the learner goes on from iteration %s", f"{self.learner.train_iter:,}")
+
+    def save_if_due(self, warn: Callable[[str], None], learned_updates: int) -> None:
+        """Save a point now and then."""
+        if time.monotonic() - self._saved_s >= float(self._main.resume.save_every_s):
+            self.save(warn, learned_updates)
+
+    def save(self, warn: Callable[[str], None], learned_updates: int) -> None:
+        """Save a point from which another attempt goes on; a disk that is full is said, and an earlier point stays."""
+        self._saved_s = time.monotonic()
+        learner = self.learner
+        parts = {"policy": learner.policy.state_dict(), "learner": learner.state_dict()}
+        meta = {"run_id": self.run_id, "learned_updates": learned_updates}
+        try:
+            self._store.save(learner.train_iter, parts, meta)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            warn(f"the disk is full ({error}): iteration {learner.train_iter} is not saved, an earlier one is")
