@@ -46,7 +46,7 @@ SHORT: dict[str, Callable[[], Report]] = {
     "coordinator_kills": lambda: run_coordinator_kills(kills=1, messages_per_s=100, seed=0),
     "bad_segments": lambda: run_bad_segments(segments=500, share=0.05, seed=0),
     "bad_traffic": lambda: run_traffic(workers=4, segments=50, seed=0),
-    "pauses_dqn": lambda: run_pauses(policy="dqn", roles=("learner", "coordinator"), parts=(1.5, 2.4)),
+    "pauses_dqn": lambda: run_pauses(policy="dqn", roles=("learner", "coordinator"), parts=(2.4,)),
     "pauses_ppo": lambda: run_pauses(policy="ppo", roles=("learner", "collector"), parts=(1.5,)),
     "lost_answers_dqn": lambda: run_lost_answers(policy="dqn", seconds=5, chance=0.2, seed=0),
     "restarts_dqn": lambda: run_restarts(policy="dqn", routes=_SHORT_ROUTES, learner_kills=0, seed=0),
