@@ -15,7 +15,7 @@ def run_clock_jumps(*, policy: str, names: tuple[str, ...] = NAMES, jumps_s: tup
     """Move the clock of one process after another, and look at what becomes of the run."""
     report = Report(f"clock_jumps_{policy}", policy=policy, names=list(names), jumps_s=list(jumps_s))
     with course(report, policy) as faults:
-        assert faults.run.start(), faults.run.gone()
+        faults.start()
         for name in names:
             for offset_s in jumps_s:
                 jump = functools.partial(faults.run.set_clock, name, offset_s)

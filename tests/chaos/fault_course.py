@@ -15,6 +15,7 @@ from tests.chaos.run_audit import Quiet, RunAudit
 
 _SETTLE_S = 3.5  # after a recovery, in which the age of weights is looked at
 _BACK_S = 30.0
+_START_S = 60.0
 # (warm-up steps, env steps, updates) of the configs; None: on-policy.
 _PACES = {"dqn": (64, 64, 8), "ppo": None}
 _CONFIGS = {"dqn": DQN, "ppo": PPO}
@@ -29,7 +30,14 @@ class FaultCourse:
         self._back: list[tuple[str, float]] = []
         self._quiet: list[Quiet] = []
         self._planned = 0
-        self._has_ended = False
+        self._has_ended = self._is_broken = False
+
+    def start(self, begin: Callable[[], object] | None = None) -> None:
+        """Start the run, or have `begin` start it, and wait for each worker to do a piece of work."""
+        (begin or self.run.start)()
+        started_s = self.run.wait_for_start()
+        self._is_broken = started_s == float("inf")
+        self._report.at_most("start to first work of all, s", started_s, _START_S)
 
     def strike(self, what: str, inflict: Callable[[], object], *, settle_s: float = _SETTLE_S) -> None:
         """Have a fault happen, and wait for each worker to do a piece of work after its end.
@@ -37,12 +45,14 @@ class FaultCourse:
         Nothing is done to a run that did not come back from a fault before.
         """
         self._planned += 1
-        if self._back and self._back[-1][1] == float("inf"):
+        if self._is_broken:
             return
         inflict()
-        moment = time.monotonic()
-        self._back.append((what, self.run.wait_for_work(since=moment, timeout_s=_BACK_S)))
-        self.rest(settle_s)
+        back_s = self.run.wait_for_work(since=time.monotonic(), timeout_s=_BACK_S)
+        self._back.append((what, back_s))
+        self._is_broken = back_s == float("inf")
+        if not self._is_broken:
+            self.rest(settle_s)
 
     def rest(self, seconds: float) -> None:
         """Let the run be for some seconds."""
@@ -64,7 +74,7 @@ class FaultCourse:
             report.figures["back_s"] = spread(back)
             report.figures["not_back_after"] = [what for what, seconds in self._back if seconds == float("inf")]
             report.at_least("faults inflicted", len(back), self._planned)
-            report.at_most("end of a fault to new work of all, worst s", max(back), _BACK_S)
+            report.at_most("end of a fault to new work of all, worst s", max(back, default=float("inf")), _BACK_S)
 
     def judge(self, policy: str, *, lost_lives: int = 0) -> None:
         """Hold the rows, updates and weights of the run, which has ended, to their bars."""

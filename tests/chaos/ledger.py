@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,6 @@ from ding_like.data.segment_file import WrittenSegment
 from ding_like.pipeline.parallel.comm_collector import FlaskFileSystemCollector
 from ding_like.pipeline.parallel.comm_learner import FlaskFileSystemLearner
 from ding_like.pipeline.parallel.zergling import Order, PolicyUpdate, StepData
-from ding_like.types import Array
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
 from tests.chaos.counting_env import num_doubled, pack_keys, recognise
 
@@ -62,7 +62,7 @@ class LedgerCollector(FlaskFileSystemCollector):
     def send_stepdata(self, path: str, stepdata: StepData) -> WrittenSegment:  # type: ignore[override]
         self._note_down(
             kind="written", name=path, acted=list(self._loaded or ()), env_steps=stepdata.env_steps,
-            keys=pack_keys(stepdata.batch.columns),
+            torn=recognise(stepdata.batch.columns).torn, keys=pack_keys(stepdata.batch.columns),
         )  # fmt: skip
         return super().send_stepdata(path, stepdata)
 
@@ -100,78 +100,82 @@ class _CountingCoordinator:
         return reply
 
 
+@dataclass
+class _Counts:
+    """Hold what a learner writes down; all but the first six begin anew with each attempt."""
+
+    batches: int = 0
+    torn: int = 0
+    doubled: int = 0
+    attempt: int = 0
+    iter: int = 0
+    learned: int = 0  # updates of the learner's whole life
+    begun: int = 0  # those that it had when the attempt began
+    received: int = 0  # batches
+    drawn: int = 0
+
+
 @COMM_LEARNER_REGISTRY.register("ledger")
 class LedgerLearner(FlaskFileSystemLearner):
-    """Look at every training batch and segment, and note how learning goes on.
-
-    `received` and `drawn` are batches of this attempt, `learned` the updates of the learner's whole life, `begun` those
-    that it had when the attempt began.
-    """
+    """Look at every training batch, and note how learning goes on."""
 
     _ledger: Ledger | None = None
-    _batches = _torn = _doubled = 0
     _noted_s = 0.0
-    _received = _drawn = _begun = _learned = 0
 
     def start(self) -> None:
         super().start()
-        self._names: dict[int, str] = {}  # serial -> segment
-        self._batch_segments: deque[list[str]] = deque()  # of batches that came and were not drawn yet
+        self._counts = _Counts()
+        self._told: dict[int, str] = {}  # serial -> segment
+        self._awaited: deque[list[str]] = deque()  # segments of batches that came and were not drawn yet
         self._link.coordinator = cast(Any, _CountingCoordinator(self._link.coordinator, self._note_sample))
 
     def get_data(self, batch_size: int) -> Callable[[], TransitionBatch | None]:
-        _, learner = self._started()
-        self._begun = self._learned = learner.train_iter
-        self._received = self._drawn = 0
-        self._batch_segments.clear()
+        task, learner = self._started()
+        if self._ledger is not None:
+            self._note_down("left")  # the attempt before
+        done, now = self._counts, learner.train_iter
+        self._counts = _Counts(done.batches, done.torn, done.doubled, task.attempt, now, learned=now, begun=now)
+        self._awaited.clear()
         self._note_down("begin")
         return super().get_data(batch_size)
 
     def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
         super().send_learn_info(learn_info)
-        self._learned = int(learn_info["learner_step"])
+        self._counts.learned = int(learn_info["learner_step"])
 
     def close(self) -> None:
-        if self._ledger is not None and self._learner is not None:
-            self._note_down("end")
         super().close()
+        if self._ledger is not None:
+            self._note_down("end")
 
     def _note_sample(self, reply: m.SampleReply) -> None:
         """Remember of which segments the batches of an answer are; called by the thread that asked."""
-        self._names.update({each.serial: each.name for each in reply.new_segments})
+        self._told.update({each.serial: each.name for each in reply.new_segments})
         if reply.batches is not None:
-            self._received += reply.batches.num_batches
+            self._counts.received += reply.batches.num_batches
             for ids in reply.batches.unique_ids.reshape(reply.batches.num_batches, -1):
                 serials = np.unique(ids // m.ROWS_PER_SEGMENT)
-                self._batch_segments.append([self._names.get(int(each), "") for each in serials])
-
-    def _read(self, segment: m.NewSegment) -> dict[str, Array]:
-        columns = super()._read(segment)
-        self._torn += recognise(columns).torn
-        return columns
+                self._awaited.append([self._told.get(int(each), "") for each in serials])
 
     def _share(self, batch: TransitionBatch) -> TransitionBatch:
         found = recognise({name: np.asarray(batch[name]) for name in ("obs", "next_obs", "action", "reward")})
-        self._batches += 1
-        self._drawn += 1
-        self._torn += found.torn
-        self._doubled += num_doubled(found.keys)
-        segments = self._batch_segments.popleft() if self._batch_segments else []
-        if self._main.policy.on_policy:
+        counts = self._counts
+        counts.iter = self._started()[1].train_iter
+        counts.batches += 1
+        counts.drawn += 1
+        counts.torn += found.torn
+        counts.doubled += num_doubled(found.keys)
+        segments = self._awaited.popleft() if self._awaited else []
+        if self._cfg["main"].policy.on_policy:
             self._note_down("batch", segments=segments)
-        elif self._ledger is None or found.torn or time.monotonic() - self._noted_s > 0.1:
+        elif found.torn or time.monotonic() - self._noted_s > 0.1:
             self._note_down("batch")
         return super()._share(batch)
 
     def _note_down(self, kind: str, **values: Any) -> None:
         self._ledger = self._ledger or Ledger("learner")
         self._noted_s = time.monotonic()
-        task, learner = self._started()
-        self._ledger.write(
-            kind=kind, iter=learner.train_iter, attempt=task.attempt, batches=self._batches, torn=self._torn,
-            doubled=self._doubled, saved=self._saved_iter(), received=self._received, drawn=self._drawn,
-            begun=self._begun, learned=self._learned, **values,
-        )  # fmt: skip
+        self._ledger.write(kind=kind, saved=self._saved_iter(), **vars(self._counts), **values)
 
     def _saved_iter(self) -> int:
         folder = Path(self._store.folder)

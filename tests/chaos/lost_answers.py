@@ -20,11 +20,10 @@ def run_lost_answers(*, policy: str, seconds: float, chance: float, seed: int) -
     streamed = {"path_data": None, "path_policy": None}
     with course(report, policy, system=streamed) as faults:
         run = faults.run
-        assert run.start_coordinator(), run.gone()
+        run.start_coordinator()
         with LostAnswers(run.port, chance, seed=seed) as proxy:
             run.url = f"http://127.0.0.1:{proxy.port}"
-            run.start_workers()
-            report.at_most("start to first work of all, s", run.wait_for_start(), 60)
+            faults.start(run.start_workers)
             faults.rest(seconds)
             faults.end()
         report.figures["lost"] = dict(sorted(proxy.lost.items()))

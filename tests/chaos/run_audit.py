@@ -54,6 +54,9 @@ class RunAudit:
 
     def judge(self, report: Report, quiet: Sequence[Quiet], *, lost_lives: int = 0) -> None:
         """Put figures and checks into a report; `lost_lives` are kills of the learner."""
+        report.at_least("attempts at learning", len(self._lives()), 1)
+        if not self._lives():
+            return
         self._judge_rows(report)
         if self._pace is None:
             self._judge_on_policy_updates(report, lost_lives)
@@ -81,7 +84,7 @@ class RunAudit:
         report.at_most("acknowledged rows lost", lost, 0)
         doubled = num_doubled(np.concatenate(keys)) if keys else 0
         report.at_most("rows doubled", doubled + overlapping + max(env_step - written, 0), 0)
-        torn = max((line["torn"] for line in self._learned), default=float("nan"))
+        torn = max((line["torn"] for line in [*self._learned, *self._written.values()]), default=float("nan"))
         in_batch = max((line["doubled"] for line in self._learned), default=float("nan"))
         report.at_most("rows torn in a segment or a batch", torn, 0)
         report.at_most("rows doubled in a batch", in_batch, 0)

@@ -50,7 +50,7 @@ class MadeUpRun:
         lines: list[dict[str, Any]] = []
         for number, name in enumerate(self.segments):
             at = {"t": float(number), "at": float(number), "pid": 1, "name": name, "env_steps": _ROWS}
-            lines.append({**at, "kind": "written", "acted": self.acted[name], "keys": self.keys[name]})
+            lines.append({**at, "kind": "written", "acted": self.acted[name], "keys": self.keys[name], "torn": 0})
             lines.append({**at, "kind": "ack", "rows": _ROWS, "worker": "collector-a", "task": "c-1", "attempt": 1})
         (self.folder / "collector-1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         common = {"pid": 2, "attempt": 1, "begun": 0, "torn": 0, "doubled": 0, "segments": []}
