@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from tests.chaos.run_audit import Quiet, RunAudit
 _SETTLE_S = 3.5  # after a recovery, in which the age of weights is looked at
 _BACK_S = 30.0
 _START_S = 60.0
+_LINES = 25  # of what a process said that has gone
 # (warm-up steps, env steps, updates) of the configs; None: on-policy.
 _PACES = {"dqn": (64, 64, 8), "ppo": None}
 _CONFIGS = {"dqn": DQN, "ppo": PPO}
@@ -68,6 +70,8 @@ class FaultCourse:
         gone = self.run.gone()
         report, back = self._report, [seconds for _, seconds in self._back]
         report.figures["gone"] = gone
+        for name in [each.partition(":")[0] for each in gone]:
+            print(f"{name} has gone:", *self.run.last_words(name)[-_LINES:], sep="\n  ", file=sys.stderr)
         report.at_most("processes gone that should live", len(gone), 0)
         report.at_least("runs that ended by themselves, with a result", int(self.run.end()), 1)
         if self._planned:

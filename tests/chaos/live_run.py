@@ -182,14 +182,15 @@ class LiveRun:
         """Return those that have ended, with what they said last."""
         wanted = ("learner", *self._collectors, self.coordinator)
         there = self.pids()
-        return [f"{name}: {self.last_words(name)}" for name in wanted if name not in there]
+        return [f"{name}: {self.last_words(name)[-1][:300]}" for name in wanted if name not in there]
 
-    def last_words(self, name: str) -> str:
+    def last_words(self, name: str) -> list[str]:
+        """Return the lines that a process has said, or that it said nothing."""
         path = self.folder / f"{name}.txt"
         if self.mode == "parallel" and name != "launcher":
             path = self.place / "run/log/workers" / f"{name}.txt"
         lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
-        return lines[-1][:300] if lines else "it said nothing"
+        return lines or ["it said nothing"]
 
     # --- what is done to it
 
