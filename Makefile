@@ -72,10 +72,10 @@ test-learning: $(FULL) ## training until a recorded band is reached
 test-chaos: $(FULL) ## kills, hangs and torn files at random
 	$(BIN)/pytest -m chaos --timeout 3600
 
-chaos-short: $(FULL) ## kill, spoil and garble a parallel run for a minute or two
+chaos-short: $(FULL) ## kill, pause, spoil and garble parallel runs for some minutes
 	$(BIN)/python -m tests.chaos --short
 
-chaos: $(FULL) ## the same for half an hour, partitions included (root); writes docs/reports/chaos_*.json
+chaos: $(FULL) ## the same for an hour, with partitions and full disks (root); writes docs/reports/chaos_*.json
 	$(BIN)/python -m tests.chaos
 
 fuzz: $(FULL) ## made-up requests to a coordinator, for ten minutes

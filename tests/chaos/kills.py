@@ -125,7 +125,7 @@ def workers_of(launcher: int, role: str) -> list[int]:
 def _judge(report: Report, folder: Path, kills: list[Kill]) -> None:
     acks = [line for line in read_ledgers(folder / "ledger", "collector") if line["kind"] == "ack"]
     weights = [line for line in read_ledgers(folder / "ledger", "collector") if line["kind"] == "weights"]
-    batches = read_ledgers(folder / "ledger", "learner")
+    batches = [line for line in read_ledgers(folder / "ledger", "learner") if line["kind"] == "batch"]
     found = audit(folder / "run/coordinator.sqlite", folder / "data", acks)
     collector_s = spread(_back_after(kills, "collector", acks))
     learner_s = spread(_back_after(kills, "learner", batches))

@@ -5,31 +5,39 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ding_like.comm import messages as m
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.segment_file import WrittenSegment
 from ding_like.pipeline.parallel.comm_collector import FlaskFileSystemCollector
 from ding_like.pipeline.parallel.comm_learner import FlaskFileSystemLearner
-from ding_like.pipeline.parallel.zergling import Order, PolicyUpdate
+from ding_like.pipeline.parallel.zergling import Order, PolicyUpdate, StepData
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
-from tests.chaos.counting_env import num_doubled, recognise
+from tests.chaos.counting_env import num_doubled, pack_keys, recognise
 
 FOLDER = "DING_CHAOS_LEDGER"  # environment variable
 
 
 class Ledger:
-    """Append lines to a file of this process's own; each is on disk before `write` returns."""
+    """Append lines to a file of this process's own; each is on disk before `write` returns.
+
+    Beside the time of day, which may be made to jump, a line has that of the machine's monotonic clock.
+    """
 
     def __init__(self, role: str) -> None:
         self._path = Path(os.environ[FOLDER], f"{role}-{os.getpid()}.jsonl")
 
     def write(self, **values: Any) -> None:
+        line = {"t": time.clock_gettime(time.CLOCK_REALTIME), "at": time.monotonic(), "pid": os.getpid(), **values}
         with open(self._path, "ab") as file:
-            file.write(json.dumps({"t": time.time(), "pid": os.getpid(), **values}).encode() + b"\n")
+            file.write(json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -42,7 +50,7 @@ def read_ledgers(folder: Path, role: str) -> list[dict[str, Any]]:
 
 @COMM_COLLECTOR_REGISTRY.register("ledger")
 class LedgerCollector(FlaskFileSystemCollector):
-    """Note each acknowledged segment, and each version of the weights that was loaded."""
+    """Note each segment that was written, each that was acknowledged, and each version of the weights."""
 
     _ledger: Ledger | None = None
 
@@ -51,6 +59,13 @@ class LedgerCollector(FlaskFileSystemCollector):
             self._ledger = Ledger("collector")
         self._ledger.write(**values)
 
+    def send_stepdata(self, path: str, stepdata: StepData) -> WrittenSegment:  # type: ignore[override]
+        self._note_down(
+            kind="written", name=path, acted=list(self._loaded or ()), env_steps=stepdata.env_steps,
+            torn=recognise(stepdata.batch.columns).torn, keys=pack_keys(stepdata.batch.columns),
+        )  # fmt: skip
+        return super().send_stepdata(path, stepdata)
+
     def send_metadata(self, metadata: m.SegmentInfo) -> Order:
         waiting = [*self.deal_with_collector_data(), metadata]
         order = super().send_metadata(metadata)
@@ -58,7 +73,7 @@ class LedgerCollector(FlaskFileSystemCollector):
         for each in waiting:
             self._note_down(
                 kind="ack", name=each.name, rows=each.rows, task=task.task_id, attempt=task.attempt,
-                worker=self.collector_uid,
+                worker=self.collector_uid, env_steps=each.env_steps,
             )  # fmt: skip
         return order
 
@@ -69,29 +84,98 @@ class LedgerCollector(FlaskFileSystemCollector):
         return found
 
 
+class _CountingCoordinator:
+    """Pass everything on to a coordinator, and tell of each answer to a `sample`."""
+
+    def __init__(self, coordinator: Any, tell: Callable[[m.SampleReply], None]) -> None:
+        self._coordinator = coordinator
+        self._tell = tell
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coordinator, name)
+
+    def sample(self, *arguments: Any, **named: Any) -> m.SampleReply:
+        reply: m.SampleReply = self._coordinator.sample(*arguments, **named)
+        self._tell(reply)
+        return reply
+
+
+@dataclass
+class _Counts:
+    """Hold what a learner writes down; all but the first six begin anew with each attempt."""
+
+    batches: int = 0
+    torn: int = 0
+    doubled: int = 0
+    attempt: int = 0
+    iter: int = 0
+    learned: int = 0  # updates of the learner's whole life
+    begun: int = 0  # those that it had when the attempt began
+    received: int = 0  # batches
+    drawn: int = 0
+
+
 @COMM_LEARNER_REGISTRY.register("ledger")
 class LedgerLearner(FlaskFileSystemLearner):
     """Look at every training batch, and note how learning goes on."""
 
     _ledger: Ledger | None = None
-    _batches = _torn = _doubled = 0
     _noted_s = 0.0
+
+    def start(self) -> None:
+        super().start()
+        self._counts = _Counts()
+        self._told: dict[int, str] = {}  # serial -> segment
+        self._awaited: deque[list[str]] = deque()  # segments of batches that came and were not drawn yet
+        self._link.coordinator = cast(Any, _CountingCoordinator(self._link.coordinator, self._note_sample))
+
+    def get_data(self, batch_size: int) -> Callable[[], TransitionBatch | None]:
+        task, learner = self._started()
+        if self._ledger is not None:
+            self._note_down("left")  # the attempt before
+        done, now = self._counts, learner.train_iter
+        self._counts = _Counts(done.batches, done.torn, done.doubled, task.attempt, now, learned=now, begun=now)
+        self._awaited.clear()
+        self._note_down("begin")
+        return super().get_data(batch_size)
+
+    def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
+        super().send_learn_info(learn_info)
+        self._counts.learned = int(learn_info["learner_step"])
+
+    def close(self) -> None:
+        super().close()
+        if self._ledger is not None:
+            self._note_down("end")
+
+    def _note_sample(self, reply: m.SampleReply) -> None:
+        """Remember of which segments the batches of an answer are; called by the thread that asked."""
+        self._told.update({each.serial: each.name for each in reply.new_segments})
+        if reply.batches is not None:
+            self._counts.received += reply.batches.num_batches
+            for ids in reply.batches.unique_ids.reshape(reply.batches.num_batches, -1):
+                serials = np.unique(ids // m.ROWS_PER_SEGMENT)
+                self._awaited.append([self._told.get(int(each), "") for each in serials])
 
     def _share(self, batch: TransitionBatch) -> TransitionBatch:
         found = recognise({name: np.asarray(batch[name]) for name in ("obs", "next_obs", "action", "reward")})
-        self._batches += 1
-        self._torn += found.torn
-        self._doubled += num_doubled(found.keys)
-        now = time.monotonic()
-        if self._ledger is None or found.torn or now - self._noted_s > 0.1:
-            self._ledger = self._ledger or Ledger("learner")
-            self._noted_s = now
-            task, learner = self._started()
-            self._ledger.write(
-                kind="batch", iter=learner.train_iter, attempt=task.attempt, batches=self._batches, torn=self._torn,
-                doubled=self._doubled, saved=self._saved_iter(),
-            )  # fmt: skip
+        counts = self._counts
+        counts.iter = self._started()[1].train_iter
+        counts.batches += 1
+        counts.drawn += 1
+        counts.torn += found.torn
+        counts.doubled += num_doubled(found.keys)
+        segments = self._awaited.popleft() if self._awaited else []
+        if self._cfg["main"].policy.on_policy:
+            self._note_down("batch", segments=segments)
+        elif found.torn or time.monotonic() - self._noted_s > 0.1:
+            self._note_down("batch")
         return super()._share(batch)
+
+    def _note_down(self, kind: str, **values: Any) -> None:
+        self._ledger = self._ledger or Ledger("learner")
+        self._noted_s = time.monotonic()
+        self._ledger.write(kind=kind, saved=self._saved_iter(), **vars(self._counts), **values)
 
     def _saved_iter(self) -> int:
         folder = Path(self._store.folder)

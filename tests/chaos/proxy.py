@@ -68,7 +68,7 @@ class FaultyProxy:
 
     async def _pass_on(self, message: bytes, writer: asyncio.StreamWriter) -> bool:
         """Do with a request what is drawn for it; return whether the connection goes on."""
-        fault = self._draw()
+        fault = self._draw(message)
         self.counts[fault] += 1
         if fault == "drop":
             return False
@@ -85,19 +85,24 @@ class FaultyProxy:
         answer = await self._ask(message)
         if fault == "one_way":
             await asyncio.sleep(self._hold_s)
+        await self._before_answer(message)
         if fault in ("lose_answer", "one_way"):
             return False
         writer.write(answer)
         await writer.drain()
         return True
 
-    def _draw(self) -> str:
+    def _draw(self, message: bytes) -> str:
+        """Return what is to happen to a request."""
         draw = self._rng.random()
         for fault, chance in self._chances.items():
             draw -= chance
             if draw < 0:
                 return fault
         return "none"
+
+    async def _before_answer(self, message: bytes) -> None:
+        """Do nothing; for subclasses."""
 
     async def _ask(self, message: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._upstream, limit=_LIMIT)
@@ -124,6 +129,72 @@ class FaultyProxy:
         with contextlib.suppress(ConnectionError, asyncio.TimeoutError):
             await asyncio.wait_for(reader.read(), self._hold_s)
         writer.close()
+
+
+class LostAnswers(FaultyProxy):
+    """Lose answers after the request was taken: the first of each route, and each later one with a chance.
+
+    `lost` counts them by route. What happens to the n-th request of a route depends on the seed alone.
+    """
+
+    def __init__(self, port: int, chance: float, *, seed: int) -> None:
+        super().__init__(port, {}, seed=seed)
+        self._chance = chance
+        self._seed = seed
+        self._routes: dict[str, random.Random] = {}
+        self.lost: Counter[str] = Counter()
+
+    def _draw(self, message: bytes) -> str:
+        route = route_of(message)
+        is_first = route not in self._routes
+        rng = self._routes.setdefault(route, random.Random(f"{self._seed} {route}"))
+        if rng.random() >= self._chance and not is_first:
+            return "none"
+        self.lost[route] += 1
+        return "lose_answer"
+
+
+class HeldAnswer(FaultyProxy):
+    """Hold back one answer of a route, for a coordinator that is killed between taking a message and answering it."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port, {}, seed=0)
+        self._route: str | None = None
+        self._taken = threading.Event()
+        self._released = threading.Event()
+
+    def hold(self, route: str) -> None:
+        """Hold back the answer to the next request of a route."""
+        self._taken.clear()
+        self._released.clear()
+        self._route = route
+
+    def wait_until_taken(self, timeout_s: float) -> bool:
+        """Wait until the coordinator has answered that request; return whether it has in time."""
+        return self._taken.wait(timeout_s)
+
+    def lose(self) -> None:
+        """Close the connection in place of the answer that is held back."""
+        self._released.set()
+
+    async def _before_answer(self, message: bytes) -> None:
+        if self._route is None or route_of(message) != self._route:
+            return
+        self._route = None
+        self._taken.set()
+        await self._loop.run_in_executor(None, self._released.wait, _JOIN_S)
+        raise ConnectionAbortedError("the coordinator was killed before it answered")
+
+
+def route_of(message: bytes) -> str:
+    """Return the route of a request with a star for each id, such as 'POST tasks/*/data'."""
+    method, path = message.split(b" ", 2)[:2]
+    words = path.decode().partition("?")[0].removeprefix("/v1/").split("/")
+    if words[1:] and words[1] != "claim":
+        words[1] = "*"
+    if words[0] == "weights":
+        del words[2:]  # the version
+    return f"{method.decode()} {'/'.join(words)}"
 
 
 async def _read_message(reader: asyncio.StreamReader) -> bytes:
