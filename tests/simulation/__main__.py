@@ -8,8 +8,8 @@ import time
 from collections import Counter
 
 from tests.simulation.breaks import BREAKS, broken
-from tests.simulation.simulation import FAULTS, OPERATIONS, simulate
 from tests.simulation.scheduler import SimulationFailure
+from tests.simulation.simulation import FAULTS, OPERATIONS, simulate
 
 _KINDS = ("off_policy", "priority", "on_policy")
 _TRACE_LINES = 60

@@ -126,7 +126,7 @@ class Network:
         parts = urlsplit(url)
         path = parts.path + (f"?{parts.query}" if parts.query else "")
         call = _Call(process, method, path, data or b"", headers)
-        connect_s, read_s = timeout if isinstance(timeout, tuple) else (timeout, timeout)
+        read_s = timeout[-1] if isinstance(timeout, tuple) else timeout
         self.count("request")
         self._send(call)
         deadline_s = world.now_s + float(read_s)

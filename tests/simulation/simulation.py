@@ -10,7 +10,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 from ding_like.comm import keys
@@ -369,6 +368,3 @@ def simulate(seed: int, **kwargs: Any) -> Report:
         failure.add_note(f"after {simulation.num_operations} operations; plan {simulation.plan}")
         failure.simulation = simulation  # type: ignore[attr-defined]
         raise
-
-
-__all__ = ["FAULTS", "Plan", "Report", "Simulation", "SimpleNamespace", "simulate"]
