@@ -49,9 +49,8 @@ def _show(failure: SimulationFailure, seed: int, args: argparse.Namespace) -> No
     simulation = failure.simulation  # type: ignore[attr-defined]
     if not args.brief:
         print("\n".join(list(simulation.world.trace)[-_TRACE_LINES:]))
-    print(
-        f"\nseed {seed} fails after {simulation.num_operations:,} operations:\n{str(failure)[: 2000 if not args.brief else 300]}"
-    )
+    text = str(failure)[: 300 if args.brief else 2000]
+    print(f"\nseed {seed} fails after {simulation.num_operations:,} operations:\n{text}")
     again = f"python -m tests.simulation --seed {seed} --seeds 1 --each {args.each}"
     if args.faults != FAULTS:
         again += f" --faults {','.join(args.faults)}"
