@@ -42,7 +42,6 @@ class Audit:
         self.names: dict[int, str] = {}  # serial -> segment
         self.granted: Counter[Attempt] = Counter()
         self.published: tuple[int, int] | None = None
-        self.published_clean_s = 0.0
         # Of the workers.
         self.acked: dict[str, int] = {}  # segment -> env steps
         self.announced: dict[str, m.SegmentInfo] = {}
@@ -54,7 +53,8 @@ class Audit:
         self.loaded: dict[str, tuple[int, int]] = {}  # process -> weights it acts with
         self._collect_loaded: dict[str, tuple[int, int]] = {}
         self._kinds: dict[str, str] = {}  # process -> kind of its task
-        self._begun_clean_s: dict[Attempt, float] = {}
+        self._behind: Any = None  # (attempt, newest weights) since when the learner has learned on
+        self._behind_clean_s = 0.0
         self._progress: tuple[Any, float] = ((), 0.0)
         self.num_batches = 0
 
@@ -168,7 +168,7 @@ class Audit:
             self.fail("versions", f"{pair} is published after {self.published}")
         if pair != self.published:
             self._world.note(f"published {pair}")
-        self.published, self.published_clean_s = pair, self._world.clean_s
+        self.published = pair
 
     def check_core(self, core: CoordinatorCore) -> None:
         """Compare a core with what was seen of it; between two messages."""
@@ -222,7 +222,6 @@ class Audit:
         self._world.note(f"does {task.task_id}, attempt {task.attempt}")
         if task.kind == "learn":
             self.learning[process.name] = attempt
-            self._begun_clean_s.setdefault(attempt, self._world.clean_s)
 
     def _on_sampled(self, args: Any, reply: m.SampleReply) -> None:
         message: m.Sample = args[-1]
@@ -298,9 +297,9 @@ class Audit:
         newest_attempt = max(each for each in self.owners if each[0] == attempt[0])
         if attempt != newest_attempt:
             return  # it does not know yet that another learns
-        last_s = self._begun_clean_s[attempt]
-        if self.published is not None and self.published[0] == attempt[1]:
-            last_s = max(last_s, self.published_clean_s)
+        if self._behind != (attempt, self.published):  # the first update since weights were published
+            self._behind, self._behind_clean_s = (attempt, self.published), world.clean_s
+        last_s = self._behind_clean_s
         if world.clean_s - last_s > STALE_S:
             self.fail(
                 "stale_weights",

@@ -7,6 +7,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Callable
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,12 +23,15 @@ class Disks:
         self.world = world
         self.count = count
         self.state_fault: str | None = None  # of the coordinator's state: 'full' or 'locked'
-        self.is_full = False  # where segments, weights and saved points of the learner lie
+        self.state_folder: str | None = None  # what lies below is on the disk of the coordinator's state
+        self.is_full = False  # where segments and weights lie
         self.kill_at_commit: str | None = None  # 'before' or 'after'
         self.on_killed: Callable[[Process], None] = lambda process: None
         self.on_commit: Callable[[], None] = lambda: None
         self.on_rollback: Callable[[], None] = lambda: None
-        self.rng = __import__("random").Random(f"{world.seed}/disks")
+        self.rng = Random(f"{world.seed}/disks")
+        # The last connection that is closed takes the write-ahead log with it, which a process that is killed leaves.
+        self.keepers: list[sqlite3.Connection] = []
 
     # --- files
 
@@ -39,7 +43,8 @@ class Disks:
             return builtins.open(path, mode, *args, **kwargs)
         self.count("file_write")
         world.sleep(self.rng.uniform(0.0001, 0.002))
-        if not self.is_full:
+        is_state = self.state_folder is not None and os.fspath(path).startswith(self.state_folder)
+        if not (self.state_fault == "full" if is_state else self.is_full):
             return builtins.open(path, mode, *args, **kwargs)
         self.count("write_refused")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -55,7 +60,12 @@ class Disks:
         self.world.check_alive()
         self._maybe_fail("connect")
         assert self.world.current is not None
-        return Connection(self, sqlite3.connect(path, **kwargs), self.world.current.process)
+        return Connection(self, path, sqlite3.connect(path, **kwargs), self.world.current.process)
+
+    def close(self) -> None:
+        """Close what was kept open."""
+        while self.keepers:
+            self.keepers.pop().close()
 
     def _maybe_fail(self, statement: str) -> None:
         if self.state_fault is None:
@@ -76,8 +86,9 @@ class Disks:
 class Connection:
     """Be a connection to SQLite whose writes may fail, and at whose commits the process may die."""
 
-    def __init__(self, disks: Disks, real: sqlite3.Connection, process: Process) -> None:
+    def __init__(self, disks: Disks, path: Any, real: sqlite3.Connection, process: Process) -> None:
         self._disks = disks
+        self._path = path
         self._real = real
         self._process = process
         process.kept.append(self)
@@ -89,8 +100,6 @@ class Connection:
             self._fail_maybe(verb)
         if verb == "COMMIT":
             return self._commit()
-        if verb == "ROLLBACK":
-            self._disks.on_rollback()
         return self._real.execute(statement, *args)
 
     def executemany(self, statement: str, *args: Any) -> Any:
@@ -102,6 +111,7 @@ class Connection:
         if self._disks.kill_at_commit == "before":
             self._die()
         done = self._real.execute("COMMIT")
+        self._disks.close()
         self._disks.on_commit()
         if self._disks.kill_at_commit == "after":
             self._die()
@@ -120,7 +130,6 @@ class Connection:
             # SQLite itself rolls a transaction back at some faults, a full disk among them.
             if self._real.in_transaction and self._disks.rng.random() < 0.5:
                 self._real.execute("ROLLBACK")
-                self._disks.on_rollback()
             raise
 
     def _check(self) -> None:
@@ -137,6 +146,9 @@ class Connection:
 
     def drop(self) -> None:
         """Do what the system does for a process that has died."""
+        keeper = sqlite3.connect(self._path)
+        keeper.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        self._disks.keepers.append(keeper)
         self._real.close()
         self._disks.on_rollback()
 

@@ -45,7 +45,7 @@ class Response:
         self.status_code = status_code
         self.content = content
         self.headers = requests.structures.CaseInsensitiveDict(headers)
-        self.raw = io.BytesIO(content)
+        self.raw = _Raw(content)
 
     def json(self, **kwargs: Any) -> Any:
         return json.loads(self.content, **kwargs)
@@ -58,6 +58,18 @@ class Response:
         return iter([self.content[at : at + chunk_size] for at in range(0, len(self.content), chunk_size)])
 
     def close(self) -> None: ...
+
+    def __enter__(self) -> Response:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class _Raw(io.BytesIO):
+    """Be the stream below a response."""
+
+    def read1(self, size: int | None = -1, /, decode_content: bool = False) -> bytes:
+        return super().read1(-1 if size is None else size)
 
 
 class Network:

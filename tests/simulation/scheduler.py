@@ -47,6 +47,7 @@ class Process:
         self.is_paused = False
         self.has_ended = False  # by itself
         self.wall_offset_s = 0.0
+        self.monotonic_offset_s = world.rng.uniform(0.0, 1e5)  # hosts were started at different times
         self.threads: list[SimThread] = []
         self.frozen: list[SimThread] = []  # that could run, were the process not paused
         self.kept: list[Any] = []  # objects whose finalisers must not run in the middle of a run
@@ -216,7 +217,7 @@ class World:
         self.at(self.now_s + seconds, call)
 
     def monotonic(self) -> float:
-        return self.now_s
+        return self.now_s + (0.0 if self.current is None else self.current.process.monotonic_offset_s)
 
     def wall(self) -> float:
         offset_s = 0.0 if self.current is None else self.current.process.wall_offset_s

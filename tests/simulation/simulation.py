@@ -136,6 +136,7 @@ class Simulation:
                 self.world.close()
                 for process in self.world.processes:
                     self._drop(process)
+                self.disks.close()
             finally:
                 self._patches.undo()
                 package.removeHandler(handler)
@@ -166,6 +167,7 @@ class Simulation:
 
     def _start(self) -> None:
         plan = self.plan
+        self.disks.state_folder = str(self._folder / "run")
         self.main = _compile(plan, str(self._folder / "run"))
         paths = {"path_data": str(self._folder / "data"), "path_policy": str(self._folder / "policy")}
         system = {**paths, "num_collectors": plan.num_collectors, "publish_interval_s": 0.2, "num_batches": 8}
@@ -261,9 +263,11 @@ class Simulation:
         self.coordinator = made
         app = made.start_behind()
         self.network.listen(process, app)
-        while not made.system_shutdown_flag:
+        while not made.system_shutdown_flag and made.core.halted is None:
             made.service.wait(0.25)
-            made.commander.evaluations = []
+            made.core.take_evaluations()
+        if made.core.halted is not None:
+            self.world.fail("halted", made.core.halted)
         self._see_the_end(made)
         made.wait_for_workers(_LEAVE_S)
         made.close()

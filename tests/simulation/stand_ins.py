@@ -15,7 +15,8 @@ import torch
 from gymnasium import spaces
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.types import LearnMode
+from ding_like.data.schema import Schema
+from ding_like.types import Array, LearnMode
 from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
@@ -127,6 +128,19 @@ class Envs:
     def close(self) -> None: ...
 
 
+def rows(number: int, process: int, segment: int, acted: tuple[int, int]) -> dict[str, Array]:
+    """Return columns that say whose they are."""
+    obs = np.zeros((number, 4), np.float32)
+    obs[:, 0], obs[:, 1], obs[:, 2], obs[:, 3] = process, segment, np.arange(number), acted[1]
+    return {
+        "obs": obs,
+        "action": np.zeros(number, np.int64),
+        "reward": np.full(number, acted[0], np.float32),
+        "next_obs": obs,
+        "terminated": np.zeros(number, bool),
+    }
+
+
 class ScriptedCollector:
     """Make rows that say whose they are, at the pace of a plan."""
 
@@ -146,20 +160,9 @@ class ScriptedCollector:
         if acted[1] != train_iter:
             simulation.world.fail("weights", f"a collector acts with {acted} and says version {train_iter}")
         simulation.world.sleep(n_sample * simulation.plan.step_s * simulation.rng.uniform(0.5, 2.0))
-        obs = np.zeros((n_sample, 4), np.float32)
-        obs[:, 0], obs[:, 1], obs[:, 2] = self._process.number, self._num_segments, np.arange(n_sample)
-        obs[:, 3] = acted[1]
-        self._num_segments += 1
+        number, self._num_segments = self._num_segments, self._num_segments + 1
         self.envstep += n_sample
-        return TransitionBatch(
-            {
-                "obs": obs,
-                "action": np.zeros(n_sample, np.int64),
-                "reward": np.full(n_sample, acted[0], np.float32),
-                "next_obs": obs,
-                "terminated": np.zeros(n_sample, bool),
-            }
-        )
+        return TransitionBatch(rows(n_sample, self._process.number, number, acted))
 
     def close(self) -> None: ...
 
@@ -186,7 +189,7 @@ class ScriptedJudge:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self.env = Envs()
+        self.env = self.manager = Envs()
 
     def face(self, opponents: Any) -> None: ...
 
@@ -218,6 +221,8 @@ class SilentMetrics:
 
 def replacements(simulation: Simulation) -> dict[Any, Any]:
     """Return what stands for which class or function of the package."""
+    from ding_like.pipeline.parallel.row_schema import rows_schema
+
     from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
     from ding_like.pipeline.parallel.judge import Judge
     from ding_like.pipeline.self_play import Opponents
@@ -243,6 +248,7 @@ def replacements(simulation: Simulation) -> dict[Any, Any]:
         random_collect_mode: lambda mode, *_, **__: mode,
         build_logger: lambda *_, **__: (SilentLogger(), None),
         close_logger: lambda *_: None,
+        rows_schema: lambda *_, **__: Schema.of(rows(1, 0, 0, (0, 0))),
         set_pkg_seed: lambda *_, **__: None,
         create_learner: make_learner,
         create_serial_collector: lambda *_, **__: ScriptedCollector(simulation),
