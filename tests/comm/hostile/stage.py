@@ -65,7 +65,9 @@ class Stage:
     def state(self) -> Any:
         """Return all that a request might change."""
         files = sorted(str(path) for folder in (self.data, self.weights) for path in folder.rglob("*"))
-        return json.dumps([status_of(self.core), self.core._store.dump(), files], sort_keys=True, default=str)
+        saved = self.core._store.dump()
+        saved["items"].pop("answer", None)  # the last answer of each thread is kept for its repetition, a refusal too
+        return json.dumps([status_of(self.core), saved, files], sort_keys=True, default=str)
 
     def send(self, raw: bytes, *, close: bool = True) -> int:
         """Send bytes and return the status of the answer; 0 if the connection ends without one."""
