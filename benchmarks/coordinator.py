@@ -4,8 +4,9 @@
     python -m benchmarks.coordinator --case waitress:50 --seconds 20
     python -m benchmarks.coordinator --case gunicorn:1000 --minutes 10    # is anybody refused, ever?
 
-Each collector announces 16 segments every 2 s (fewer in a longer run, so that the buffer holds all) and sends a heartbeat every 3 s, over one connection, signed. The
-coordinator is the product's own process with its state file on; the load comes from one process on the same machine.
+Each collector announces 16 segments every 2 s (fewer in a longer run, so that the buffer holds all) and sends a
+heartbeat every 3 s, over one connection, signed. The coordinator is the product's own process with its state file on;
+the load comes from one process on the same machine.
 """
 
 from __future__ import annotations
