@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
+LOWEST := $(CURDIR)/.venv-lowest
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONFIG := $(CURDIR)/dizoo/classic_control/cartpole/config/cartpole_dqn_config.py
 
@@ -11,7 +12,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench stale mutate learn-short fuzz chaos chaos-short test-slow test-learning test-chaos test-ray test-gpu test-namespaces clean
+.PHONY: help setup demo test check smoke fix bench stale mutate learn-short fuzz chaos chaos-short test-slow test-lowest test-learning test-chaos test-ray test-gpu test-namespaces clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +64,11 @@ mutate: $(FULL) ## break the package one line at a time and see that the tests n
 learn-short: $(FULL) ## train DQN and PPO on CartPole for a minute
 	$(BIN)/pytest -n 2 -m learning_short --timeout 900
 
+test-lowest: ## run the suite with the oldest versions that setup.py allows (torch apart), in a .venv-lowest of its own
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -c constraints-lowest.txt -e ".[viz,server,test]"
+	$(LOWEST)/bin/pytest -n 2
+
 test-slow: $(FULL) ## tests over a second
 	$(BIN)/pytest -n 2 -m slow --timeout 600
 
@@ -91,5 +97,5 @@ test-gpu: $(FULL) ## on a CUDA device
 	$(BIN)/pytest -m gpu --timeout 600
 
 clean: ## remove .venv and caches
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -72,13 +72,13 @@ setup(
         "numpy>=1.26.4",
         "easydict>=1.11",
         "gymnasium>=1.0",
-        "tensorboardX>=2.6.2",
+        "tensorboardX>=2.6.2.2",
         "flask>=3.1.1",  # CVE-2025-47278
         "werkzeug>=3.1.4",  # CVE-2024-49767, CVE-2025-66221
         "requests>=2.32.4",  # CVE-2024-35195, CVE-2024-47081
         "urllib3>=2.6",  # bodies that unpack without end: CVE-2025-66418, CVE-2025-66471
         "rich>=13.0",
-        "click>=8.1",
+        "click>=8.1.3",
         "waitress>=3.0.1",  # CVE-2024-49768, CVE-2024-49769
         "safetensors>=0.4.3",
         "threadpoolctl>=3.1",

@@ -2,9 +2,11 @@
 
     python -m benchmarks.coordinator                         # 200 under waitress, 1,000 under gunicorn, a minute each
     python -m benchmarks.coordinator --case waitress:50 --seconds 20
+    python -m benchmarks.coordinator --case gunicorn:1000 --minutes 10    # is anybody refused, ever?
 
-Each collector announces 16 segments every 2 s and sends a heartbeat every 3 s, over one connection, signed. The
-coordinator is the product's own process with its state file on; the load comes from one process on the same machine.
+Each collector announces 16 segments every 2 s (fewer in a longer run, so that the buffer holds all) and sends a
+heartbeat every 3 s, over one connection, signed. The coordinator is the product's own process with its state file on;
+the load comes from one process on the same machine.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -27,10 +30,13 @@ from typing import Any, NamedTuple
 
 import ding_like
 from benchmarks.rounds import Measured, circumstances
-from ding_like.comm.keys import make_keys, sign
+from ding_like.comm.keys import make_keys
+from ding_like.comm.messages import PROTOCOL
+from ding_like.comm.signing import ANSWER_HEADER, Signer, draw_secret
 
 RESULTS = Path(__file__).parent / "results" / "coordinator.jsonl"
-_ITEMS, _ITEM_ROWS = 16, 8  # a minute of 1,000 collectors fits into the buffer: nothing is overwritten
+_ITEMS, _ITEM_ROWS = 16, 8  # of a message, in a minute; of a segment
+_BUFFER_ROWS = 4_000_000
 _DATA_S, _BEAT_S = 2.0, 3.0
 _SAMPLE_S = 0.1
 _START_S = 60.0
@@ -43,7 +49,7 @@ main_config = dict(
         learn=dict(update_per_collect=1, batch_size=64),
         collect=dict(n_sample=64),
         eval=dict(evaluator=dict(eval_freq=100_000_000)),
-        other=dict(replay_buffer=dict(replay_buffer_size=4_000_000)),
+        other=dict(replay_buffer=dict(replay_buffer_size=_BUFFER_ROWS)),
     ),
 )
 create_config = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dqn"))
@@ -74,7 +80,10 @@ class Client:
     """Hold one worker's connection and count what it is answered."""
 
     def __init__(self, port: int, key: bytes, role: str, number: int) -> None:
-        self._port, self._key, self._role, self._number = port, key, role, number
+        self._port, self._role, self._number = port, role, number
+        self._secret = draw_secret()
+        self._signer = Signer(role, key, incarnation=f"load{number}", secret=self._secret, clock=time.monotonic)
+        self._signer.offset_s = time.time() - time.monotonic()  # the coordinator is on this machine
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._seq = 0
@@ -82,16 +91,17 @@ class Client:
         self.latencies_s: list[float] = []
         self.acked: list[str] = []
         self.errors = 0
+        self.refusals: Counter[str] = Counter()
 
     async def ask(self, path: str, body: dict[str, Any], *, is_counted: bool = True) -> dict[str, Any] | None:
         """Send one message and return the answer; None, and an error counted, for a refusal or a broken connection."""
         data = json.dumps(body).encode()
         self._seq += 1
-        signature = sign(self._key, self._role, "POST", path, data, now_s=time.time())
+        signed, asked = self._signer.sign("POST", path, data, turn=f"load:{self._seq}", worker=self.worker)
+        own = "".join(f"{name}: {value}\r\n" for name, value in signed.items())
         head = (
-            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nX-DL-Protocol: 1\r\n"
-            f"X-DL-Worker: {self.worker}\r\nX-DL-Incarnation: load{self._number}\r\nX-DL-Seq: {self._seq}\r\n"
-            f"Authorization: {signature}\r\nContent-Length: {len(data)}\r\n\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"X-DL-Protocol: {PROTOCOL}\r\n{own}Content-Length: {len(data)}\r\n\r\n"
         )
         started = time.perf_counter()
         try:
@@ -99,7 +109,7 @@ class Client:
                 self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
             assert self._reader is not None
             self._writer.write(head.encode() + data)
-            status, answer = await asyncio.wait_for(_read(self._reader), 30.0)
+            status, answer, signature = await asyncio.wait_for(_read(self._reader), 30.0)
         except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
             self.errors += 1
             self.close()
@@ -108,13 +118,17 @@ class Client:
             self.latencies_s.append(time.perf_counter() - started)
         if status != 200:
             self.errors += is_counted
+            self.refusals[json.loads(answer)["error"]["code"]] += 1
             return None
+        if not self._signer.is_answer(signature, asked, status, answer, worker=self.worker):
+            raise RuntimeError(f"the answer to {path} is not signed")
         found: dict[str, Any] = json.loads(answer)
         return found
 
     async def register(self) -> None:
         body = {"role": self._role, "host": "load", "pid": self._number, "package": ding_like.__version__}
-        answer = await self.ask("/v1/workers", {**body, "incarnation": f"load{self._number}"}, is_counted=False)
+        body.update(incarnation=f"load{self._number}", secret=self._secret)
+        answer = await self.ask("/v1/workers", body, is_counted=False)
         if answer is None:
             raise RuntimeError(f"{self._role} {self._number} cannot register")
         self.worker = answer["worker_id"]
@@ -140,14 +154,15 @@ class Client:
         self._reader = self._writer = None
 
 
-async def _read(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    head = await reader.readuntil(b"\r\n\r\n")
-    lines = head.split(b"\r\n")
-    length = next(int(line.partition(b":")[2]) for line in lines if line.lower().startswith(b"content-length:"))
-    return int(lines[0].split(b" ")[1]), await reader.readexactly(length)
+async def _read(reader: asyncio.StreamReader) -> tuple[int, bytes, str]:
+    """Return status, body and signature of an answer."""
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    found = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = await reader.readexactly(int(found["content-length"]))
+    return int(first.split(" ")[1]), body, found.get(ANSWER_HEADER.lower(), "")
 
 
-async def _collect(client: Client, until_s: float) -> None:
+async def _collect(client: Client, until_s: float, items: int) -> None:
     """Announce segments and send heartbeats until a moment."""
     task = await client.claim(until_s)
     sent = 0
@@ -163,8 +178,8 @@ async def _collect(client: Client, until_s: float) -> None:
             beat = {"state": "collect", "task_id": task["task_id"], "attempt": task["attempt"]}
             await client.ask(f"/v1/workers/{client.worker}/heartbeat", beat)
             continue
-        names = [f"{client.worker}.{sent + index:08d}" for index in range(_ITEMS)]
-        sent += _ITEMS
+        names = [f"{client.worker}.{sent + index:08d}" for index in range(items)]
+        sent += items
         common = {"rows": _ITEM_ROWS, "sha256": "0" * 64, "nbytes": 2000, "schema_hash": "0" * 16}
         segments = [{"name": each, **common, "policy_version": 0, "env_steps": _ITEM_ROWS} for each in names]
         body = {"attempt": task["attempt"], "segments": segments}
@@ -190,7 +205,9 @@ async def _learn(client: Client, until_s: float) -> None:
     client.acked = [str(iteration)]
 
 
-async def _load(port: int, keys: dict[str, bytes], collectors: int, seconds: float) -> tuple[list[Client], Client]:
+async def _load(
+    port: int, keys: dict[str, bytes], collectors: int, seconds: float, items: int
+) -> tuple[list[Client], Client]:
     learner = Client(port, keys["learner"], "learner", 0)
     await learner.register()
     until_s = time.monotonic() + seconds
@@ -198,14 +215,14 @@ async def _load(port: int, keys: dict[str, bytes], collectors: int, seconds: flo
     clients = [Client(port, keys["collector"], "collector", number + 1) for number in range(collectors)]
     for client in clients:
         await client.register()
-    await asyncio.gather(*(_collect(client, until_s) for client in clients), learning)
+    await asyncio.gather(*(_collect(client, until_s, items) for client in clients), learning)
     for client in (*clients, learner):
         client.close()
     return clients, learner
 
 
 def _start(server: str, folder: Path, port: int) -> subprocess.Popen[bytes]:
-    (folder / "load_config.py").write_text(_CONFIG)
+    (folder / "load_config.py").write_text(_CONFIG.replace("_BUFFER_ROWS", str(_BUFFER_ROWS)))
     options = ["-c", "load_config.py", "--key-file", "keys.json", "--port", str(port)]
     if server == "waitress":
         command = [sys.executable, "-m", "ding_like.entry.cli", "-m", "dist", "-M", "coordinator", *options]
@@ -241,6 +258,8 @@ def _memory_mb(pid: int) -> float:
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
     """Run one case and return its row."""
+    # All that is announced fits into the buffer, so that nothing is overwritten: what is not there at the end is lost.
+    items = max(min(_ITEMS, int(_BUFFER_ROWS * _DATA_S / (case.collectors * seconds * _ITEM_ROWS))), 1)
     with tempfile.TemporaryDirectory(prefix="ding-load-") as name:
         folder = Path(name)
         keys = make_keys(folder / "keys.json")
@@ -249,7 +268,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
             port = probe.getsockname()[1]
         process = _start(case.server, folder, port)
         try:
-            clients, learner = asyncio.run(_load(port, keys, case.collectors, seconds))
+            clients, learner = asyncio.run(_load(port, keys, case.collectors, seconds, items))
             memory_mb = _memory_mb(process.pid)
         finally:
             process.send_signal(signal.SIGINT)
@@ -263,12 +282,14 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     return {
         "case": case.name,
         "seconds": seconds,
+        "items_a_message": items,
         "requests_per_s": round(len(latencies) / seconds, 1),
         "items_per_s": round(len(acked) / seconds, 1),
         "p50_ms": _percentile_ms(latencies, 0.5),
         "p99_ms": _percentile_ms(latencies, 0.99),
         "worst_ms": _percentile_ms(latencies, 1.0),
         "errors": sum(client.errors for client in (*clients, learner)),
+        "refusals": dict(sum((client.refusals for client in (*clients, learner)), Counter())),
         "acked_items": len(acked),
         "lost": len(set(acked) - set(names)),
         "doubled": len(names) - len(set(names)) + len(saved) - len({each["serial"] for each in saved}),
@@ -290,11 +311,13 @@ def main(argv: list[str] | None = None) -> None:
     cases = [Case("waitress", 200), Case("gunicorn", 1000)]
     parser.add_argument("--case", nargs="+", type=Case.parse, default=cases, metavar="SERVER:N")
     parser.add_argument("--seconds", type=float, default=60.0, help="of load in each case (%(default)s)")
+    parser.add_argument("--minutes", type=float, help="the same, in minutes")
     parser.add_argument("--out", type=Path, help="file for the rows (default: results/ for the whole set, else none)")
     args = parser.parse_args(argv)
     rows = []
+    seconds = args.seconds if args.minutes is None else 60.0 * args.minutes
     for case in args.case:
-        row = measure(case, args.seconds)
+        row = measure(case, seconds)
         rows.append({**row, "bars": BARS.get(case.name, {})})
         for name, value in row.items():
             bar = BARS.get(case.name, {}).get(name)

@@ -150,9 +150,9 @@ class Verifier:
         found = _HELLO.fullmatch(header)
         key = self._keys.get(found["role"]) if found else None
         if found is None or key is None:
-            raise RefusedError("bad_key", "the hello names no key that is known here")
+            raise RefusedError("bad_key", "the signature does not fit: the hello names no key that is known here")
         if not hmac.compare_digest(_hmac(key, "hello", found["role"], found["nonce"]), found["proof"]):
-            raise RefusedError("bad_key", f"the hello does not hold the key that is the {found['role']}'s here")
+            raise RefusedError("bad_key", f"the signature does not fit: this is not the key of a {found['role']} here")
         return key, found["nonce"]
 
     def check(self, header: str, head: Head) -> Signed:

@@ -168,10 +168,10 @@ def test_a_coordinator_that_asks_for_no_key_is_not_believed_by_who_has_one(parts
 def test_a_wrong_key_is_one_clear_error_at_once(parts: Parts) -> None:
     client = parts.client(parts.server().url, key=b"x" * 32, retry_s=60.0)
 
-    with pytest.raises(RefusedError, match="does not hold the key") as caught:
+    with pytest.raises(RefusedError, match="not the key of a collector") as caught:
         client.hello()
     assert caught.value.code == "bad_key"
-    with pytest.raises(RefusedError, match="does not hold the key"):
+    with pytest.raises(RefusedError, match="not the key of a collector"):
         register(client)
 
 
