@@ -82,9 +82,9 @@ class Coordinator:
         try:
             self._make_core()
         except BaseException:
-            self._store.close()
             self._lock.close()
             close_logger(self._logger)
+            self._store.close()
             raise
 
     def _make_core(self) -> None:
