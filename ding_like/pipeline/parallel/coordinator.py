@@ -375,5 +375,5 @@ def _lock(folder: Path) -> FileLock:
         ) from error
     except OSError as error:
         raise CheckpointError(
-            f"the coordinator cannot start in {folder}/: {error.strerror}. Make room or mend the disk, then start it again."
+            f"the coordinator cannot start in {folder}/: {error.strerror}. Make room or mend the disk, then try."
         ) from error
