@@ -18,7 +18,7 @@ from ding_like.comm.keys import Keys, load_keys, make_keys
 from ding_like.comm.refusal import RefusedError
 from ding_like.comm.weight_files import prune_weights
 from ding_like.data.segment_file import remove_segments, set_aside
-from ding_like.errors import CommError, ConfigError
+from ding_like.errors import CheckpointError, CommError, ConfigError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.core.tasks import LEASED, TaskEntry
@@ -54,7 +54,6 @@ class Coordinator:
         system = cfg.get("system")
         self.system = system if isinstance(system, SystemConfig) else read_system(system, self._main)
         folder = Path(self._main.exp_name)
-        folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder)
         self._gives_up = threading.Event()  # a state file that cannot be written is not waited for any more
         try:
@@ -82,9 +81,9 @@ class Coordinator:
         try:
             self._make_core()
         except BaseException:
-            self._store.close()
             self._lock.close()
             close_logger(self._logger)
+            self._store.close()
             raise
 
     def _make_core(self) -> None:
@@ -362,11 +361,19 @@ class Coordinator:
 
 
 def _lock(folder: Path) -> FileLock:
-    """Take the folder for this process. Raises ConfigError while another coordinator has it."""
+    """Take the folder for this process.
+
+    Raises ConfigError while another coordinator has it, CheckpointError where the disk takes nothing.
+    """
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         return FileLock(folder / "coordinator.lock")
     except BlockingIOError as error:
         raise ConfigError(
             f"another coordinator runs in {folder}/: two would number the same segments twice. Wait for its end, or "
             "give another --exp-name."
+        ) from error
+    except OSError as error:
+        raise CheckpointError(
+            f"the coordinator cannot start in {folder}/: {error.strerror}. Make room or mend the disk, then try."
         ) from error

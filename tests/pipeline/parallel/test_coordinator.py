@@ -19,7 +19,7 @@ from ding_like.comm.http_client import HttpCoordinator
 from ding_like.comm.refusal import RefusedError
 from ding_like.config import compile_config
 from ding_like.data.segment_file import remove_segments
-from ding_like.errors import CommError, ConfigError, TrainingError
+from ding_like.errors import CheckpointError, CommError, ConfigError, TrainingError
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.worker import Coordinator
@@ -230,7 +230,7 @@ def test_workers_without_the_key_are_refused(tmp_path: Path) -> None:
     coordinator.start()
     stranger = HttpCoordinator(coordinator.url, role="collector", key=b"x" * 32, incarnation="s", retry_s=0.2)
 
-    with pytest.raises(RefusedError, match="signature"):
+    with pytest.raises(RefusedError, match="signature|key"):
         stranger.register(m.Register("collector", "host", 1, ding_like.__version__, "s"))
     assert coordinator.core.workers == {}
     stranger.close()
@@ -287,6 +287,15 @@ def test_a_state_file_that_cannot_be_written_ends_the_process_and_not_the_run(tm
     again = Coordinator(config(tmp_path))
     assert again.core.env_step == 24 and not again.system_shutdown_flag
     again.close()
+
+
+def test_a_start_where_the_disk_takes_nothing_says_so(tmp_path: Path) -> None:
+    cfg = config(tmp_path)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    (tmp_path / "run").write_bytes(b"in the way")
+
+    with pytest.raises(CheckpointError, match=r"cannot start in .*run/: File exists. Make room or mend the disk"):
+        Coordinator(cfg)
 
 
 def test_a_disk_that_fails_for_a_moment_costs_a_moment(tmp_path: Path) -> None:
