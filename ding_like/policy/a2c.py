@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.errors import ConfigError
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.rl_utils.a2c import a2c_loss
 from ding_like.rl_utils.ppo import normalise
@@ -39,8 +40,13 @@ class A2CPolicy(OnPolicyActorCritic):
     config_types = {**OnPolicyActorCritic.config_types, "learn.batch_size": (int,)}
 
     def _get_batch_size(self) -> int:
-        given = self._cfg.learn.batch_size
-        return int(self._n_sample if given is None else given)
+        given = self._n_sample if self._cfg.learn.batch_size is None else self._cfg.learn.batch_size
+        if given is None:
+            raise ConfigError(
+                "policy.learn.batch_size is None, which means policy.collect.n_sample rows, but collect.n_episode "
+                "replaces that: set learn.batch_size."
+            )
+        return int(given)
 
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield every row once: all together, or in shuffled minibatches of `batch_size`."""

@@ -187,7 +187,7 @@ class OnPolicyActorCritic(Policy):
                 cfg, ("action_low", "action_high", "action_bound"), "actions are discrete"
             ):
                 one_time_warning(f"policy.{path} {message}.")
-        low, high = (None if side is None else np.array(side, np.float32) for side in (cfg.action_low, cfg.action_high))
+        low, high = (_bound(side, shape) for side in (cfg.action_low, cfg.action_high))
         return build_family(
             cfg.action_space or "discrete", shape, low=low, high=high, squash=cfg.action_bound == "tanh"
         )
@@ -325,6 +325,14 @@ class OnPolicyActorCritic(Policy):
         if "optimizer" in state:
             self._optimizer.load_state_dict(state["optimizer"])
         self._rows_trained = state.get("rows_trained", 0.0)
+
+
+def _bound(side: Any, shape: Any) -> Array | None:
+    """Return one side's bounds of continuous actions, of which the config gives one number or one for each."""
+    if side is None:
+        return None
+    given = np.array(side, np.float32)
+    return given if given.ndim or not isinstance(shape, int) else np.full(shape, given)
 
 
 def _join_obs(columns: Mapping[str, Array], edge: Array) -> Obs:

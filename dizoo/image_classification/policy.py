@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.errors import ConfigError
 from ding_like.model.encoder import build_encoder
 from ding_like.model.flat_params import FlatParams
 from ding_like.policy import Policy
@@ -39,6 +41,14 @@ class ImageClassifier(nn.Module):
         return logits
 
 
+# What the base class has for policies that act.
+_OF_REWARDS = (
+    *("priority", "priority_IS_weight", "discount_factor", "nstep", "random_collect_size"),
+    *("action_space", "action_low", "action_high", "learn.update_per_collect", "learn.ignore_done"),
+    *("collect.n_sample", "collect.n_episode", "collect.unroll_len"),
+)
+
+
 @POLICY_REGISTRY.register("image_classification")
 class ImageClassificationPolicy(Policy):
     """Learn by cross entropy from batches with columns `obs` [B, ...] and `label` [B] int64."""
@@ -54,6 +64,20 @@ class ImageClassificationPolicy(Policy):
             epochs=40,
         ),
     )
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        yield from cls._no_effect(cfg, _OF_REWARDS, "labels take the place of an env")
+
+    def __init__(
+        self, cfg: Mapping[str, Any], model: nn.Module | None = None, enable_field: Sequence[str] | None = None
+    ) -> None:
+        """Raise ConfigError for contradictions: the run in `digits.py` compiles no config that would be checked."""
+        if faults := [f"policy.{path} {message}" for path, message in self.check_config(cfg)]:
+            raise ConfigError("; ".join(faults))
+        super().__init__(cfg, model, enable_field)
 
     def default_model(self) -> tuple[str, list[str]]:
         return "image_classifier", [__name__]

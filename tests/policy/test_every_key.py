@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,13 +16,18 @@ from ding_like.config import compile_config, deep_merge, to_plain
 from ding_like.config.tree import get_path, set_path
 from ding_like.entry import serial_pipeline
 from ding_like.errors import ConfigError, TrainingError
+from ding_like.pipeline.build import training_process
 from ding_like.policy import create_policy, get_policy_cls
+from ding_like.utils import log
 from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
 POLICIES = ["dqn", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "image_classification"]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
-NOT_HERE = ("type", "cfg_type", "action_space", "model", "eval", "other.replay_buffer.replay_buffer_size")
+NOT_HERE = (
+    *("type", "cfg_type", "action_space", "model", "eval", "other.replay_buffer.replay_buffer_size"),
+    "learn.epochs",  # of the digits, counted by their own loop
+)
 # key: (another value, what must be set beside it)
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "on_policy": ("flip", {}),
@@ -35,7 +41,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "action_high": (9.0, {"action_low": -9.0}),
     "action_bound": ("tanh", {}),
     "recompute_adv": (True, {}),
-    "double": (False, {}),
+    "double": (False, {"learn.learning_rate": 0.05, "learn.target_update_freq": 100}),
     "learn.update_per_collect": (2, {}),
     "learn.batch_size": (8, {}),
     "learn.learning_rate": (0.02, {}),
@@ -54,7 +60,10 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.adam_eps": (0.1, {}),
     "learn.schedule.env_steps": (30, {}),
     "learn.schedule.lr_end": (1e-6, {"learn.schedule.env_steps": 30}),
-    "learn.schedule.clip_end": (1e-6, {"learn.schedule.env_steps": 30}),
+    "learn.schedule.clip_end": (
+        1e-6,
+        {"learn.schedule.env_steps": 30, "learn.schedule.lr_end": 0.02, "learn.learning_rate": 0.02},
+    ),
     "learn.value_weight": (0.05, {}),
     "learn.entropy_weight": (0.5, {}),
     "learn.adv_norm": (None, {}),  # flipped
@@ -63,7 +72,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.dual_clip": (1.001, {"learn.learning_rate": 0.1}),
     "learn.value_clip": (1e-4, {"learn.learning_rate": 0.02}),
     "learn.value_norm": (True, {}),
-    "learn.target_kl": (1e-9, {}),
+    "learn.target_kl": (1e-9, {"learn.learning_rate": 0.02}),
     "learn.ppo_param_init": (False, {}),
     "learn.backend": ("flip", {}),
     "learn.target_update_freq": (1, {}),
@@ -83,7 +92,6 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.auto_alpha": (False, {}),
     "learn.log_space": (False, {}),
     "learn.target_entropy": (-7.0, {}),
-    "learn.epochs": (2, {}),
     "collect.n_sample": (24, {}),
     "collect.n_episode": (3, {}),
     "collect.unroll_len": (4, {}),
@@ -126,7 +134,7 @@ def section_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     if case.policy == "ppo":
         user = deep_merge(dict(learn=dict(epoch_per_collect=2)), user)
     chosen = {"type": case.policy, "import_names": list(case.import_names)}
-    main = dict(env=dict(env_id="CartPole-v1"), policy=deep_merge({k: v for k, v in settings.items()}, user))
+    main = dict(env=dict(env_id="CartPole-v1"), policy=deep_merge(settings, user))
     create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=chosen)
     cfg = to_plain(compile_config(main, create, save=False).policy)
     if not continuous and case.space is not None:
@@ -147,8 +155,8 @@ def effects(case: Case, cfg: dict[str, Any]) -> dict[str, Any]:
             obs = draw_obs(case, 16, np.random.default_rng(0))
             seen[f"acts {step}"] = [tensors_of(act(policy.collect_mode.actor, obs, 16, **setting)), setting]
     priorities, sizes = [], []
-    for seed in range(3):
-        batch = rows_of(case, policy, seed=seed)
+    batches = [rows_of(case, policy, seed=seed) for seed in range(2)]
+    for seed, batch in enumerate([*batches, *batches]):  # the second time its rows are old
         seen[f"rows {seed}"] = dict(batch.columns)
         batch = batch.with_columns(weight=np.linspace(0.1, 2.0, len(batch)).astype(np.float32))
         for minibatch in learn.minibatches(batch, np.random.default_rng(seed)):
@@ -197,15 +205,22 @@ def changed(name: str, key: str) -> dict[str, Any]:
     return {**{path: other for path, other in beside.items() if path in known}, key: value}
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    with training_process():
+        yield
+
+
 EVERY = [(name, key) for name in POLICIES for key in leaves(defaults_of(name))]
 CONTINUOUS = [(name, key) for name in ("ppo box", "a2c box") for key in ("action_low", "action_high", "action_bound")]
 
 
 @pytest.mark.parametrize(("name", "key"), [*EVERY, *CONTINUOUS])
 def test_another_value_changes_something_or_is_refused(
-    name: str, key: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, key: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(log, "_warned", set())
     changes = changed(name, key)
     default = get_path(defaults_of(name), key)
     assert changes[key] != default, "the other value is the default"
@@ -217,12 +232,20 @@ def test_another_value_changes_something_or_is_refused(
             return
         other = effects(CASES[name], cfg)
     except ConfigError as error:
-        # Refused by its name, so that the reader knows which key is meant.
-        assert re.search(rf"\b{key.rpartition('.')[2]}\b", str(error)), error
+        # Refused by its name, or by that of what it needs, so that the reader knows which key is meant.
+        names = "|".join(path.rpartition(".")[2] for path in changes)
+        assert re.search(rf"\b({names})\b", str(error)), error
+        return
+    if f"policy.{key} is {changes[key]!r}, but has no effect" in caplog.text:
         return
     if key in ("action_low", "action_high"):  # one alone is no range
         beside = {}
-    assert differ(effects(CASES[name], section_of(name, beside)), other), f"{name}: {key} does nothing"
+    assert differ(effects_of(name, tuple(beside.items())), other), f"{name}: {key} does nothing"
+
+
+@functools.cache
+def effects_of(name: str, changes: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    return effects(CASES[name], section_of(name, dict(changes)))
 
 
 def run(name: str, changes: dict[str, Any]) -> Any:
@@ -238,7 +261,10 @@ def run(name: str, changes: dict[str, Any]) -> Any:
         env, chosen = envs, dict(type="two_step_game", import_names=["dizoo.multi_agent.two_step_game"])
     else:
         box = name in ("ddpg", "td3", "sac")
-        env, chosen = dict(envs, env_id="Pendulum-v1" if box else "CartPole-v1"), dict(type="gymnasium")
+        env, chosen = (
+            dict(envs, env_id="Pendulum-v1" if box else "CartPole-v1", max_episode_steps=10),
+            dict(type="gymnasium"),
+        )
     create = dict(env=chosen, env_manager=dict(type="base"), policy=dict(type=case.policy))
     policy = serial_pipeline((dict(exp_name="exp", env=env, policy=small), create), seed=0, max_env_step=80)
     return tensors_of(policy.learn_mode.state_dict())

@@ -10,7 +10,7 @@ import torch
 
 from ding_like.config import deep_merge
 from ding_like.data.batch import TransitionBatch
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.model.qmix import QMIX
 from ding_like.policy.qmix import QMIXPolicy
 
@@ -46,7 +46,7 @@ def rows(seed: int = 0) -> TransitionBatch:
     return TransitionBatch(columns)
 
 
-def slow_loss(policy: QMIXPolicy, batch: TransitionBatch, *, double: bool) -> float:
+def slow_loss(policy: QMIXPolicy, batch: TransitionBatch, *, double: bool, huber: bool = False) -> float:
     """Return the loss of the equations, row by row and agent by agent."""
     model, target = policy._model, policy._target_model
 
@@ -66,31 +66,74 @@ def slow_loss(policy: QMIXPolicy, batch: TransitionBatch, *, double: bool) -> fl
         hidden = torch.where(hidden > 0, hidden, hidden.exp() - 1)
         return (hidden * mixer.last_weight(state).abs()).sum() + mixer.last_bias(state)[0]
 
+    def best_legal(judge: Any, row: int, agent: int) -> int:
+        legal = range(ACTIONS)
+        if "next_obs/action_mask" in batch.columns:
+            legal = np.flatnonzero(batch["next_obs/action_mask"][row, agent]).tolist()
+        return int(max(legal, key=lambda action: float(judge[agent, action])))
+
     losses = []
     with torch.no_grad():
-        for row in range(ROWS):
+        for row in range(len(batch)):
             own = values(model, row, "obs")
             chosen = [own[agent, batch["action"][row, agent]] for agent in range(AGENTS)]
             following, judge = values(target, row, "next_obs"), values(model if double else target, row, "next_obs")
-            best = [following[agent, int(judge[agent].argmax())] for agent in range(AGENTS)]
+            best = [following[agent, best_legal(judge, row, agent)] for agent in range(AGENTS)]
             goal = float(batch["reward"][row])
             if not batch["terminated"][row]:
                 goal += 0.99 * float(total(target, best, row, "next_obs"))
-            losses.append((float(total(model, chosen, row, "obs")) - goal) ** 2)
+            error = float(total(model, chosen, row, "obs")) - goal
+            each = error**2 if not huber else 0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5
+            losses.append(each * float(batch.columns["weight"][row]) if "weight" in batch.columns else each)
     return float(np.mean(losses))
 
 
-@pytest.mark.parametrize("double", [False, True])
-def test_the_loss_is_that_of_the_slow_version(double: bool) -> None:
-    policy, batch = make(double=double), rows()
+def other_target(policy: QMIXPolicy) -> None:
+    """Let the target network judge the next actions differently than the online one."""
     with torch.no_grad():
         for parameter in policy._target_model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+            parameter.add_(0.5 * torch.randn_like(parameter))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("loss", ["mse", "huber"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("double", [False, True])
+def test_the_loss_is_that_of_the_slow_version(double: bool, weighted: bool, loss: str, masked: bool) -> None:
+    policy, batch = make(double=double, priority=True, priority_IS_weight=True, learn=dict(loss=loss)), rows()
+    other_target(policy)
+    rng = np.random.default_rng(1)
+    if weighted:
+        batch = batch.with_columns(weight=np.linspace(0.0, 2.0, ROWS).astype(np.float32))
+    if masked:
+        mask = np.stack([np.eye(ACTIONS, dtype=np.int8)[rng.integers(0, ACTIONS, AGENTS)] for _ in range(ROWS)])
+        mask[::2] = 1
+        batch = batch.with_columns(**{"next_obs/action_mask": mask})
 
     info, priorities = policy.grad(batch)
 
-    assert float(info["total_loss"]) == pytest.approx(slow_loss(policy, batch, double=double), rel=1e-5)
-    assert priorities is None
+    expected = slow_loss(policy, batch, double=double, huber=loss == "huber")
+    assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-5)
+    assert priorities is not None and priorities.shape == (ROWS,)
+
+
+def test_double_changes_the_loss() -> None:
+    found = []
+    for double in (False, True):
+        policy = make(double=double)
+        other_target(policy)
+        found.append(slow_loss(policy, rows(), double=double))
+        assert float(policy.grad(rows())[0]["total_loss"]) == pytest.approx(found[-1], rel=1e-5)
+
+    # Otherwise the tests of `double` would hold for a policy that ignores it.
+    assert abs(found[0] - found[1]) > 1e-3 * abs(found[0])
+
+
+def test_an_observation_that_is_no_team_is_refused_when_acting() -> None:
+    with pytest.raises(SchemaError, match="'agents'"):
+        make().collect_mode.actor.act(
+            np.zeros((2, 4), np.float32), lanes=np.arange(2), is_first=np.zeros(2, bool), rng=np.random.default_rng(0)
+        )
 
 
 def test_updates_lower_the_loss_and_state_comes_back() -> None:
