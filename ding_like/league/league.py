@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class BaseLeague(Configurable):
         # Games of a pair before the next opponent is drawn.
         games_per_job=32,
     )
+    without_effect: ClassVar[Mapping[str, str]] = {"payoff.type": "there is one kind of payoff, of battles"}
     config_free = ("active_players", "naive_sp_player", "main_player", "main_exploiter", "league_exploiter")
 
     def __init__(

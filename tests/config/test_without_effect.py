@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
+from easydict import EasyDict
 
 from ding_like.config import compile_config
+from ding_like.config.tree import get_path
+from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM
+from ding_like.pipeline.parallel.settings import SYSTEM_TEMPLATE, read_system, serial_parts
+from ding_like.pipeline.parallel.zergling import ZerglingParallelCollector
 from tests.config.conftest import FakeLearner
 
 REASONS = {"hook.colour": "a log has no colour", "num_workers": "use num_threads"}
@@ -59,3 +65,22 @@ def test_settings_of_a_commander_that_are_copies_are_named(
         compile_config({"policy": {"other": {"commander": {"eval_interval": 5}}}}, create)
 
     assert "policy.other.commander.eval_interval   policy.eval.evaluator.eval_freq says how often" in caplog.text
+
+
+def test_settings_of_a_parallel_run_that_change_nothing_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = {"on_policy": True, "collect": {"n_sample": 8}, "learn": {}}
+    system = {"learner_gpu_num": 2, "coordinator": {"learner_task_timeout": 5, "port": 0}}
+    with caplog.at_level(logging.INFO, logger="ding_like"):
+        read_system(system, EasyDict(exp_name=str(tmp_path), policy=policy), in_memory=False)
+        serial_parts({}, {"collector": {"type": "zergling", "compressor": "lz4"}})
+
+    named = [line.split()[0] for record in caplog.records for line in record.getMessage().splitlines()[1:]]
+    assert named == [
+        "system.learner_gpu_num",
+        "system.coordinator.learner_task_timeout",
+        "create_config.collector.compressor",
+    ]
+    assert all(get_path(SYSTEM_TEMPLATE, path, "absent") != "absent" for path in SYSTEM)
+    assert set(PARALLEL_COLLECTOR) <= set(ZerglingParallelCollector.config)
