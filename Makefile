@@ -11,7 +11,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench fuzz simulate chaos chaos-short test-slow test-learning test-chaos test-ray test-gpu test-namespaces clean
+.PHONY: help setup demo test check smoke fix bench fuzz chaos chaos-short test-slow test-learning test-chaos test-ray test-gpu test-namespaces clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,7 @@ chaos: $(FULL) ## the same for half an hour, partitions included (root); writes 
 fuzz: $(FULL) ## made-up requests to a coordinator, for ten minutes
 	$(BIN)/python -m tests.comm.hostile.fuzz
 
+.PHONY: simulate
 simulate: $(FULL) ## a million simulated operations with faults of all kinds, by seeds; about a quarter of an hour
 	$(BIN)/python -m tests.simulation --operations 1000000
 
