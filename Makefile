@@ -87,6 +87,10 @@ chaos: $(FULL) ## the same for an hour, with partitions and full disks (root); w
 fuzz: $(FULL) ## made-up requests to a coordinator, for ten minutes
 	$(BIN)/python -m tests.comm.hostile.fuzz
 
+.PHONY: simulate
+simulate: $(FULL) ## a million simulated operations with faults of all kinds, by seeds; about a quarter of an hour
+	$(BIN)/python -m tests.simulation --operations 1000000
+
 test-ray: $(FULL) ## the Ray pipeline
 	$(BIN)/pytest -m ray --timeout 600
 

@@ -22,6 +22,7 @@ EXTRAS = {
         "pytest-xdist>=3.5",
         "pytest-timeout>=2.3",
         "hypothesis>=6.100",
+        "greenlet>=3.1",  # threads of simulated processes
         "ruff>=0.8",
         "mypy>=1.13",
         "types-requests",

@@ -4,10 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from ding_like.pipeline.parallel.core.run import Run
+from ding_like.pipeline.parallel.learn_attempt import LearnAttempt
+
+from ding_like.pipeline.parallel.core.book import DataBook
 from tests.simulation.patches import Patches
 
-BREAKS: dict[str, Callable[[Patches], None]] = {}
+
+def reuse_the_attempt(patches: Patches) -> None:
+    """Let a learner's later attempts publish through what was made for its first, which is over."""
+
+    def make(init: Any) -> Any:
+        def wrapped(attempt: LearnAttempt, *args: Any, link: Any, **kwargs: Any) -> None:
+            init(attempt, *args, link=link, **kwargs)
+            first = link.__dict__.setdefault("first_attempt", attempt)
+            if first is not attempt:
+                attempt._publisher.abandon(timeout_s=1.0)
+                attempt._publisher, attempt._published = first._publisher, first._published
+
+        return wrapped
+
+    patches.wrap(LearnAttempt, "__init__", make)
+
+
+def forget_answers(patches: Patches) -> None:
+    """Act on a message as often as it comes: the journal is off."""
+
+    def make(once: Any) -> Any:
+        return lambda run, worker_id, stamp, ask, **kwargs: once(run, worker_id, None, ask, **kwargs)
+
+    patches.wrap(Run, "once", make)
+
+
+def trust_the_version_alone(patches: Patches) -> None:
+    """Take rows for fresh, on-policy, by the version of the weights that acted, whoever published it."""
+
+    def is_fresh(book: DataBook, index: Any, entry: Any, weights: tuple[int, int], newest: Any) -> bool:
+        is_newest = newest is not None and weights[1] == newest.version
+        return is_newest and weights != book._learned and index.count + entry.rows <= index.batch_rows
+
+    patches.set(DataBook, "_is_fresh", is_fresh)
+    patches.set(Run, "_wanted_weights", lambda run, policy_id: run.policies.get(policy_id))
+    patches.set(DataBook, "drop_waiting", lambda book: None)
+
+
+# By the number of the fault that the fix mends.
+BREAKS: dict[str, Callable[[Patches], None]] = {
+    "1": reuse_the_attempt,
+    "3": forget_answers,
+    "8": trust_the_version_alone,
+}
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class Disks:
         """Be `open`; a full disk takes nothing, or half of it."""
         world = self.world
         world.check_alive()
-        if not set(mode) & set("wxa"):
+        if not set(mode) & set("wx"):  # what is appended to is there already
             return builtins.open(path, mode, *args, **kwargs)
         self.count("file_write")
         world.sleep(self.rng.uniform(0.0001, 0.002))

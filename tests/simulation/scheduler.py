@@ -235,9 +235,9 @@ class World:
                     self.fail("spin", f"threads run on and on without time passing: {self._ready[:4]}")
                 self._step()
             elif self._timers:
-                steps = 0
                 when_s, _, call = heapq.heappop(self._timers)
                 if when_s > self.now_s:
+                    steps = 0
                     if not self.num_faults_active:
                         self.clean_s += when_s - self.now_s
                     self.now_s = when_s

