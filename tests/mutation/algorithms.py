@@ -168,9 +168,9 @@ MUTATIONS = (
         ("tests/policy/test_dqn.py::test_target_network_is_copied_every_so_many_updates",),
     ),
     Mutation(
-        "ding_like/policy/dqn.py",
-        "q.masked_fill(torch.as_tensor(mask, device=q.device) == 0,",
-        "q.masked_fill(torch.as_tensor(mask, device=q.device) == 1,",
+        "ding_like/rl_utils/td.py",
+        ".masked_fill(illegal, -torch.inf)",
+        ".masked_fill(~illegal, -torch.inf)",
         ("tests/policy/test_dqn.py::test_the_target_looks_at_legal_next_actions_only",),
     ),
     Mutation(
@@ -180,9 +180,9 @@ MUTATIONS = (
         ("tests/policy/test_dqn.py::test_loss_equals_a_slow_walk_over_rows",),
     ),
     Mutation(
-        "ding_like/policy/dqn.py",
-        "np.where(mask != 0, q, -np.inf)).argmax",
-        "q).argmax",
+        "ding_like/rl_utils/exploration.py",
+        "legal = action_mask.reshape(values.shape) != 0",
+        "legal = action_mask.reshape(values.shape) != 2",
         ("tests/policy/test_dqn.py::test_only_legal_actions_are_taken",),
     ),
     Mutation(
@@ -193,7 +193,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/offpolicy.py",
-        "loss.backward(inputs=self._parameters)",
+        "loss.backward(inputs=self.params.parameters())",
         "loss.backward()",
         ("tests/policy/test_ddpg.py::test_each_gradient_is_that_of_its_own_loss_at_the_old_parameters",),
     ),

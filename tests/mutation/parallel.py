@@ -36,10 +36,34 @@ MUTATIONS = (
         ("tests/pipeline/parallel/test_core.py::test_batches_are_granted_by_the_pace_and_rows_are_those_of_the_index",),
     ),
     Mutation(
-        "ding_like/pipeline/parallel/core/core.py",
-        "each.deadline_s <= now",
-        "each.deadline_s > now",
-        ("tests/pipeline/parallel/test_core.py::test_an_older_attempt_is_refused_everywhere",),
+        "ding_like/pipeline/parallel/core/run.py",
+        "if each.deadline_s <= now]:",
+        "if each.deadline_s <= now - 1e6]:",
+        (
+            "tests/pipeline/parallel/test_core_doubts.py"
+            "::test_a_silent_worker_is_removed_from_the_table_and_its_task_is_free",
+        ),
+    ),
+    Mutation(
+        "ding_like/pipeline/parallel/core/index.py",
+        "still = self._unique_ids[places] == unique_ids",
+        "still = np.ones(len(places), bool)",
+        (
+            "tests/pipeline/parallel/test_core_index.py"
+            "::test_a_priority_for_a_row_that_is_gone_is_not_written_to_the_one_in_its_place",
+        ),
+    ),
+    Mutation(
+        "ding_like/pipeline/parallel/core/state.py",
+        'self._db.execute("ROLLBACK")',
+        'self._db.execute("COMMIT")',
+        ("tests/pipeline/parallel/test_core_state.py::test_what_was_written_of_a_block_before_a_fault_is_taken_back",),
+    ),
+    Mutation(
+        "ding_like/pipeline/parallel/core/state.py",
+        "            if self._depth == 1:\n                self._pending.clear()",
+        "            if self._depth == 0:\n                self._pending.clear()",
+        ("tests/pipeline/parallel/test_state_blocks.py::test_changes_of_a_failed_block_are_not_saved_with_the_next",),
     ),
     Mutation(
         "ding_like/pipeline/parallel/core/index.py",
