@@ -16,7 +16,7 @@ from tests.chaos.run_audit import Quiet, RunAudit
 
 _SETTLE_S = 3.5  # after a recovery, in which the age of weights is looked at
 _BACK_S = 30.0
-_START_S = 60.0
+_START_S = 90.0
 _LINES = 25  # of what a process said that has gone
 # (warm-up steps, env steps, updates) of the configs; None: on-policy.
 _PACES = {"dqn": (64, 64, 8), "ppo": None}

@@ -49,7 +49,7 @@ def run_kills(*, minutes: float, collector_kills: int, learner_kills: int, seed:
                 stderr=subprocess.STDOUT,
             )
         try:
-            wait_for_ledgers(folder / "ledger", collectors=4, timeout_s=60)
+            wait_for_ledgers(folder / "ledger", collectors=4, timeout_s=120)
             kills = _kill_by_plan(process.pid, folder / "ledger", _plan(minutes, collector_kills, learner_kills, seed))
             time.sleep(15.0)  # for the last to come back
             assert process.poll() is None, said.read_text()[-2000:]

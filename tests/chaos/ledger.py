@@ -120,6 +120,7 @@ class LedgerLearner(FlaskFileSystemLearner):
     """Look at every training batch, and note how learning goes on."""
 
     _ledger: Ledger | None = None
+    _has_ended = False
     _noted_s = 0.0
 
     def start(self) -> None:
@@ -145,7 +146,8 @@ class LedgerLearner(FlaskFileSystemLearner):
 
     def close(self) -> None:
         super().close()
-        if self._ledger is not None:
+        if self._ledger is not None and not self._has_ended:
+            self._has_ended = True  # closed again where it is deleted
             self._note_down("end")
 
     def _note_sample(self, reply: m.SampleReply) -> None:

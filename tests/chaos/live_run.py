@@ -26,7 +26,7 @@ DQN = Path(__file__).with_name("chaos_config.py")
 PPO = Path(__file__).with_name("chaos_ppo_config.py")
 LEASE_S, HEARTBEAT_S = 3.0, 1.0
 _LOOK_S = 0.05
-_START_S = 90.0
+_START_S = 120.0
 _END_S = 90.0
 
 
