@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ding_like.pipeline.parallel.core.book import DataBook
 from ding_like.pipeline.parallel.core.run import Run
 from ding_like.pipeline.parallel.learn_attempt import LearnAttempt
-
-from ding_like.pipeline.parallel.core.book import DataBook
 from tests.simulation.patches import Patches
 
 

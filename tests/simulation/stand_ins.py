@@ -221,10 +221,9 @@ class SilentMetrics:
 
 def replacements(simulation: Simulation) -> dict[Any, Any]:
     """Return what stands for which class or function of the package."""
-    from ding_like.pipeline.parallel.row_schema import rows_schema
-
     from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
     from ding_like.pipeline.parallel.judge import Judge
+    from ding_like.pipeline.parallel.row_schema import rows_schema
     from ding_like.pipeline.self_play import Opponents
     from ding_like.pipeline.spaces import fit_policy_config
     from ding_like.policy import create_policy

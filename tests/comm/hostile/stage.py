@@ -67,11 +67,6 @@ class Stage:
         saved = self.core._store.dump()
         saved["items"].pop("answer", None)
         files = sorted(str(path) for folder in (self.data, self.weights) for path in folder.rglob("*"))
-<<<<<<< HEAD
-        saved = self.core._store.dump()
-        saved["items"].pop("answer", None)  # the last answer of each thread is kept for its repetition, a refusal too
-=======
->>>>>>> h1
         return json.dumps([status_of(self.core), saved, files], sort_keys=True, default=str)
 
     def send(self, raw: bytes, *, close: bool = True) -> int:
