@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from flask import Response, g, request
 
@@ -20,6 +19,7 @@ from ding_like.comm.wire import check_id
 
 # Of one worker; the fastest collector of a small env sends some hundred segments a second.
 _REQUESTS_PER_S, _REQUESTS_AT_ONCE = 1000.0, 2000.0
+_HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9.-]+)|\[(?P<six>[0-9A-Fa-f:]+)\])(:[0-9]{1,5})?")
 _TURN = re.compile(r"(?P<channel>[A-Za-z0-9][A-Za-z0-9._-]{0,63}):(?P<number>[1-9][0-9]{0,14})")
 
 
@@ -118,7 +118,8 @@ class Gate:
         return response
 
     def _check_envelope(self) -> None:
-        if self._hosts is not None and urlsplit(f"//{request.host}").hostname not in self._hosts:
+        found = _HOST.fullmatch(request.headers.get("Host", ""))
+        if self._hosts is not None and (found is None or (found["name"] or found["six"]).lower() not in self._hosts):
             raise RefusedError("malformed", "the Host of the request is not this coordinator")
         if request.headers.get("Origin") is not None:
             raise RefusedError("wrong_role", "requests of web pages are not answered")

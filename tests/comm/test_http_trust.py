@@ -342,13 +342,15 @@ def test_a_jump_of_the_walls_clock_ends_nobody(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, side: str, jump_s: float
 ) -> None:
     """The worker is this thread, the coordinator all others."""
+    real, here, jumped = time.time, threading.current_thread(), [0.0]
+    monkeypatch.setattr(
+        time, "time", lambda: real() + jumped[0] * ((threading.current_thread() is here) == (side == "worker"))
+    )
     client = parts.client(parts.server().url)
     client.hello()
     worker = register(client)
-    real, here = time.time, threading.current_thread()
-    monkeypatch.setattr(
-        time, "time", lambda: real() + (jump_s if (threading.current_thread() is here) == (side == "worker") else 0.0)
-    )
+
+    jumped[0] = jump_s
 
     assert client.heartbeat(worker, m.Heartbeat("idle")).env_step == 7
     assert client.status() == {"run": 1}
