@@ -82,6 +82,21 @@ def test_an_update_after_it_is_the_update_without_it(name: str, operation: str) 
     assert any(not torch.equal(before[key], after[key]) for key in before)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_weights_that_were_assigned_are_learned_from(name: str) -> None:
+    case = CASES[name]
+    plain, other = make(case), make(case)
+    batch = rows_of(case, plain)
+    weights = make(case, seed=1)._model.state_dict()
+
+    plain._model.load_state_dict(weights)
+    other._model.load_state_dict({key: value.clone() for key, value in weights.items()}, assign=True)
+    train(plain, [batch])
+    train(other, [batch])
+
+    assert_equal_states(plain.learn_mode.state_dict(), other.learn_mode.state_dict())
+
+
 @pytest.mark.parametrize("operation", ["deepcopy", "double().float()", "assign=True"])
 @pytest.mark.parametrize("name", CASES)
 def test_it_may_come_between_a_gradient_and_its_step(name: str, operation: str) -> None:
