@@ -35,11 +35,11 @@ _END_S = 900.0  # in which a run must come to its end once nothing is broken any
 _LEAVE_S = 15.0  # that workers have to leave a run that is over
 
 FAULTS = tuple(KINDS)
-# How a collector may end before the run does, and be started again. Each is a fault that is known and not mended yet:
-# it costs one failed attempt at a task. Whoever mends one takes its line out.
+# How a worker may end before the run does, and be started again. Each is a fault that is known and not mended yet: it
+# costs one failed attempt at a task. Whoever mends one takes its line out.
 _KNOWN_EXITS = (
-    "there is no room for",  # asked for its task back while the disk is full
-    "No space left on device",  # streamed weights find no room in memory
+    "there is no room for",  # a collector is asked for its task back while the disk is full
+    "No space left on device",  # a file that is streamed to a worker finds no room in its memory folder
     "cannot be read: No such file or directory",  # weights that were replaced eight times before they were read
 )
 
@@ -270,8 +270,8 @@ class Simulation:
         if thread.name == "main" and self.is_over and isinstance(error, CommError):
             process.has_ended = True  # the coordinator is gone
             return
-        if process.role == "collector" and any(text in str(error) for text in _KNOWN_EXITS):
-            self.count("collector_failed")
+        if process.role != "coordinator" and any(text in str(error) for text in _KNOWN_EXITS):
+            self.count("worker_failed")
             self.world.note(f"fails: {error}".replace(str(self._folder), ""))
             process.is_alive = False
             self.world.after(0.0, lambda: self._bury(process))
