@@ -313,7 +313,8 @@ class Audit:
         """Fail where nothing has been done for long while nothing was broken."""
         world = self._world
         done = (len(self.accepted), sum(self.learned.values()), self.published, len(self.owners))
-        if done != self._progress[0] or world.num_faults_active:
+        # A worker that was out of reach at the run's end looks for the coordinator as long as its patience lasts.
+        if done != self._progress[0] or world.num_faults_active or self._simulation.is_over:
             self._progress = (done, world.clean_s)
         elif world.clean_s - self._progress[1] > STUCK_S:
             self.fail("stuck", f"nothing has happened for {STUCK_S:g} s: {self._simulation.describe()}")
