@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 STALE_S = 10.0  # that weights may be old while the learner trains and nothing is broken
+STREAMED_S = 30.0  # and longer where they are streamed: so long is an answer to a file waited for that got lost
 STUCK_S = 120.0  # that nothing may be done while nothing is broken
 
 Attempt = tuple[str, int]  # (task, attempt)
@@ -300,7 +301,7 @@ class Audit:
         if self._behind != (attempt, self.published):  # the first update since weights were published
             self._behind, self._behind_clean_s = (attempt, self.published), world.clean_s
         last_s = self._behind_clean_s
-        if world.clean_s - last_s > STALE_S:
+        if world.clean_s - last_s > STALE_S + (STREAMED_S if self._simulation.plan.streams else 0.0):
             self.fail(
                 "stale_weights",
                 f"{attempt} trains on at iteration {policy.updates}; the newest weights are {self.published}, "
@@ -313,7 +314,8 @@ class Audit:
         """Fail where nothing has been done for long while nothing was broken."""
         world = self._world
         done = (len(self.accepted), sum(self.learned.values()), self.published, len(self.owners))
-        if done != self._progress[0] or world.num_faults_active:
+        # A worker that was out of reach at the run's end looks for the coordinator as long as its patience lasts.
+        if done != self._progress[0] or world.num_faults_active or self._simulation.is_over:
             self._progress = (done, world.clean_s)
         elif world.clean_s - self._progress[1] > STUCK_S:
             self.fail("stuck", f"nothing has happened for {STUCK_S:g} s: {self._simulation.describe()}")

@@ -55,7 +55,7 @@ class Faults:
         return self.rng.expovariate(1.0 / self._simulation.plan.fault_every_s)
 
     def _next(self) -> None:
-        if self.is_over:
+        if self.is_over or self._simulation.is_over:
             return
         kind = self.rng.choices(self._kinds, [KINDS[each] for each in self._kinds])[0]
         getattr(self, f"_{kind}")()
@@ -134,7 +134,10 @@ class Faults:
         self._pause("coordinator")
 
     def _clock_jump(self) -> None:
-        process = self.rng.choice(self._simulation.alive())
+        alive = self._simulation.alive()
+        if not alive:
+            return
+        process = self.rng.choice(alive)
         process.wall_offset_s += self.rng.choice([-600.0, 600.0, self.rng.uniform(-900.0, 900.0)])
         self._begin("clock_jump", f"{process.name} to {process.wall_offset_s:.0f} s", 0.0, lambda: None)
 
