@@ -32,6 +32,9 @@ _CREATE = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"))
 _ENOUGH = 10.0  # the value that ends a run
 _CHECK_S = 1.0  # virtual seconds between two looks at everything
 _END_S = 900.0  # in which a run must come to its end once nothing is broken any more
+# In which workers must have ended after that. One that was out of reach then looks for the coordinator for its patience
+# of 600 s, and as long again to tell of its failure.
+_SEARCH_S = 1300.0
 _LEAVE_S = 15.0  # that workers have to leave a run that is over
 
 FAULTS = tuple(KINDS)
@@ -114,6 +117,7 @@ class Simulation:
         self._processes: dict[str, Process] = {}  # by place: who is in it now
         self.coordinator: Any = None
         self.is_over = False  # the coordinator said so
+        self._over_s = 0.0  # when
         self._quiet_since_s: float | None = None
         self._num_good = 0
         self._num_judged = 0
@@ -309,7 +313,7 @@ class Simulation:
             self.world.fail("run_failed", "the run is over, and nobody has judged its last model")
         self.audit.check_end(core)
         self.world.note(f"the run is over at env step {core.env_step}, {core.granted_updates} updates granted")
-        self.is_over = True
+        self.is_over, self._over_s = True, self.world.now_s
 
     def _collect(self, process: Process) -> None:
         self._work(comm_collector.FlaskFileSystemCollector(self._worker_cfg))
@@ -345,7 +349,10 @@ class Simulation:
         if self.coordinator is not None and self.coordinator_process.is_alive and not self.is_over:
             self.audit.check_core(self.coordinator.core)
         self.audit.check_progress()
-        if self._quiet_since_s is not None and world.now_s - self._quiet_since_s > _END_S:
+        if self.is_over:
+            if world.now_s - self._over_s > _SEARCH_S:
+                world.fail("left_behind", f"the run is over since {_SEARCH_S:g} s: {self.describe()}")
+        elif self._quiet_since_s is not None and world.now_s - self._quiet_since_s > _END_S:
             world.fail("no_end", f"nothing is broken for {_END_S:g} s, and the run is not over: {self.describe()}")
         if self.is_over and all(process.has_ended or not process.is_alive for process in self._processes.values()):
             world.is_done = True
