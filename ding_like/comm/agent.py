@@ -140,6 +140,10 @@ class WorkerAgent:
         if self._failure is not None:
             raise self._failure
 
+    def wait(self, seconds: float) -> bool:
+        """Wait; return at once, and True, if this worker is to end."""
+        return self._stopped.wait(seconds)
+
     def stop(self) -> None:
         """End the current task soon and claim no more; may be called from a signal handler."""
         self._stopped.set()

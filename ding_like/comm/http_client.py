@@ -207,6 +207,10 @@ class HttpCoordinator:
         """Give up soon from now on, requests under way included: this worker is to end. For any thread."""
         self._hurry.set()
 
+    def wait(self, seconds: float) -> bool:
+        """Wait; return at once, and True, if this worker is to end."""
+        return self._hurry.wait(seconds)
+
     def _send(self, asked: _Asked) -> bytes:
         """Send a request until it is answered, and return the answer's body."""
         has_measured = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import weakref
@@ -10,10 +11,14 @@ from typing import Protocol
 
 from ding_like.comm.http_client import HttpCoordinator
 from ding_like.comm.refusal import RefusedError
+from ding_like.comm.weight_files import WeightsGoneError
 from ding_like.comm.wire import check_id
 from ding_like.data.segment_file import SegmentError
 from ding_like.utils.files import atomic_write
+from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.own_folder import make_own_folder
+
+logger = logging.getLogger(__name__)
 
 _MEMORY = Path("/dev/shm")
 
@@ -34,7 +39,7 @@ class SharedFiles(Protocol):
         """Bring a segment that will be read."""
 
     def fetch_weights(self, policy_id: str, attempt: int, version: int, *, nbytes: int, sha256: str) -> None:
-        """Bring weights that will be read."""
+        """Bring weights that will be read. Raises WeightsGoneError if they are not kept any more."""
 
     def forget_segment(self, name: str) -> None:
         """Let go of this process's copy of a segment."""
@@ -96,7 +101,12 @@ class StreamedFiles:
         self._keep(self._segment(name), data)
 
     def fetch_weights(self, policy_id: str, attempt: int, version: int, *, nbytes: int, sha256: str) -> None:
-        data = self._client.get_file(f"/v1/weights/{check_id(policy_id, 'policy_id')}/{attempt}-{version}")
+        try:
+            data = self._client.get_file(f"/v1/weights/{check_id(policy_id, 'policy_id')}/{attempt}-{version}")
+        except RefusedError as error:
+            if error.code != "unknown":
+                raise
+            raise WeightsGoneError(f"the coordinator has no weights {attempt}-{version} of {policy_id}") from error
         if self._fetched_weights is not None:
             self._fetched_weights.unlink(missing_ok=True)
         self._fetched_weights = self._weights(policy_id, attempt, version)
@@ -114,7 +124,11 @@ class StreamedFiles:
     def _weights(self, policy_id: str, attempt: int, version: int) -> Path:
         return self.weights / check_id(policy_id, "policy_id") / f"{attempt}-{version}.safetensors"
 
-    @staticmethod
-    def _keep(path: Path, data: bytes) -> None:
-        with atomic_write(path) as file:
-            file.write(data)
+    def _keep(self, path: Path, data: bytes) -> None:
+        """Write a file, waiting for room on a full disk as long as this worker stays."""
+
+        def write() -> None:
+            with atomic_write(path) as file:
+                file.write(data)
+
+        when_there_is_room(write, tell=logger.warning, wait=self._client.wait)

@@ -39,6 +39,10 @@ _LEAF = re.compile(r"((?:[^~]|~[01])*)(~bool|~int|~float|~array|~empty)?")
 FlatState = dict[str, torch.Tensor]
 
 
+class WeightsGoneError(CommError):
+    """Say that weights are not kept any more: newer ones have taken their place."""
+
+
 class WrittenWeights(NamedTuple):
     sha256: str
     nbytes: int
@@ -144,10 +148,15 @@ def prune_weights(folder: str | os.PathLike[str], policy_id: str, keep: Containe
 def read_weights(
     folder: str | os.PathLike[str], policy_id: str, attempt: int, version: int, *, sha256: str
 ) -> FlatState:
-    """Return the flat state that was published. Raises CommError for a file that is missing or not as announced."""
+    """Return the flat state that was published.
+
+    Raises WeightsGoneError for a file that is missing, CommError for one that is not as announced.
+    """
     path = _path(folder, policy_id, attempt, version)
     try:
         data = read_regular_file(path.parent, path.name)
+    except FileNotFoundError as error:
+        raise WeightsGoneError(f"weights {path.name} of {policy_id} are not there any more.") from error
     except OSError as error:
         raise CommError(f"weights {path.name} of {policy_id} cannot be read: {error.strerror or error}") from error
     if hashlib.sha256(data).hexdigest() != sha256:

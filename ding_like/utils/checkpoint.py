@@ -40,13 +40,19 @@ _MAX_NAMES = 5
 def save_state(path: str | os.PathLike[str], state: Mapping[str, Any], *, durable: bool = False) -> None:
     """Write `state` to `path`, whole or not at all; `durable` waits for the disk.
 
-    Raises CheckpointError, and writes nothing, if a value is of a type that `encode_state` does not take.
+    Raises CheckpointError, and writes nothing, if a value is of a type that `encode_state` does not take, and the
+    OSError of a disk that is full or broken.
     """
     import torch
 
     encoded = encode_state(state)
     with atomic_write(path, durable=durable) as file:
-        torch.save(encoded, file)
+        try:
+            torch.save(encoded, file)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from error  # torch says "unexpected pos" where the disk is full
+            raise
 
 
 def load_state(path: str | os.PathLike[str], *, what: str = "checkpoint") -> State:

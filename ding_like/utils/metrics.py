@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import math
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from ding_like.errors import CheckpointError, SchemaError
 from ding_like.types import MetricsWriter, State
+from ding_like.utils.files import is_full
+from ding_like.utils.interval import Interval
 
 if TYPE_CHECKING:
     from tensorboardX.event_file_writer import EventsWriter
+
+logger = logging.getLogger(__name__)
 
 # What every line says beside its metrics.
 _HEAD = frozenset(("source", "env_step", "train_iter", "time_s"))
 # A flush waits for the disk; this often is enough to look on.
 _FLUSH_EVERY_S = 5.0
+_WORD_S = 60.0  # between two words about a full disk
 
 _file_numbers = itertools.count()
 
@@ -36,6 +44,7 @@ class EventWriter:
         self._folder = Path(folder)
         self._writer: EventsWriter | None = None
         self._next_flush_s = 0.0
+        self._words = Interval(_WORD_S, starts_due=True)
 
     def add_scalar(self, tag: str, value: float, global_step: int = 0) -> None:
         """Write one scalar, as SummaryWriter does."""
@@ -48,23 +57,43 @@ class EventWriter:
 
         scalars = [Summary.Value(tag=tag, simple_value=float(value)) for tag, value in values.items()]
         event = Event(wall_time=time.time(), step=int(global_step), summary=Summary(value=scalars))
-        if self._writer is None:
-            self._writer = self._open()
-        self._writer.write_event(event)
+        try:
+            if self._writer is None:
+                self._writer = self._open()
+            self._writer.write_event(event)
+        except OSError as error:
+            self._leave(error)
         if time.monotonic() >= self._next_flush_s:
             self.flush()
 
     def flush(self) -> None:
-        """Bring to the disk what was written."""
+        """Bring to the disk what was written; on a full disk events are left out, and the log says so."""
         if self._writer is not None:
-            self._writer.flush()
+            try:
+                self._writer.flush()
+            except OSError as error:
+                self._leave(error)
             self._next_flush_s = time.monotonic() + _FLUSH_EVERY_S
 
     def close(self) -> None:
         """Close the file; a later write opens a new one."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            try:
+                writer.close()
+            except OSError as error:
+                self._leave(error)
+
+    def _leave(self, error: OSError) -> None:
+        """Give up a file that found no room, which may end in half of an event: the next event begins another."""
+        if not is_full(error):
+            raise error
+        if self._words.pass_s():
+            logger.warning("TensorBoard events are left out: the disk is full (%s)", error)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(OSError):  # closing writes once more what found no room, which was said
+                writer.close()
 
     def _open(self) -> EventsWriter:
         from tensorboardX.event_file_writer import EventsWriter
@@ -83,7 +112,9 @@ class MetricsSink:
 
     def __init__(self, exp_dir: str | os.PathLike[str], *, tensorboard: bool = True) -> None:
         self.path = Path(exp_dir) / "metrics.jsonl"
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
+        self._waiting = bytearray()  # lines, or the end of one, that found no room on the disk yet
+        self._words = Interval(_WORD_S, starts_due=True)
         self._events = EventWriter(Path(exp_dir) / "log" / "serial") if tensorboard else None
         self._started_s = time.monotonic()
 
@@ -118,6 +149,7 @@ class MetricsSink:
     def close(self) -> None:
         """Close the files; may be called again."""
         if self._file is not None:
+            self._write_waiting()
             self._file.close()
             self._file = None
         if self._events is not None:
@@ -155,9 +187,22 @@ class MetricsSink:
             line[name] = number if math.isfinite(number) else str(float(number))
         if self._file is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self.path, "ab")
-        self._file.write(json.dumps(line).encode() + b"\n")
-        self._file.flush()
+            self._file = open(self.path, "ab", buffering=0)
+        self._waiting += json.dumps(line).encode() + b"\n"
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        """Hand what waits to the system; on a full disk it goes on waiting, and the log says so."""
+        if self._file is None:
+            return
+        try:
+            while self._waiting:
+                del self._waiting[: self._file.write(self._waiting)]
+        except OSError as error:
+            if not is_full(error):
+                raise
+            if self._words.pass_s():
+                logger.warning("%s waits for room on the disk with %d bytes: %s", self.path, len(self._waiting), error)
 
     def _num_bytes(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0

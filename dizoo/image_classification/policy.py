@@ -53,6 +53,8 @@ _OF_REWARDS = (
 class ImageClassificationPolicy(Policy):
     """Learn by cross entropy from batches with columns `obs` [B, ...] and `label` [B] int64."""
 
+    action_spaces = ()  # it acts nowhere
+
     config: dict[str, Any] = dict(
         type="image_classification",
         # Two convolutions and a dense layer.

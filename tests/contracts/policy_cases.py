@@ -14,6 +14,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import obs_to_columns
 from ding_like.data.rollout import Rollout
 from ding_like.policy import Policy, create_policy, get_policy_cls
+from ding_like.utils.registries import POLICY_REGISTRY
 
 LANES, STEPS, OBS, AGENTS, ACTIONS = 4, 12, 3, 2, 4
 
@@ -74,6 +75,12 @@ CASES: dict[str, Case] = {
 }
 ACTING = {name: case for name, case in CASES.items() if case.space is not None}
 MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.space, spaces.Box)}
+
+
+def shipped_policies() -> set[str]:
+    """Return the names of the policies that the package registers; tests of this process may have registered others."""
+    names = POLICY_REGISTRY.names()
+    return {name for name in names if POLICY_REGISTRY.get(name).__module__.partition(".")[0] in ("ding_like", "dizoo")}
 
 
 def make(case: Case, *, seed: int = 0, **changes: Any) -> Policy:

@@ -17,7 +17,7 @@ from ding_like.errors import EnvError
 from ding_like.policy import get_policy_cls
 from ding_like.policy.random_policy import RandomActor
 from ding_like.rl_utils.td import legal_value
-from ding_like.utils.registries import ENV_REGISTRY, POLICY_REGISTRY
+from ding_like.utils.registries import ENV_REGISTRY
 from tests.contracts.policy_cases import (
     ACTIONS,
     AGENTS,
@@ -27,6 +27,7 @@ from tests.contracts.policy_cases import (
     forbidden,
     make,
     rows_of,
+    shipped_policies,
     sizes_of,
     train,
 )
@@ -49,7 +50,7 @@ EVERY = [(name, "in a row") for name in MASKED] + [(name, "by agent") for name i
 
 def test_every_registered_policy_with_discrete_actions_has_a_case() -> None:
     covered = {(case.policy, type(case.space).__name__) for case in MASKED.values()}
-    for policy in POLICY_REGISTRY.names():
+    for policy in shipped_policies():
         kinds = set(get_policy_cls({"type": policy}).action_spaces or ()) - {"Box"}
         assert not kinds or any(name == policy and kind in kinds for name, kind in covered), policy
 

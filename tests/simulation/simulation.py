@@ -41,11 +41,11 @@ FAULTS = tuple(KINDS)
 # Known and not mended yet, so that it is broken only where it is asked for (`--faults data_disk`): where the disk of
 # segments and weights is full, a collector that is asked for its task back, and any worker that streams files, fail.
 # Three such failures end the run. Whoever mends that makes this empty.
-NOT_MENDED = ("data_disk",)
+NOT_MENDED: tuple[str, ...] = ()
 USUAL_FAULTS = tuple(kind for kind in FAULTS if kind not in NOT_MENDED)
 # How a collector may end before the run does, and be started again: also a fault that is known. Weights that were
 # replaced eight times before it read them are gone, which costs one failed attempt at its task.
-_KNOWN_EXITS = ("cannot be read: No such file or directory",)
+_KNOWN_EXITS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

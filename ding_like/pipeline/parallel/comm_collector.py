@@ -14,11 +14,10 @@ import torch
 from ding_like.comm import messages as m
 from ding_like.comm.agent import TaskHandle
 from ding_like.comm.service import CoordinatorService
-from ding_like.comm.weight_files import read_weights, unflatten_state
+from ding_like.comm.weight_files import WeightsGoneError, read_weights, unflatten_state
 from ding_like.data.segment_file import SegmentMeta, WrittenSegment, remove_segments, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
-from ding_like.pipeline.parallel.full_disk import when_there_is_room
 from ding_like.pipeline.parallel.worker_link import WorkerLink
 from ding_like.pipeline.parallel.zergling import BaseParallelCollector, Order, PolicyUpdate, StepData
 from ding_like.pipeline.self_play import has_league
@@ -28,6 +27,7 @@ from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, PARALLEL_COLLECT
 logger = logging.getLogger(__name__)
 
 _WAIT_S = 1.0  # for credit, before it is asked again
+_TRIES = 5  # to read the newest weights before newer ones take their place
 
 
 class BaseCommCollector(ABC, Configurable):
@@ -163,14 +163,23 @@ class FlaskFileSystemCollector(BaseCommCollector):
     def get_policy_update_info(self, path: str) -> PolicyUpdate | None:
         """Return the newest weights that the coordinator told of. Raises CommError if they cannot be read."""
         task, handle = self._task_and_handle()
-        # An evaluation is of the weights that it was asked for, however many have come since.
-        known = [task.policy] if task.kind == "eval" else [self._newest, handle.newest_policy]
-        newest = max(filter(None, known), key=_order, default=None)
-        if newest is None or _order(newest) == self._loaded:
-            return None
-        state = self.get_weights(path, newest)
-        self._loaded = _order(newest)
-        return PolicyUpdate(newest.version, state, newest.attempt)
+        for left in reversed(range(_TRIES)):
+            # An evaluation is of the weights that it was asked for, however many have come since.
+            known = [task.policy] if task.kind == "eval" else [self._newest, handle.newest_policy]
+            newest = max(filter(None, known), key=_order, default=None)
+            if newest is None or _order(newest) == self._loaded:
+                return None
+            try:
+                state = self.get_weights(path, newest)
+            except WeightsGoneError as error:
+                if task.kind == "eval" or not left:
+                    raise
+                logger.info("%s: the newest are asked for", error)  # this process was slow, or paused
+                self._newest = self._ask(wait_s=0.0).policy
+                continue
+            self._loaded = _order(newest)
+            return PolicyUpdate(newest.version, state, newest.attempt)
+        return None
 
     def get_weights(self, path: str, version: m.PolicyVersion) -> Mapping[str, Any]:
         """Return one version of the collect mode's state of policy `path`. Raises CommError if it cannot be read."""
@@ -182,7 +191,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
     # The seed's page gives its file name to this class only.
     def send_stepdata(self, path: str, stepdata: StepData) -> WrittenSegment:  # type: ignore[override]
         """Write rows as the segment file `path`. Raises SegmentError where the disk stays full for ten minutes."""
-        (task, handle), files = self._task_and_handle(), self._link.files
+        task, files = self._task, self._link.files
         meta = SegmentMeta(
             task_id=task.task_id,
             attempt=task.attempt,
@@ -192,14 +201,11 @@ class FlaskFileSystemCollector(BaseCommCollector):
             env_steps=stepdata.env_steps,
             policy_attempt=stepdata.policy_attempt,
         )
-        written = when_there_is_room(
-            lambda: write_segment(files.segments, path, stepdata.batch.columns, meta), tell=self._warn, wait=handle.wait
+        written = self._link.when_there_is_room(
+            task, lambda: write_segment(files.segments, path, stepdata.batch.columns, meta)
         )
         files.share_segment(path)
         return written
-
-    def _warn(self, text: str) -> None:
-        self._link.warn(self._task, text)
 
     def send_metadata(self, metadata: m.SegmentInfo) -> Order:
         """Announce a segment, and those that could not be announced before it."""
@@ -215,12 +221,16 @@ class FlaskFileSystemCollector(BaseCommCollector):
 
     def ask_order(self) -> Order:
         """Wait a second for credit."""
-        task, handle = self._task_and_handle()
-        message = m.TaskInfo(task.attempt, {}, wait_s=_WAIT_S)
-        reply = self._link.coordinator.task_info(self.collector_uid, task.task_id, message)
+        handle = self._task_and_handle()[1]
+        reply = self._ask(wait_s=_WAIT_S)
         if reply.credit == 0 and not reply.finish:
             handle.pause()
         return self._note(reply)
+
+    def _ask(self, *, wait_s: float) -> m.TaskInfoReply:
+        task = self._task
+        message = m.TaskInfo(task.attempt, {}, wait_s=wait_s)
+        return self._link.coordinator.task_info(self.collector_uid, task.task_id, message)
 
     def _note(self, reply: m.TaskInfoReply | m.SendDataReply) -> Order:
         """Remember the newest weights, and end the task if a heartbeat brought the wish to."""

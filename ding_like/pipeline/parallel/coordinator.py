@@ -17,7 +17,7 @@ from ding_like.comm.http_server import CoordinatorServer, make_app
 from ding_like.comm.keys import Keys, load_keys, make_keys
 from ding_like.comm.refusal import RefusedError
 from ding_like.comm.weight_files import prune_weights
-from ding_like.data.segment_file import remove_segments, set_aside
+from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CheckpointError, CommError, ConfigError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.state import StateStore
@@ -258,7 +258,7 @@ class Coordinator:
         for name in names:
             try:
                 act(name)
-            except OSError as error:
+            except (OSError, SegmentError) as error:
                 left.append(name)
                 if self._words.pass_s():
                     logger.warning("%s cannot be deleted or moved (%s): it is tried again", name, error)

@@ -23,13 +23,16 @@ from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
 from ding_like.pipeline.serial import RunResult
 from ding_like.utils.checkpoint import save_state
-from ding_like.utils.files import atomic_write
+from ding_like.utils.files import atomic_write, is_full
+from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.interval import Interval
 from ding_like.utils.metrics import MetricsSink
 
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.25  # longest time between two looks at the run; whatever changes is seen at once
 _METRICS_S = 1.0
+_WORD_S = 60.0  # between two words about a full disk
 _POLICY_ID = "policy"  # of the one policy that commanders train so far
 
 
@@ -48,6 +51,8 @@ class CoordinatorRun:
         self._metrics_s = 0.0
         self._eval_returns: list[float] = []
         self._eval_duration_s = 0.0
+        self._unsaved_best: Mapping[str, Any] | None = None  # weights that found no room on the disk yet
+        self._words = Interval(_WORD_S, starts_due=True)
 
     def watch(self, console: RunConsole, *, check: Callable[[], None]) -> RunResult:
         """Return the result when the learner has judged its last model.
@@ -73,9 +78,12 @@ class CoordinatorRun:
         if view.failure is not None:
             raise TrainingError(view.failure)
         result = self._result(view)
+        when_there_is_room(lambda: self._write(result), tell=logger.warning)
+        return RunResult(**{name: result[name] for name in RunResult.__dataclass_fields__})
+
+    def _write(self, result: Mapping[str, Any]) -> None:
         with atomic_write(Path(self._cfg.exp_name) / "result.json") as file:
             file.write(json.dumps(result, indent=2).encode())
-        return RunResult(**{name: result[name] for name in RunResult.__dataclass_fields__})
 
     def _look(self, before: RunView) -> RunView:
         """Return what the run is now; what it was before, while nobody can look. Raises TrainingError if it halted.
@@ -96,6 +104,8 @@ class CoordinatorRun:
             self._note_evaluation(evaluation, console)
         for refuted in view.refuted:
             self._note_refuted(refuted, console)
+        if self._unsaved_best is not None:
+            self._save_best(self._unsaved_best)
         now = time.monotonic()
         if self._first_update_s is None and view.learn_iter > 0:
             self._first_update_s = now
@@ -145,7 +155,8 @@ class CoordinatorRun:
         )
 
     def _save_best(self, policy: Mapping[str, Any]) -> None:
-        """Make a checkpoint of the weights with the best evaluation."""
+        """Make a checkpoint of the weights with the best evaluation; on a full disk it is tried again."""
+        self._unsaved_best = None
         try:
             state = read_weights(
                 self._system.path_policy, _POLICY_ID, policy["attempt"], policy["version"], sha256=policy["sha256"]
@@ -154,7 +165,14 @@ class CoordinatorRun:
             logger.warning("ckpt_best.pth.tar is not that of iteration %s: %s", policy["version"], error)
             return
         path = Path(self._cfg.exp_name) / "ckpt" / "ckpt_best.pth.tar"
-        save_state(path, {"model": unflatten_state(state)["model"], "last_iter": policy["version"]})
+        try:
+            save_state(path, {"model": unflatten_state(state)["model"], "last_iter": policy["version"]})
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._unsaved_best = policy
+            if self._words.pass_s():
+                logger.warning("%s waits for room on the disk: %s", path, error)
 
     def _progress(self, view: RunView) -> Progress:
         stats = _stats(view)

@@ -20,7 +20,6 @@ from ding_like.data.segment_file import read_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel import batch_source, publisher
 from ding_like.pipeline.parallel.batch_source import BatchReader, BatchSource, Fetched
-from ding_like.pipeline.parallel.full_disk import when_there_is_room
 from ding_like.pipeline.parallel.publisher import Publisher
 from ding_like.pipeline.parallel.settings import buffer_size
 from ding_like.pipeline.parallel.training import Training
@@ -93,10 +92,8 @@ class LearnAttempt:
 
     def _write_and_announce(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
         task, files = self.task, self._link.files
-        written = when_there_is_room(
-            lambda: write_weights(files.weights, task.policy_id, task.attempt, version, state),
-            tell=self.warn,
-            wait=self._handle.wait,
+        written = self._link.when_there_is_room(
+            task, lambda: write_weights(files.weights, task.policy_id, task.attempt, version, state)
         )
         files.share_weights(task.policy_id, task.attempt, version)
         message = m.Publish(task.task_id, task.attempt, version, written.sha256, written.nbytes)

@@ -6,20 +6,24 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ding_like.comm import messages as m
-from ding_like.comm.agent import WorkerAgent
+from ding_like.comm.agent import TaskLeftError, WorkerAgent
 from ding_like.comm.http_client import HttpCoordinator
 from ding_like.comm.keys import load_keys
 from ding_like.comm.refusal import RefusedError
 from ding_like.comm.service import CoordinatorService
 from ding_like.comm.shared_files import SharedFiles, SharedFolder, StreamedFiles
+from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError
+from ding_like.utils.full_disk import when_there_is_room
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _PATIENCE_S = 600.0
 _GRACE_S = 20.0
@@ -98,6 +102,18 @@ class WorkerLink:
         """Log a line, and have the coordinator show it to whoever watches the run."""
         logger.warning("%s", text)
         self.coordinator.task_info(self.agent.worker_id, task.task_id, m.TaskInfo(task.attempt, {"warning": text}))
+
+    def when_there_is_room(self, task: m.Task, write: Callable[[], T]) -> T:
+        """Return `write()`, waiting on a full disk for ten minutes at most, or until the worker leaves.
+
+        Raises TaskLeftError in that case: the task is no worse than before.
+        """
+        try:
+            return when_there_is_room(write, tell=lambda text: self.warn(task, text), wait=self.agent.wait)
+        except (OSError, SegmentError) as error:
+            if not self.is_leaving:
+                raise
+            raise TaskLeftError(f"asked to leave while the disk is full: {error}") from error
 
     def stop(self) -> None:
         """End the current task soon and claim no more; may be called from a signal handler."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from operator import attrgetter
@@ -12,10 +13,14 @@ import torch
 
 from ding_like.errors import ConfigError, RegistryError, TrainingError
 from ding_like.utils.checkpoint import load_state, save_state
+from ding_like.utils.files import is_full
+from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.registries import LEARNER_HOOK_REGISTRY
 
 if TYPE_CHECKING:
     from ding_like.worker.learner.base import BaseLearner
+
+logger = logging.getLogger(__name__)
 
 POSITIONS = ("before_run", "after_run", "before_iter", "after_iter")
 
@@ -125,8 +130,21 @@ class SaveCkptHook(PeriodicHook):
         counters = {"last_iter": engine.train_iter, "last_step": engine.collector_envstep}
         parts = {name: part.state_dict() for name, part in engine.checkpoint_parts.items()}
         known = {name: state for name, state in parts.items() if state}
-        save_state(path, {**engine.policy.state_dict(), **known, **counters})
+        saved = {**engine.policy.state_dict(), **known, **counters}
+        if self._is_periodic(engine):
+            try:
+                save_state(path, saved)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                logger.warning("%s is not saved, the next one may be: the disk is full (%s)", path, error)
+                return
+        else:  # the last model, or the best one, comes no second time
+            when_there_is_room(lambda: save_state(path, saved), tell=logger.warning)
         engine.info(f"{engine.instance_name} saved {path}")
+
+    def _is_periodic(self, engine: BaseLearner) -> bool:
+        return self.position == "after_iter" and engine.ckpt_name is None
 
 
 @LEARNER_HOOK_REGISTRY.register("log_show")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ding_like.data.segment_file import SegmentError
-from ding_like.pipeline.parallel import full_disk
-from ding_like.pipeline.parallel.full_disk import when_there_is_room
+from ding_like.utils import full_disk
+from ding_like.utils.full_disk import when_there_is_room
 
 
 class Disk:
@@ -37,7 +37,9 @@ class Disk:
         return when_there_is_room(self.write, tell=self.said.append, wait=self.wait, **kwargs)
 
 
-FULL = [OSError(errno.ENOSPC, "No space left"), OSError(errno.EDQUOT, "quota"), SegmentError("full", "no room")]
+NO_ROOM = SegmentError("full", "no room")
+NO_ROOM.__cause__ = OSError(errno.ENOSPC, "No space left")
+FULL = [OSError(errno.ENOSPC, "No space left"), OSError(errno.EDQUOT, "quota"), NO_ROOM]
 
 
 @pytest.mark.parametrize("error", FULL)
