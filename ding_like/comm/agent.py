@@ -14,7 +14,7 @@ from typing import Any
 
 import ding_like
 from ding_like.comm import messages as m
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.refusal import RefusedError, UnreachableError
 from ding_like.comm.service import CoordinatorService
 from ding_like.errors import CommError
 
@@ -199,7 +199,16 @@ class WorkerAgent:
             self._coordinator.leave(self.worker_id, m.Leave(why[:200]))
         except RefusedError as error:
             logger.debug("leaving was refused: %s", error)
-        self._register()
+        self._register_again()
+
+    def _register_again(self) -> None:
+        try:
+            self._register()
+        except RefusedError as error:
+            if error.code != "finished":
+                raise
+            logger.info("there is nothing more to do: %s", error)
+            self._stopped.set()
 
     def _claim(self) -> m.Task | None:
         try:
@@ -208,7 +217,7 @@ class WorkerAgent:
             if error.code not in ("unknown", "old_message"):
                 raise
             if error.code == "unknown":
-                self._register()
+                self._register_again()
             # An answer that is lost is no harm: what it gave is given again.
             self._stopped.wait(random.uniform(0.0, _PAUSE_S))
             return None
@@ -229,6 +238,8 @@ class WorkerAgent:
             self._stopped.set()
 
     def _tell_failure(self, task: m.Task, error: Exception) -> None:
+        if isinstance(error, UnreachableError):
+            return  # nobody is there to be told
         trace = "".join(traceback.format_exception(error))[-_MAX_TRACE:]
         message = f"{type(error).__name__}: {error}"[:2000]
         try:

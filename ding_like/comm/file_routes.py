@@ -127,5 +127,5 @@ def _take(place: _Place) -> Response:
 def _give(place: _Place) -> Response:
     data = read_below(*place, limit=MAX_FILE)
     if data is None:
-        raise RefusedError("unknown", f"there is no {place.names[-1]}")
+        raise RefusedError("no_file", f"there is no {place.names[-1]}")
     return Response(data, mimetype=OCTETS, headers={SHA256_HEADER: hashlib.sha256(data).hexdigest()})

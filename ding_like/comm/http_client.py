@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 
 import ding_like
 from ding_like.comm import messages as m
-from ding_like.comm.refusal import STATUS, RefusedError
+from ding_like.comm.refusal import STATUS, RefusedError, UnreachableError
 from ding_like.comm.service import Stamp
 from ding_like.comm.signing import ANSWER_HEADER, Clock, Signer, body_hash, draw_secret
 from ding_like.comm.wire import decode, encode, printable
@@ -26,7 +26,6 @@ M = TypeVar("M")
 
 _CONNECT_S = 2.0
 _READ_S = 3.0  # beyond the time that the answer may wait
-_FILE_S = 30.0
 _JSON = "application/json"
 _MIN_WAIT_S, _MAX_WAIT_S = 0.1, 2.0
 _HURRY_S = 5.0  # for what is still to be said by a worker that ends
@@ -163,11 +162,12 @@ class HttpCoordinator:
         """Bring a file to the coordinator, under a path of its file routes. Raises RefusedError for one too large."""
         if len(data) > m.MAX_FILE:
             raise RefusedError("too_large", f"{path} has {len(data)} bytes; at most {m.MAX_FILE} go by the coordinator")
-        self._send(_Asked("PUT", path, data, _FILE_S, m.OCTETS, self._worker, self._turn("files")))
+        wait_s = _READ_S + len(data) / _SLOWEST
+        self._send(_Asked("PUT", path, data, wait_s, m.OCTETS, self._worker, self._turn("files")))
 
     def get_file(self, path: str) -> bytes:
         """Fetch a file from the coordinator."""
-        return self._send(_Asked("GET", path, b"", _FILE_S, m.OCTETS, self._worker, self._turn("files")))
+        return self._send(_Asked("GET", path, b"", _READ_S, m.OCTETS, self._worker, self._turn("files")))
 
     def close(self) -> None:
         """Close the connections of all threads."""
@@ -241,7 +241,7 @@ class HttpCoordinator:
                 retry_s = min(self._retry_s, _HURRY_S) if self._hurry.is_set() else self._retry_s
                 left_s = started_s + retry_s - time.monotonic()
                 if left_s <= 0:
-                    raise CommError(self._despair(error, retry_s)) from error
+                    raise UnreachableError(self._despair(error, retry_s)) from error
             most_s = min(2 * most_s, _MAX_WAIT_S)
             wait_s = min(random.uniform(_MIN_WAIT_S / 2, most_s), left_s)
             if not self._hurry.wait(wait_s):

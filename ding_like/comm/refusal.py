@@ -13,6 +13,7 @@ STATUS = {
     "bad_clock": 401,
     "wrong_role": 403,
     "unknown": 404,
+    "no_file": 404,
     "wrong_method": 405,
     "stale_attempt": 409,
     "stale_epoch": 409,
@@ -45,3 +46,7 @@ class RefusedError(CommError):
         self.retryable = code in RETRYABLE
         self.retry_after_s = retry_after_s
         self.details = details or {}
+
+
+class UnreachableError(CommError):
+    """Say that the coordinator has not answered for as long as it was asked."""

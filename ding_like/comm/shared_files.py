@@ -95,7 +95,7 @@ class StreamedFiles:
         try:
             data = self._client.get_file(f"/v1/segments/{check_id(name, 'name')}")
         except RefusedError as error:
-            if error.code != "unknown":
+            if error.code != "no_file":
                 raise
             raise SegmentError("missing", f"the coordinator has no segment {name}") from error
         self._keep(self._segment(name), data)
@@ -104,7 +104,7 @@ class StreamedFiles:
         try:
             data = self._client.get_file(f"/v1/weights/{check_id(policy_id, 'policy_id')}/{attempt}-{version}")
         except RefusedError as error:
-            if error.code != "unknown":
+            if error.code != "no_file":
                 raise
             raise WeightsGoneError(f"the coordinator has no weights {attempt}-{version} of {policy_id}") from error
         if self._fetched_weights is not None:

@@ -79,7 +79,7 @@ def test_bytes_that_are_no_weights_are_refused_even_with_the_right_hash(tmp_path
 def test_a_version_that_is_not_there_is_named(tmp_path: Path) -> None:
     written = publish(tmp_path)
 
-    with pytest.raises(CommError, match=r"1-7\.safetensors of policy cannot be read: No such file"):
+    with pytest.raises(CommError, match=r"1-7\.safetensors of policy are not there any more"):
         read_weights(tmp_path, "policy", 1, 7, sha256=written.sha256)
 
 

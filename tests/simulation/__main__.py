@@ -9,7 +9,7 @@ from collections import Counter
 
 from tests.simulation.breaks import BREAKS, broken
 from tests.simulation.scheduler import SimulationFailure
-from tests.simulation.simulation import FAULTS, NOT_MENDED, OPERATIONS, USUAL_FAULTS, simulate
+from tests.simulation.simulation import FAULTS, OPERATIONS, simulate
 
 _KINDS = ("off_policy", "priority", "on_policy")
 _TRACE_LINES = 60
@@ -42,9 +42,6 @@ def main() -> int:
     print(f"{operations:,} operations of {seed - args.seed} runs in {seconds:.0f} s, {failures} failed")
     for name, number in sorted(counts.items()):
         print(f"  {name:20s}{number:10,}{'' if name in OPERATIONS else '   (not counted as an operation)'}")
-    left_out = [kind for kind in NOT_MENDED if kind not in args.faults]
-    if left_out:
-        print(f"left out, as faults of the run with it are known: {', '.join(left_out)}")
     return int(failures > 0)
 
 
@@ -55,7 +52,7 @@ def _show(failure: SimulationFailure, seed: int, args: argparse.Namespace) -> No
     text = str(failure)[: 300 if args.brief else 2000]
     print(f"\nseed {seed} fails after {simulation.num_operations:,} operations:\n{text}")
     again = f"python -m tests.simulation --seed {seed} --seeds 1 --each {args.each}"
-    if args.faults != USUAL_FAULTS:
+    if args.faults != FAULTS:
         again += f" --faults {','.join(args.faults)}"
     if args.kind:
         again += f" --kind {args.kind}"
@@ -70,7 +67,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--seeds", type=int, help="how many, in place of --operations")
     parser.add_argument("--each", type=int, default=3000, help="operations of a run before it may end")
-    parser.add_argument("--faults", type=lambda text: tuple(filter(None, text.split(","))), default=USUAL_FAULTS)
+    parser.add_argument("--faults", type=lambda text: tuple(filter(None, text.split(","))), default=FAULTS)
     parser.add_argument("--kind", choices=_KINDS)
     parser.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="take a fix out, to see it found")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many")

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 STALE_S = 10.0  # that weights may be old while the learner trains and nothing is broken
-STREAMED_S = 30.0  # and longer where they are streamed: so long is an answer to a file waited for that got lost
 STUCK_S = 120.0  # that nothing may be done while nothing is broken
 
 Attempt = tuple[str, int]  # (task, attempt)
@@ -301,7 +300,7 @@ class Audit:
         if self._behind != (attempt, self.published):  # the first update since weights were published
             self._behind, self._behind_clean_s = (attempt, self.published), world.clean_s
         last_s = self._behind_clean_s
-        if world.clean_s - last_s > STALE_S + (STREAMED_S if self._simulation.plan.streams else 0.0):
+        if world.clean_s - last_s > STALE_S:
             self.fail(
                 "stale_weights",
                 f"{attempt} trains on at iteration {policy.updates}; the newest weights are {self.published}, "

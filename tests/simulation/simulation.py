@@ -32,20 +32,11 @@ _CREATE = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"))
 _ENOUGH = 10.0  # the value that ends a run
 _CHECK_S = 1.0  # virtual seconds between two looks at everything
 _END_S = 900.0  # in which a run must come to its end once nothing is broken any more
-# In which workers must have ended after that. One that was out of reach then looks for the coordinator for its patience
-# of 600 s, and as long again to tell of its failure.
-_SEARCH_S = 1300.0
+# In which workers must have ended after that: one that was out of reach then looks for the coordinator for 600 s.
+_SEARCH_S = 700.0
 _LEAVE_S = 15.0  # that workers have to leave a run that is over
 
 FAULTS = tuple(KINDS)
-# Known and not mended yet, so that it is broken only where it is asked for (`--faults data_disk`): where the disk of
-# segments and weights is full, a collector that is asked for its task back, and any worker that streams files, fail.
-# Three such failures end the run. Whoever mends that makes this empty.
-NOT_MENDED: tuple[str, ...] = ()
-USUAL_FAULTS = tuple(kind for kind in FAULTS if kind not in NOT_MENDED)
-# How a collector may end before the run does, and be started again: also a fault that is known. Weights that were
-# replaced eight times before it read them are gone, which costs one failed attempt at its task.
-_KNOWN_EXITS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,7 +90,7 @@ class Simulation:
     """Hold one run."""
 
     def __init__(
-        self, seed: int, *, operations: int, faults: tuple[str, ...] = USUAL_FAULTS, kind: str | None = None
+        self, seed: int, *, operations: int, faults: tuple[str, ...] = FAULTS, kind: str | None = None
     ) -> None:
         """Break things of the kinds `faults` for about `operations` operations, then let the run end."""
         self.seed = seed
@@ -274,12 +265,6 @@ class Simulation:
         process = thread.process
         if thread.name == "main" and self.is_over and isinstance(error, CommError):
             process.has_ended = True  # the coordinator is gone
-            return
-        if process.role == "collector" and any(text in str(error) for text in _KNOWN_EXITS):
-            self.count("worker_failed")
-            self.world.note(f"fails: {error}".replace(str(self._folder), ""))
-            process.is_alive = False
-            self.world.after(0.0, lambda: self._bury(process))
             return
         if process.role == "coordinator" and isinstance(error, CheckpointError) and self.disks.state_fault is not None:
             self.world.note(f"the coordinator cannot start: {error}")

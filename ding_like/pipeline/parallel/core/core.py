@@ -45,7 +45,8 @@ class CoordinatorCore(Run):
     def register(self, message: m.Register) -> m.Registered:
         """Take a worker in; the same incarnation again is the same worker.
 
-        Raises RefusedError for another version, and `name_taken` for a name that was registered with another secret.
+        Raises RefusedError for another version, `finished` once the run is over, and `name_taken` for a name that was
+        registered with another secret.
         """
         if message.role not in _KINDS:
             raise RefusedError("wrong_role", f"there is no role {message.role}; roles are {', '.join(_KINDS)}")
@@ -55,6 +56,8 @@ class CoordinatorCore(Run):
                 f"the worker has ding_like {message.package}, the coordinator {ding_like.__version__}: "
                 "install the same version on both",
             )
+        if self.is_over:
+            raise RefusedError("finished", f"run {self.run_id} is over")
         worker_id = f"{message.role}-{message.incarnation}"
         self._check_secret(worker_id, message.secret)
         if worker_id in self.workers:
