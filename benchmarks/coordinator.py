@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ding_like
+from benchmarks.provenance import DirtyTreeError, provenance
 from benchmarks.rounds import Measured, circumstances
 from ding_like.comm.keys import make_keys
 from ding_like.comm.messages import PROTOCOL
@@ -59,10 +60,11 @@ BARS = {"waitress:200": {"p99_ms": 250.0}, "gunicorn:1000": {"requests_per_s": 4
 
 
 class Case(NamedTuple):
-    """Say under which server how many collectors run."""
+    """Say under which server how many collectors run, and for how long."""
 
     server: str
     collectors: int
+    seconds: float = 60.0
 
     @classmethod
     def parse(cls, text: str) -> Case:
@@ -308,24 +310,30 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.coordinator", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    cases = [Case("waitress", 200), Case("gunicorn", 1000)]
+    # Ten minutes: what is kept of each request for five would show.
+    cases = [Case("waitress", 200), Case("gunicorn", 1000, 600.0)]
     parser.add_argument("--case", nargs="+", type=Case.parse, default=cases, metavar="SERVER:N")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of load in each case (%(default)s)")
+    parser.add_argument("--seconds", type=float, help="of load in each case (60; ten minutes of gunicorn:1000)")
     parser.add_argument("--minutes", type=float, help="the same, in minutes")
     parser.add_argument("--out", type=Path, help="file for the rows (default: results/ for the whole set, else none)")
+    parser.add_argument("--allow-dirty", action="store_true", help="measure a tree that differs from its commit")
     args = parser.parse_args(argv)
+    try:
+        code = provenance(allow_dirty=args.allow_dirty)
+    except DirtyTreeError as error:
+        parser.error(str(error))
     rows = []
     seconds = args.seconds if args.minutes is None else 60.0 * args.minutes
     for case in args.case:
-        row = measure(case, seconds)
-        rows.append({**row, "bars": BARS.get(case.name, {})})
+        row = measure(case, seconds or case.seconds)
+        rows.append({**row, "from": "this run", "bars": BARS.get(case.name, {})})
         for name, value in row.items():
             bar = BARS.get(case.name, {}).get(name)
             print(f"  {name:16} {value!s:>16}{'' if bar is None else f'   bar {bar:g}'}")
     out = args.out or (RESULTS if args.case == cases else None)
     if out is not None:
         versions = {name: version(name) for name in ("flask", "waitress", "gunicorn")}
-        lines = [*rows, circumstances(Measured([], {"ours": versions}, {}))]
+        lines = [*rows, circumstances(Measured([], {"ours": versions}, {}), code)]
         out.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -136,9 +136,8 @@ def test_every_row_of_a_result_file_says_where_its_figure_comes_from(path: Path)
     *rows, last = [json.loads(line) for line in path.read_text().splitlines()]
 
     assert last["name"] == "circumstances" and commits_of(path)
-    if path.stem != "coordinator":  # one machine and one kind of row: there is nothing from elsewhere
-        for row in rows:
-            assert row["from"] == "this run" or row["from"].startswith("elsewhere: "), row
+    for row in rows:
+        assert row["from"] == "this run" or row["from"].startswith("elsewhere: "), row
 
 
 def test_the_page_tells_of_every_figure_from_elsewhere() -> None:
