@@ -57,6 +57,8 @@ create_config = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), 
 """
 # What the server on paper is to do with 1,000 collectors: at least so many requests a second, at most so many ms.
 BARS = {"waitress:200": {"p99_ms": 250.0}, "gunicorn:1000": {"requests_per_s": 400.0, "p99_ms": 250.0, "rss_mb": 500.0}}
+# Ten minutes: what is kept of each request for five would show.
+_SECONDS = {"gunicorn:1000": 600.0}
 
 
 class Case(NamedTuple):
@@ -64,14 +66,14 @@ class Case(NamedTuple):
 
     server: str
     collectors: int
-    seconds: float = 60.0
+    seconds: float
 
     @classmethod
     def parse(cls, text: str) -> Case:
         server, _, number = text.partition(":")
         if server not in ("waitress", "gunicorn") or not number.isdecimal():
             raise argparse.ArgumentTypeError(f"{text!r} is not waitress:N or gunicorn:N")
-        return cls(server, int(number))
+        return cls(server, int(number), _SECONDS.get(text, 60.0))
 
     @property
     def name(self) -> str:
@@ -310,8 +312,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.coordinator", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    # Ten minutes: what is kept of each request for five would show.
-    cases = [Case("waitress", 200), Case("gunicorn", 1000, 600.0)]
+    cases = [Case.parse("waitress:200"), Case.parse("gunicorn:1000")]
     parser.add_argument("--case", nargs="+", type=Case.parse, default=cases, metavar="SERVER:N")
     parser.add_argument("--seconds", type=float, help="of load in each case (60; ten minutes of gunicorn:1000)")
     parser.add_argument("--minutes", type=float, help="the same, in minutes")
