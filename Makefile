@@ -12,7 +12,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench stale mutate learn-short fuzz chaos chaos-short test-slow test-lowest test-learning test-chaos test-ray test-gpu test-namespaces clean
+.PHONY: help setup demo test check smoke fix bench stale mutate simulate learn-short fuzz chaos chaos-short test-slow test-lowest test-learning test-chaos test-ray test-gpu test-namespaces clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,7 +87,6 @@ chaos: $(FULL) ## the same for an hour, with partitions and full disks (root); w
 fuzz: $(FULL) ## made-up requests to a coordinator, for ten minutes
 	$(BIN)/python -m tests.comm.hostile.fuzz
 
-.PHONY: simulate
 simulate: $(FULL) ## a million simulated operations with faults of all kinds, by seeds; about a quarter of an hour
 	$(BIN)/python -m tests.simulation --operations 1000000
 
