@@ -130,7 +130,8 @@ class Fake(threading.Thread):
 
     def _send(self, task: m.Task) -> None:
         name = f"{self._worker}.{self._sent:08d}"
-        info = m.SegmentInfo(name, self._rows, "x", 1, "x", 0, self._rows)
+        # One env step for all rows: nobody could have taken as many in the time.
+        info = m.SegmentInfo(name, self._rows, "x", 1, "x", 0, env_steps=1)
         reply = self._client.send_data(self._worker, task.task_id, m.SendData(task.attempt, (info,)))
         assert name in (*reply.accepted, *reply.duplicate), reply
         self._sent += 1

@@ -78,6 +78,7 @@ def _index_of(
 def _rows(core: Any) -> list[IndexRow]:
     found = []
     for index in core.book.buffers.values():
+        assert index.count, "rows get their ids when they are asked for"
         for segment in index.new_segments(0, 2**60):
             worker, _, number = segment.name.rpartition(".")
             ids = index._unique_ids[segment.first_row : segment.first_row + segment.rows] % ROWS_PER_SEGMENT
