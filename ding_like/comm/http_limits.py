@@ -14,6 +14,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from waitress import wasyncore
@@ -189,6 +190,9 @@ class LimitedServer(TcpWSGIServer):  # type: ignore[misc]
         for channel in list(self.active_channels.values()):
             if channel.is_late(now, self._limits):
                 channel.will_close = True
+                # While the other side takes nothing, no event would come by which the loop closes it.
+                with suppress(OSError):  # it has gone by itself
+                    channel.socket.shutdown(socket.SHUT_RDWR)
 
     def handle_accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):

@@ -19,7 +19,6 @@ from ding_like.comm import messages as m
 from ding_like.comm.http_client import HttpCoordinator
 from ding_like.comm.http_limits import LimitedServer, Limits
 from ding_like.comm.http_server import CoordinatorServer
-from ding_like.utils.files import retry
 from tests.comm.test_http import KEYS, Service, signed
 
 QUICK = Limits(connections=24, strangers=8, head_s=0.3, body_s=0.3, idle_s=0.3, answer_s=0.3, look_s=0.05)
@@ -126,13 +125,7 @@ def test_who_does_not_take_his_answers_is_left(net: Net) -> None:
         while True:
             connection.sendall(asked)
 
-    def check_that_none_is_open() -> None:
-        if net.open_connections():
-            # Something that happens lets the server look at what is open.
-            net.connect(b"GET /v1/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n").recv(4096)
-            raise AssertionError("a connection is open")
-
-    retry(check_that_none_is_open, AssertionError, timeout_s=5.0)
+    assert is_closed(connection, within_s=5.0)
 
 
 def test_workers_get_through_while_slow_connections_hold_all_there_are(net: Net) -> None:
