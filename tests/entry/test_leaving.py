@@ -34,7 +34,12 @@ with Leaving(asked.set, grace_s=float(sys.argv[2])):
 
 def leave(kind: str, *numbers: int, grace_s: float = 1.0, ignores: int | None = None) -> tuple[int, str, float]:
     """Return (exit status, what it printed, seconds) of a worker that is sent signals."""
-    before = None if ignores is None else (lambda: signal.signal(ignores, signal.SIG_IGN) and None)
+
+    def before() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
+        if ignores is not None:
+            signal.signal(ignores, signal.SIG_IGN)
+
     with subprocess.Popen(
         [sys.executable, "-c", WORKER, kind, str(grace_s)], stdout=subprocess.PIPE, text=True, preexec_fn=before
     ) as worker:

@@ -225,12 +225,8 @@ class BatchSource:
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
         """Send what is left to report and end the thread; may be called again."""
         with self._changed:
-            is_first, self._is_closed = not self._is_closed, True
-        if is_first:
-            update = self._update()
-            with self._changed:
-                self._reports.append(update)
-                self._changed.notify_all()
+            self._is_closed = True
+            self._changed.notify_all()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             logger.warning("the thread that fetches batches has not ended after %.0f s", timeout_s)
@@ -250,6 +246,9 @@ class BatchSource:
                 self._send_reports()
                 if self._has_room():
                     have = self._fetch(have)
+            # Only now is it known how many batches came: one request may have been under way when it was closed.
+            with self._changed:
+                self._reports.append(self._update())
             self._send_reports()
         except BaseException as error:  # whatever it is, the learner's thread is to raise it
             with self._changed:
