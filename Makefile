@@ -85,7 +85,7 @@ chaos: $(FULL) ## the same for an hour, with partitions and full disks (root); w
 	$(BIN)/python -m tests.chaos
 
 fuzz: $(FULL) ## made-up requests to a coordinator, for ten minutes
-	$(BIN)/python -m tests.comm.hostile.fuzz
+	$(BIN)/python -m tests.comm.rest.hostile.fuzz
 
 simulate: $(FULL) ## a million simulated operations with faults of all kinds, by seeds; about a quarter of an hour
 	$(BIN)/python -m tests.simulation --operations 1000000

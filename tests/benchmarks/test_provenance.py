@@ -43,7 +43,7 @@ class Tree:
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
     made = Tree(tmp_path)
-    made.commit("ding_like/comm/wire.py", "0")
+    made.commit("ding_like/comm/rest/wire.py", "0")
     return made
 
 
@@ -54,7 +54,7 @@ def test_a_clean_tree_has_its_commit(tree: Tree) -> None:
     assert found.to_plain() == {"commit": found.commit}
 
 
-@pytest.mark.parametrize("name", ["ding_like/comm/wire.py", "ding_like/new.py"])
+@pytest.mark.parametrize("name", ["ding_like/comm/rest/wire.py", "ding_like/new.py"])
 def test_changed_and_new_files_are_refused_by_name(tree: Tree, name: str) -> None:
     tree.write(name, "1")
 
@@ -81,7 +81,7 @@ def test_a_recording_is_as_old_as_the_changes_of_what_it_depends_on(
     made_with = tree.git("rev-parse", "HEAD")
     tree.commit("docs/reports/chaos_partitions.json", json.dumps({"commit": made_with}))
     for number in range(3):
-        tree.commit("ding_like/comm/wire.py", f"{number + 1}")
+        tree.commit("ding_like/comm/rest/wire.py", f"{number + 1}")
         tree.commit("README.md", f"{number}")  # nothing depends on it
 
     (age,) = ages(tree.root)
@@ -94,7 +94,7 @@ def test_a_recording_is_as_old_as_the_changes_of_what_it_depends_on(
 
 def test_a_recording_within_the_limit_is_not_listed(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     tree.commit("docs/reports/chaos_partitions.json", json.dumps({"commit": tree.git("rev-parse", "HEAD")}))
-    tree.commit("ding_like/comm/wire.py", "1")
+    tree.commit("ding_like/comm/rest/wire.py", "1")
 
     main(["--limit", "1", "--root", str(tree.root)])
 
@@ -103,7 +103,7 @@ def test_a_recording_within_the_limit_is_not_listed(tree: Tree, capsys: pytest.C
 
 def test_a_recording_that_names_no_commit_counts_from_its_last_change(tree: Tree) -> None:
     tree.commit("docs/reports/chaos_partitions.json", "{}")
-    tree.commit("ding_like/comm/wire.py", "1")
+    tree.commit("ding_like/comm/rest/wire.py", "1")
 
     (age,) = ages(tree.root)
 

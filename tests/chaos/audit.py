@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ding_like.comm.messages import ROWS_PER_SEGMENT
+from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
 from ding_like.data.segment_file import SegmentError, read_segment
 from tests.chaos.counting_env import num_doubled, recognise
 

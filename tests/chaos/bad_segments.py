@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ding_like.comm import messages as m
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.batch_source import BatchSource
+from ding_like.comm.rest.row_check import RowCheck
 from ding_like.data.segment_file import SegmentMeta, WrittenSegment, read_segment, write_segment
-from ding_like.pipeline.parallel.batch_source import BatchSource
-from ding_like.pipeline.parallel.row_check import RowCheck
 from ding_like.pipeline.parallel.service import LockedService
 from ding_like.types import Array
 from tests.chaos.counting_env import CountingEnv, num_doubled, recognise

@@ -17,10 +17,10 @@ from typing import Any
 import requests
 
 import ding_like
-from ding_like.comm import messages as m
-from ding_like.comm.http_client import HttpCoordinator
-from ding_like.comm.keys import Keys, make_keys
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.http_client import HttpCoordinator
+from ding_like.comm.rest.keys import Keys, make_keys
+from ding_like.comm.rest.refusal import RefusedError
 from ding_like.errors import CommError
 from tests.chaos.audit import audit, saved_segments
 from tests.chaos.kills import CONFIG, ROOT

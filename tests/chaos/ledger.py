@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ding_like.comm import messages as m
+from ding_like.comm.rest import messages as m
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import WrittenSegment
 from ding_like.pipeline.parallel.comm_collector import FlaskFileSystemCollector

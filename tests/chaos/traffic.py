@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ding_like.comm import messages as m
-from ding_like.comm.http_client import HttpCoordinator
-from ding_like.comm.http_server import CoordinatorServer
-from ding_like.comm.keys import Keys, make_keys
-from ding_like.comm.messages import ROWS_PER_SEGMENT
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.http_client import HttpCoordinator
+from ding_like.comm.rest.http_server import CoordinatorServer
+from ding_like.comm.rest.keys import Keys, make_keys
+from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
+from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.service import LockedService
 from tests.chaos.proxy import FAULTS, FaultyProxy
 from tests.chaos.report import Report

@@ -128,8 +128,8 @@ def test_an_unknown_key_of_the_system_part_is_named(tmp_path: Path) -> None:
 
 
 def test_a_wrong_key_is_one_clear_error(tmp_path: Path) -> None:
-    from ding_like.comm.http_server import CoordinatorServer
-    from ding_like.comm.keys import make_keys
+    from ding_like.comm.rest.http_server import CoordinatorServer
+    from ding_like.comm.rest.keys import make_keys
     from ding_like.pipeline.parallel.service import LockedService
     from tests.pipeline.parallel.service_parts import make_core
 

@@ -18,7 +18,7 @@ _DING = f"""#!{sys.executable}
 import json, os, sys, time
 arguments = sys.argv[1:]
 if arguments[0] == "keys":
-    from ding_like.comm.keys import make_keys
+    from ding_like.comm.rest.keys import make_keys
     make_keys(arguments[-1], per_role="--per-role" in arguments)
     sys.exit()
 module, file = (arguments[arguments.index(name) + 1] for name in ("-M", "--key-file"))

@@ -6,16 +6,16 @@ from tests.mutation.runner import Mutation
 
 MUTATIONS = (
     Mutation(
-        "ding_like/comm/wire.py",
+        "ding_like/comm/rest/wire.py",
         "if kind is Floats and not np.isfinite(array).all():",
         "if kind is Ints and not np.isfinite(array).all():",
-        ("tests/comm/test_wire.py::test_arrays_with_numbers_that_are_not_finite_are_refused",),
+        ("tests/comm/rest/test_wire.py::test_arrays_with_numbers_that_are_not_finite_are_refused",),
     ),
     Mutation(
-        "ding_like/comm/wire.py",
+        "ding_like/comm/rest/wire.py",
         "if len(found) != len(pairs):",
         "if len(found) > len(pairs):",
-        ("tests/comm/test_wire.py::test_what_is_no_message_is_refused",),
+        ("tests/comm/rest/test_wire.py::test_what_is_no_message_is_refused",),
     ),
     Mutation(
         "ding_like/pipeline/parallel/core/book.py",
@@ -112,10 +112,10 @@ MUTATIONS = (
         ("tests/pipeline/parallel/test_task_table.py::test_a_lease_is_over_when_its_time_is_and_not_before",),
     ),
     Mutation(
-        "ding_like/pipeline/parallel/mirror.py",
+        "ding_like/comm/rest/mirror.py",
         "is_free = self._unique_ids[places] < unique_ids",
         "is_free = self._unique_ids[places] != unique_ids",
-        ("tests/pipeline/parallel/test_batch_source.py::test_late_rows_do_not_take_places_of_newer_ones",),
+        ("tests/comm/rest/test_batch_source.py::test_late_rows_do_not_take_places_of_newer_ones",),
     ),
     Mutation(
         "ding_like/worker/commander/naive.py",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ding_like.comm import messages as m
-from ding_like.comm.http_client import HttpCoordinator
-from ding_like.comm.weight_files import read_weights
-from ding_like.pipeline.parallel.batch_source import BatchReader
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.batch_source import BatchReader
+from ding_like.comm.rest.http_client import HttpCoordinator
+from ding_like.comm.rest.weight_files import read_weights
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.book import DataBook
 from ding_like.pipeline.parallel.core.index import BufferIndex

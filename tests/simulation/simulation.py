@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ding_like.comm import keys
+from ding_like.comm.rest import keys
 from ding_like.config import compile_config
 from ding_like.errors import CheckpointError, CommError
 from ding_like.pipeline.parallel import comm_collector, comm_learner, coordinator
@@ -163,7 +163,7 @@ class Simulation:
         patches.set(files, "open", self.disks.open)
         for module, fake in (("http_client", self.network.requests()),):
             patches.set(__import__(f"ding_like.comm.{module}", fromlist=["requests"]), "requests", fake)
-        from ding_like.comm import shared_files
+        from ding_like.comm.rest import shared_files
 
         patches.set(shared_files, "_MEMORY", self._folder)
         for cls in (coordinator.Coordinator, comm_learner.FlaskFileSystemLearner, files.FileLock):

@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from ding_like.comm import messages as m
-from ding_like.comm.agent import TaskHandle
-from ding_like.comm.service import CoordinatorService
-from ding_like.comm.weight_files import WeightsGoneError, read_weights, unflatten_state
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.agent import TaskHandle
+from ding_like.comm.rest.service import CoordinatorService
+from ding_like.comm.rest.weight_files import WeightsGoneError, read_weights, unflatten_state
+from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.data.segment_file import SegmentMeta, WrittenSegment, remove_segments, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
-from ding_like.pipeline.parallel.worker_link import WorkerLink
 from ding_like.pipeline.parallel.zergling import BaseParallelCollector, Order, PolicyUpdate, StepData
 from ding_like.pipeline.self_play import has_league
 from ding_like.utils.configurable import Configurable

@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
-from ding_like.comm import messages as m
-from ding_like.comm.agent import TaskHandle, TaskLeftError
-from ding_like.comm.service import CoordinatorService
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.agent import TaskHandle, TaskLeftError
+from ding_like.comm.rest.service import CoordinatorService
+from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import read_with_retries
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.learn_attempt import LearnAttempt
 from ding_like.pipeline.parallel.training import Training
-from ding_like.pipeline.parallel.worker_link import WorkerLink
 from ding_like.types import Array
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import COMM_LEARNER_REGISTRY

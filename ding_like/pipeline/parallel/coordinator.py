@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ding_like.comm import messages as m
-from ding_like.comm.agent import host_name
-from ding_like.comm.http_server import CoordinatorServer, make_app
-from ding_like.comm.keys import Keys, load_keys, make_keys
-from ding_like.comm.refusal import RefusedError
-from ding_like.comm.weight_files import prune_weights
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.agent import host_name
+from ding_like.comm.rest.http_server import CoordinatorServer, make_app
+from ding_like.comm.rest.keys import Keys, load_keys, make_keys
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.weight_files import prune_weights
+from ding_like.comm.rest.worker_link import mark_shared
 from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CheckpointError, CommError, ConfigError
 from ding_like.pipeline.parallel.core import CoordinatorCore
@@ -25,7 +26,6 @@ from ding_like.pipeline.parallel.core.tasks import LEASED, TaskEntry
 from ding_like.pipeline.parallel.make_core import make_core
 from ding_like.pipeline.parallel.service import LockedService
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system
-from ding_like.pipeline.parallel.worker_link import mark_shared
 from ding_like.utils.files import FileLock
 from ding_like.utils.interval import Interval
 from ding_like.utils.log import build_logger, close_logger

@@ -11,19 +11,19 @@ from typing import Any
 
 import torch
 
-from ding_like.comm import messages as m
-from ding_like.comm.agent import TaskHandle
-from ding_like.comm.refusal import RefusedError
-from ding_like.comm.weight_files import flatten_state, read_weights, write_weights
+from ding_like.comm.rest import batch_source, publisher
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.agent import TaskHandle
+from ding_like.comm.rest.batch_source import BatchReader, BatchSource, Fetched
+from ding_like.comm.rest.publisher import Publisher
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.weight_files import flatten_state, read_weights, write_weights
+from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import read_segment
 from ding_like.errors import CommError
-from ding_like.pipeline.parallel import batch_source, publisher
-from ding_like.pipeline.parallel.batch_source import BatchReader, BatchSource, Fetched
-from ding_like.pipeline.parallel.publisher import Publisher
 from ding_like.pipeline.parallel.settings import buffer_size
 from ding_like.pipeline.parallel.training import Training
-from ding_like.pipeline.parallel.worker_link import WorkerLink
 from ding_like.types import Array
 
 logger = logging.getLogger(__name__)

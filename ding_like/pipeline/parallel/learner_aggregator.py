@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from ding_like.comm.learner_group import GlooReducer, LearnerGroup, tensors_in
+from ding_like.comm.torch_dist import GlooReducer, LearnerGroup, tensors_in
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.parallel.children import Children

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ding_like.comm.learner_group import GlooReducer, LearnerGroup, tensors_in
+from ding_like.comm.torch_dist import GlooReducer, LearnerGroup, tensors_in
 from ding_like.config import compile_config, read_config
 from ding_like.pipeline.build import training_process
 from ding_like.pipeline.parallel.judge import Judge

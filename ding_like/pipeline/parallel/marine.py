@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ding_like.comm.messages import PolicyVersion
+from ding_like.comm.rest.messages import PolicyVersion
 from ding_like.envs.manager.versus import VersusManager
 from ding_like.pipeline.parallel.zergling import Order, ZerglingParallelCollector
 from ding_like.pipeline.self_play import versus

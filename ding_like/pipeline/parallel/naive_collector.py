@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.comm import messages as m
-from ding_like.comm.agent import Slave, TaskHandle
-from ding_like.comm.service import CoordinatorService
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.agent import Slave, TaskHandle
+from ding_like.comm.rest.service import CoordinatorService
 from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.types import Array
 from ding_like.utils.seeding import make_rng

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ding_like.comm import messages as m
-from ding_like.comm.refusal import RefusedError
-from ding_like.comm.service import Stamp
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.service import Stamp
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.status import RunView, status_of, view_of
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from ding_like.comm.weight_files import flatten_state, unflatten_state
+from ding_like.comm.rest.row_check import RowCheck
+from ding_like.comm.rest.weight_files import flatten_state, unflatten_state
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.judge import Judge
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
-from ding_like.pipeline.parallel.row_check import RowCheck
 from ding_like.pipeline.parallel.row_schema import rows_schema
 from ding_like.pipeline.self_play import Opponents, has_league
 from ding_like.pipeline.spaces import fit_policy_config

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from easydict import EasyDict
 
-from ding_like.comm.messages import PolicyVersion, SegmentInfo
+from ding_like.comm.rest.messages import PolicyVersion, SegmentInfo
 from ding_like.config.tree import deep_merge
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import WrittenSegment

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.comm import messages as m
+from ding_like.comm.rest import messages as m
 from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.index import BufferIndex

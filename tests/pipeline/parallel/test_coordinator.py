@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import ding_like
-from ding_like.comm import messages as m
-from ding_like.comm.http_client import HttpCoordinator
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.http_client import HttpCoordinator
+from ding_like.comm.rest.refusal import RefusedError
 from ding_like.config import compile_config
 from ding_like.data.segment_file import remove_segments
 from ding_like.errors import CheckpointError, CommError, ConfigError, TrainingError

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.comm import messages as m
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.core.pace import Pace
 from ding_like.pipeline.parallel.core.status import status_of
 from tests.pipeline.parallel.service_parts import Clock, announced, begin, claim, evaluated, join, make_core

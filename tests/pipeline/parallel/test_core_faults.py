@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ding_like.comm import messages as m
-from ding_like.comm.agent import TaskHandle, TaskLeftError, WorkerAgent
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.agent import TaskHandle, TaskLeftError, WorkerAgent
+from ding_like.comm.rest.refusal import RefusedError
 from ding_like.data.segment_file import set_aside
 from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import PACKAGE, announced, begin, claim, evaluated, join, make_core

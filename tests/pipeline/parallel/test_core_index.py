@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ding_like.comm import messages as m
+from ding_like.comm.rest import messages as m
 from ding_like.pipeline.parallel.core.index import BufferIndex
 from ding_like.pipeline.parallel.core.pace import Pace, least_lead
 from ding_like.worker import AdvancedReplayBuffer

@@ -12,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ding_like.comm import messages as m
-from ding_like.comm.refusal import RefusedError
-from ding_like.comm.service import Stamp
-from ding_like.comm.wire import encode
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.service import Stamp
+from ding_like.comm.rest.wire import encode
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.status import status_of
 from tests.pipeline.parallel.service_parts import Clock, announced, evaluated, join, make_core

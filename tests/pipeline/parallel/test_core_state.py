@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ding_like.comm import messages as m
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.parallel.core.state import StateStore, StateUnwritableError
 from ding_like.pipeline.parallel.core.status import status_of

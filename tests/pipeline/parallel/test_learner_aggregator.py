@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.comm.learner_group import tensors_in
+from ding_like.comm.torch_dist import tensors_in
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm import messages as m
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.once import OnceIndex
 from ding_like.pipeline.parallel.core.pace import OnPolicyPace

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ding_like.comm import messages as m
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.core.index import BufferIndex, SegmentEntry
 from ding_like.pipeline.parallel.core.once import OnceIndex
 from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ding_like.comm.wire import MAX_COUNT
+from ding_like.comm.rest.wire import MAX_COUNT
 from ding_like.errors import SchemaError
 
 MAX_RETURN = 1e30  # of an episode: sums and squares of many stay finite

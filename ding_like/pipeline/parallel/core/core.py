@@ -12,9 +12,9 @@ import logging
 from dataclasses import asdict
 
 import ding_like
-from ding_like.comm import messages as m
-from ding_like.comm.refusal import RefusedError
-from ding_like.comm.wire import check_count, printable
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import check_count, printable
 from ding_like.errors import SchemaError
 from ding_like.pipeline.parallel.core.bounds import bounded_stats, check_evaluation, check_learned, most_env_steps
 from ding_like.pipeline.parallel.core.credit import allow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ding_like.comm.messages import PolicyVersion
+from ding_like.comm.rest.messages import PolicyVersion
 from ding_like.pipeline.parallel.core.book import DataBook
 from ding_like.pipeline.parallel.core.workers import WorkerEntry, WorkerTable
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.comm.messages import MAX_FILE, ROWS_PER_SEGMENT, Batches, NewSegment, SegmentInfo
-from ding_like.comm.refusal import RefusedError
-from ding_like.comm.wire import MAX_COUNT
+from ding_like.comm.rest.messages import MAX_FILE, ROWS_PER_SEGMENT, Batches, NewSegment, SegmentInfo
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import MAX_COUNT
 from ding_like.data.batch import TransitionBatch
 from ding_like.types import Array
 from ding_like.worker import IBuffer

@@ -7,10 +7,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from ding_like.comm import messages as m
-from ding_like.comm.refusal import RefusedError
-from ding_like.comm.service import Stamp
-from ding_like.comm.wire import MAX_COUNT, check_id, decode, encode
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.service import Stamp
+from ding_like.comm.rest.wire import MAX_COUNT, check_id, decode, encode
 from ding_like.pipeline.parallel.core.state import StateStore
 
 logger = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from ding_like.comm.messages import ROWS_PER_SEGMENT, Batches, NewSegment, SegmentInfo
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, Batches, NewSegment, SegmentInfo
+from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.core.index import SegmentEntry, entry_of
 from ding_like.types import Array
 

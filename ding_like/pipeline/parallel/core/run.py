@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ding_like.comm import messages as m
-from ding_like.comm.refusal import RefusedError
-from ding_like.comm.service import Stamp
-from ding_like.comm.wire import printable
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.service import Stamp
+from ding_like.comm.rest.wire import printable
 from ding_like.pipeline.parallel.core.book import DataBook
 from ding_like.pipeline.parallel.core.failures import Failures
 from ding_like.pipeline.parallel.core.index import BufferIndex

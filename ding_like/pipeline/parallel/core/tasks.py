@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ding_like.comm.refusal import RefusedError
+from ding_like.comm.rest.refusal import RefusedError
 
 QUEUED, LEASED, FINISHED, FAILED = "queued", "leased", "finished", "failed"
 

@@ -1,0 +1,1 @@
+"""Carry rows, weights and commands over HTTP and files."""

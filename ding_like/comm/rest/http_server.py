@@ -1,0 +1,231 @@
+"""Serve a coordinator over HTTP: Flask for the routes, waitress for the threads, loopback unless told otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import ipaddress
+import logging
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.file_routes import add_file_routes
+from ding_like.comm.rest.http_gate import Gate
+from ding_like.comm.rest.http_limits import LimitedServer, Limits
+from ding_like.comm.rest.keys import Keys
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.service import StampedService
+from ding_like.comm.rest.signing import Clock, is_secret, steady_clock
+from ding_like.comm.rest.wire import check_id, decode, encode
+from ding_like.errors import CommError, ConfigError
+
+logger = logging.getLogger(__name__)
+# Requests that wait for a thread are no news: where there are too many, answers take longer.
+logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+
+MAX_BODY = m.MAX_BODY
+_CLOSE_S = 10.0
+_JSON = "application/json"
+_HTTP_CODES = {404: "unknown", 405: "wrong_method", 413: "too_large", 415: "wrong_content_type"}
+
+
+class CoordinatorServer:
+    """Serve `service` from a thread of its own, between `start` and `close`.
+
+    Files of workers that share no folder go below the folders `segments` and `weights`.
+
+    Raises ConfigError for a host that others can reach without keys, CommError for a port that is in use.
+    """
+
+    def __init__(
+        self,
+        service: StampedService,
+        keys: Keys | None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        threads: int = 16,
+        segments: Path | None = None,
+        weights: Path | None = None,
+        clock: Clock | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """`clock` judges signatures, by default one that no change of the wall's clock moves; see `Limits`."""
+        _check_host(host, keys)
+        hosts = {"127.0.0.1", "localhost", "[::1]"} if is_loopback(host) else None
+        gate = Gate(keys, hosts, secret_of=service.secret_of, clock=clock or steady_clock())
+        app = _make_app(service, gate, segments=segments, weights=weights)
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server((host, port), family=family)
+        except OSError as error:
+            reason = (error.strerror or str(error)).partition(" (while")[0]
+            raise CommError(
+                f"the coordinator cannot listen on {host}:{port}: {reason}. Give another --port (0 takes any that is "
+                "free), or a --host of this machine."
+            ) from error
+        self._server = LimitedServer(
+            app, listener, is_signed=gate.is_signed, limits=limits or Limits.of_this_process(), threads=threads
+        )
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._server.run, name="coordinator-http", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the thread that answers is there."""
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Stop answering and free the port."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        # First the threads that answer, which still write to connections; then, in its own thread, the loop over those.
+        self._server.task_dispatcher.shutdown(timeout=_CLOSE_S)
+        if self._thread.is_alive():
+            try:
+                self._server.trigger.pull_trigger(self._server.close_all)
+            except OSError as error:
+                # The loop was awake, and has closed the trigger before it was pulled.
+                logger.debug("the loop had closed already: %s", error)
+            self._thread.join(_CLOSE_S)
+        else:
+            self._server.close_all()
+
+
+def make_app(
+    service: StampedService,
+    keys: Keys | None,
+    *,
+    hosts: set[str] | None = None,
+    segments: Path | None = None,
+    weights: Path | None = None,
+    clock: Clock | None = None,
+) -> Flask:
+    """Return the application. `hosts` are the names that it may be called by, None for any."""
+    gate = Gate(keys, hosts, secret_of=service.secret_of, clock=clock or steady_clock())
+    return _make_app(service, gate, segments=segments, weights=weights)
+
+
+def _make_app(service: StampedService, gate: Gate, *, segments: Path | None, weights: Path | None) -> Flask:
+    app = Flask(__name__)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.url_map.merge_slashes = False  # what is signed is what is asked
+    _add_routes(app, service, gate)
+    add_file_routes(app, gate, segments=segments, weights=weights)
+    app.after_request(gate.sign)
+
+    @app.errorhandler(Exception)
+    def refuse(error: Exception) -> Response:
+        if isinstance(error, RefusedError):
+            return _refusal(error)
+        if isinstance(error, HTTPException):
+            return _refusal(RefusedError(_HTTP_CODES.get(error.code or 400, "malformed"), error.name))
+        logger.error("a request failed", exc_info=error)
+        return _refusal(RefusedError("internal", "the coordinator failed at this request; its log says how"))
+
+    return app
+
+
+_WORKERS = ("collector", "learner")
+# (method, path, message class, method of the service, roles). {x} in a path is an id.
+_ROUTES: tuple[tuple[str, str, Any, str, tuple[str, ...]], ...] = (
+    ("POST", "/v1/workers/<w>/heartbeat", m.Heartbeat, "heartbeat", _WORKERS),
+    ("DELETE", "/v1/workers/<w>", m.Leave, "leave", _WORKERS),
+    ("POST", "/v1/tasks/claim", m.Claim, "claim", _WORKERS),
+    ("POST", "/v1/tasks/<t>/data", m.SendData, "send_data", ("collector",)),
+    ("POST", "/v1/tasks/<t>/info", m.TaskInfo, "task_info", _WORKERS),
+    ("POST", "/v1/tasks/<t>/finish", m.FinishTask, "finish_task", _WORKERS),
+    ("POST", "/v1/tasks/<t>/fail", m.FailTask, "fail_task", _WORKERS),
+    ("POST", "/v1/buffers/<b>/sample", m.Sample, "sample", ("learner",)),
+    ("POST", "/v1/buffers/<b>/update", m.Update, "update", ("learner",)),
+    ("POST", "/v1/policies/<p>", m.Publish, "publish", ("learner",)),
+)
+
+
+def _add_routes(app: Flask, service: StampedService, gate: Gate) -> None:
+    @app.get("/v1/hello")
+    def hello() -> Response:
+        gate.greet()
+        # The time by which signatures are judged here, whatever clock the service has.
+        return _reply(dataclasses.replace(service.hello(), server_time=gate.now_s()))
+
+    @app.get("/v1/healthz")
+    def healthz() -> Response:
+        return _reply(m.Ok())
+
+    @app.get("/v1/status")
+    def status() -> Response:
+        gate.check(("admin", *_WORKERS), any_client=True)
+        return Response(encode(service.status()), mimetype=_JSON)
+
+    @app.post("/v1/workers")
+    def register() -> Response:
+        role, message = gate.check(_WORKERS, any_client=True).role, _message(m.Register)
+        if role is not None and message.role != role:
+            raise RefusedError("wrong_role", f"the key of a {role} does not make a {message.role}")
+        if role is not None and not is_secret(message.secret):
+            raise RefusedError("malformed", "a worker registers with a secret: 32 to 128 hex digits that it drew")
+        return _reply(service.register(message))
+
+    for method, path, kind, name, roles in _ROUTES:
+        view = functools.partial(_answer, gate, service, name, kind, roles)
+        app.add_url_rule(path, endpoint=f"{method} {path}", view_func=view, methods=[method])
+
+
+def _answer(gate: Gate, service: StampedService, name: str, kind: Any, roles: tuple[str, ...], **ids: str) -> Response:
+    """Check a request, decode it, and hand it to the service, which acts once on what comes twice."""
+    caller = gate.check(roles, worker=ids.pop("w", None))
+    named = tuple(check_id(value, "the id in the path") for value in ids.values())
+    return _reply(service.answer(name, caller.worker, named, _message(kind), caller.stamp))
+
+
+def _message(kind: Any) -> Any:
+    if request.mimetype != _JSON:
+        raise RefusedError("wrong_content_type", f"the body is to be {_JSON}")
+    return decode(kind, request.get_data(cache=True))
+
+
+def _reply(message: Any) -> Response:
+    return Response(encode(message), mimetype=_JSON)
+
+
+def _refusal(error: RefusedError) -> Response:
+    body = m.ErrorBody(error.code, error.message, error.retryable, error.retry_after_s, error.details)
+    return Response(encode(m.ErrorReply(body)), status=error.status, mimetype=_JSON)
+
+
+def _check_host(host: str, keys: Keys | None) -> None:
+    """Refuse a host that would let strangers in unasked."""
+    if not host.strip():
+        raise ConfigError(
+            "the coordinator's host is empty, which would be every interface of this machine: give --host 127.0.0.1 "
+            "for this machine alone, or --host 0.0.0.0 with --key-file for all that reach it."
+        )
+    if is_loopback(host):
+        return
+    if not keys:
+        raise ConfigError(f"the coordinator would listen on {host} for everybody; give it keys (--key-file).")
+    logger.warning("listening on %s: requests are signed, but not encrypted; use a TLS proxy or a private net", host)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches a host name or address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,301 @@
+"""The messages of protocol dl/2: what workers ask the coordinator for, and what it answers.
+
+`attempt` is the fencing token of a task: a message of an older attempt is refused with `stale_attempt`. (worker,
+channel, number) tells a request from its repetition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ding_like.comm.rest.wire import Floats, Id, Ints
+
+PROTOCOL = 2
+# A row's id is `serial * ROWS_PER_SEGMENT + row`: the number the coordinator gave its segment, and its place therein.
+ROWS_PER_SEGMENT = 2**20
+# Files travel as they are, with their hash beside.
+OCTETS = "application/octet-stream"
+SHA256_HEADER = "X-DL-SHA256"
+MAX_FILE = 64 << 20  # bytes
+MAX_BODY = 1 << 20  # of any other request
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Answer GET /v1/hello, which needs no key."""
+
+    protocols: tuple[int, ...]
+    epoch: int  # how often this coordinator was started
+    server_time: float  # seconds, by which signatures are judged; near those since 1970
+    package: str  # version of ding_like
+    run_id: Id
+
+
+@dataclass(frozen=True)
+class Register:
+    """Ask for a place among the workers: POST /v1/workers."""
+
+    role: Id  # collector or learner
+    host: str
+    pid: int
+    package: str
+    incarnation: Id  # new for every start of the process
+    resources: dict[str, float] = field(default_factory=dict)
+    capabilities: tuple[str, ...] = ()
+    secret: str = ""  # hex, drawn by the worker: what it signs is signed with this as well
+
+
+@dataclass(frozen=True)
+class Registered:
+    worker_id: Id
+    epoch: int
+    lease_ttl_s: float
+    heartbeat_s: float
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """Say that a worker lives and what it does: POST /v1/workers/{w}/heartbeat."""
+
+    state: str
+    task_id: Id | None = None
+    attempt: int | None = None
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Command:
+    """Tell a worker what to do: 'finish_task' (give the task back, with its result), 'stop' (leave)."""
+
+    name: str
+    task_id: Id | None = None
+
+
+@dataclass(frozen=True)
+class PolicyVersion:
+    """Name published weights; pairs (attempt, version) only grow."""
+
+    attempt: int
+    version: int  # train_iter at publication
+    sha256: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class HeartbeatReply:
+    commands: tuple[Command, ...]
+    policies: dict[str, PolicyVersion]
+    env_step: int  # of the whole run
+    lease_ttl_s: float
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Ask for a task: POST /v1/tasks/claim."""
+
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is to do. `cfg` is data; types in it are names of registries."""
+
+    task_id: Id
+    attempt: int
+    kind: str  # collect, eval or learn
+    buffer_id: Id
+    policy_id: Id
+    cfg: dict[str, Any]
+    lease_s: float
+    policy: PolicyVersion | None = None  # the newest weights
+
+
+@dataclass(frozen=True)
+class ClaimReply:
+    task: Task | None  # None: nothing to do yet
+    retry_after_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class SegmentInfo:
+    """Announce a segment file; the name is made by the worker agent from worker, incarnation and number."""
+
+    name: Id
+    rows: int
+    sha256: str
+    nbytes: int
+    schema_hash: str
+    policy_version: int
+    env_steps: int  # that were taken for it, dropped ones included
+    stats: dict[str, Any] = field(default_factory=dict)
+    policy_attempt: int = 0  # of the learn task whose weights acted: (attempt, version) names them
+
+
+@dataclass(frozen=True)
+class SendData:
+    """POST /v1/tasks/{t}/data."""
+
+    attempt: int
+    segments: tuple[SegmentInfo, ...]
+
+
+@dataclass(frozen=True)
+class Rejected:
+    name: Id
+    code: str
+
+
+@dataclass(frozen=True)
+class SendDataReply:
+    accepted: tuple[Id, ...]
+    duplicate: tuple[Id, ...]
+    rejected: tuple[Rejected, ...]
+    credit: int  # rows that this worker may send before it has to ask again; 0: wait
+    env_step: int
+    policy: PolicyVersion | None
+    finish: bool
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """Tell of progress, and wait up to `wait_s` for credit: POST /v1/tasks/{t}/info."""
+
+    attempt: int
+    info: dict[str, Any]
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class TaskInfoReply:
+    finish: bool
+    env_step: int
+    policy: PolicyVersion | None
+    credit: int
+
+
+@dataclass(frozen=True)
+class FinishTask:
+    """POST /v1/tasks/{t}/finish."""
+
+    attempt: int
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FailTask:
+    """POST /v1/tasks/{t}/fail."""
+
+    attempt: int
+    code: Id
+    message: str
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class EndReply:
+    shutdown: bool  # the run is over
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Ask for batches: POST /v1/buffers/{b}/sample."""
+
+    task_id: Id
+    attempt: int
+    batch_size: int
+    num_batches: int
+    cur_learner_iter: int
+    have_segments_up_to: int  # serial; 0: none
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class NewSegment:
+    """Tell the learner of a segment to read; they come in the order of `serial`, without gaps among accepted ones."""
+
+    serial: int
+    name: Id
+    rows: int
+    first_row: int  # place of its first row; they follow each other, modulo the buffer's size
+    sha256: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Batches:
+    """`num_batches` batches one after another; [num_batches * batch_size] each."""
+
+    num_batches: int
+    places: Ints  # rows of the learner's mirror
+    unique_ids: Ints
+    weights: Floats | None  # importance weights; None: all 1
+
+
+@dataclass(frozen=True)
+class SampleReply:
+    """`batches` are to be drawn before `new_segments` are taken in by a later reply; None: not enough data yet."""
+
+    batches: Batches | None
+    new_segments: tuple[NewSegment, ...]
+    have: int
+    need: int
+    env_step: int
+    finish: bool
+
+
+@dataclass(frozen=True)
+class Update:
+    """Report what was learned: POST /v1/buffers/{b}/update."""
+
+    task_id: Id
+    attempt: int
+    learn_iter: int
+    info: dict[str, Any]
+    unique_ids: Ints | None = None
+    places: Ints | None = None
+    priorities: Floats | None = None
+    bad_segments: tuple[Id, ...] = ()
+
+
+@dataclass(frozen=True)
+class UpdateReply:
+    finish: bool
+    env_step: int
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Announce weights: POST /v1/policies/{p}."""
+
+    task_id: Id
+    attempt: int
+    version: int
+    sha256: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Ok:
+    pass
+
+
+@dataclass(frozen=True)
+class Leave:
+    """DELETE /v1/workers/{w}."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class ErrorBody:
+    code: str
+    message: str
+    retryable: bool
+    retry_after_s: float | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ErrorReply:
+    error: ErrorBody

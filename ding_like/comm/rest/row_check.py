@@ -1,0 +1,68 @@
+"""Look at the rows of a segment before they are learned from: whoever wrote them may be broken, or a stranger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from ding_like.data.schema import Schema
+from ding_like.data.segment_file import SegmentError
+from ding_like.errors import SchemaError
+from ding_like.types import Array
+
+_OBS = ("obs", "next_obs")
+
+
+class RowCheck:
+    """Refuse rows that no env of these spaces gives: other shapes, actions out of range, numbers that are not finite.
+
+    `schema` says which columns there are; without it, those of the first segment that passes are those of all that
+    follow.
+    """
+
+    def __init__(self, observation_space: Space[Any], action_space: Space[Any], schema: Schema | None = None) -> None:
+        leaves = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {"": observation_space}
+        self._shapes: dict[str, tuple[int, ...]] = {
+            f"{prefix}/{key}" if key else prefix: tuple(space.shape or ())
+            for prefix in _OBS
+            for key, space in leaves.items()
+        }
+        self._action_space = action_space
+        self.schema = schema
+
+    def __call__(self, columns: Mapping[str, Array]) -> None:
+        """Raise SegmentError for columns [B, ...] that are not to be learned from."""
+        if self.schema is not None:
+            self._check_schema(self.schema, columns)
+        for name, column in columns.items():
+            expected = self._shapes.get(name)
+            if expected is not None and column.shape[1:] != expected:
+                raise SegmentError("schema", f"column {name} has rows {column.shape[1:]}, the envs give {expected}")
+            if column.dtype.kind == "f" and not np.isfinite(column).all():
+                raise SegmentError("schema", f"column {name} has numbers that are not finite")
+        if "action" in columns:
+            self._check_action(columns["action"])
+        if self.schema is None:
+            self.schema = Schema.of(columns)
+
+    @staticmethod
+    def _check_schema(schema: Schema, columns: Mapping[str, Array]) -> None:
+        if any(column.ndim < 1 for column in columns.values()):
+            raise SegmentError("schema", "a column has no rows: it is a single number")
+        try:
+            schema.check(columns, where="the learner's mirror")
+        except SchemaError as error:
+            raise SegmentError("schema", str(error)[:1000]) from error
+
+    def _check_action(self, action: Array) -> None:
+        space = self._action_space
+        if action.shape[1:] != tuple(space.shape or ()):
+            raise SegmentError("schema", f"column action has rows {action.shape[1:]}, the envs take {space.shape}")
+        if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) or not len(action):
+            return
+        limit = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        if action.dtype.kind not in "iu" or bool((action < 0).any()) or bool((action >= limit).any()):
+            raise SegmentError("schema", f"column action has numbers that {space} does not have")

@@ -1,0 +1,168 @@
+"""What every worker has of its coordinator: a client, an agent that lives on it, and the files they share."""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.agent import TaskLeftError, WorkerAgent
+from ding_like.comm.rest.http_client import HttpCoordinator
+from ding_like.comm.rest.keys import load_keys
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.service import CoordinatorService
+from ding_like.comm.rest.shared_files import SharedFiles, SharedFolder, StreamedFiles
+from ding_like.data.segment_file import SegmentError
+from ding_like.errors import CommError, ConfigError
+from ding_like.utils.full_disk import when_there_is_room
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_PATIENCE_S = 600.0
+_GRACE_S = 20.0
+_JOIN_S = 10.0  # for the thread of heartbeats
+_MODES = ("auto", "shared", "stream")
+
+
+def mark_shared(folder: Path, run_id: str) -> None:
+    """Leave a sign by which workers see that a folder is the one that the coordinator of a run sees."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{run_id}.run").touch()
+
+
+def is_shared(folder: Path, run_id: str) -> bool:
+    """Tell whether a folder has the sign of a run."""
+    return (folder / f"{run_id}.run").is_file()
+
+
+class WorkerLink:
+    """Dial in to a coordinator.
+
+    Read of `cfg`: `coordinator`, its URL; `key_file`, None if it takes anyone; `path_data` and `path_policy`, the
+    folders of segments and weights; `communication_mode`: 'shared' works in these folders, 'stream' sends files through
+    the coordinator, and 'auto' looks whether the folders are those that the coordinator sees; `retry_s`, for how long
+    the coordinator is looked for, and `patience_s`, for how long it is waited for once it was found; `grace_s`, within
+    which a worker that is asked to leave has left.
+    """
+
+    def __init__(
+        self, role: str, cfg: Mapping[str, Any], coordinator: CoordinatorService | None, *, resources: Mapping[str, Any]
+    ) -> None:
+        incarnation = secrets.token_hex(6)
+        self._cfg = cfg
+        self._client: HttpCoordinator | None = None
+        if coordinator is None:
+            key_file = cfg.get("key_file")
+            key = None if key_file is None else load_keys(key_file)[role]
+            retry_s = float(cfg.get("retry_s") or 30.0)
+            self._client = HttpCoordinator(
+                str(cfg["coordinator"]), role=role, key=key, incarnation=incarnation, retry_s=retry_s
+            )
+        self.coordinator: CoordinatorService = coordinator or self._client  # type: ignore[assignment]
+        self.agent = WorkerAgent(self.coordinator, role, incarnation=incarnation, resources=resources)
+        self._files: SharedFiles | None = None
+        self.is_leaving = False  # before the run is over
+        self._leave_by_s = math.inf
+
+    def start(self) -> None:
+        """Register, and find out how files travel."""
+        try:
+            self.agent.register()
+        except RefusedError as error:
+            if error.code != "bad_key":
+                raise
+            raise CommError(
+                f"the coordinator at {self._cfg.get('coordinator')} does not take this worker's key: {error}. Give "
+                "--key-file the file that the coordinator was started with."
+            ) from error
+        self._files = self._open_files()
+        if self._client is not None:
+            self._client.be_patient(float(self._cfg.get("patience_s") or _PATIENCE_S))
+
+    @property
+    def run_id(self) -> str:
+        """Return which run the coordinator keeps."""
+        return self.coordinator.hello().run_id
+
+    @property
+    def files(self) -> SharedFiles:
+        """Return the files shared with the run. Raises CommError before `start`."""
+        if self._files is None:
+            raise CommError("the worker has not been started.")
+        return self._files
+
+    def warn(self, task: m.Task, text: str) -> None:
+        """Log a line, and have the coordinator show it to whoever watches the run."""
+        logger.warning("%s", text)
+        self.coordinator.task_info(self.agent.worker_id, task.task_id, m.TaskInfo(task.attempt, {"warning": text}))
+
+    def when_there_is_room(self, task: m.Task, write: Callable[[], T]) -> T:
+        """Return `write()`, waiting on a full disk for ten minutes at most, or until the worker leaves.
+
+        Raises TaskLeftError in that case: the task is no worse than before.
+        """
+        try:
+            return when_there_is_room(write, tell=lambda text: self.warn(task, text), wait=self.agent.wait)
+        except (OSError, SegmentError) as error:
+            if not self.is_leaving:
+                raise
+            raise TaskLeftError(f"asked to leave while the disk is full: {error}") from error
+
+    def stop(self) -> None:
+        """End the current task soon and claim no more; may be called from a signal handler."""
+        self.is_leaving = True
+        self._begin_to_leave()
+        self.agent.stop()
+        self.hurry()
+
+    def _begin_to_leave(self) -> None:
+        grace_s = float(self._cfg.get("grace_s") or _GRACE_S)
+        self._leave_by_s = min(self._leave_by_s, time.monotonic() + grace_s)
+
+    def time_left(self, most_s: float) -> float:
+        """Return for how long something may be waited for, at most: less where the worker is leaving."""
+        return max(0.0, min(most_s, self._leave_by_s - time.monotonic()))
+
+    def hurry(self) -> None:
+        """Wait no longer for a coordinator that does not answer."""
+        if self._client is not None:
+            self._client.hurry()
+
+    def close(self) -> None:
+        """Leave the coordinator; may be called again."""
+        self._begin_to_leave()
+        self.hurry()
+        try:
+            self.agent.close(timeout_s=self.time_left(_JOIN_S))
+        finally:
+            if self._files is not None:
+                self._files.close()
+            if self._client is not None:
+                self._client.close()
+
+    def _open_files(self) -> SharedFiles:
+        mode = self._cfg.get("communication_mode") or "auto"
+        if mode not in _MODES:
+            raise ConfigError(f"system.communication_mode is {mode!r}, expected one of {', '.join(_MODES)}.")
+        data, policy = self._cfg.get("path_data"), self._cfg.get("path_policy")
+        if mode == "shared" and (data is None or policy is None):
+            raise ConfigError("system.communication_mode is 'shared': give system.path_data and system.path_policy.")
+        if self._client is None or mode == "shared":
+            return _shared(data or ".", policy or ".")
+        run_id = self.run_id
+        if mode == "auto" and data is not None and policy is not None and is_shared(Path(data), run_id):
+            return _shared(data, policy)
+        logger.info("segments and weights are sent through the coordinator")
+        return StreamedFiles(self._client)
+
+
+def _shared(data: str | Path, policy: str | Path) -> SharedFolder:
+    """Return the folders as they are now: a link that somebody puts in the place of one later is not followed."""
+    return SharedFolder(Path(data).resolve(), Path(policy).resolve())

@@ -1,0 +1,527 @@
+"""Every request that a stranger, a broken worker or a thief of one key might send: refused, and nothing is changed."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ding_like
+from ding_like.comm.rest import messages as m
+from tests.comm.rest.hostile.stage import Stage, memory
+
+_SLOW_S = 1.0
+_MEMORY = 20 << 20
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    made = Stage(tmp_path_factory.mktemp("hostile"))
+    # What the first requests load stays: memory is compared from here on.
+    for _ in range(20):
+        assert made.ask("GET", "/v1/hello", b"") == 200
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def unharmed(stage: Stage) -> Iterator[None]:
+    """Hold every test to the same end: nothing changed, memory as before, and the coordinator answers at once."""
+    before, used = stage.state(), memory()
+    yield
+    started = time.monotonic()
+    assert stage.ask("GET", "/v1/hello", b"") == 200
+    assert time.monotonic() - started < _SLOW_S
+    assert stage.state() == before
+    assert memory() - used < _MEMORY
+
+
+def post(stage: Stage, path: str, body: Any, **more: Any) -> int:
+    """Send a body, as JSON if it is none yet; {names} in path and texts stand for the run's own."""
+    for name, value in stage.names.items():
+        path = path.replace("{" + name + "}", value)
+    return stage.ask("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode(), **more)
+
+
+def info(stage: Stage, **changes: Any) -> bytes:
+    """Return the body of a right message TaskInfo, changed."""
+    return json.dumps({"attempt": stage.collect.attempt, "info": {}, **changes}).encode()
+
+
+INFO = "/v1/tasks/{collect}/info"
+
+
+@pytest.mark.parametrize(
+    ("headers", "signed", "status"),
+    [
+        ({"Authorization": None}, {}, 401),
+        ({"Authorization": ""}, {}, 401),
+        ({"Authorization": "Bearer x"}, {}, 401),
+        ({"Authorization": "DL2 key=collector,ts=1,nonce=,sig="}, {}, 401),
+        ({"Authorization": "DL2 " + "x" * 9000}, {}, 401),
+        ({}, {"key": b"\0" * 32}, 401),
+        ({}, {"secret": "0" * 64}, 409),  # holds the role's key, and not the worker's secret
+        ({}, {"secret": ""}, 409),
+        ({}, {"worker": "", "client": "collector-start0"}, 400),
+        ({}, {"worker": "../etc"}, 400),
+        ({}, {"worker": "collector-nobody"}, 404),
+        ({}, {"turn": ""}, 400),
+        ({}, {"turn": "stage:0"}, 400),
+        ({}, {"turn": "stage:-1"}, 400),
+        ({}, {"turn": "stage:" + "9" * 16}, 400),
+        ({}, {"turn": "stage:1x"}, 400),
+        ({}, {"turn": "../stage:1"}, 400),
+        ({"X-DL-Seq": "stage:999999"}, {}, 401),
+        ({"X-DL-Seq": "other:1"}, {}, 401),
+        ({"X-DL-Incarnation": "other"}, {}, 401),
+        ({"X-DL-SHA256": "0" * 64}, {}, 401),
+        ({"X-DL-SHA256": None}, {}, 401),
+        ({}, {"now_s": time.time() + 3600}, 401),
+        ({}, {"now_s": time.time() - 3600}, 401),
+        ({}, {"body": b"{}"}, 401),
+        ({}, {"path": "/v1/tasks/other/info"}, 401),
+        ({}, {"path": "/v1/tasks/collect-1/info?x=1"}, 401),
+        ({}, {"method": "DELETE"}, 401),
+        ({"Host": "evil.com"}, {}, 400),
+        ({"Host": "evil.com:80@127.0.0.1"}, {}, 400),
+        ({"Origin": "http://evil.com"}, {}, 403),
+        ({"Content-Type": "text/plain"}, {}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, {}, 415),
+        ({"Content-Type": None}, {}, 415),
+        ({"X-DL-Protocol": None}, {}, 426),
+        ({"X-DL-Protocol": "1"}, {}, 426),
+        ({"X-DL-Worker": "../etc"}, {}, 401),
+        ({"X-DL-Worker": "collector-nobody"}, {}, 401),
+        ({"X-DL-Worker": None}, {}, 401),
+        ({"Content-Encoding": "gzip"}, {}, 415),
+        ({"Content-Encoding": "identity"}, {}, 415),
+        ({"X-Long": "x" * 20_000}, {}, 431),
+    ],
+)
+def test_a_request_with_a_wrong_head(stage: Stage, headers: Any, signed: Any, status: int) -> None:
+    assert post(stage, INFO, info(stage), headers=headers, signed=signed) == status
+
+
+def test_a_signature_given_twice(stage: Stage) -> None:
+    body, path = info(stage), f"/v1/tasks/{stage.collect.task_id}/info"
+    head = stage.head("POST", path, body).decode()
+    (mine,) = [line for line in head.split("\r\n") if line.startswith("Authorization")]
+
+    assert stage.send(head.replace("\r\n\r\n", f"\r\n{mine}\r\n\r\n").encode() + body) == 401
+    assert stage.send(head.encode() + body) == 200
+
+
+def test_a_request_sent_again_by_a_listener(stage: Stage) -> None:
+    body = info(stage)
+    sent = stage.head("POST", f"/v1/tasks/{stage.collect.task_id}/info", body) + body
+
+    assert stage.send(sent) == 200
+    assert stage.send(sent) == 401
+    assert post(stage, INFO, body) == 200
+    assert stage.send(sent) == 409  # it is old by now
+
+
+def test_a_request_sent_again_as_one_of_another_channel(stage: Stage) -> None:
+    body = info(stage)
+    sent = stage.head("POST", f"/v1/tasks/{stage.collect.task_id}/info", body).replace(b": stage:", b": other:")
+
+    assert b"other:" in sent and stage.send(sent + body) == 401
+
+
+def test_a_request_of_before_a_clock_was_set_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too old stays so: signatures are judged by a clock that only grows."""
+    body = info(stage)
+    sent = stage.head("POST", f"/v1/tasks/{stage.collect.task_id}/info", body, signed={"now_s": time.time() - 600})
+    now = time.time()
+
+    monkeypatch.setattr(time, "time", lambda: now - 600)
+
+    assert stage.send(sent + body) == 401
+
+
+def test_a_body_moved_to_the_head_of_another_request(stage: Stage) -> None:
+    path = f"/v1/tasks/{stage.collect.task_id}/info"
+    body, other = info(stage), info(stage, info={"a": 1})
+
+    assert stage.send(stage.head("POST", path, body) + other[: len(body)]) == 401
+    assert stage.send(stage.head("POST", path, body, headers={"Content-Length": str(len(other))}) + other) == 401
+
+
+def test_a_name_that_another_has(stage: Stage) -> None:
+    """Who holds the key of collectors registers under no other collector's name, and leaves for none."""
+    incarnation = stage.collector.partition("-")[2]
+    squat = register(incarnation=incarnation, package=ding_like.__version__, secret="f" * 64)
+
+    assert post(stage, "/v1/workers", squat, signed={"worker": ""}) == 409
+    for path, method in (
+        (f"/v1/workers/{stage.collector}", "DELETE"),
+        (f"/v1/workers/{stage.collector}/heartbeat", "POST"),
+    ):
+        body = b'{"reason": "x"}' if method == "DELETE" else b'{"state": "idle"}'
+        assert stage.ask(method, path, body, signed={"secret": "f" * 64}) == 409
+        assert stage.ask(method, path, body, signed={"worker": "collector-nobody"}) == 403
+
+
+@pytest.mark.parametrize("size", [20_000, 1 << 20, 60 << 20])
+@pytest.mark.parametrize("path", ["/v1/tasks/claim", "/v1/segments/x.1"])
+def test_a_large_body_of_a_stranger_is_not_read(stage: Stage, size: int, path: str) -> None:
+    """The answer comes on the head alone."""
+    method = "PUT" if "segments" in path else "POST"
+    for how in ({"role": None}, {"signed": {"key": b"x" * 32}}, {"signed": {"now_s": time.time() - 400}}):
+        head = stage.head(method, path, b"", headers={"Content-Length": str(size)}, **how)
+        assert stage.send(head, close=False) == 413
+
+
+def test_a_large_body_of_a_worker_is_limited_by_its_route(stage: Stage) -> None:
+    big = b"x" * (m.MAX_BODY + 1)
+
+    assert stage.send(stage.head("POST", "/v1/tasks/claim", big), close=False) == 413
+    with socket.create_connection(("127.0.0.1", stage.port), timeout=0.3) as connection:
+        connection.sendall(stage.head("PUT", f"/v1/segments/{stage.collector}.1", big))
+        with pytest.raises(TimeoutError):  # no refusal comes: the file is waited for
+            connection.recv(1)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "role", "status"),
+    [
+        ("POST", "/v1/buffers/{buffer}/sample", "collector", 403),
+        ("POST", "/v1/buffers/{buffer}/update", "collector", 403),
+        ("POST", "/v1/policies/{policy}", "collector", 403),
+        ("POST", "/v1/tasks/{collect}/data", "learner", 403),
+        ("POST", "/v1/tasks/{collect}/data", "admin", 403),
+        ("POST", "/v1/workers", "admin", 403),
+        ("PUT", "/v1/segments/x.1", "learner", 403),
+        ("PUT", "/v1/weights/{policy}/1-1", "collector", 403),
+        ("GET", "/v1/segments/x.1", "collector", 403),
+        ("OPTIONS", "/v1/tasks/claim", "collector", 405),
+        ("TRACE", "/v1/hello", "collector", 405),
+        ("PATCH", "/v1/hello", "collector", 405),
+        ("GET", "/v1/tasks/claim", "collector", 405),
+        ("GET", "//v1/hello", "collector", 200),  # the server takes it for /v1/hello, which needs no key
+        ("GET", "/./v1/hello", "collector", 404),
+        ("GET", "/v1/hello/", "collector", 404),
+        ("GET", "/v1/hello.", "collector", 404),
+        ("GET", "/v1/../v1/hello", "collector", 404),
+        ("GET", "/v2/hello", "collector", 404),
+        ("GET", "/", "collector", 404),
+    ],
+)
+def test_what_a_role_may_not_ask(stage: Stage, method: str, path: str, role: str, status: int) -> None:
+    for name, value in stage.names.items():
+        path = path.replace("{" + name + "}", value)
+
+    assert stage.ask(method, path, b"{}", role=role) == status
+
+
+def test_a_key_does_not_speak_for_workers_of_another_role(stage: Stage) -> None:
+    body = {"attempt": stage.learn.attempt, "result": {}}
+
+    assert post(stage, "/v1/tasks/{learn}/finish", body, signed={"worker": stage.learner}) == 403
+    assert post(stage, "/v1/tasks/{learn}/finish", body) == 409  # nor for another worker's task
+    assert post(stage, "/v1/workers", register(role="learner")) == 403
+    assert stage.ask("DELETE", f"/v1/workers/{stage.learner}", b'{"reason": "x"}') == 403
+
+
+def register(**changes: Any) -> dict[str, Any]:
+    own = {"role": "collector", "host": "h", "pid": 1, "package": "0", "incarnation": "i", "secret": "0" * 64}
+    return {**own, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({}, 426),  # another version of the package
+        ({"role": "admin"}, 403),
+        ({"role": "os.system"}, 403),
+        ({"role": "../x"}, 400),
+        ({"incarnation": "../../x"}, 400),
+        ({"incarnation": "i" * 200}, 400),
+        ({"pid": True}, 400),
+        ({"pid": 2**70}, 400),
+        ({"host": "h" * 100_000}, 413),
+        ({"resources": {"gpu": "many"}}, 400),
+        ({"import_names": ["os"]}, 400),
+        ({"type": "__class__"}, 400),
+        ({"secret": ""}, 400),
+        ({"secret": "0" * 31}, 400),
+        ({"secret": "x" * 64}, 400),
+        ({"secret": "0" * 10_000}, 400),
+    ],
+)
+def test_who_may_not_register(stage: Stage, changes: Any, status: int) -> None:
+    assert post(stage, "/v1/workers", register(**changes), signed={"worker": ""}) == status
+
+
+DEEP = b'{"attempt": 1, "info": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}"
+JSONS: dict[str, tuple[bytes, int]] = {
+    "deep": (DEEP, 400),
+    "deeper than any message": (b'{"attempt": 1, "info": ' + b'{"a":' * 40 + b"1" + b"}" * 40 + b"}", 400),
+    "NaN": (b'{"attempt": 1, "info": {"a": NaN}}', 400),
+    "Infinity": (b'{"attempt": 1, "info": {"a": -Infinity}}', 400),
+    "1e999": (b'{"attempt": 1, "info": {"a": 1e999}}', 400),
+    "long number": (b'{"attempt": ' + b"9" * 1_000_000 + b', "info": {}}', 400),
+    "large number": (b'{"attempt": 99999999999999999999, "info": {}}', 400),
+    "key twice": (b'{"attempt": 1, "attempt": 1, "info": {}}', 400),
+    "no UTF-8": (b'{"attempt": 1, "info": {"\xff": 1}}', 400),
+    "BOM": (b'\xef\xbb\xbf{"attempt": 1, "info": {}}', 400),
+    "UTF-16": ('{"attempt": 1, "info": {}}'.encode("utf-16"), 400),
+    "lone surrogate": (b'{"attempt": 1, "info": {"a": "\\ud800"}}', 400),
+    "null byte": (b'{"attempt": 1, "info": {}}\0', 400),
+    "list": (b"[1, {}]", 400),
+    "text": (b'"attempt"', 400),
+    "null": (b"null", 400),
+    "empty": (b"", 400),
+    "list for dict": (b'{"attempt": 1, "info": []}', 400),
+    "bool for number": (b'{"attempt": true, "info": {}}', 400),
+    "float for int": (b'{"attempt": 1.0, "info": {}}', 400),
+    "text for number": (b'{"attempt": "1", "info": {}}', 400),
+    "missing key": (b'{"attempt": 1}', 400),
+    "more keys": (b'{"attempt": 1, "info": {}, "cmd": "id"}', 400),
+    "comment": (b'{"attempt": 1, "info": {} /* x */}', 400),
+    "long text": (json.dumps({"attempt": 1, "info": {"a": "x" * 70_000}}).encode(), 413),
+    "large body": (b'{"attempt": 1, "info": {"a": "' + b"x" * (2 << 20) + b'"}}', 413),
+    "gzip bomb": (gzip.compress(b"0" * 10_000_000), 415),
+    "pickle": (b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94\x8c\x06system\x94\x93\x94.", 400),
+    "old attempt": (b'{"attempt": 0, "info": {}}', 409),
+    "negative attempt": (b'{"attempt": -1, "info": {}}', 409),
+    "future attempt": (b'{"attempt": 4000000000, "info": {}}', 409),
+}
+
+
+@pytest.mark.parametrize("name", JSONS)
+def test_bodies_that_are_no_message(stage: Stage, name: str) -> None:
+    body, status = JSONS[name]
+    headers = {"Content-Encoding": "gzip"} if name == "gzip bomb" else {}
+
+    assert post(stage, INFO, body, headers=headers) == status
+
+
+IDS = [
+    "..", ".", "~", "-rf", "%2e%2e%2f", "%2e%2e", "..%2f..%2fetc%2fpasswd", "%00", "a%0ab", "a%0d%0aX: y", "%c3%a4",
+    "a%5cb", "$(id)", ";rm", "'", "%22", "a" * 200, "%d0%b0bc", "a%20b", "*",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_ids_that_are_more_than_ids(stage: Stage, name: str) -> None:
+    body = info(stage)
+
+    assert stage.ask("POST", f"/v1/tasks/{name}/info", body) in (400, 404)
+    assert stage.ask("GET", f"/v1/segments/{name}", b"", role="learner") in (400, 404)
+    assert stage.ask("GET", f"/v1/weights/{name}/1-1", b"") in (400, 404)
+    assert stage.ask("GET", f"/v1/weights/policy/{name}", b"") in (400, 404)
+    assert stage.ask("PUT", f"/v1/segments/{name}", b"x", headers={"Content-Type": "application/octet-stream"}) >= 400
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "/abs", "../../etc/passwd", "CON\n", "a\\b", "é", "a" * 10_000, "\0"])
+def test_names_of_segments_that_are_more_than_names(stage: Stage, name: str) -> None:
+    assert post(stage, "/v1/tasks/{collect}/data", data(stage, name=name)) == 400
+
+
+def data(stage: Stage, **changes: Any) -> dict[str, Any]:
+    own = dict(
+        name=f"{stage.collector}.00000000", rows=8, sha256="0" * 64, nbytes=1, schema_hash="x", policy_version=0,
+        env_steps=8,
+    )  # fmt: skip
+    return {"attempt": stage.collect.attempt, "segments": [{**own, **changes}]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(rows=0), dict(rows=-1), dict(rows=2**40), dict(env_steps=-1), dict(nbytes=0), dict(nbytes=-1),
+        dict(nbytes=2**40), dict(env_steps=2**50), dict(policy_version=-1), dict(sha256="x" * 65),
+        dict(name="collector-other.1"), dict(name="x"),
+    ],
+)  # fmt: skip
+def test_segments_that_cannot_be(stage: Stage, changes: Any) -> None:
+    """They are named in the answer, and none is taken."""
+    assert post(stage, "/v1/tasks/{collect}/data", data(stage, **changes)) in (200, 400, 422)
+
+
+def test_too_many_segments_at_once(stage: Stage) -> None:
+    body = data(stage)
+    body["segments"] *= 4097
+
+    assert len(json.dumps(body)) < 1 << 20 or post(stage, "/v1/tasks/{collect}/data", body) == 413
+
+
+def array(values: list[Any], kind: str) -> str:
+    return base64.b64encode(np.array(values, kind).tobytes()).decode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        (dict(priorities=array([float("nan")], "<f4")), 400),
+        (dict(priorities=array([float("inf")], "<f4")), 400),
+        (dict(priorities=array([-1.0], "<f4")), 400),
+        (dict(priorities=array([1e308], "<f8")), 400),
+        (dict(places=array([10**9], "<i8")), 400),
+        (dict(places=array([-1], "<i8")), 400),
+        (dict(places=array([0, 1], "<i8")), 400),
+        (dict(places="!!!"), 400),
+        (dict(bad_segments=["../x"]), 400),
+        (dict(bad_segments=["x"] * 5000), 413),
+        (dict(learn_iter=-1), 400),
+        (dict(learn_iter=2**61), 400),
+    ],
+)
+def test_priorities_that_cannot_be(stage: Stage, fields: Any, status: int) -> None:
+    own = dict(
+        task_id=stage.learn.task_id, attempt=stage.learn.attempt, learn_iter=0, info={}, places=array([0], "<i8"),
+        unique_ids=array([1], "<i8"), priorities=array([1.0], "<f4"),
+    )  # fmt: skip
+
+    assert post(stage, "/v1/buffers/{buffer}/update", {**own, **fields}, role="learner") == status
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        (dict(batch_size=0), 413),
+        (dict(batch_size=-1), 413),
+        (dict(batch_size=10**9), 413),
+        (dict(num_batches=0), 413),
+        (dict(num_batches=10**9), 413),
+        (dict(have_segments_up_to=-1), 400),
+        (dict(have_segments_up_to=10**6), 400),
+        (dict(cur_learner_iter=-1), 400),
+        (dict(wait_s=-1.0), 400),
+        (dict(wait_s=1e9), 400),
+        (dict(task_id="collect-2"), 409),
+        (dict(task_id="nobodys"), 404),
+        (dict(attempt=99), 409),
+    ],
+)
+def test_batches_that_cannot_be(stage: Stage, fields: Any, status: int) -> None:
+    own = dict(
+        task_id=stage.learn.task_id, attempt=stage.learn.attempt, batch_size=8, num_batches=1, cur_learner_iter=0,
+        have_segments_up_to=0,
+    )  # fmt: skip
+
+    assert post(stage, "/v1/buffers/{buffer}/sample", {**own, **fields}, role="learner") == status
+    assert post(stage, "/v1/buffers/other/sample", own, role="learner") == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status"),
+    [
+        ("/v1/policies/{policy}", dict(version=0), 409),
+        ("/v1/policies/{policy}", dict(version=-1), 400),
+        ("/v1/policies/{policy}", dict(attempt=0, version=5), 409),
+        ("/v1/policies/{policy}", dict(nbytes=-1), 400),
+        ("/v1/policies/{policy}", dict(sha256="x" * 100_000), 413),
+        ("/v1/policies/other", {}, 403),
+        ("/v1/policies/{policy}", dict(task_id="{collect}"), 404),
+    ],
+)
+def test_weights_that_cannot_be(stage: Stage, path: str, fields: Any, status: int) -> None:
+    own = dict(task_id=stage.learn.task_id, attempt=stage.learn.attempt, version=1, sha256="0" * 64, nbytes=1)
+    fields = {key: "nobodys" if value == "{collect}" else value for key, value in fields.items()}
+
+    assert post(stage, path, {**own, **fields}, role="learner") == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({"X-DL-SHA256": "0" * 64}, b"x", 401),
+        ({"Content-Type": "application/json"}, b"x", 415),
+        ({"Content-Length": str(200 << 20)}, b"", 413),
+    ],
+)
+def test_files_that_are_not_taken(stage: Stage, headers: Any, body: bytes, status: int) -> None:
+    own = {"Content-Type": "application/octet-stream", **headers}
+
+    assert stage.ask("PUT", f"/v1/segments/{stage.collector}.1", body, headers=own) == status
+
+
+def test_links_in_the_folder_are_not_given_out(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s")
+    link = stage.data / "link.1.safetensors"
+    link.symlink_to(tmp_path / "secret")
+
+    assert stage.ask("GET", "/v1/segments/link.1", b"", role="learner") == 404
+    link.unlink()
+
+
+HEAD = (
+    b"POST /v1/tasks/claim HTTP/1.1\r\nHost: 127.0.0.1\r\nX-DL-Protocol: %d\r\nContent-Type: application/json\r\n"
+    % m.PROTOCOL
+)
+RAW: dict[str, tuple[bytes, tuple[int, ...]]] = {
+    "no HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 50 + b"\r\n\r\n", (0, 400)),
+    "length too long": (HEAD + b"Content-Length: 100\r\n\r\n{}", (0, 400, 401)),
+    "length too short": (HEAD + b'Content-Length: 1\r\n\r\n{"wait_s": 0}', (400, 401)),
+    "length negative": (HEAD + b"Content-Length: -5\r\n\r\n{}", (400,)),
+    "length no number": (HEAD + b"Content-Length: five\r\n\r\n{}", (400,)),
+    "length huge": (HEAD + b"Content-Length: 99999999999999\r\n\r\n{}", (413,)),
+    "two lengths": (HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", (400, 401)),
+    "length and chunks": (HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", (400,)),
+    "old HTTP with chunks": (b"POST /v1/tasks/claim HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", (400,)),
+    "bad chunks": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", (400,)),
+    "unknown coding": (HEAD + b"Transfer-Encoding: gzip\r\n\r\n{}", (400, 501)),
+    "header without end": (HEAD + b"X: " + b"x" * 100_000, (0, 400, 431)),
+    "header with a line break": (HEAD + b"X: a\n b\r\nContent-Length: 2\r\n\r\n{}", (400, 401)),
+    "old HTTP": (b"GET /v1/status\r\n\r\n", (0, 400, 401, 426)),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_bytes_that_are_no_request(stage: Stage, name: str) -> None:
+    raw, statuses = RAW[name]
+
+    assert stage.send(raw) in statuses
+
+
+def test_chunks_without_end_are_cut_off(stage: Stage) -> None:
+    """A body of a length that was not said is not read."""
+    with socket.create_connection(("127.0.0.1", stage.port), timeout=5.0) as connection:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
+        answer = b""
+        connection.settimeout(0.2)
+        for _ in range(1100):  # 69 MiB
+            try:
+                connection.sendall(chunk)
+            except (TimeoutError, ConnectionError):
+                break
+        connection.settimeout(5.0)
+        try:
+            answer = connection.recv(4096)
+        except ConnectionError:
+            answer = b""
+
+    assert answer == b"" or b" 400 " in answer
+
+
+def test_five_hundred_slow_callers_do_not_stop_others(stage: Stage) -> None:
+    slow = [socket.create_connection(("127.0.0.1", stage.port), timeout=5.0) for _ in range(500)]
+    for connection in slow:
+        connection.sendall(b"POST /v1/tasks/claim HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+    try:
+        started = time.monotonic()
+        assert stage.ask("GET", "/v1/hello", b"") == 200
+        assert time.monotonic() - started < _SLOW_S
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+def test_many_made_up_names_take_no_memory(stage: Stage) -> None:
+    for number in range(2000):
+        assert stage.ask("POST", f"/v1/tasks/t{number}/info", info(stage)) == 404
+        if number % 4 == 0:
+            signed = {"worker": f"collector-w{number}", "client": f"i{number}", "turn": f"c{number}:1"}
+            assert post(stage, INFO, info(stage), signed=signed) == 404
+            assert stage.ask("GET", "/v1/status", b"", signed={**signed, "worker": ""}) == 200

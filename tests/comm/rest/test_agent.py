@@ -1,0 +1,174 @@
+"""A worker stays right where answers are repeated, refused as old, or lost, and ends without waiting for nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.agent import TaskHandle, TaskLeftError, WorkerAgent
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.errors import CommError
+
+
+class FakeCoordinator:
+    """Note what is asked; answer with one learn task after another, of growing attempts."""
+
+    secret = ""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.registered: list[m.Register] = []
+        self.refuse: dict[str, list[str]] = {}  # by method: codes to refuse the next calls with
+        self.attempt = 0
+        self.is_over_after = 3
+
+    def _ask(self, name: str) -> None:
+        self.asked.append(name)
+        if self.refuse.get(name):
+            code = self.refuse[name].pop(0)
+            raise RefusedError(code, f"refused: {code}") if code else CommError("it does not answer")
+
+    def hello(self) -> m.Hello:
+        return m.Hello((1,), 1, 0.0, "x", "run")
+
+    def register(self, message: m.Register) -> m.Registered:
+        self.registered.append(message)
+        self._ask("register")
+        return m.Registered(f"learner-{message.incarnation}", 1, 10.0, 60.0)
+
+    def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
+        self._ask("claim")
+        self.attempt += 1
+        return m.ClaimReply(m.Task("t", self.attempt, "learn", "b", "p", {}, 10.0))
+
+    def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
+        self._ask("finish_task")
+        return m.EndReply(self.attempt >= self.is_over_after)
+
+    def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
+        self._ask("fail_task")
+        return m.EndReply(False)
+
+    def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
+        self._ask("leave")
+        return m.Ok()
+
+
+@pytest.fixture
+def fake() -> FakeCoordinator:
+    return FakeCoordinator()
+
+
+def work(fake: Any, do: Any = None) -> WorkerAgent:
+    agent = WorkerAgent(fake, "learner")
+    agent.register()
+    try:
+        agent.run(do or (lambda task, handle: {}))
+    finally:
+        agent.close()
+    return agent
+
+
+def test_a_result_that_does_not_end_the_run_is_followed_by_another_attempt(fake: FakeCoordinator) -> None:
+    work(fake)
+
+    assert fake.asked == ["register", *["claim", "finish_task"] * 3, "leave"]
+
+
+@pytest.mark.parametrize("code", ["stale_attempt", "finished", "unknown", "version_not_newer"])
+def test_a_task_that_was_taken_away_is_no_failure(fake: FakeCoordinator, code: str) -> None:
+    def do(task: m.Task, handle: TaskHandle) -> dict[str, Any]:
+        if task.attempt == 1:
+            raise RefusedError(code, "it is over")
+        return {}
+
+    work(fake, do)
+
+    assert "fail_task" not in fake.asked and fake.asked.count("claim") == 3
+
+
+def test_a_task_whose_answers_are_lost_is_given_back(fake: FakeCoordinator) -> None:
+    def do(task: m.Task, handle: TaskHandle) -> dict[str, Any]:
+        if task.attempt == 1:
+            raise RefusedError("old_message", "its answer is gone")
+        return {}
+
+    work(fake, do)
+
+    assert fake.asked[:4] == ["register", "claim", "leave", "register"] and "fail_task" not in fake.asked
+
+
+def test_a_claim_whose_answer_is_lost_is_asked_again(fake: FakeCoordinator) -> None:
+    fake.refuse["claim"] = ["old_message", "unknown"]
+
+    work(fake)
+
+    assert fake.asked[:5] == ["register", "claim", "claim", "register", "claim"]
+
+
+def test_a_result_whose_answer_is_lost_was_taken(fake: FakeCoordinator) -> None:
+    fake.refuse["finish_task"] = ["old_message", "finished"]
+
+    work(fake)
+
+    assert fake.asked.count("finish_task") == 3 and "fail_task" not in fake.asked
+
+
+def test_a_result_that_is_refused_for_what_it_says_is_a_failure(fake: FakeCoordinator) -> None:
+    fake.refuse["finish_task"] = ["schema"]
+
+    with pytest.raises(RefusedError, match="refused: schema"):
+        work(fake)
+
+    assert fake.asked == ["register", "claim", "finish_task", "fail_task", "leave"]
+
+
+def test_a_name_that_is_taken_is_changed(fake: FakeCoordinator) -> None:
+    fake.refuse["register"] = ["name_taken", "name_taken"]
+
+    agent = work(fake)
+
+    names = [each.incarnation for each in fake.registered]
+    assert len(set(names)) == 3 and agent.worker_id == f"learner-{names[-1]}"
+    assert len({each.secret for each in fake.registered}) == 1 and len(fake.registered[0].secret) == 64
+
+
+def test_it_gives_up_where_every_name_is_taken(fake: FakeCoordinator) -> None:
+    fake.refuse["register"] = ["name_taken"] * 9
+
+    with pytest.raises(RefusedError, match="name_taken"):
+        WorkerAgent(fake, "learner").register()  # type: ignore[arg-type]
+
+
+def test_the_clients_secret_is_the_workers(fake: FakeCoordinator) -> None:
+    fake.secret = "ab" * 32
+
+    work(fake)
+
+    assert fake.registered[0].secret == "ab" * 32
+
+
+def test_leaving_is_not_told_to_a_coordinator_that_does_not_answer(fake: FakeCoordinator) -> None:
+    """Each of these words would wait for it again."""
+    agent = WorkerAgent(fake, "learner")  # type: ignore[arg-type]
+    agent.register()
+
+    def do(task: m.Task, handle: TaskHandle) -> dict[str, Any]:
+        agent.stop()
+        raise CommError("the coordinator has not answered for 5 s")
+
+    agent.run(do)
+    agent.close()
+
+    assert fake.asked == ["register", "claim"]
+
+
+def test_leaving_in_the_middle_is_told(fake: FakeCoordinator) -> None:
+    def do(task: m.Task, handle: TaskHandle) -> dict[str, Any]:
+        raise TaskLeftError("asked to leave")
+
+    work(fake, do)
+
+    assert fake.asked == ["register", "claim", "leave"]

@@ -1,0 +1,404 @@
+"""The learner's batches are the rows that collectors sent, in the order in which the coordinator drew them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.batch_source import BatchSource
+from ding_like.comm.rest.mirror import Mirror
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.segment_file import SegmentError, read_segment, remove_segments
+from ding_like.errors import CommError, SchemaError
+from ding_like.pipeline.parallel.service import LockedService
+from tests.pipeline.parallel.service_parts import begin, columns_of, make_core, segment
+
+SIZE = 40
+
+
+class Run:
+    """Hold a coordinator in this process, a collector that sends segments, and a learner's source of batches."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "data"
+        self.core = make_core(folder, size=SIZE)
+        self.learner, self.learn, self.collector, self.task = begin(self.core)
+        self.service = LockedService(self.core)
+        self.number = 0
+        self.source = BatchSource(
+            self.service,
+            self.learn,
+            worker_id=self.learner,
+            read=self.read,
+            batch_size=4,
+            buffer_size=SIZE,
+            num_batches=3,
+        )
+
+    def read(self, segment: m.NewSegment) -> dict[str, Any]:
+        columns, _ = read_segment(
+            self.folder, segment.name, rows=segment.rows, sha256=segment.sha256, nbytes=segment.nbytes
+        )
+        return columns
+
+    def send(self, *, damage: bool = False) -> None:
+        info = segment(self.folder, self.collector, self.number, rows=5 + self.number % 4)
+        if damage:
+            (self.folder / f"{info.name}.safetensors").write_bytes(b"nonsense")
+        self.number += 1
+        self.service.send_data(self.collector, self.task.task_id, m.SendData(self.task.attempt, (info,)))
+
+    def close(self) -> None:
+        self.source.close()
+        self.core.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    made = Run(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_learner_that_goes_on_says_how_far_it_had_come(tmp_path: Path) -> None:
+    """Updates beyond those that it had saved are granted again, and no others."""
+    run = Run(tmp_path)
+    for _ in range(20):
+        run.send()
+    while run.core.waiting_updates:
+        assert run.source.next(timeout_s=5.0) is not None
+    run.source.close()
+    granted = run.core.granted_updates
+    run.core.tasks.release(run.core.tasks.tasks[run.learn.task_id])
+    task = run.core.claim(run.learner, m.Claim()).task
+    assert task is not None and task.attempt == 2 and granted > 10
+
+    second = BatchSource(
+        run.service,
+        task,
+        worker_id=run.learner,
+        read=run.read,
+        batch_size=4,
+        buffer_size=SIZE,
+        num_batches=3,
+        train_iter=granted - 7,
+    )
+    batches = 0
+    while second.next(timeout_s=1.0) is not None:
+        batches += 1
+    second.close()
+    run.core.close()
+
+    assert batches == 7 and run.core.granted_updates == granted
+
+
+def test_batches_that_come_while_it_is_closed_are_in_its_last_report(run: Run) -> None:
+    """The last request is answered only after the source was told to close."""
+    for _ in range(4):
+        run.send()
+    while run.core.waiting_updates:
+        assert run.source.next(timeout_s=5.0) is not None
+    inner, asked, told = run.service.sample, threading.Event(), threading.Event()
+
+    def answer_late(*args: Any) -> m.SampleReply:
+        asked.set()
+        assert told.wait(10.0)
+        return inner(*args)
+
+    run.service.sample = answer_late  # type: ignore[method-assign]
+    assert asked.wait(10.0)
+    received = run.source.num_received
+    for _ in range(4):
+        run.send()
+    closing = threading.Thread(target=run.source.close)
+    closing.start()
+    with run.source._changed:
+        assert run.source._changed.wait_for(lambda: run.source._is_closed, 10.0)
+    told.set()
+    closing.join(10.0)
+
+    stats = run.core.workers.get(run.learner).stats  # type: ignore[union-attr]
+    assert stats["received_updates"] == run.source.num_received == run.core.granted_updates > received
+
+
+def check(batch: TransitionBatch, sent: int) -> None:
+    assert len(batch) == 4
+    assert (batch["segment"] < sent).all()
+    assert (batch["row"] < 5 + batch["segment"] % 4).all(), "a row of another segment"
+
+
+def test_rows_are_those_that_were_sent_over_many_rounds(run: Run) -> None:
+    drawn: set[tuple[int, int]] = set()
+    for _ in range(60):
+        run.send()
+        while run.core.granted_updates < run.core.cfg.pace.allowed_updates(run.core.env_step):
+            batch = run.source.next(timeout_s=5.0)
+            assert batch is not None
+            check(batch, run.number)
+            drawn.update(zip(batch["segment"].tolist(), batch["row"].tolist(), strict=True))
+        remove_segments(run.folder, run.core.book.removable)
+
+    assert max(segment for segment, _ in drawn) >= 55 and len(drawn) > 150
+    assert run.source.num_replaced == 0
+    assert len(list(run.folder.iterdir())) < 60
+
+
+def test_without_data_there_is_no_batch_in_time(run: Run) -> None:
+    assert run.source.next(timeout_s=0.05) is None
+
+
+def test_a_segment_that_cannot_be_read_is_left_out_and_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ding_like.comm.rest.batch_source._LATE_S", 0.0)
+    reported: list[str] = []
+    update = run.service.update
+    monkeypatch.setattr(
+        run.service, "update", lambda w, b, message: reported.extend(message.bad_segments) or update(w, b, message)
+    )
+    for number in range(6):
+        run.send(damage=number == 2)
+
+    seen = set()
+    for _ in range(6):
+        batch = run.source.next(timeout_s=5.0)
+        assert batch is not None
+        check(batch, run.number)
+        seen.update(batch["segment"].tolist())
+    run.source.report(6, dict, {})
+    run.source.close()
+
+    assert 2 not in seen and len(seen) >= 3
+    assert reported == [f"{run.collector}.00000002"]
+
+
+def test_a_segment_that_comes_late_is_learned_from_later(run: Run) -> None:
+    for number in range(6):
+        run.send()
+        if number == 2:
+            late = run.folder / f"{run.collector}.00000002.safetensors"
+            late.rename(run.folder / "hidden")
+    seen: set[int] = set()
+    for turn in range(200):
+        if turn == 3:
+            assert 2 not in seen and run.source.num_replaced >= 0
+            (run.folder / "hidden").rename(late)
+        if run.core.granted_updates >= run.core.cfg.pace.allowed_updates(run.core.env_step):
+            run.send()
+        batch = run.source.next(timeout_s=5.0)
+        assert batch is not None
+        check(batch, run.number)
+        seen.update(batch["segment"].tolist())
+        if 2 in seen:
+            break
+
+    assert 2 in seen and run.core.book.bad_rows == 0
+
+
+def test_late_rows_do_not_take_places_of_newer_ones() -> None:
+    mirror = Mirror(8)
+    first, second, third = (m.NewSegment(serial, "s", 4, 4 * (serial - 1) % 8, "x", 1) for serial in (1, 2, 3))
+    mirror.skip(first)
+    mirror.take_in(second, columns_of("w", 2, 4))
+    mirror.take_late(first, columns_of("w", 1, 4))
+    assert mirror.gather(np.arange(8))["segment"].tolist() == [1] * 4 + [2] * 4
+
+    mirror.skip(third)
+    mirror.take_late(second, columns_of("w", 9, 4))  # it is there already: nothing is written
+    mirror.take_late(first, columns_of("w", 1, 4))
+    assert not mirror.are_there(np.arange(4), (3 << 20) + np.arange(4)).any()
+    mirror.take_late(third, columns_of("w", 3, 4))
+    mirror.take_late(first, columns_of("w", 1, 4))
+    assert mirror.gather(np.arange(8))["segment"].tolist() == [3] * 4 + [2] * 4
+    assert mirror.are_there(np.arange(4), (3 << 20) + np.arange(4)).all()
+
+
+def test_what_goes_wrong_in_the_thread_is_raised(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise CommError("the coordinator has gone")
+
+    monkeypatch.setattr(run.service, "sample", fail)
+
+    with pytest.raises(CommError, match="the coordinator has gone"):
+        for _ in range(50):
+            run.source.next(timeout_s=0.2)
+
+
+def test_closing_leaves_no_thread(run: Run) -> None:
+    run.source.close()
+
+    assert not [thread for thread in threading.enumerate() if thread.name == "batch-source"]
+
+
+def test_a_mirror_holds_rows_at_their_places_around_the_end() -> None:
+    mirror = Mirror(10)
+    model: dict[int, tuple[int, int]] = {}
+    first = 0
+    for serial in range(1, 30):
+        rows = serial % 5 + 1
+        mirror.take_in(m.NewSegment(serial, "w.1", rows, first % 10, "", 1), columns_of("w", serial, rows))
+        model.update({(first + row) % 10: (serial, row) for row in range(rows)})
+        first += rows
+
+        places = np.array(sorted(model))
+        batch = mirror.gather(places)
+        assert list(zip(batch["segment"].tolist(), batch["row"].tolist(), strict=True)) == [model[p] for p in places]
+        ids = np.array([model[place][0] * m.ROWS_PER_SEGMENT + model[place][1] for place in places])
+        assert mirror.are_there(places, ids).all() and not mirror.are_there(places, ids + 1).any()
+
+
+def test_rows_of_another_shape_do_not_enter() -> None:
+    mirror = Mirror(10)
+    mirror.take_in(m.NewSegment(1, "w.1", 2, 0, "", 1), {"x": np.zeros(2)})
+
+    with pytest.raises(SchemaError, match="the learner's mirror"):
+        mirror.take_in(m.NewSegment(2, "w.2", 2, 2, "", 1), {"x": np.zeros((2, 2))})
+
+    assert mirror.last_serial == 1
+
+
+def test_a_segment_left_out_leaves_no_old_rows_to_draw() -> None:
+    mirror = Mirror(10)
+    mirror.take_in(m.NewSegment(1, "w.1", 10, 0, "", 1), columns_of("w", 1, 10))
+
+    mirror.skip(m.NewSegment(2, "w.2", 4, 8, "", 1))  # around the end
+
+    old, new = m.ROWS_PER_SEGMENT + np.arange(10), 2 * m.ROWS_PER_SEGMENT + np.arange(4)
+    assert mirror.are_there(np.arange(10), old).tolist() == [False] * 2 + [True] * 6 + [False] * 2
+    assert not mirror.are_there(np.array([8, 9, 0, 1]), new).any() and mirror.last_serial == 2
+
+
+def test_an_empty_mirror_gives_nothing() -> None:
+    mirror = Mirror(10)
+
+    assert not mirror.are_there(np.arange(10), np.arange(10)).any()
+    with pytest.raises(CommError, match="no rows yet"):
+        mirror.gather(np.arange(2))
+
+
+def test_priorities_come_back_with_the_rows_that_they_are_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[m.Update] = []
+    update = run.service.update
+    monkeypatch.setattr(run.service, "update", lambda w, b, message: sent.append(message) or update(w, b, message))
+    for _ in range(6):
+        run.send()
+
+    expected = []
+    for train_iter in range(5):
+        batch = run.source.next(timeout_s=5.0)
+        assert batch is not None
+        # Segment n is the one with serial n + 1.
+        expected += ((batch["segment"] + 1) * m.ROWS_PER_SEGMENT + batch["row"]).tolist()
+        run.source.report(train_iter, dict, {"priority": np.full(4, train_iter, np.float32)})
+    run.source.close()
+
+    told = [message for message in sent if message.unique_ids is not None]
+    assert np.concatenate([message.unique_ids for message in told]).tolist() == expected
+    assert np.concatenate([message.priorities for message in told]).tolist() == np.repeat(np.arange(5), 4).tolist()
+    assert all(len(message.places) == len(message.unique_ids) for message in told)
+
+
+def test_the_end_of_the_run_ends_the_wait(run: Run) -> None:
+    with run.service._changed:
+        run.core.is_over = True
+        run.service._changed.notify_all()
+
+    batch = run.source.next(timeout_s=5.0)
+
+    assert batch is None and run.source.finish
+
+
+def test_a_slow_learner_is_not_flooded_however_often_it_reports(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ding_like.comm.rest.batch_source._REPORT_S", 0.0)
+    reported = threading.Semaphore(0)
+    update = run.service.update
+
+    def tell(*arguments: Any) -> Any:
+        reported.release()
+        return update(*arguments)
+
+    monkeypatch.setattr(run.service, "update", tell)
+    for _ in range(40):
+        run.send()
+    assert run.core.cfg.pace.allowed_updates(run.core.env_step) > 100
+
+    assert run.source.next(timeout_s=5.0) is not None
+    for train_iter in range(20):
+        run.source.report(train_iter, dict, {})
+        assert reported.acquire(timeout=5.0)
+
+    assert run.core.granted_updates <= 3 * 3, "three batches a reply: one being drawn from and two ahead"
+
+
+def test_an_answer_that_comes_twice_is_consumed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path)
+    sample, last = run.service.sample, []
+
+    def twice(*arguments: Any) -> m.SampleReply:
+        """Repeat every answer with batches once: as if the first had been lost."""
+        if last and last[-1].batches is not None:
+            return last.pop()
+        last.append(sample(*arguments))
+        return last[-1]
+
+    monkeypatch.setattr(run.service, "sample", twice)
+    for _ in range(10):
+        run.send()
+    drawn = 0
+    while run.core.waiting_updates or drawn < run.core.granted_updates:
+        assert run.source.next(timeout_s=5.0) is not None
+        drawn += 1
+        run.source.report(drawn, dict, {})
+
+    assert run.source.next(timeout_s=0.3) is None
+    assert drawn == run.core.granted_updates == run.source.num_received == run.source.num_learned > 10
+    run.close()
+
+
+@pytest.mark.parametrize("code", ["old_message", "stale_attempt", "unknown"])
+def test_a_refusal_ends_the_attempt_in_the_learners_thread(
+    run: Run, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any) -> Any:
+        raise RefusedError(code, "no more")
+
+    monkeypatch.setattr(run.service, "sample", refuse)
+
+    with pytest.raises(RefusedError, match="no more"):
+        for _ in range(50):
+            run.source.next(timeout_s=0.2)
+    assert isinstance(run.source.failure, RefusedError)
+
+
+def test_closing_does_not_wait_for_what_is_late(tmp_path: Path) -> None:
+    made = Run(tmp_path)
+    made.source.close()
+    looked = threading.Event()
+
+    def read(segment: m.NewSegment) -> Any:
+        looked.set()
+        raise SegmentError("missing", "it has not come")
+
+    source = BatchSource(
+        made.service,
+        made.learn,
+        worker_id=made.learner,
+        read=read,
+        batch_size=4,
+        buffer_size=SIZE,
+        num_batches=3,
+        waits_for_late=True,
+    )
+    made.send()
+    assert looked.wait(10)
+    started = time.monotonic()
+
+    source.close()
+
+    assert time.monotonic() - started < 1.5 and not source._thread.is_alive()
+    made.core.close()

@@ -1,0 +1,413 @@
+"""What a worker believes: only what its coordinator signed, whatever stands between them and whatever clocks do."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import http.server
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+import ding_like
+from ding_like.comm.rest import http_client
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.http_client import HttpCoordinator
+from ding_like.comm.rest.http_server import CoordinatorServer
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.signing import ANSWER_HEADER, Clock, answer_signature, steady_clock
+from ding_like.comm.rest.wire import encode
+from ding_like.errors import CommError
+from tests.comm.rest.test_http import KEYS, Service
+
+FORWARDED = ("Authorization", "Content-Type", "X-DL-")
+
+
+class Reply(NamedTuple):
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+
+Answer = Callable[[str, str, bytes, dict[str, str]], Reply]  # of method, path, body and headers
+
+
+class Between:
+    """Stand where workers look for their coordinator, and answer as told; `heads` are what was asked with."""
+
+    def __init__(self, answer: Answer) -> None:
+        heads: list[dict[str, str]] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                heads.append({"path": self.path, **dict(self.headers)})
+                reply = answer(self.command, self.path, body, dict(self.headers))
+                self.send_response(reply.status)
+                for name, value in {"Content-Length": str(len(reply.body)), **reply.headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                try:
+                    self.wfile.write(reply.body)
+                except ConnectionError:  # the worker has heard enough
+                    self.close_connection = True
+
+            do_GET = do_POST = do_PUT = do_DELETE = do_any  # noqa: N815
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self.heads = heads
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.block_on_close = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5.0)
+
+
+class Parts:
+    """Make servers, clients and what stands between, and close them."""
+
+    def __init__(self) -> None:
+        self.service = Service()
+        self._made: list[Any] = []
+
+    def server(self, *, keys: Any = KEYS, clock: Clock | None = None) -> CoordinatorServer:
+        server = CoordinatorServer(self.service, keys, clock=clock)  # type: ignore[arg-type]
+        server.start()
+        self._made.append(server)
+        return server
+
+    def between(self, answer: Answer) -> Between:
+        self._made.append(Between(answer))
+        return self._made[-1]  # type: ignore[no-any-return]
+
+    def client(
+        self, url: str, *, key: bytes | None = KEYS["collector"], retry_s: float = 0.2, **how: Any
+    ) -> HttpCoordinator:
+        client = HttpCoordinator(url, role="collector", key=key, incarnation="one", retry_s=retry_s, **how)
+        self._made.append(client)
+        return client
+
+    def close(self) -> None:
+        for each in reversed(self._made):
+            each.close()
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parts]:
+    monkeypatch.setattr(http_client, "_MIN_WAIT_S", 0.01)
+    made = Parts()
+    yield made
+    made.close()
+
+
+def through(server: CoordinatorServer, change: Callable[[str, Reply], Reply] | None = None) -> Answer:
+    """Return what asks the coordinator itself, and changes what it says."""
+    host, _, port = server.url.removeprefix("http://").partition(":")
+
+    def answer(method: str, path: str, body: bytes, headers: dict[str, str]) -> Reply:
+        connection = http.client.HTTPConnection(host, int(port), timeout=5.0)
+        try:
+            connection.request(method, path, body, {k: v for k, v in headers.items() if k.startswith(FORWARDED)})
+            response = connection.getresponse()
+            signed = {ANSWER_HEADER: response.headers.get(ANSWER_HEADER, "")}
+            reply = Reply(response.status, response.read(), {"Content-Type": "application/json", **signed})
+        finally:
+            connection.close()
+        return reply if change is None else change(path, reply)
+
+    return answer
+
+
+def register(client: HttpCoordinator) -> str:
+    return client.register(m.Register("collector", "here", 1, ding_like.__version__, "one")).worker_id
+
+
+def refuse(status: int, code: str, message: str = "no") -> Reply:
+    return Reply(status, encode(m.ErrorReply(m.ErrorBody(code, message, False))), {})
+
+
+def hello(**changes: Any) -> Reply:
+    own = dict(protocols=(m.PROTOCOL,), epoch=1, server_time=5e9, package=ding_like.__version__, run_id="false")
+    return Reply(200, encode(m.Hello(**{**own, **changes})), {})
+
+
+# --- answers
+
+
+def test_a_false_coordinator_is_not_believed_and_gets_no_signature(parts: Parts) -> None:
+    false = parts.between(lambda *_: hello())
+    client = parts.client(false.url)
+
+    with pytest.raises(CommError, match=r"has not shown for 0\.2 s that it holds the key of a collector.*--key-file"):
+        client.hello()
+    with pytest.raises(CommError, match="has not shown"):
+        register(client)
+    assert false.heads and {head["path"] for head in false.heads} == {"/v1/hello"}
+    for head in false.heads:
+        assert "DL2-hello" in head["Authorization"] and "ts=" not in head["Authorization"]
+        assert not any(name.startswith(("X-DL-Worker", "X-DL-Incarnation")) for name in head)
+
+
+def test_a_coordinator_that_asks_for_no_key_is_not_believed_by_who_has_one(parts: Parts) -> None:
+    with pytest.raises(CommError, match="has not shown"):
+        parts.client(parts.server(keys=None).url).hello()
+
+
+def test_a_wrong_key_is_one_clear_error_at_once(parts: Parts) -> None:
+    client = parts.client(parts.server().url, key=b"x" * 32, retry_s=60.0)
+
+    with pytest.raises(RefusedError, match="not the key of a collector") as caught:
+        client.hello()
+    assert caught.value.code == "bad_key"
+    with pytest.raises(RefusedError, match="not the key of a collector"):
+        register(client)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda reply: reply._replace(headers={}),
+        lambda reply: reply._replace(headers={ANSWER_HEADER: "0" * 64}),
+        lambda reply: reply._replace(body=reply.body.replace(b"7", b"9")),
+        lambda reply: reply._replace(body=reply.body + b" "),
+        lambda reply: reply._replace(status=503),
+        lambda reply: refuse(404, "unknown"),
+        lambda reply: refuse(409, "stale_attempt"),
+        lambda reply: refuse(401, "bad_key"),
+        lambda reply: refuse(410, "finished"),
+        lambda reply: Reply(302, b"", {"Location": "http://127.0.0.1:9/"}),
+        lambda reply: reply._replace(
+            body=gzip.compress(reply.body), headers={**reply.headers, "Content-Encoding": "gzip"}
+        ),
+    ],
+)
+def test_an_answer_that_was_changed_on_its_way_is_as_none(parts: Parts, change: Callable[[Reply], Reply]) -> None:
+    lies = [2]
+
+    def lie(path: str, reply: Reply) -> Reply:
+        if "heartbeat" not in path or not lies[0]:
+            return reply
+        lies[0] -= 1
+        return change(reply)
+
+    client = parts.client(parts.between(through(parts.server(), lie)).url, retry_s=10.0)
+    worker = register(client)
+
+    assert client.heartbeat(worker, m.Heartbeat("idle")).env_step == 7
+    assert lies == [0] and [asked[0] for asked in parts.service.asked].count("heartbeat") == 1, "it was acted on once"
+
+
+def test_an_answer_to_another_request_is_as_none(parts: Parts) -> None:
+    kept: list[Reply] = []
+
+    def swap(path: str, reply: Reply) -> Reply:
+        if "heartbeat" in path:
+            kept.append(reply)
+            return kept[0]
+        return reply
+
+    client = parts.client(parts.between(through(parts.server(), swap)).url)
+    worker = register(client)
+    client.heartbeat(worker, m.Heartbeat("idle"))
+
+    with pytest.raises(CommError, match="has not shown"):
+        client.heartbeat(worker, m.Heartbeat("idle"))
+
+
+def test_who_holds_only_the_roles_key_answers_no_other_worker(parts: Parts) -> None:
+    """It can say that a worker is unknown, for which the coordinator has no other key either; and nothing more."""
+    said = [m.HeartbeatReply((m.Command("stop"),), {}, 0, 1.0), m.ErrorReply(m.ErrorBody("finished", "no", False))]
+    statuses = [200, 410]
+
+    def forge(method: str, path: str, body: bytes, headers: dict[str, str]) -> Reply:
+        if "heartbeat" not in path:
+            return honest(method, path, body, headers)
+        asked = headers["Authorization"].partition("sig=")[2][:64]
+        body = encode(said[len(false.heads) % 2])
+        status = statuses[len(false.heads) % 2]
+        return Reply(status, body, {ANSWER_HEADER: answer_signature(KEYS["collector"], asked, status, body)})
+
+    honest = through(parts.server())
+    false = parts.between(forge)
+    client = parts.client(false.url)
+    worker = register(client)
+
+    with pytest.raises(CommError, match="has not shown"):
+        client.heartbeat(worker, m.Heartbeat("idle"))
+
+
+def test_refusals_arrive_signed(parts: Parts) -> None:
+    client = parts.client(parts.server().url)
+    worker = register(client)
+    del parts.service.secrets[worker]
+
+    with pytest.raises(RefusedError) as caught:
+        client.heartbeat(worker, m.Heartbeat("idle"))
+    assert caught.value.code == "unknown"
+    parts.service.secrets[worker] = "6" * 64
+    with pytest.raises(RefusedError) as caught:
+        client.heartbeat(worker, m.Heartbeat("idle"))
+    assert caught.value.code == "name_taken"
+
+
+def test_another_protocol_is_one_clear_error_at_once(parts: Parts) -> None:
+    between = parts.between(lambda *_: refuse(426, "wrong_protocol", "this coordinator speaks protocol 1"))
+
+    with pytest.raises(RefusedError, match="speaks protocol 1"):
+        parts.client(between.url, retry_s=60.0).hello()
+
+
+def test_a_worker_takes_no_name_but_its_own(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = m.Registered("collector-two", 1, 10.0, 3.0)
+    monkeypatch.setattr(parts.service, "register", lambda message: named, raising=False)
+
+    with pytest.raises(CommError, match="another's name"):
+        register(parts.client(parts.server().url))
+
+
+def test_an_answer_is_not_unpacked_and_not_read_beyond_a_limit(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "_MAX_ANSWER", 10_000)
+    packed = gzip.compress(b"0" * 50_000_000)
+    for reply in (Reply(200, packed, {"Content-Encoding": "gzip"}), Reply(200, b"0" * 20_000, {})):
+        between = parts.between(lambda *_, reply=reply: reply)  # type: ignore[misc]
+        with pytest.raises(CommError, match="is compressed|longer than 10000 bytes"):
+            parts.client(between.url, key=None).hello()
+        assert all(head["Accept-Encoding"] == "identity" for head in between.heads)
+
+
+# --- turns
+
+
+def test_each_thread_numbers_its_messages_on_a_channel_of_its_own(parts: Parts) -> None:
+    between = parts.between(through(parts.server()))
+    client = parts.client(between.url)
+    worker = register(client)
+
+    def beat() -> None:
+        for _ in range(3):
+            client.heartbeat(worker, m.Heartbeat("idle"))
+
+    threads = [threading.Thread(target=beat) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5.0)
+    beat()
+
+    turns = [head["X-DL-Seq"].split(":") for head in between.heads if "heartbeat" in head["path"]]
+    channels = {channel: [number for each, number in turns if each == channel] for channel, _ in turns}
+    assert list(channels.values()) == [["1", "2", "3"]] * 3
+
+
+def test_a_lost_answer_is_asked_for_again_with_the_same_number(parts: Parts) -> None:
+    lost = [True]
+
+    def lose(path: str, reply: Reply) -> Reply:
+        if "claim" in path and lost[0]:
+            lost[0] = False
+            return Reply(503, b"", {})
+        return reply
+
+    parts.service.tasks = [m.Task("t", 1, "collect", "b", "p", {}, 1.0)]
+    between = parts.between(through(parts.server(), lose))
+    client = parts.client(between.url, retry_s=10.0)
+    worker = register(client)
+
+    task = client.claim(worker, m.Claim()).task
+
+    assert task is not None and task.task_id == "t" and parts.service.asked[-1] == ("claim", worker)
+    turns = [head["X-DL-Seq"] for head in between.heads if "claim" in head["path"]]
+    nonces = {head["Authorization"] for head in between.heads if "claim" in head["path"]}
+    assert len(turns) == 2 and len(set(turns)) == 1 and len(nonces) == 2
+
+
+# --- clocks
+
+
+@pytest.mark.parametrize("jump_s", [600.0, -600.0, 86_400.0])
+@pytest.mark.parametrize("side", ["worker", "coordinator"])
+def test_a_jump_of_the_walls_clock_ends_nobody(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, side: str, jump_s: float
+) -> None:
+    """The worker is this thread, the coordinator all others."""
+    real, here, jumped = time.time, threading.current_thread(), [0.0]
+    monkeypatch.setattr(
+        time, "time", lambda: real() + jumped[0] * ((threading.current_thread() is here) == (side == "worker"))
+    )
+    client = parts.client(parts.server().url)
+    client.hello()
+    worker = register(client)
+
+    jumped[0] = jump_s
+
+    assert client.heartbeat(worker, m.Heartbeat("idle")).env_step == 7
+    assert client.status() == {"run": 1}
+
+
+@pytest.mark.parametrize("jump_s", [600.0, -600.0])
+@pytest.mark.parametrize("side", ["worker", "coordinator"])
+def test_a_clock_that_jumps_all_the_same_is_measured_again(parts: Parts, side: str, jump_s: float) -> None:
+    """As after a sleep of the machine, or a coordinator that starts again with another time."""
+    jumped = {"worker": 0.0, "coordinator": 0.0}
+    wall = steady_clock()
+    server = parts.server(clock=lambda: wall() + jumped["coordinator"])
+    between = parts.between(through(server))
+    client = parts.client(between.url, clock=lambda: time.monotonic() + jumped["worker"])
+    worker = register(client)
+    client.heartbeat(worker, m.Heartbeat("idle"))
+    asked = len(between.heads)
+
+    jumped[side] = jump_s
+    parts.service.tasks = [m.Task("t", 1, "collect", "b", "p", {}, 1.0)]
+    task = client.claim(worker, m.Claim()).task
+
+    assert task is not None and not parts.service.tasks
+    paths = [head["path"] for head in between.heads[asked:]]
+    assert paths == ["/v1/tasks/claim", "/v1/hello", "/v1/tasks/claim"]
+    turns = {head["X-DL-Seq"] for head in between.heads[asked:] if head["path"] != "/v1/hello"}
+    assert len(turns) == 1, "the request is the same, signed anew"
+
+
+def test_the_time_of_a_hello_is_the_one_that_signatures_are_judged_by(parts: Parts) -> None:
+    """The service's own clock, which may be any, says nothing of that."""
+    server = parts.server(clock=lambda: 12_345.0)
+
+    client = parts.client(server.url)
+
+    assert client.hello().server_time == 12_345.0
+    assert client.status() == {"run": 1}
+
+
+def test_a_hello_cannot_be_kept_and_said_later(parts: Parts) -> None:
+    """Its signature is for the nonce of who asked: a listener sets nobody's clock with an old one."""
+    kept: list[Reply] = []
+
+    def keep(path: str, reply: Reply) -> Reply:
+        kept.append(reply)
+        return kept[0]
+
+    url = parts.between(through(parts.server(), keep)).url
+    parts.client(url).hello()
+
+    with pytest.raises(CommError, match="has not shown"):
+        parts.client(url).hello()
+
+
+def test_a_worker_of_which_the_clock_is_refused_for_good_gives_up_with_a_reason(parts: Parts) -> None:
+    times = iter(range(0, 10**9, 1000))
+    client = parts.client(parts.server(clock=lambda: float(next(times))).url)
+
+    with pytest.raises(CommError, match=r"has not answered for 0\.2 s: the request was signed \d+ s ago"):
+        client.status()

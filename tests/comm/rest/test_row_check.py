@@ -1,0 +1,96 @@
+"""Rows that no env gives are not learned from, whoever sends them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import Space, spaces
+
+from ding_like.comm.rest.row_check import RowCheck
+from ding_like.data.segment_file import SegmentError
+
+BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)
+
+
+def rows(**changes: Any) -> dict[str, Any]:
+    own = {
+        "obs": np.zeros((4, 3), np.float32), "next_obs": np.zeros((4, 3), np.float32), "action": np.arange(4) % 2,
+        "reward": np.ones(4, np.float32), "terminated": np.zeros(4, bool),
+    }  # fmt: skip
+    return {**own, **changes}
+
+
+def with_one(name: str, value: float) -> Any:
+    column = np.array(rows()[name], copy=True)
+    column.flat[1] = value
+    return column
+
+
+def test_good_rows_pass() -> None:
+    check = RowCheck(BOX, spaces.Discrete(2))
+
+    check(rows())
+    check(rows())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (dict(obs=np.zeros((4, 2), np.float32)), "column obs has rows"),
+        (dict(next_obs=np.zeros((4, 3, 1), np.float32)), "column next_obs has rows"),
+        (dict(obs=with_one("obs", np.nan)), "column obs has numbers that are not finite"),
+        (dict(reward=with_one("reward", np.inf)), "column reward has numbers that are not finite"),
+        (dict(reward=with_one("reward", -np.inf)), "column reward has numbers that are not finite"),
+        (dict(action=np.array([0, 1, 2, 0])), "column action has numbers"),
+        (dict(action=np.array([0, 1, -1, 0])), "column action has numbers"),
+        (dict(action=np.zeros(4, np.float32)), "column action has numbers"),
+        (dict(action=np.zeros((4, 1), np.int64)), "column action has rows"),
+    ],
+)
+def test_rows_of_no_env_are_refused_even_as_the_first(changes: Any, said: str) -> None:
+    with pytest.raises(SegmentError, match=said) as caught:
+        RowCheck(BOX, spaces.Discrete(2))(rows(**changes))
+
+    assert caught.value.code == "schema"
+
+
+@pytest.mark.parametrize("changes", [dict(extra=np.zeros(4)), dict(reward=np.ones(4, np.float64))])
+def test_columns_are_those_of_the_first_segment(changes: Any) -> None:
+    check = RowCheck(BOX, spaces.Discrete(2))
+    check(rows())
+
+    with pytest.raises(SegmentError, match="column"):
+        check(rows(**changes))
+    short = rows()
+    del short["reward"]
+    with pytest.raises(SegmentError, match="'reward' is missing"):
+        check(short)
+
+
+@pytest.mark.parametrize(
+    ("space", "good", "bad"),
+    [
+        (spaces.MultiDiscrete([2, 3]), [[1, 2]], [[2, 0]]),
+        (spaces.Box(-1.0, 1.0, (2,), np.float32), [[0.5, 9.0]], [[np.nan, 0.0]]),
+    ],
+)
+def test_other_actions(space: Space[Any], good: Any, bad: Any) -> None:
+    check = RowCheck(BOX, space)
+    kind = np.int64 if isinstance(space, spaces.MultiDiscrete) else np.float32
+    check(rows(action=np.array(good * 4, kind)))
+
+    with pytest.raises(SegmentError):
+        check(rows(action=np.array(bad * 4, kind)))
+
+
+def test_dict_observations_are_held_to_their_spaces() -> None:
+    check = RowCheck(spaces.Dict({"arm": BOX, "level": spaces.Discrete(3)}), spaces.Discrete(2))
+    own = rows()
+    for name in ("obs", "next_obs"):
+        own[f"{name}/arm"], own[f"{name}/level"] = own.pop(name), np.zeros(4, np.int64)
+    check(own)
+
+    with pytest.raises(SegmentError, match="obs/arm"):
+        check({**own, "obs/arm": np.zeros((4, 9), np.float32)})

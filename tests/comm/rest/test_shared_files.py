@@ -1,0 +1,283 @@
+"""Segments and weights go through the coordinator unharmed, and nothing else does."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+import torch
+
+import ding_like
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.http_client import HttpCoordinator
+from ding_like.comm.rest.http_server import CoordinatorServer
+from ding_like.comm.rest.keys import load_keys, make_keys
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.shared_files import StreamedFiles
+from ding_like.comm.rest.signing import Signer
+from ding_like.comm.rest.weight_files import read_weights, write_weights
+from ding_like.data.segment_file import SegmentMeta, read_segment, write_segment
+from ding_like.errors import CommError
+from ding_like.pipeline.parallel.service import LockedService
+from tests.pipeline.parallel.service_parts import make_core
+
+SECRET = "5" * 64
+
+
+class Net:
+    """Hold a server with folders for files, and registered clients of both roles: collector-c and learner-l."""
+
+    def __init__(self, folder: Path) -> None:
+        self.core = make_core(folder)
+        self.key_file = folder / "keys.json"
+        self.keys = make_keys(self.key_file)
+        self.segments, self.weights = folder / "segments", folder / "weights"
+        self.service = LockedService(self.core)
+        self.server = CoordinatorServer(self.service, self.keys, segments=self.segments, weights=self.weights)
+        self.server.start()
+        self.collector, self.learner = self.client("collector", "c"), self.client("learner", "l")
+        self.service.register(m.Register("collector", "host", 1, ding_like.__version__, "raw", secret=SECRET))
+        self.service.register(m.Register("learner", "host", 1, ding_like.__version__, "raw", secret=SECRET))
+        self._turns = itertools.count(1)
+
+    def client(self, role: str, incarnation: str) -> HttpCoordinator:
+        key = load_keys(self.key_file)[role]
+        client = HttpCoordinator(self.server.url, role=role, key=key, incarnation=incarnation, retry_s=0.3)
+        client.register(m.Register(role, "host", 1, ding_like.__version__, incarnation))
+        return client
+
+    def put(self, path: str, data: bytes, *, role: str = "collector", worker: str = "", **headers: str) -> Any:
+        """Send a file as collector-raw or learner-raw."""
+        signer = Signer(role, self.keys[role], incarnation="raw", secret=SECRET, clock=time.time)
+        signer.offset_s = 0.0
+        turn = f"raw:{next(self._turns)}"
+        signed, _ = signer.sign("PUT", path, data, turn=turn, worker=worker or f"{role}-raw")
+        sent = {"X-DL-Protocol": str(m.PROTOCOL), "Content-Type": m.OCTETS, **signed, **headers}
+        return requests.put(self.server.url + path, data=data, headers=sent, timeout=5)
+
+    def close(self) -> None:
+        self.collector.close()
+        self.learner.close()
+        self.server.close()
+        self.core.close()
+
+    def files(self) -> list[str]:
+        return sorted(str(path.relative_to(self.segments)) for path in self.segments.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[Net]:
+    made = Net(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_segment_comes_to_the_learner_as_it_left_the_collector(net: Net, tmp_path: Path) -> None:
+    there, here = StreamedFiles(net.collector, folder=tmp_path), StreamedFiles(net.learner, folder=tmp_path)
+    columns = {"x": np.arange(12, dtype=np.float32).reshape(4, 3)}
+    name = "collector-c.00000000"
+    written = write_segment(there.segments, name, columns, SegmentMeta("t", 1, "collector-c", 0, 0, 4))
+
+    there.share_segment(name)
+    here.fetch_segment(name, nbytes=written.nbytes, sha256=written.sha256)
+    read, _ = read_segment(here.segments, name, rows=4, sha256=written.sha256, nbytes=written.nbytes)
+
+    assert (read["x"] == columns["x"]).all()
+    assert not list(there.segments.iterdir()), "the collector's copy has gone"
+    here.forget_segment(name)
+    assert not list(here.segments.iterdir())
+    there.close()
+    here.close()
+    assert not list(tmp_path.glob("ding-files-*"))
+
+
+def test_weights_come_to_collectors(net: Net, tmp_path: Path) -> None:
+    there, here = StreamedFiles(net.learner, folder=tmp_path), StreamedFiles(net.collector, folder=tmp_path)
+    for version in (0, 7):
+        written = write_weights(there.weights, "policy", 1, version, {"w": torch.full((2,), float(version))})
+        there.share_weights("policy", 1, version)
+        here.fetch_weights("policy", 1, version, nbytes=written.nbytes, sha256=written.sha256)
+        state = read_weights(here.weights, "policy", 1, version, sha256=written.sha256)
+        assert state["w"].tolist() == [version, version]
+
+    assert len(list(here.weights.glob("*/*"))) == 1, "one version at a time"
+    there.close()
+    here.close()
+
+
+def test_the_same_again_is_fine_and_something_else_is_not(net: Net) -> None:
+    net.collector.put_file("/v1/segments/collector-c.0", b"abc")
+    net.collector.put_file("/v1/segments/collector-c.0", b"abc")
+
+    with pytest.raises(RefusedError, match="other bytes"):
+        net.collector.put_file("/v1/segments/collector-c.0", b"xyz")
+    assert (net.segments / "collector-c.0.safetensors").read_bytes() == b"abc"
+
+
+def test_a_worker_brings_no_segments_of_another(net: Net) -> None:
+    with pytest.raises(RefusedError, match="named after who does"):
+        net.collector.put_file("/v1/segments/collector-raw.0", b"abc")
+    assert net.put("/v1/segments/collector-c.0", b"abc", worker="collector-c").status_code == 409
+    assert not net.segments.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "role"),
+    [
+        ("/v1/segments/learner-raw.1", "learner"),
+        ("/v1/weights/policy/1-2", "collector"),
+        ("/v1/segments/admin-raw.1", "admin"),
+    ],
+)
+def test_roles_bring_only_what_is_theirs(net: Net, path: str, role: str) -> None:
+    assert net.put(path, b"abc", role=role).status_code == 403
+    assert not net.segments.exists() and not net.weights.exists()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/segments/..%2f..%2fevil",
+        "/v1/segments/%2e%2e",
+        "/v1/segments/a%2fb",
+        "/v1/segments/-rf",
+        "/v1/segments/" + "a" * 200,
+        "/v1/segments/a%00b",
+        "/v1/segments/a%5cb",
+    ],
+)
+def test_names_are_never_paths(net: Net, tmp_path: Path, path: str) -> None:
+    before = sorted(tmp_path.rglob("*"))
+
+    assert net.put(path, b"abc").status_code in (400, 401, 404)  # 401: the signed path is not the one that arrives
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("version", ["x-1", "1-x", "1", "1--2", "../1-2"])
+def test_weights_have_an_attempt_and_a_version(net: Net, version: str) -> None:
+    assert net.put(f"/v1/weights/policy/{version}", b"abc", role="learner").status_code in (400, 401, 404)
+    assert not net.weights.exists()
+
+
+@pytest.mark.parametrize("version", ["1-" + "9" * 300, "1-" + "9" * 5000, "9" * 16 + "-1"])
+def test_a_version_of_many_digits_is_refused(net: Net, version: str) -> None:
+    assert net.put(f"/v1/weights/policy/{version}", b"abc", role="learner").status_code == 400
+    with pytest.raises(RefusedError, match="up to 15 digits"):
+        net.collector.get_file(f"/v1/weights/policy/{version}")
+
+
+def test_a_body_that_is_not_what_its_hash_says_is_refused(net: Net) -> None:
+    path = "/v1/segments/collector-raw.1"
+
+    assert net.put(path, b"abc", **{m.SHA256_HEADER: "0" * 64}).status_code == 401
+    assert net.put(path, b"abc", **{"Content-Type": "text/plain"}).status_code == 415
+    assert not net.segments.exists()
+
+
+def test_a_file_above_the_limit_is_refused(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ding_like.comm.rest.file_routes.MAX_FILE", 1000)
+
+    assert net.put("/v1/segments/collector-raw.1", b"a" * 1001).status_code == 413
+    assert net.put("/v1/segments/collector-raw.1", b"a" * 1000).status_code == 200
+    assert net.files() == ["collector-raw.1.safetensors"]
+
+
+def test_a_client_sends_no_file_that_would_be_refused(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(m, "MAX_FILE", 1000)
+
+    with pytest.raises(RefusedError, match="1001 bytes; at most 1000"):
+        net.collector.put_file("/v1/segments/collector-c.1", b"a" * 1001)
+
+
+def test_other_routes_keep_their_small_limit(net: Net) -> None:
+    assert net.put("/v1/tasks/claim", b"a" * (2 << 20)).status_code in (405, 413)
+
+
+def test_what_is_not_there_is_said(net: Net) -> None:
+    with pytest.raises(RefusedError, match="there is no b.safetensors"):
+        net.learner.get_file("/v1/segments/b")
+
+
+def test_a_link_is_not_followed(net: Net, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    net.segments.mkdir()
+    (net.segments / "link.safetensors").symlink_to(tmp_path / "secret")
+
+    with pytest.raises(RefusedError, match="there is no"):
+        net.learner.get_file("/v1/segments/link")
+
+
+def test_a_second_name_of_a_file_elsewhere_is_not_given_out(net: Net, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    net.segments.mkdir()
+    os.link(tmp_path / "secret", net.segments / "link.safetensors")
+
+    with pytest.raises(RefusedError, match="there is no"):
+        net.learner.get_file("/v1/segments/link")
+
+
+def test_a_folder_that_is_a_link_is_neither_read_nor_written(net: Net, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/1-1.safetensors").write_text("secret")
+    net.weights.mkdir()
+    (net.weights / "policy").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(RefusedError, match="there is no"):
+        net.collector.get_file("/v1/weights/policy/1-1")
+    with pytest.raises(RefusedError, match="no folder of its policy"):
+        net.learner.put_file("/v1/weights/policy/1-2", b"abc")
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["1-1.safetensors"]
+
+
+def test_a_file_larger_than_any_that_is_shared_is_not_read(net: Net) -> None:
+    net.segments.mkdir()
+    with open(net.segments / "sparse.safetensors", "wb") as file:
+        file.truncate(10 << 30)
+
+    with pytest.raises(RefusedError, match="there is no"):
+        net.learner.get_file("/v1/segments/sparse")
+
+
+def test_a_pipe_in_the_folder_is_not_waited_for(net: Net) -> None:
+    net.segments.mkdir()
+    os.mkfifo(net.segments / "pipe.safetensors")
+
+    with pytest.raises(RefusedError, match="there is no"):
+        net.learner.get_file("/v1/segments/pipe")
+
+
+def test_a_full_disk_is_said_and_may_be_tried_again(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("ding_like.comm.rest.file_routes.write_below", full)
+
+    with pytest.raises(CommError, match="disk is full"):
+        net.collector.put_file("/v1/segments/collector-c.1", b"abc")
+
+
+def test_a_coordinator_without_folders_takes_no_files(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    server = CoordinatorServer(LockedService(core), None)
+    server.start()
+    client = HttpCoordinator(server.url, role="collector", key=None, incarnation="c", retry_s=0.2)
+
+    with pytest.raises(RefusedError, match="share a folder"):
+        client.put_file("/v1/segments/collector-c.1", b"abc")
+    client.close()
+    server.close()
+    core.close()
+
+
+def test_a_key_makes_only_a_worker_of_its_role(net: Net) -> None:
+    with pytest.raises(RefusedError, match="does not make a learner"):
+        net.collector.register(m.Register("learner", "host", 1, ding_like.__version__, "x1"))
+    assert "learner-x1" not in net.core.workers

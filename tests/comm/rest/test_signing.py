@@ -1,0 +1,234 @@
+"""A request is what its worker signed, of this time and for the first time; an answer is the coordinator's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.service import Stamp
+from ding_like.comm.rest.signing import (
+    Head,
+    Signed,
+    Signer,
+    Verifier,
+    answer_signature,
+    body_hash,
+    draw_secret,
+    is_secret,
+    own_key,
+    steady_clock,
+)
+from ding_like.comm.rest.turns import TurnMemory
+
+KEYS = {"collector": b"c" * 32, "learner": b"l" * 32}
+BODY = b'{"x":1}'
+SECRET = "5" * 64
+HEAD = Head("POST", "/v1/x?a=1", len(BODY), body_hash(BODY), "collector-1", "one", "main:1")
+
+
+def signer(*, role: str = "collector", key: bytes | None = None, secret: str = SECRET, now_s: float = 1000.0) -> Signer:
+    made = Signer(role, KEYS[role] if key is None else key, incarnation="one", secret=secret, clock=lambda: now_s)
+    made.offset_s = 0.0
+    return made
+
+
+def header(made: Signer | None = None) -> str:
+    headers, _ = (made or signer()).sign("POST", "/v1/x?a=1", BODY, turn="main:1", worker="collector-1")
+    return headers["Authorization"]
+
+
+def check(text: str, *, now_s: float = 1000.0, **changes: Any) -> Signed:
+    verifier = Verifier(KEYS, clock=lambda: now_s)
+    signed = verifier.check(text, HEAD._replace(**changes))
+    verifier.check_clock(signed)
+    return signed
+
+
+def test_a_signed_request_has_its_role() -> None:
+    assert check(header()).role == "collector"
+    assert check(header(signer(role="learner"))).role == "learner"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(method="PUT"),
+        dict(path="/v1/x"),
+        dict(path="/v1/x?a=2"),
+        dict(path="/v1/X?a=1"),
+        dict(length=8),
+        dict(sha256=body_hash(b"")),
+        dict(sha256=""),
+        dict(worker="collector-2"),
+        dict(worker=""),
+        dict(client="two"),
+        dict(turn="main:2"),
+        dict(turn="other:1"),
+        dict(turn=""),
+    ],
+)
+def test_anything_that_was_changed_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(RefusedError, match="signature does not fit"):
+        check(header(), **change)
+
+
+@pytest.mark.parametrize("now_s", [1000.0 - 302, 1000.0 + 302, 1000.0 + 3600])
+def test_a_request_of_another_time_is_refused_for_its_clock(now_s: float) -> None:
+    with pytest.raises(RefusedError, match="more than 300 s") as caught:
+        check(header(), now_s=now_s)
+
+    assert caught.value.code == "bad_clock"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Bearer x",
+        "DL2 key=collector",
+        header().replace("DL2", "dl2"),
+        header().replace("DL2", "DL1"),
+        header() + " ",
+        header().replace("key=collector", "key=learner"),
+        header().replace("key=collector", "key=admin"),
+        header(signer(key=b"x" * 32)),
+        header().upper(),
+        "DL2 key=collector,ts=1000,nonce=" + "0" * 32 + ",sig=" + "0" * 64,
+    ],
+)
+def test_what_no_known_key_signed_is_refused(text: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        check(text)
+
+    assert caught.value.status == 401
+
+
+def test_only_who_has_a_workers_secret_speaks_for_it() -> None:
+    verifier = Verifier(KEYS, clock=lambda: 1000.0)
+
+    assert verifier.check_own(check(header()), SECRET) == own_key(KEYS["collector"], "collector-1", SECRET)
+    for text in (header(signer(secret="6" * 64)), header().partition(",own=")[0]):
+        with pytest.raises(RefusedError) as caught:
+            verifier.check_own(check(text), SECRET)
+        assert caught.value.code == "name_taken"
+    with pytest.raises(RefusedError) as caught:
+        verifier.check_own(check(header()), None)
+    assert caught.value.code == "unknown"
+    with pytest.raises(RefusedError):  # a worker that has none can be spoken for by nobody
+        verifier.check_own(check(header(signer(secret=""))), "")
+
+
+def test_secrets_are_long_and_different() -> None:
+    assert is_secret(draw_secret()) and draw_secret() != draw_secret()
+    assert not any(is_secret(text) for text in ("", "0" * 31, "0" * 129, "G" * 64, "0" * 63 + "\n"))
+
+
+def test_an_answer_is_signed_for_one_request_status_and_body() -> None:
+    own = own_key(KEYS["collector"], "collector-1", SECRET)
+    signature = answer_signature(own, "asked", 200, b"{}")
+    made = signer()
+
+    assert made.is_answer(signature, "asked", 200, b"{}", worker="collector-1")
+    for asked, status, body, worker in (
+        ("other", 200, b"{}", "collector-1"),
+        ("asked", 404, b"{}", "collector-1"),
+        ("asked", 200, b"{ }", "collector-1"),
+        ("asked", 200, b"{}", "collector-2"),
+        ("asked", 200, b"{}", ""),
+    ):
+        assert not made.is_answer(signature, asked, status, body, worker=worker)
+    assert not made.is_answer(answer_signature(KEYS["collector"], "asked", 200, b"{}"), "asked", 200, b"{}", worker="w")
+
+
+def test_a_hello_shows_the_key_and_gives_no_signature_for_anything_else() -> None:
+    verifier = Verifier(KEYS, clock=lambda: 1000.0)
+    text, nonce = signer().hello()
+
+    assert verifier.hello(text) == (KEYS["collector"], nonce)
+    assert "ts=" not in text
+    for wrong in (
+        signer(key=b"x" * 32).hello()[0],
+        text.replace("collector", "learner"),
+        text.replace("collector", "admin"),
+    ):
+        with pytest.raises(RefusedError, match="signature does not fit"):
+            verifier.hello(wrong)
+    with pytest.raises(RefusedError):
+        check(text.replace("DL2-hello", "DL2"))
+
+
+def test_a_steady_clock_is_moved_by_no_change_of_the_walls() -> None:
+    wall, monotonic = [5000.0], [10.0]
+    clock = steady_clock(lambda: wall[0], lambda: monotonic[0])
+
+    wall[0] += 600.0
+    monotonic[0] += 1.5
+    assert clock() == 5001.5
+    wall[0] -= 3600.0
+    assert clock() == 5001.5
+
+
+def test_a_number_is_taken_again_only_when_signed_anew() -> None:
+    memory = TurnMemory()
+    memory.take("collector", "w", Stamp("main", 5), "a")
+    memory.take("collector", "w", Stamp("main", 5), "b")
+
+    for number, nonce, code in ((5, "a", "bad_key"), (5, "b", "bad_key"), (4, "c", "old_message")):
+        with pytest.raises(RefusedError) as caught:
+            memory.take("collector", "w", Stamp("main", number), nonce)
+        assert caught.value.code == code
+    memory.take("collector", "w", Stamp("other", 4), "c")
+    memory.take("collector", "x", Stamp("main", 4), "c")
+    memory.take("collector", "w", Stamp("main", 6), "a")
+
+
+def test_ten_minutes_of_785_requests_a_second_are_all_taken() -> None:
+    """However many there were, each worker's last is all that is kept."""
+    memory = TurnMemory()
+    for number in range(1, 472):
+        for worker in range(1000):
+            memory.take("collector", f"w{worker}", Stamp("main", number), f"{number}-{worker}")
+
+    with pytest.raises(RefusedError, match="overtaken"):
+        memory.take("collector", "w7", Stamp("main", 1), "1-7")
+    assert memory.sizes() == {"collector": 1000}
+
+
+@pytest.mark.slow
+def test_ten_minutes_of_785_signed_requests_a_second_are_all_let_in() -> None:
+    clock = [0.0]
+    verifier, memory = Verifier(KEYS, clock=lambda: clock[0]), TurnMemory()
+    made = Signer("collector", KEYS["collector"], incarnation="one", secret=SECRET, clock=lambda: clock[0])
+    made.offset_s = 0.0
+    for number in range(785 * 600):
+        clock[0] = number / 785
+        turn, worker = number // 1000 + 1, f"collector-{number % 1000}"
+        headers, _ = made.sign("POST", "/v1/x", BODY, turn=f"main:{turn}", worker=worker)
+        signed = verifier.check(
+            headers["Authorization"], Head("POST", "/v1/x", len(BODY), body_hash(BODY), worker, "one", f"main:{turn}")
+        )
+        verifier.check_clock(signed)
+        verifier.check_own(signed, SECRET)
+        memory.take(signed.role, worker, Stamp("main", turn), signed.nonce)
+
+    assert clock[0] > 599.0
+
+
+def test_one_role_pushes_nobody_of_another_out_and_no_client_locks_another_out() -> None:
+    memory = TurnMemory()
+    memory.take("learner", "l", Stamp("main", 7), "a")
+    memory.take_loose("learner", "l", "b")
+    for number in range(10_000):
+        memory.take("collector", f"w{number}", Stamp("main", 2**40), "n")
+        memory.take_loose("collector", f"w{number}", "n")
+        memory.take_loose("collector", "greedy", str(number))
+
+    memory.take("collector", "honest", Stamp("main", 1), "n")
+    memory.take_loose("collector", "honest", "n")
+    with pytest.raises(RefusedError, match="sent before"):
+        memory.take("learner", "l", Stamp("main", 7), "a")
+    with pytest.raises(RefusedError, match="sent before"):
+        memory.take_loose("learner", "l", "b")
+    assert memory.sizes()["collector"] <= 2 * 4096
