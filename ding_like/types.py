@@ -110,7 +110,7 @@ class Reducer(Protocol):
 
 
 class CollectMode(NamedTuple):
-    """Name what a collector uses of a policy: the seed's fields first, ours after."""
+    """Name what a collector uses of a policy: DI-engine's fields first, ours after."""
 
     forward: Any
     process_transition: Any
@@ -126,7 +126,7 @@ class CollectMode(NamedTuple):
 
 
 class LearnMode(NamedTuple):
-    """Name what a learner uses of a policy: the seed's fields first, ours after."""
+    """Name what a learner uses of a policy: DI-engine's fields first, ours after."""
 
     forward: Any
     reset: Any
@@ -142,7 +142,7 @@ class LearnMode(NamedTuple):
 
 
 class EvalMode(NamedTuple):
-    """Name what an evaluator uses of a policy: the seed's fields first, ours after."""
+    """Name what an evaluator uses of a policy: DI-engine's fields first, ours after."""
 
     forward: Any
     reset: Any

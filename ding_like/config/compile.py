@@ -22,7 +22,7 @@ from ding_like.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 
-# Where the seed's layout has one setting twice: (where users set it, where a part reads it).
+# Where DI-engine's layout has one setting twice: (where users set it, where a part reads it).
 _COPIES = (
     ("env.stop_value", "policy.eval.evaluator.stop_value"),
     ("env.n_evaluator_episode", "policy.eval.evaluator.n_episode"),

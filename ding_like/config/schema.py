@@ -13,8 +13,8 @@ from ding_like.config.report import Fault, suggestion
 from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_path, to_plain
 from ding_like.errors import RegistryError
 
-# Keys of the seed's layout that every policy and evaluator may be given, also those that have no default for them.
-_SEED_KEYS: dict[str, tuple[type, ...]] = {
+# Keys of DI-engine's layout that every policy and evaluator may be given, also those that have no default for them.
+_DI_ENGINE_KEYS: dict[str, tuple[type, ...]] = {
     "policy.unroll_len": (int,),
     "policy.learn.resume_training": (bool,),
     "policy.eval.evaluator.stop_value": (float,),
@@ -70,7 +70,7 @@ class Schema:
 
 def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: list[Fault]) -> Schema:
     """Return the schema of the classes that `create` names, or `main` where it has a `type`; faults go to `faults`."""
-    schema = Schema(defaults=to_plain(TOP_TEMPLATE), types=dict(_SEED_KEYS))
+    schema = Schema(defaults=to_plain(TOP_TEMPLATE), types=dict(_DI_ENGINE_KEYS))
     sections = _sections(create, schema, faults)
     for part in PARTS:
         if not schema.is_opaque(part.path):

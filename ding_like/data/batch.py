@@ -22,8 +22,8 @@ def _done(columns: Mapping[str, Column]) -> Column:
     return columns["terminated"] | columns["truncated"]
 
 
-# What the seed's API calls a column of ours: name -> (columns it needs, how to get it).
-SEED_KEYS: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Column]], Column]]] = {
+# What DI-engine's API calls a column of ours: name -> (columns it needs, how to get it).
+DI_ENGINE_KEYS: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Column]], Column]]] = {
     "done": (("terminated", "truncated"), _done),
     "IS": (("weight",), lambda columns: columns["weight"]),
     "collect_iter": (("policy_version",), lambda columns: columns["policy_version"]),
@@ -95,7 +95,7 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
         column = self._columns.get(name)
         if column is not None:
             return column
-        needs, derive = SEED_KEYS.get(name, ((), None))
+        needs, derive = DI_ENGINE_KEYS.get(name, ((), None))
         if derive is not None and all(need in self._columns for need in needs):
             return derive(self._columns)
         raise KeyError(f"no column '{name}'; this batch has {', '.join(self._columns)}")
@@ -132,7 +132,7 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
         return TransitionBatch.of_length(self._length, columns_to(device, self._columns))
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Return real dicts, one a row, with the seed's keys."""
+        """Return real dicts, one a row, with DI-engine's keys."""
         return [dict(row) for row in self]
 
     @classmethod
@@ -147,7 +147,7 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
 
 
 class Row(Mapping[str, Any]):
-    """View one row of a batch as a read-only mapping; also answers the seed's `done`, `IS` and `collect_iter`."""
+    """View one row of a batch as a read-only mapping; also answers DI-engine's `done`, `IS` and `collect_iter`."""
 
     __slots__ = ("_batch", "_index")
 
@@ -165,7 +165,7 @@ class Row(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         columns = self._batch.columns
         yield from columns
-        for name, (needs, _) in SEED_KEYS.items():
+        for name, (needs, _) in DI_ENGINE_KEYS.items():
             if name not in columns and all(need in columns for need in needs):
                 yield name
 

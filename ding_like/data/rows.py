@@ -1,4 +1,4 @@
-"""Turn lists of dicts into columns and back, and let policies written in the seed's style run on columns.
+"""Turn lists of dicts into columns and back, and let policies written in DI-engine's style run on columns.
 
 The only file of the package that loops over transitions: everything here is for code that thinks in rows.
 """
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Timestep(NamedTuple):
-    """Carry what the seed's `process_transition` reads of an env step."""
+    """Carry what DI-engine's `process_transition` reads of an env step."""
 
     obs: Any
     reward: Any
@@ -32,8 +32,8 @@ class Timestep(NamedTuple):
 def as_batch(data: Any) -> TransitionBatch | None:
     """Return rows as columns: a batch as it is, mappings stacked once, None for what does not stack.
 
-    The seed's keys become ours: `done` without `terminated` means terminated; `IS` is `weight`, `collect_iter` is
-    `policy_version`. A nested mapping (a dict observation) becomes flat keys. `data` is Any because the seed's `push`
+    DI-engine's keys become ours: `done` without `terminated` means terminated; `IS` is `weight`, `collect_iter` is
+    `policy_version`. A nested mapping (a dict observation) becomes flat keys. `data` is Any because DI-engine's `push`
     takes anything.
     """
     if isinstance(data, TransitionBatch):
@@ -108,11 +108,11 @@ def _to_tensor(value: Any) -> Any:
     return value
 
 
-class SeedStyleActor:
+class DiEngineStyleActor:
     """Act through `forward({id: obs}) -> {id: {"action": ...}}`."""
 
     def __init__(self, mode: Any) -> None:
-        self._mode = mode  # any named tuple with the seed's fields
+        self._mode = mode  # any named tuple with DI-engine's fields
 
     def act(
         self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: Any
@@ -143,10 +143,10 @@ class SeedStyleActor:
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Do nothing: a policy in the seed's style keeps its own state per id."""
+        """Do nothing: a policy in DI-engine's style keeps its own state per id."""
 
 
-class SeedStyleSegment:
+class DiEngineStyleSegment:
     """Run `process_transition` and `get_train_sample` lane by lane.
 
     A policy that looks ahead (n-step, unrolled sequences) gets whole episodes, so that nothing is cut short; others
@@ -161,7 +161,7 @@ class SeedStyleSegment:
         try:
             return int(self._mode.get_attribute(name))
         except (NotImplementedError, AttributeError, KeyError, TypeError):
-            # The seed's get_attribute raises for names that a policy does not have; an optional one has a default.
+            # DI-engine's get_attribute raises for names that a policy does not have; an optional one has a default.
             return default
 
     def num_ready(self, length: Array, ended: Array) -> int:
@@ -205,7 +205,7 @@ class SeedStyleSegment:
         return samples
 
 
-# What the loop adds to the columns of the actor; the rest is the seed's "policy output".
+# What the loop adds to the columns of the actor; the rest is DI-engine's "policy output".
 _LOOP_COLUMNS = frozenset(
     ("obs", "next_obs", "reward", "terminated", "truncated", "done")
     + ("lane", "env_id", "episode_id", "step", "policy_version", "collect_iter")
@@ -213,29 +213,29 @@ _LOOP_COLUMNS = frozenset(
 
 
 def adapt_collect_mode(mode: Any) -> CollectMode:
-    """Return a collect mode with our fields; `mode` is any named tuple with the seed's."""
+    """Return a collect mode with our fields; `mode` is any named tuple with DI-engine's."""
     if hasattr(mode, "segment"):
         return mode  # type: ignore[no-any-return]
     _say_once(mode, "collect")
-    segment = SeedStyleSegment(mode)
+    segment = DiEngineStyleSegment(mode)
     return CollectMode(
         **_seed_fields(mode, CollectMode),
-        actor=SeedStyleActor(mode),
+        actor=DiEngineStyleActor(mode),
         segment=segment.segment,
         num_ready=segment.num_ready,
     )
 
 
 def adapt_eval_mode(mode: Any) -> EvalMode:
-    """Return an eval mode with our fields; `mode` is any named tuple with the seed's."""
+    """Return an eval mode with our fields; `mode` is any named tuple with DI-engine's."""
     if hasattr(mode, "actor"):
         return mode  # type: ignore[no-any-return]
     _say_once(mode, "eval")
-    return EvalMode(**_seed_fields(mode, EvalMode), actor=SeedStyleActor(mode))
+    return EvalMode(**_seed_fields(mode, EvalMode), actor=DiEngineStyleActor(mode))
 
 
 def adapt_learn_mode(mode: Any) -> LearnMode:
-    """Return a learn mode with our fields; `mode` is any named tuple with the seed's.
+    """Return a learn mode with our fields; `mode` is any named tuple with DI-engine's.
 
     `forward(list of rows)` has done the whole update when it returns, so each result dict is handed on by `grad` and
     `apply` does nothing.
@@ -261,7 +261,7 @@ def adapt_learn_mode(mode: Any) -> LearnMode:
 
 
 def _seed_fields(mode: Any, target: Any) -> dict[str, Any]:
-    """Return the seed's fields of `mode`; one that it lacks does nothing and returns None."""
+    """Return DI-engine's fields of `mode`; one that it lacks does nothing and returns None."""
     ours = {"actor", "segment", "num_ready", "minibatches", "grad", "apply"}
     return {name: getattr(mode, name, _absent) for name in target._fields if name not in ours}
 
@@ -277,15 +277,15 @@ def _say_once(mode: Any, which: str) -> None:
     if which not in _told:
         _told.add(which)
         logger.info(
-            "the %s mode is written in the seed's style (rows): it runs through an adapter, slower than columns. "
+            "the %s mode is written in DI-engine's style (rows): it runs through an adapter, slower than columns. "
             "docs/architecture.md says how to offer columns.",
             which,
         )
 
 
 __all__ = [
-    "SeedStyleActor",
-    "SeedStyleSegment",
+    "DiEngineStyleActor",
+    "DiEngineStyleSegment",
     "Timestep",
     "adapt_collect_mode",
     "adapt_eval_mode",

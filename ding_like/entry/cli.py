@@ -15,7 +15,7 @@ import click
 from ding_like import __version__
 from ding_like.errors import ConfigError, DingError
 
-# What the seed's command line knows; those without a runner here say so in one line.
+# What DI-engine's command line knows; those without a runner here say so in one line.
 MODES = (
     "serial serial_onpolicy serial_sqil serial_dqfd serial_trex serial_trex_onpolicy parallel dist eval "
     "serial_reward_model serial_gail serial_offline serial_ngu"

@@ -38,7 +38,7 @@ def parallel_pipeline(
     """Train with processes on this machine until a limit or `env.stop_value` is reached.
 
     A serial config runs as it is; a `system_config` says how many collectors there are and where data lie.
-    `enable_total_log` and `disable_flask_log` are accepted for the seed's callers: workers log to files of their own.
+    `enable_total_log` and `disable_flask_log` are accepted for DI-engine's callers: workers log to files of their own.
     Raises ConfigError with every fault of the config at once, and TrainingError with the cause if a worker fails.
     """
     main, given_create, system_config, source = _read(input_cfg)

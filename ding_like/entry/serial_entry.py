@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # A config file, or its (main_config, create_config).
 InputConfig = str | Path | tuple[Any, Any]
-# Stands for "no limit", as in the seed's signatures.
+# Stands for "no limit", as in DI-engine's signatures.
 NO_LIMIT = int(1e10)
 
 

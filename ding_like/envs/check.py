@@ -12,7 +12,7 @@ from ding_like.envs.checks.report import Finding, Report, UncheckableError, wher
 from ding_like.envs.checks.running import check_rendering, check_speed
 from ding_like.envs.checks.seeding import check_seeding, check_twin
 from ding_like.envs.checks.spaces import check_spaces
-from ding_like.envs.seed_style import SeedStyleEnv, as_gymnasium
+from ding_like.envs.di_engine_style import DiEngineStyleEnv, as_gymnasium
 from ding_like.errors import DingError, EnvError
 
 __all__ = ["Finding", "check_env"]
@@ -23,7 +23,7 @@ AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from 
 def check_env(env: Any, *, num_steps: int = 1000, seed: int = 0) -> list[Finding]:
     """Play random episodes and return what was found, faults first; without a fault, one can train in the env.
 
-    `env` is a gymnasium.Env, an env in the seed's style, or a function or class that makes one: then a second one is
+    `env` is a gymnasium.Env, an env in DI-engine's style, or a function or class that makes one: then a second one is
     compared with the first. Besides `num_steps` steps, some hundreds are played for seeding and speed. Every env is
     closed, also a given one. A DingError of the function itself comes through: an unknown id, a missing package.
     """
@@ -74,8 +74,8 @@ def _check_second(report: Report, first: AnyEnv, make: Callable[[], Any], seed: 
 
 
 def _explain_style(report: Report, env: AnyEnv) -> None:
-    if isinstance(env, SeedStyleEnv):
-        seen = "this env is in the seed's style, and its `done` is read as terminated"
+    if isinstance(env, DiEngineStyleEnv):
+        seen = "this env is in DI-engine's style, and its `done` is read as terminated"
         mend = "where a time limit ends an episode: info['TimeLimit.truncated'] = True"
         report.add("note", "episode end", seen, mend=mend)
 

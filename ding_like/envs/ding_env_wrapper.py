@@ -1,4 +1,4 @@
-"""Show a gymnasium env in the seed's style, for code that was written for such envs."""
+"""Show a gymnasium env in DI-engine's style, for code that was written for such envs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from easydict import EasyDict
 
 from ding_like.config import to_plain
+from ding_like.envs.di_engine_style import SEED_LIMIT, BaseEnv, BaseEnvTimestep
 from ding_like.envs.gymnasium_env import GymnasiumEnv
-from ding_like.envs.seed_style import SEED_LIMIT, BaseEnv, BaseEnvTimestep
 from ding_like.envs.wrappers import wrap
 from ding_like.envs.wrappers.record_gif import RecordGif
 from ding_like.errors import ConfigError, EnvError
@@ -34,7 +34,7 @@ class DingEnvWrapper(BaseEnv):
         self,
         env: AnyEnv | None = None,
         cfg: Mapping[str, Any] | None = None,
-        seed_api: bool = True,  # a place of the seed's signature: gymnasium seeds through reset
+        seed_api: bool = True,  # a place of DI-engine's signature: gymnasium seeds through reset
         caller: str = "collector",  # likewise: "collector" or "evaluator", for wrappers of the caller's own
         is_gymnasium: bool = True,  # likewise: there is nothing but gymnasium here
     ) -> None:

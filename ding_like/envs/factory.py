@@ -11,7 +11,7 @@ import gymnasium
 from easydict import EasyDict
 
 from ding_like.config import to_plain
-from ding_like.envs.seed_style import BaseEnv, as_gymnasium
+from ding_like.envs.di_engine_style import BaseEnv, as_gymnasium
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import ConfigError
 from ding_like.types import EnvManager
@@ -43,7 +43,7 @@ def make_env(cfg: EnvConfig) -> AnyEnv:
 class EnvFactory:
     """Make one lane's environment when called; can be pickled if `env_fn` can.
 
-    `env_fn` takes the config, as in the seed's `env_setting`: a class, a function, or by default `make_env`.
+    `env_fn` takes the config, as in DI-engine's `env_setting`: a class, a function, or by default `make_env`.
     """
 
     def __init__(self, cfg: EnvConfig, env_fn: Callable[..., Any] = make_env) -> None:

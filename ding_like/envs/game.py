@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from gymnasium import Space
 
-from ding_like.envs.seed_style import BaseEnvTimestep, SeedStyleEnv
+from ding_like.envs.di_engine_style import BaseEnvTimestep, DiEngineStyleEnv
 from ding_like.errors import EnvError
 
 # What players see and do differs from game to game: hence Any.
@@ -42,7 +42,7 @@ class Game(Protocol):
 
 
 class PairGame:
-    """Make a game of an env in the seed's style whose `obs` and `reward` have an entry for each player.
+    """Make a game of an env in DI-engine's style whose `obs` and `reward` have an entry for each player.
 
     `reset() -> obs`, `step([action0, action1, ...]) -> BaseEnvTimestep(obs, reward, done, info)`, all players at once;
     its spaces are those of one player. `info` may be one dict or a list of them; `info["TimeLimit.truncated"]` marks a
@@ -88,8 +88,8 @@ class PairGame:
 
 
 def as_game(env: Any) -> Game:
-    """Return `env` as a Game: one that is, or an env in the seed's style with an entry for each player."""
-    if isinstance(env, SeedStyleEnv):
+    """Return `env` as a Game: one that is, or an env in DI-engine's style with an entry for each player."""
+    if isinstance(env, DiEngineStyleEnv):
         env = env.env
     if all(hasattr(env, name) for name in ("num_players", "reset", "step", "close")) and not hasattr(env, "seed"):
         game: Game = env

@@ -237,7 +237,7 @@ class OneVsOneLeague(BaseLeague):
 
 
 def create_league(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLeague:
-    """Build the league that `cfg.type` (or the seed's `league_type`) names; raises RegistryError for an unknown one."""
+    """Build the league that `cfg.type` (or DI-engine's `league_type`) names; raises RegistryError if it is unknown."""
     name = cfg.get("league_type") or cfg.get("type") or "one_vs_one"
     league: BaseLeague = LEAGUE_REGISTRY.get(name, cfg.get("import_names") or ())(cfg, **kwargs)
     return league

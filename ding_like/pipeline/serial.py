@@ -260,7 +260,7 @@ def random_collect(
     policy: Policy,
     collector: SampleSerialCollector,
     collector_env: EnvManager,
-    commander: Any,  # unused: random actions need no settings; a place of the seed's signature
+    commander: Any,  # unused: random actions need no settings; a place of DI-engine's signature
     replay_buffer: IBuffer,
     postprocess_data_fn: Callable[[Any], Any] | None = None,
 ) -> None:

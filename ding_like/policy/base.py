@@ -1,8 +1,8 @@
 """Give every algorithm its four narrow views, its model and its device.
 
 An algorithm overrides `_init_learn`, `_init_act`, `actor`, `grad`, `apply` and, where rows are not plain n-step
-transitions, `segment` and `num_ready`. The seed's row functions are derived from these (`policy/seed_view.py`). A
-subclass that brings `_forward_learn` or `_forward_collect` of its own is taken at its word: its modes carry the seed's
+transitions, `segment` and `num_ready`. DI-engine's row functions are derived from these (`policy/di_engine_view.py`). A
+subclass that brings `_forward_learn` or `_forward_collect` of its own is taken at its word: its modes carry DI-engine's
 fields only, and the parts run them through `data/rows.py`.
 """
 
@@ -23,7 +23,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
-from ding_like.policy import seed_view
+from ding_like.policy import di_engine_view
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
 from ding_like.rl_utils.returns import nstep_return
@@ -121,7 +121,7 @@ class Policy:
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
             yield f"learn.optimizer.{key}", message
         yield from cls._no_effect(cfg, ("on_policy",), "is the policy's own nature: choose another policy")
-        if not callable(getattr(cls, "_forward_collect", None)):  # of the seed's style: its rows are its own
+        if not callable(getattr(cls, "_forward_collect", None)):  # of DI-engine's style: its rows are its own
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
         if cls.action_spaces is not None and "Box" not in cls.action_spaces:
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
@@ -244,12 +244,12 @@ class Policy:
 
     @property
     def learn_mode(self) -> Any:
-        """Return what a learner uses: a `LearnMode`, or the seed's fields for a policy in the seed's style."""
-        if seed_view.overrides(self, "_forward_learn"):
-            return seed_view.seed_learn_mode(self)
+        """Return what a learner uses: a `LearnMode`, or DI-engine's fields for a policy in DI-engine's style."""
+        if di_engine_view.overrides(self, "_forward_learn"):
+            return di_engine_view.di_engine_learn_mode(self)
         return LearnMode(
             # Partial and not lambda: a deep copy of the mode must run the copy.
-            forward=partial(seed_view.forward_learn, self),
+            forward=partial(di_engine_view.forward_learn, self),
             reset=self._reset_learn,
             info=self._information,
             monitor_vars=self._monitor_vars_learn,
@@ -264,15 +264,15 @@ class Policy:
 
     @property
     def collect_mode(self) -> Any:
-        """Return what a collector uses: a `CollectMode`, or the seed's fields for a policy in the seed's style."""
-        if seed_view.overrides(self, "_forward_collect"):
-            return seed_view.seed_collect_mode(self)
+        """Return what a collector uses: a `CollectMode`, or DI-engine's fields for a policy in DI-engine's style."""
+        if di_engine_view.overrides(self, "_forward_collect"):
+            return di_engine_view.di_engine_collect_mode(self)
         actor = self._collect_actor
         return CollectMode(
-            forward=partial(seed_view.forward_rows, actor),
-            process_transition=seed_view.process_transition,
-            get_train_sample=partial(seed_view.get_train_sample, self),
-            reset=partial(seed_view.reset_actor, actor),
+            forward=partial(di_engine_view.forward_rows, actor),
+            process_transition=di_engine_view.process_transition,
+            get_train_sample=partial(di_engine_view.get_train_sample, self),
+            reset=partial(di_engine_view.reset_actor, actor),
             get_attribute=self.get_attribute,
             set_attribute=self.set_attribute,
             state_dict=self._state_dict_act,
@@ -284,13 +284,13 @@ class Policy:
 
     @property
     def eval_mode(self) -> Any:
-        """Return what an evaluator uses: an `EvalMode`, or the seed's fields for a policy in the seed's style."""
-        if seed_view.overrides(self, "_forward_eval"):
-            return seed_view.seed_eval_mode(self)
+        """Return what an evaluator uses: an `EvalMode`, or DI-engine's fields for a policy in DI-engine's style."""
+        if di_engine_view.overrides(self, "_forward_eval"):
+            return di_engine_view.di_engine_eval_mode(self)
         actor = self._eval_actor
         return EvalMode(
-            forward=partial(seed_view.forward_rows, actor),
-            reset=partial(seed_view.reset_actor, actor),
+            forward=partial(di_engine_view.forward_rows, actor),
+            reset=partial(di_engine_view.reset_actor, actor),
             get_attribute=self.get_attribute,
             set_attribute=self.set_attribute,
             state_dict=self._state_dict_act,

@@ -106,7 +106,7 @@ class EventWriter:
 class MetricsSink:
     """Collect the metrics of a run in `{exp_dir}/metrics.jsonl` and, for TensorBoard, in `{exp_dir}/log/serial`.
 
-    Parts take it where the seed's parts take a SummaryWriter. Files open with the first write and again with a write
+    Parts take it where DI-engine's parts take a SummaryWriter. Files open with the first write and again with a write
     after `close`, so a part that closes the sink it shares harms no other; whoever made the sink closes it last.
     """
 
@@ -211,7 +211,7 @@ class MetricsSink:
         return time.monotonic() - self._started_s
 
 
-def as_metrics_writer(tb_logger: Any) -> MetricsWriter:  # Any: whatever a caller of the seed's API passes
+def as_metrics_writer(tb_logger: Any) -> MetricsWriter:  # Any: whatever a caller of DI-engine's API passes
     """Return a writer for what a part got as `tb_logger`: a MetricsSink, a SummaryWriter or None."""
     if tb_logger is None:
         return _NoMetrics()

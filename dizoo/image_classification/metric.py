@@ -11,7 +11,7 @@ from ding_like.worker import IMetric
 
 
 class ClassificationMetric(IMetric):
-    """Judge logits [B, K] by labels [B]: `accuracy` from 0 to 1, which decides, and `loss` in nats."""
+    """FinalEvaluation logits [B, K] by labels [B]: `accuracy` from 0 to 1, which decides, and `loss` in nats."""
 
     def eval(self, inputs: Tensor, label: Tensor) -> dict[str, float]:
         accuracy = (inputs.argmax(dim=1) == label).float().mean()

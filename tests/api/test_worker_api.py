@@ -42,7 +42,7 @@ def test_function_is_as_on_the_page(name: str) -> None:
 
 
 def compare_bases(name: str, bases: Sequence[str]) -> Iterator[str]:
-    """Say which bases a class lacks: those that the page describes, and ABC; others are the seed's own affair."""
+    """Say which bases a class lacks: those that the page describes, and ABC; others are DI-engine's own affair."""
     ours = getattr(ding_like.worker, name)
     for base in bases:
         wanted = (

@@ -40,11 +40,11 @@ def saved_run(state: Path) -> Line:
 
 
 class RunAudit:
-    """Read what a run left. `pace` is (warm-up steps, env steps, updates) of the config; None: on-policy."""
+    """Read what a run left. `ratio` is (warm-up steps, env steps, updates) of the config; None: on-policy."""
 
-    def __init__(self, run: LiveRun, pace: tuple[int, int, int] | None) -> None:
+    def __init__(self, run: LiveRun, ratio: tuple[int, int, int] | None) -> None:
         self._state = run.place / "run/coordinator.sqlite"
-        self._pace = pace
+        self._ratio = ratio
         collected = read_ledgers(run.ledger, "collector")
         self._learned = read_ledgers(run.ledger, "learner")
         # A name may be written down twice where it was announced twice.
@@ -58,10 +58,10 @@ class RunAudit:
         if not self._lives():
             return
         self._judge_rows(report)
-        if self._pace is None:
+        if self._ratio is None:
             self._judge_on_policy_updates(report, lost_lives)
         else:
-            self._judge_updates(report, self._pace)
+            self._judge_updates(report, self._ratio)
         report.at_most("updates in memory that a new attempt began without", self._lost_by_the_living(), 0)
         ages = self._ages(quiet)
         report.figures["acts_looked_at"] = len(ages)
@@ -77,7 +77,7 @@ class RunAudit:
         written = sum(line["env_steps"] for line in self._written.values())
         keys = [unpack_keys(line["keys"]) for line in self._written.values()]
         lost, overlapping = max(acked - env_step, 0), 0
-        if self._pace is not None:  # on-policy, segments that were learned from are forgotten
+        if self._ratio is not None:  # on-policy, segments that were learned from are forgotten
             found = audit(self._state, None, self._acks.values())
             lost, overlapping = lost + found.lost_rows, found.overlapping
         report.figures.update(env_step=env_step, acked_segments=len(self._acks), acked_rows=acked)
@@ -106,9 +106,9 @@ class RunAudit:
             lives.setdefault((line["pid"], line["attempt"]), []).append(line)
         return sorted(lives.values(), key=lambda own: float(own[0]["at"]))
 
-    def _judge_updates(self, report: Report, pace: tuple[int, int, int]) -> None:
+    def _judge_updates(self, report: Report, ratio: tuple[int, int, int]) -> None:
         """Look whether granted = received = learned = what the env steps allow."""
-        warmup, steps, updates = pace
+        warmup, steps, updates = ratio
         book, last = self._saved["book"], self._lives()[-1][-1]
         allowed = max(0, book["env_step"] - warmup) * updates // steps
         received = last["begun"] + last["received"]

@@ -30,7 +30,7 @@ def test_batch_is_a_sequence_of_mappings():
         batch[4]
 
 
-def test_row_answers_the_seed_keys():
+def test_row_answers_the_keys_of_di_engine():
     row = dict(make_batch()[1])
 
     assert row["done"] and row["terminated"] and not row["truncated"]

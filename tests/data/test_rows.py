@@ -6,7 +6,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.rows import as_batch, to_tensor_transitions
 
 
-def test_mappings_stack_once_with_the_seed_keys_translated():
+def test_mappings_stack_once_with_the_keys_of_di_engine_translated():
     rows = [{"obs": np.array([1.0, 2.0], np.float32), "reward": 0.5, "done": done, "IS": 1.0} for done in (False, True)]
 
     batch = as_batch(rows)

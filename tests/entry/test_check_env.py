@@ -78,7 +78,7 @@ def test_of_a_gymnasium_id_some_are_the_sections() -> None:
 
 
 def test_a_registered_type_is_found_with_an_import() -> None:
-    factory = env_factory("seed_style_walk", {"width": 5}, ["tests.envs.my_envs"])
+    factory = env_factory("di_engine_style_walk", {"width": 5}, ["tests.envs.my_envs"])
 
     assert factory().env.cfg["width"] == 5  # type: ignore[attr-defined]
 
@@ -91,7 +91,7 @@ def test_a_shipped_type_takes_its_envs_arguments() -> None:
 
 
 def test_a_base_env_by_path_is_given_its_config() -> None:
-    env = env_factory("tests.envs.my_envs:SeedStyleWalk", {"width": 5})()
+    env = env_factory("tests.envs.my_envs:DiEngineStyleWalk", {"width": 5})()
 
     assert env.env.cfg["width"] == 5  # type: ignore[attr-defined]
 

@@ -149,7 +149,7 @@ def test_a_wrong_key_is_one_clear_error(tmp_path: Path) -> None:
     assert "signature does not fit" in run.stderr and "Traceback" not in run.stderr
 
 
-SEEDS_CONFIG = """
+DI_ENGINE_CONFIG = """
 from easydict import EasyDict
 main_config = EasyDict(dict(
     exp_name='par',
@@ -189,9 +189,9 @@ system_config = EasyDict(dict(
 
 @pytest.mark.timeout(120)
 def test_a_config_of_the_seeds_kind_trains_with_as_many_collectors_as_it_has_sections(tmp_path: Path) -> None:
-    (tmp_path / "seeds_config.py").write_text(SEEDS_CONFIG)
+    (tmp_path / "di_engine_config.py").write_text(DI_ENGINE_CONFIG)
 
-    run = ding(tmp_path, "-m", "parallel", "-c", "seeds_config.py", "--env-step", "400")
+    run = ding(tmp_path, "-m", "parallel", "-c", "di_engine_config.py", "--env-step", "400")
 
     assert run.returncode == 0, run.stderr
     assert json.loads((tmp_path / "par/result.json").read_text())["train_iter"] > 0

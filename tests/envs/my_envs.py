@@ -14,9 +14,9 @@ from tests.envs.scripted_env import ScriptedEnv
 NOT_A_CLASS = 5
 
 
-@ENV_REGISTRY.register("seed_style_walk")
-class SeedStyleWalk(BaseEnv):
-    """Walk on a line in the seed's style: done at +-`cfg.width`, cut after `cfg.limit` steps if there is a limit."""
+@ENV_REGISTRY.register("di_engine_style_walk")
+class DiEngineStyleWalk(BaseEnv):
+    """Walk on a line in DI-engine's style: done at +-`cfg.width`, cut after `cfg.limit` steps if there is a limit."""
 
     config = dict(width=3, limit=None)
 
@@ -57,8 +57,8 @@ class SeedStyleWalk(BaseEnv):
         self.is_closed = True
 
 
-class SeedStyleCounted(SeedStyleWalk):
-    """Say how many envs there are, in the seed's way."""
+class DiEngineStyleCounted(DiEngineStyleWalk):
+    """Say how many envs there are, in DI-engine's way."""
 
     @staticmethod
     def create_collector_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from ding_like.envs import EnvFactory
 from ding_like.envs.check import Finding, check_env
 from ding_like.errors import ConfigError
 from tests.envs import bad_envs
-from tests.envs.my_envs import SeedStyleWalk
+from tests.envs.my_envs import DiEngineStyleWalk
 
 STEPS = 300
 
@@ -149,10 +149,10 @@ def test_pictures_of_an_env_that_draws_are_checked() -> None:
 
 
 def test_an_env_in_the_seeds_style_is_checked_too() -> None:
-    findings = check(lambda: SeedStyleWalk({}))
+    findings = check(lambda: DiEngineStyleWalk({}))
 
     assert [each for each in findings if each.level == "fault"] == []
-    assert any("in the seed's style" in each.seen for each in findings)
+    assert any("in DI-engine's style" in each.seen for each in findings)
 
 
 def test_an_env_itself_is_checked_and_closed() -> None:

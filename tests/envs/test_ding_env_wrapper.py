@@ -1,4 +1,4 @@
-"""How a gymnasium env looks in the seed's style."""
+"""How a gymnasium env looks in DI-engine's style."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ding_like.envs import BaseEnv, BaseEnvTimestep, DingEnvWrapper, SeedEnvManager
+from ding_like.envs import BaseEnv, BaseEnvTimestep, DiEngineEnvManager, DingEnvWrapper
 from ding_like.envs.manager.base import BaseEnvManager
 from ding_like.errors import ConfigError, EnvError
 from tests.envs.bad_envs import GoodEnv
@@ -221,7 +221,7 @@ def test_truncation_survives_the_way_through_a_manager() -> None:
 def test_in_the_seeds_manager_reset_parameters_reach_it() -> None:
     envs = [Optional(), Optional()]
     unmade = iter(envs)
-    manager = SeedEnvManager(BaseEnvManager([lambda: DingEnvWrapper(next(unmade))] * 2))
+    manager = DiEngineEnvManager(BaseEnvManager([lambda: DingEnvWrapper(next(unmade))] * 2))
 
     manager.launch({0: {"seed": 5, "level": 2}, 1: None})
 

@@ -15,7 +15,7 @@ from easydict import EasyDict
 from ding_like.config import FrozenConfig
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting, make_env
 from ding_like.errors import ConfigError, EnvError, RegistryError
-from tests.envs.my_envs import SeedStyleWalk, ShoutingEnv
+from tests.envs.my_envs import DiEngineStyleWalk, ShoutingEnv
 
 CARTPOLE = dict(type="gymnasium", env_id="CartPole-v1")
 
@@ -95,9 +95,9 @@ def test_a_class_by_import_path_is_made_with_kwargs() -> None:
 
 
 def test_a_base_env_by_import_path_is_made_with_the_config() -> None:
-    env: Any = make_env(dict(type="tests.envs.my_envs:SeedStyleWalk", width=9))
+    env: Any = make_env(dict(type="tests.envs.my_envs:DiEngineStyleWalk", width=9))
 
-    assert isinstance(env.env, SeedStyleWalk) and env.env.cfg["width"] == 9
+    assert isinstance(env.env, DiEngineStyleWalk) and env.env.cfg["width"] == 9
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_wrong_import_path_is_a_registry_error(path: str, said: str) -> None:
 
 
 def test_a_registered_class_is_found_through_import_names() -> None:
-    env: Any = make_env(dict(type="seed_style_walk", import_names=["tests.envs.my_envs"], width=4))
+    env: Any = make_env(dict(type="di_engine_style_walk", import_names=["tests.envs.my_envs"], width=4))
 
     assert env.env.cfg["width"] == 4
 
@@ -155,7 +155,7 @@ def test_a_factory_can_be_pickled() -> None:
 
 
 def test_a_factory_takes_a_function_of_the_users() -> None:
-    factory = EnvFactory(dict(width=5), lambda cfg: SeedStyleWalk(cfg))
+    factory = EnvFactory(dict(width=5), lambda cfg: DiEngineStyleWalk(cfg))
 
     env: Any = factory()
 
@@ -186,7 +186,7 @@ def test_setting_leaves_out_what_is_not_asked_for() -> None:
 
 
 def test_setting_asks_the_class_where_it_says_how_many_envs_there_are() -> None:
-    cfg = dict(type="tests.envs.my_envs:SeedStyleCounted", collector_env_num=3, evaluator_env_num=2)
+    cfg = dict(type="tests.envs.my_envs:DiEngineStyleCounted", collector_env_num=3, evaluator_env_num=2)
 
     _, collector, evaluator = get_vec_env_setting(cfg)
 

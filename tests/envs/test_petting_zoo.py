@@ -125,8 +125,8 @@ def test_a_manager_of_one_player_refuses_a_game() -> None:
         create_env_manager({"type": "base"}, [lambda: PettingZooGame({"env_id": TICTACTOE})])
 
 
-class SeedPair:
-    """Be an env of two players in the seed's style."""
+class DiEnginePair:
+    """Be an env of two players in DI-engine's style."""
 
     observation_space = spaces.Box(0, 9, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -151,7 +151,7 @@ class SeedPair:
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_pair_in_the_seeds_style(cut: bool) -> None:
-    manager = GameEnvManager([lambda: SeedPair(cut=cut)] * 2)
+    manager = GameEnvManager([lambda: DiEnginePair(cut=cut)] * 2)
     manager.launch()
 
     first = manager.step(np.arange(4), np.array([1, 0, 0, 1]))
@@ -167,7 +167,7 @@ def test_what_is_no_game_is_one_clear_error() -> None:
     with pytest.raises(EnvError, match="is no env of several players"):
         as_game(object())
     with pytest.raises(EnvError, match="1 entries as reward for 2 players"):
-        game = PairGame(SeedPair())
+        game = PairGame(DiEnginePair())
         game.reset()
         game._env.step = lambda actions: (np.zeros((2, 1)), [1.0], False, {})
         game.step({0: 0, 1: 0})

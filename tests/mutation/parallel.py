@@ -18,19 +18,19 @@ MUTATIONS = (
         ("tests/comm/rest/test_wire.py::test_what_is_no_message_is_refused",),
     ),
     Mutation(
-        "ding_like/pipeline/parallel/core/book.py",
+        "ding_like/pipeline/parallel/core/ledger.py",
         "if number <= self._last_number.get(worker_id, -1):",
         "if number < self._last_number.get(worker_id, -1):",
         ("tests/pipeline/parallel/test_core.py::test_a_segment_counts_once_however_often_it_is_sent",),
     ),
     Mutation(
-        "ding_like/pipeline/parallel/core/book.py",
+        "ding_like/pipeline/parallel/core/ledger.py",
         "self.granted_updates = min(self.granted_updates, learner_iter)",
         "self.granted_updates = self.granted_updates",
         ("tests/pipeline/parallel/test_core_faults.py::test_what_a_dead_learner_had_not_saved_is_granted_again",),
     ),
     Mutation(
-        "ding_like/pipeline/parallel/core/book.py",
+        "ding_like/pipeline/parallel/core/ledger.py",
         "return self._pace.allowed_updates(self.env_step) - self.granted_updates",
         "return self._pace.allowed_updates(self.env_step)",
         ("tests/pipeline/parallel/test_core.py::test_batches_are_granted_by_the_pace_and_rows_are_those_of_the_index",),
@@ -74,29 +74,29 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "ding_like/pipeline/parallel/core/once.py",
+        "ding_like/pipeline/parallel/core/on_policy_index.py",
         "self.used_up_to = self.next_serial - 1",
         "self.used_up_to = 0",
         ("tests/pipeline/parallel/test_on_policy_core.py::test_rows_are_used_once_in_order_and_nobody_waits_for_ever",),
     ),
     Mutation(
-        "ding_like/pipeline/parallel/core/pace.py",
+        "ding_like/pipeline/update_ratio.py",
         "max(0, env_step - self.warmup_steps) * self.updates // self.steps",
         "env_step * self.updates // self.steps",
         ("tests/pipeline/parallel/test_core.py::test_updates_are_allowed_by_env_steps",),
     ),
     Mutation(
-        "ding_like/pipeline/parallel/core/pace.py",
+        "ding_like/pipeline/update_ratio.py",
         "needed = self.warmup_steps + -(-granted * self.steps // self.updates)",
         "needed = self.warmup_steps + granted * self.steps // self.updates",
-        ("tests/pipeline/parallel/test_pace.py::test_a_started_update_counts_as_a_whole_one",),
+        ("tests/pipeline/test_update_ratio.py::test_a_started_update_counts_as_a_whole_one",),
     ),
     Mutation(
-        "ding_like/pipeline/parallel/core/pace.py",
+        "ding_like/pipeline/update_ratio.py",
         "return max(0, batch_size - warmup_steps) + segment_rows + -(-steps // updates)",
         "return max(0, batch_size - warmup_steps) + segment_rows",
         (
-            "tests/pipeline/parallel/test_pace.py::test_the_least_lead_holds_a_batch_a_segment_and_the_steps_of_an_update",
+            "tests/pipeline/test_update_ratio.py::test_the_least_lead_holds_a_batch_a_segment_and_the_steps_of_an_update",
         ),
     ),
     Mutation(

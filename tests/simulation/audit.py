@@ -12,11 +12,11 @@ from ding_like.comm.rest.batch_source import BatchReader
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.weight_files import read_weights
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from ding_like.pipeline.parallel.core.book import DataBook
 from ding_like.pipeline.parallel.core.index import BufferIndex
-from ding_like.pipeline.parallel.core.once import OnceIndex
-from ding_like.pipeline.parallel.core.pace import Pace
+from ding_like.pipeline.parallel.core.ledger import SegmentLedger
+from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
 from ding_like.pipeline.parallel.core.tasks import LEASED
+from ding_like.pipeline.update_ratio import UpdateRatio
 from tests.simulation.patches import Patches, replace_everywhere
 from tests.simulation.stand_ins import updates_of
 
@@ -73,7 +73,7 @@ class Audit:
     def _watch_coordinator(self, patches: Patches) -> None:
         def on_take(take: Any) -> Any:
             def wrapped(
-                book: DataBook, worker_id: str, buffer_id: str, info: m.SegmentInfo, *args: Any, **kw: Any
+                book: SegmentLedger, worker_id: str, buffer_id: str, info: m.SegmentInfo, *args: Any, **kw: Any
             ) -> Any:
                 is_new = take(book, worker_id, buffer_id, info, *args, **kw)
                 if is_new:
@@ -90,7 +90,7 @@ class Audit:
             return wrapped
 
         def on_draw(draw: Any) -> Any:
-            def wrapped(book: DataBook, buffer_id: str, message: m.Sample, *args: Any, **kw: Any) -> Any:
+            def wrapped(book: SegmentLedger, buffer_id: str, message: m.Sample, *args: Any, **kw: Any) -> Any:
                 drawn = draw(book, buffer_id, message, *args, **kw)
                 if drawn.batches is not None:
                     grant = ((message.task_id, message.attempt), drawn.batches.num_batches)
@@ -107,10 +107,10 @@ class Audit:
 
             return wrapped
 
-        patches.wrap(DataBook, "take", on_take)
+        patches.wrap(SegmentLedger, "take", on_take)
         patches.wrap(BufferIndex, "add", on_add)
-        patches.wrap(OnceIndex, "add", on_add)
-        patches.wrap(DataBook, "draw", on_draw)
+        patches.wrap(OnPolicyIndex, "add", on_add)
+        patches.wrap(SegmentLedger, "draw", on_draw)
         patches.wrap(CoordinatorCore, "publish", on_publish)
 
     def _watch_client(self, patches: Patches) -> None:
@@ -172,10 +172,10 @@ class Audit:
 
     def check_core(self, core: CoordinatorCore) -> None:
         """Compare a core with what was seen of it; between two messages."""
-        pace = core.cfg.pace
-        if isinstance(pace, Pace) and core.granted_updates > pace.allowed_updates(core.env_step):
-            allowed = pace.allowed_updates(core.env_step)
-            self.fail("pace", f"{core.granted_updates} updates granted, {allowed} are allowed")
+        ratio = core.cfg.ratio
+        if isinstance(ratio, UpdateRatio) and core.granted_updates > ratio.allowed_updates(core.env_step):
+            allowed = ratio.allowed_updates(core.env_step)
+            self.fail("ratio", f"{core.granted_updates} updates granted, {allowed} are allowed")
         holders = [task.worker_id for task in core.tasks.tasks.values() if task.status == LEASED]
         if len(set(holders)) != len(holders):
             self.fail("owners", f"a worker holds two tasks: {holders}")

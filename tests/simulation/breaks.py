@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ding_like.pipeline.parallel.core.book import DataBook
+from ding_like.pipeline.parallel.core.ledger import SegmentLedger
 from ding_like.pipeline.parallel.core.run import Run
 from ding_like.pipeline.parallel.learn_attempt import LearnAttempt
 from tests.simulation.patches import Patches
@@ -40,13 +40,13 @@ def forget_answers(patches: Patches) -> None:
 def trust_the_version_alone(patches: Patches) -> None:
     """Take rows for fresh, on-policy, by the version of the weights that acted, whoever published it."""
 
-    def is_fresh(book: DataBook, index: Any, entry: Any, weights: tuple[int, int], newest: Any) -> bool:
+    def is_fresh(book: SegmentLedger, index: Any, entry: Any, weights: tuple[int, int], newest: Any) -> bool:
         is_newest = newest is not None and weights[1] == newest.version
         return is_newest and weights != book._learned and index.count + entry.rows <= index.batch_rows
 
-    patches.set(DataBook, "_is_fresh", is_fresh)
+    patches.set(SegmentLedger, "_is_fresh", is_fresh)
     patches.set(Run, "_wanted_weights", lambda run, policy_id: run.policies.get(policy_id))
-    patches.set(DataBook, "drop_waiting", lambda book: None)
+    patches.set(SegmentLedger, "drop_waiting", lambda book: None)
 
 
 # By the number of the fault that the fix mends.

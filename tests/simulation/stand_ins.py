@@ -142,7 +142,7 @@ def rows(number: int, process: int, segment: int, acted: tuple[int, int]) -> dic
 
 
 class ScriptedCollector:
-    """Make rows that say whose they are, at the pace of a plan."""
+    """Make rows that say whose they are, at the update ratio of a plan."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -185,7 +185,7 @@ class ScriptedEvaluator:
 
 
 class ScriptedJudge:
-    """Judge the last model as the simulation wants it."""
+    """FinalEvaluation the last model as the simulation wants it."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -222,7 +222,7 @@ class SilentMetrics:
 def replacements(simulation: Simulation) -> dict[Any, Any]:
     """Return what stands for which class or function of the package."""
     from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
-    from ding_like.pipeline.parallel.judge import Judge
+    from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
     from ding_like.pipeline.parallel.row_schema import rows_schema
     from ding_like.pipeline.self_play import Opponents
     from ding_like.pipeline.spaces import fit_policy_config
@@ -240,7 +240,7 @@ def replacements(simulation: Simulation) -> dict[Any, Any]:
         EnvFactory: lambda *_, **__: None,
         create_env_manager: lambda *_, **__: Envs(),
         get_vec_env_setting: lambda *_, **__: (None, [None], [None]),
-        Judge: lambda *_, **__: ScriptedJudge(simulation),
+        FinalEvaluation: lambda *_, **__: ScriptedJudge(simulation),
         Opponents: lambda *_, **__: SimpleNamespace(face=lambda *_: None),
         fit_policy_config: lambda cfg, *_, **__: cfg,
         create_policy: lambda *_, **__: CountingPolicy(simulation),

@@ -20,7 +20,7 @@ class ScriptedManager:
 
     With `delay` > 0, a lane that was stepped answers only after a random number of calls, up to `delay`.
     `drop_at` holds (lane, episode, step) of steps at which the lane breaks off; at those in `abnormal_at` it answers as
-    usual, with the seed's word for a broken step in `info`.
+    usual, with DI-engine's word for a broken step in `info`.
     """
 
     lane_seeds = True

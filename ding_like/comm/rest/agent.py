@@ -273,4 +273,4 @@ class WorkerAgent:
                 self.stop()
 
 
-Slave = WorkerAgent  # the seed's name of what a coordinator gives tasks to
+Slave = WorkerAgent  # DI-engine's name of what a coordinator gives tasks to

@@ -11,9 +11,9 @@ import gymnasium
 import numpy as np
 
 from ding_like.data.obs import take_lanes, write_obs
+from ding_like.envs.di_engine_style import as_gymnasium
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant, rows_equal, without_lanes
 from ding_like.envs.manager.lane import play_again
-from ding_like.envs.seed_style import as_gymnasium
 from ding_like.envs.spaces import check_equal_spaces
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import EnvError
@@ -119,12 +119,12 @@ class BaseEnvManager(ArrayEnvManager):
         for _, index, _, _ in ended:
             if index not in failed:
                 lane = self._lanes[index]
-                lane.crashes.has_finished()
+                lane.crashes.record_finished_episode()
                 self._begin_episode(index, lane.seed_after_episode())
         if not failed:
             return batch
         for index, error in failed.items():
-            self._lanes[index].has_crashed(error)
+            self._lanes[index].record_crash(error)
             self._begin_episode(index, self._lanes[index].draw_seed(), make_anew=True)
         return without_lanes(batch, sorted(failed))
 
@@ -138,16 +138,16 @@ class BaseEnvManager(ArrayEnvManager):
                 if seed is not None:
                     lane.wrappers = wrapper_states(self._envs[index])
                 obs, _ = self._envs[index].reset(seed=seed, options=lane.options)
-            except Exception as error:  # an env may raise anything; has_crashed ends a crash loop
-                lane.has_crashed(error)
+            except Exception as error:  # an env may raise anything; record_crash ends a crash loop
+                lane.record_crash(error)
             else:
                 if fault := self._layout.fault(obs):
                     raise EnvError(f"the first observation of env {index} {fault}. Mend the env or its space.")
                 self._writers[self._current](index, obs)
                 if self._layout.all_finite(_row(self.obs, index)):
-                    lane.has_begun(seed)
+                    lane.record_reset(seed)
                     return
-                lane.has_crashed(self._nonfinite(index, "first observation"))
+                lane.record_crash(self._nonfinite(index, "first observation"))
             seed, make_anew = lane.draw_seed(), True
 
     def _make_anew(self, index: int) -> None:
@@ -180,7 +180,7 @@ class BaseEnvManager(ArrayEnvManager):
         lane, env = self._lanes[index], self._envs[index]
         try:
             seed, actions = saved["reset_seed"], self._actions.split(saved["actions"].astype(self._actions.dtype))
-            lane.has_begun(seed)
+            lane.record_reset(seed)
             obs = play_again(env, seed=seed, options=lane.options, actions=actions, note=lane.journal.append)
         except Exception as error:  # an env may raise anything; the lane counts as lost
             logger.warning("env %d broke while its actions were played again: %s", index, error)

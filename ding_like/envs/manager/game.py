@@ -107,7 +107,7 @@ class GameEnvManager(ArrayEnvManager):
             except EnvError:
                 raise
             except Exception as error:  # an env may raise anything; the game is made anew
-                self._lanes[first].has_crashed(error)
+                self._lanes[first].record_crash(error)
                 dropped += range(first, first + self.num_players)
                 self._begin_game(game, self._lanes[first].draw_seed(), make_anew=True)
         rows = np.array([lane for lane, _, _ in closed], np.int64)
@@ -184,7 +184,7 @@ class GameEnvManager(ArrayEnvManager):
         if self._ready[first : first + self.num_players].any():
             return False
         lane = self._lanes[first]
-        lane.crashes.has_finished()
+        lane.crashes.record_finished_episode()
         self._begin_game(game, lane.seed_after_episode())
         return True
 
@@ -205,14 +205,14 @@ class GameEnvManager(ArrayEnvManager):
                     raise EnvError(f"nobody moves first in game {game}. Mend its reset.")
             except EnvError:
                 raise
-            except Exception as error:  # an env may raise anything; has_crashed ends a crash loop
-                book.has_crashed(error)
+            except Exception as error:  # an env may raise anything; record_crash ends a crash loop
+                book.record_crash(error)
                 seed, make_anew = book.draw_seed(), True
                 continue
             self._ready[lanes] = [player in to_move for player in range(self.num_players)]
             self._has_moved[lanes] = self._is_done[lanes] = False
             self._reward[lanes] = 0.0
-            book.has_begun(seed)
+            book.record_reset(seed)
             return
 
     def _make_anew(self, game: int) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ding_like.data.obs import copy_obs, take_lanes, write_obs
+from ding_like.envs.di_engine_style import SEED_LIMIT, as_gymnasium
 from ding_like.envs.factory import config_of, env_class
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, rows_equal, without_lanes
 from ding_like.envs.manager.lane import CrashBudget
-from ding_like.envs.seed_style import SEED_LIMIT, as_gymnasium
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Array, Obs, State, StepBatch
@@ -188,8 +188,8 @@ class GymVectorEnvManager(ArrayEnvManager):
         self._is_open &= ~done
         ended = np.flatnonzero(done).tolist()
         for index in set(ended) - set(failed):
-            self._crashes.has_finished()
-            self._lanes[index].crashes.has_finished()
+            self._crashes.record_finished_episode()
+            self._lanes[index].crashes.record_finished_episode()
         begun = done
         if self._mode is AutoresetMode.NEXT_STEP:
             begun, self._in_dummy_step = self._in_dummy_step, done
@@ -198,7 +198,7 @@ class GymVectorEnvManager(ArrayEnvManager):
                 self._reset_some({index: self._lanes[index].seed_after_episode() for index in ended})
             except Exception as error:  # an env may raise anything; the vector env is made anew as a whole
                 failed = sorted({*failed, *np.flatnonzero(self._is_open).tolist()})
-                self._crashes.has_crashed(error)
+                self._crashes.record_crash(error)
                 self._reset_anew()
         self._is_adrift &= ~begun
         self._update_ready()
@@ -215,7 +215,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         is_finite = self._layout.finite_rows(batch.next_obs) & np.isfinite(batch.reward)
         failed: list[int] = batch.lanes[~is_finite].tolist()
         for index in failed:
-            self._lanes[index].has_crashed(self._nonfinite(index, "observation or reward"))
+            self._lanes[index].record_crash(self._nonfinite(index, "observation or reward"))
         return failed
 
     def _replace(self, lanes: list[int]) -> None:
@@ -231,7 +231,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         """Break off episodes whose first observation is not finite."""
         bad = np.flatnonzero(self._ready & ~self._is_open & ~self._layout.finite_rows(self._obs)).tolist()
         for index in bad:
-            self._lanes[index].has_crashed(self._nonfinite(index, "first observation"))
+            self._lanes[index].record_crash(self._nonfinite(index, "first observation"))
         if bad:
             self._replace(bad)
 
@@ -239,7 +239,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         """Make the vector env anew after a crash; every open episode is dropped."""
         self._is_open[chosen] = True
         dropped = np.union1d(np.flatnonzero(self._is_open), broken_off)
-        self._crashes.has_crashed(error)
+        self._crashes.record_crash(error)
         self._reset_anew()
         no_obs, no_flags = take_lanes(self._obs, NO_LANES), np.zeros(0, bool)
         return StepBatch(NO_LANES, no_obs, np.zeros(0, np.float32), no_flags, no_flags, {}, dropped)
@@ -252,8 +252,8 @@ class GymVectorEnvManager(ArrayEnvManager):
                 self._vector = self._make()
                 self._load_wrapper_states(dict(enumerate(states)))
                 return self._reset_vector(self._all)
-            except Exception as error:  # an env may raise anything; has_crashed ends a crash loop
-                self._crashes.has_crashed(error)
+            except Exception as error:  # an env may raise anything; record_crash ends a crash loop
+                self._crashes.record_crash(error)
 
     def _reset_lanes(self, lanes: list[int]) -> None:
         if any(self._lanes[index].options for index in lanes):
@@ -263,7 +263,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         except EnvError:
             raise
         except Exception as error:  # an env may raise anything; the vector env is made anew as a whole
-            self._crashes.has_crashed(error)
+            self._crashes.record_crash(error)
             self._reset_anew()
 
     def _reset_vector(self, lanes: list[int]) -> None:
@@ -295,7 +295,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         lanes = np.flatnonzero(mask)
         write_obs(self._obs, take_lanes(self._read_obs(obs), lanes), lanes)
         for index, seed in seeds.items():
-            self._lanes[index].has_begun(seed)
+            self._lanes[index].record_reset(seed)
 
     def state_dict(self) -> State:
         return {

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ding_like.envs.seed_style import SEED_LIMIT
+from ding_like.envs.di_engine_style import SEED_LIMIT
 from ding_like.errors import EnvError
 from ding_like.types import State
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
@@ -32,11 +32,11 @@ class CrashBudget:
         self.restarts = 0
         self.in_a_row = 0  # since the last finished episode
 
-    def has_finished(self) -> None:
+    def record_finished_episode(self) -> None:
         """Note that an episode came to its end."""
         self.in_a_row = 0
 
-    def has_crashed(self, error: BaseException, history: str = "") -> None:
+    def record_crash(self, error: BaseException, history: str = "") -> None:
         """Log a crash; raise EnvError, with `history` in both, if there were too many."""
         self.in_a_row += 1
         self.restarts += 1
@@ -98,7 +98,7 @@ class Lane:
         ahead._rng = copy.deepcopy(self._rng)
         return ahead.draw_seed(), self._reseed_after if self._dynamic else 0
 
-    def has_begun(self, seed: int | None) -> None:
+    def record_reset(self, seed: int | None) -> None:
         """Note that the env was reset, with `seed` if it was seeded."""
         if seed is not None:
             self.reset_seed = seed
@@ -109,10 +109,10 @@ class Lane:
         """Tell whether the journal holds everything since the last seeded reset."""
         return self.reset_seed is not None and len(self.journal) <= self._replay_steps
 
-    def has_crashed(self, error: BaseException) -> None:
+    def record_crash(self, error: BaseException) -> None:
         """Count a crash of this lane's env; raise EnvError if there were too many."""
         last = [np.asarray(action).tolist() for action in list(self.journal)[-_SHOWN_ACTIONS:]]
-        self.crashes.has_crashed(
+        self.crashes.record_crash(
             error, f"last seeded reset {self.reset_seed}, {len(self.journal)} steps ago; last actions {last}"
         )
 

@@ -179,7 +179,7 @@ class SubprocessEnvManager(ArrayEnvManager):
         playing = [index for index in self._all if state["lanes"][index]["can_replay"]]
         for index in playing:
             lane, saved = self._lanes[index], state["lanes"][index]
-            lane.has_begun(saved["reset_seed"])
+            lane.record_reset(saved["reset_seed"])
             lane.journal.extend(self._actions.split(saved["actions"].astype(self._actions.dtype)))
         pool.replay({index: take_lanes(state["obs"], np.array([index])) for index in playing})
         pool.pump(lambda: not pool.num_busy)

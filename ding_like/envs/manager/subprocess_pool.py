@@ -307,7 +307,7 @@ class ProcessPool:
             for index, terminated, truncated in answer.get("ended", ()):
                 if index in arrived:
                     self.ended[index] = terminated, truncated
-                    self._lanes[index].crashes.has_finished()
+                    self._lanes[index].crashes.record_finished_episode()
                     self._take_beginning(index, self._lanes[index].seed_after_episode(), self._unbegun(answer))
 
     def _failures(self, answer: Mapping[str, Any]) -> dict[int, Exception]:
@@ -343,7 +343,7 @@ class ProcessPool:
         if index in unbegun:
             self._make_anew(index, unbegun[index])
             return
-        self._lanes[index].has_begun(seed)
+        self._lanes[index].record_reset(seed)
         self.begun.add(index)
         if seed is not None:
             self.share_seeds([index])
@@ -372,7 +372,7 @@ class ProcessPool:
 
     def _make_anew(self, index: int, error: Exception) -> None:
         """Count a crash and have the env made anew."""
-        self._lanes[index].has_crashed(error)
+        self._lanes[index].record_crash(error)
         self._begin(index, make_anew=True)
 
     def _lose(self, index: int, *, make_anew: bool = False) -> None:

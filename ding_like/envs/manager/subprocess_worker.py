@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from ding_like.envs.di_engine_style import as_gymnasium
 from ding_like.envs.manager.lane import play_again
 from ding_like.envs.manager.subprocess_memory import ASK, MAKE, RESET, STEP, LaneMemory
 from ding_like.envs.manager.subprocess_message import (
@@ -33,7 +34,6 @@ from ding_like.envs.manager.subprocess_message import (
     describe_space,
     space_of,
 )
-from ding_like.envs.seed_style import as_gymnasium
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.types import Obs, State

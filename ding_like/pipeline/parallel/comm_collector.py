@@ -69,7 +69,7 @@ class BaseCommCollector(ABC, Configurable):
 class FlaskFileSystemCollector(BaseCommCollector):
     """Collect for a coordinator that speaks HTTP; rows travel as segment files.
 
-    `cfg` holds `main`, a compiled config, `seed`, and what WorkerLink reads. The seed's keys `host` and `port` are
+    `cfg` holds `main`, a compiled config, `seed`, and what WorkerLink reads. DI-engine's keys `host` and `port` are
     accepted: a worker dials in, so it listens nowhere.
     """
 
@@ -188,7 +188,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
         flat = read_weights(files.weights, path, version.attempt, version.version, sha256=version.sha256)
         return unflatten_state(flat)
 
-    # The seed's page gives its file name to this class only.
+    # DI-engine's page gives its file name to this class only.
     def send_stepdata(self, path: str, stepdata: StepData) -> WrittenSegment:  # type: ignore[override]
         """Write rows as the segment file `path`. Raises SegmentError where the disk stays full for ten minutes."""
         task, files = self._task, self._link.files
@@ -250,7 +250,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
 
 
 def create_comm_collector(cfg: Mapping[str, Any]) -> BaseCommCollector:
-    """Build the comm collector that `cfg.type` (or the seed's `comm_collector_type`) names.
+    """Build the comm collector that `cfg.type` (or DI-engine's `comm_collector_type`) names.
 
     `import_names` says where it may be registered. Raises RegistryError (a KeyError) for an unknown name.
     """

@@ -71,7 +71,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
 
     `cfg` holds `main`, a compiled config, `seed`, `num_batches` to ask for at once, `publish_interval_s`, and what
     WorkerLink reads. With `num_learners` above 1 it is the first of several on this machine, and holds what
-    LearnerAggregator reads. The seed's keys `host` and `port` are accepted: a worker dials in, so it listens nowhere.
+    LearnerAggregator reads. DI-engine's keys `host` and `port` are accepted: a worker dials in, so it listens nowhere.
 
     A learner that was out of reach for longer than its lease makes another attempt: with the weights in its memory
     where nobody else has published meanwhile, else from the newest saved point.
@@ -189,7 +189,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
             self._end_attempt(is_done=False)
         result = {"env_step": env_step, "train_iter": training.num_updates, "train_s": training.train_s}
         result["last_iter"] = learner.train_iter  # of the last model: learning may have gone on after it
-        return {**result, **training.judge.play(training.policy.eval_mode)}
+        return {**result, **training.final_evaluation.play(training.policy.eval_mode)}
 
     # --- the learner's side
 
@@ -239,7 +239,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
     def load_data_fn(path: str, meta: Mapping[str, Any], decompressor: Any) -> dict[str, Array]:
         """Return the columns of the segment file `path`; `meta` has its rows, sha256 and nbytes.
 
-        `decompressor` is the seed's; segments are not compressed. Raises SegmentError for a file that is not as
+        `decompressor` is DI-engine's; segments are not compressed. Raises SegmentError for a file that is not as
         announced.
         """
         file = Path(path)
@@ -291,7 +291,7 @@ class SendLearnInfoHook(LearnerHook):
 
 
 def create_comm_learner(cfg: Mapping[str, Any]) -> BaseCommLearner:
-    """Build the comm learner that `cfg.type` (or the seed's `comm_learner_type`) names.
+    """Build the comm learner that `cfg.type` (or DI-engine's `comm_learner_type`) names.
 
     `import_names` says where it may be registered. Raises RegistryError (a KeyError) for an unknown name.
     """

@@ -15,7 +15,7 @@ import numpy as np
 from ding_like.comm.torch_dist import GlooReducer, LearnerGroup, tensors_in
 from ding_like.config import compile_config, read_config
 from ding_like.pipeline.build import training_process
-from ding_like.pipeline.parallel.judge import Judge
+from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
 from ding_like.pipeline.parallel.learner_aggregator import from_bytes
 from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.policy import create_policy
@@ -40,12 +40,12 @@ def main(argv: Sequence[str]) -> None:
     )
     group = LearnerGroup(store, rank=int(rank), world_size=int(world_size), timeout_s=120.0)
     with training_process():
-        judge = Judge(cfg, seed=int(seed))
+        final_evaluation = FinalEvaluation(cfg, seed=int(seed))
         try:
             set_pkg_seed(int(seed), use_cuda=bool(cfg.policy.cuda))
-            policy = create_policy(fit_policy_config(cfg.policy, judge.env))
+            policy = create_policy(fit_policy_config(cfg.policy, final_evaluation.env))
         finally:
-            judge.close()
+            final_evaluation.close()
         mode = policy.learn_mode
         group.broadcast(tensors_in(mode.state_dict()))
         learner = create_learner(

@@ -7,11 +7,11 @@ from typing import Any
 
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.index import BufferIndex
-from ding_like.pipeline.parallel.core.once import OnceIndex
-from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
+from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.settings import SystemConfig, buffer_size
 from ding_like.pipeline.self_play import has_league, make_league
+from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.utils.seeding import make_rng
 from ding_like.worker import create_buffer, create_parallel_commander
 
@@ -39,9 +39,9 @@ def make_core(
         **kwargs,
     )
 
-    def make_index(buffer_id: str) -> BufferIndex | OnceIndex:
+    def make_index(buffer_id: str) -> BufferIndex | OnPolicyIndex:
         if cfg.policy.on_policy:
-            return OnceIndex(size, int(cfg.policy.collect.n_sample))
+            return OnPolicyIndex(size, int(cfg.policy.collect.n_sample))
         buffer = create_buffer(
             cfg.policy.other.replay_buffer,
             exp_name=cfg.exp_name,
@@ -52,7 +52,7 @@ def make_core(
 
     core = CoordinatorCore(
         CoreConfig(
-            _pace(cfg.policy, system),
+            _ratio(cfg.policy, system),
             size,
             system.segment_rows,
             lease_ttl_s=float(system.coordinator["lease_ttl_s"]),
@@ -70,10 +70,10 @@ def make_core(
     return core, commander
 
 
-def _pace(policy: Any, system: SystemConfig) -> Pace | OnPolicyPace:
+def _ratio(policy: Any, system: SystemConfig) -> UpdateRatio | OnPolicyRatio:
     if policy.on_policy:
-        return OnPolicyPace(int(policy.collect.n_sample))
-    return Pace(
+        return OnPolicyRatio(int(policy.collect.n_sample))
+    return UpdateRatio(
         warmup_steps=int(policy.random_collect_size),
         steps=int(policy.collect.n_sample),
         updates=int(policy.learn.update_per_collect),

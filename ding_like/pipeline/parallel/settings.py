@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from ding_like.config import deep_merge, to_plain
 from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
 from ding_like.errors import ConfigError
-from ding_like.pipeline.parallel.core.pace import least_lead
 from ding_like.pipeline.parallel.shares import check_shares
+from ding_like.pipeline.update_ratio import least_lead
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
 from ding_like.worker.replay_buffer.interface import check_samples_rows
@@ -30,7 +30,7 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
         "publish_timeout_s": 30.0,  # that a learner may go on without publishing weights, before another takes its task
         "state_timeout_s": 600.0,  # that a state file which cannot be written is waited for, before the process ends
         "durable": False,  # the state file survives a power cut too, and not only the process's death
-        # Keys of the seed's configs; `lease_ttl_s` and `max_failures` say what they said.
+        # Keys of DI-engine's configs; `lease_ttl_s` and `max_failures` say what they said.
         "collector_task_timeout": 30,
         "learner_task_timeout": 600,
         "operator_server": {},
@@ -43,7 +43,7 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
     "num_batches": 64,  # that the learner asks for at once
     # How files travel between hosts: 'shared' folders, 'stream' through the coordinator, or what 'auto' finds.
     "communication_mode": "auto",
-    "learner_gpu_num": None,  # of the seed's configs; `policy.cuda` says whether one is used
+    "learner_gpu_num": None,  # of DI-engine's configs; `policy.cuda` says whether one is used
 }
 
 
@@ -115,7 +115,7 @@ def _check_seconds(coordinator: Mapping[str, Any]) -> None:
 
 
 def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
-    """Return both parts of a config of the seed's kind as `compile_config` takes them.
+    """Return both parts of a config of DI-engine's kind as `compile_config` takes them.
 
     There `create_config.collector` may name a parallel collector, which is none of the serial ones, and the class of
     the commander stands apart from its settings.
@@ -155,7 +155,7 @@ def _segment_rows(given: int, cfg: Any, num_collectors: int) -> int:
 
 
 def _is_worker(key: str) -> bool:
-    """Tell whether a key is of the seed's sections of hosts and ports, which workers that dial in do not need."""
+    """Tell whether a key is of DI-engine's sections of hosts and ports, which workers that dial in do not need."""
     return key.startswith(("collector", "learner")) and key not in SYSTEM_TEMPLATE
 
 

@@ -15,7 +15,7 @@ from ding_like.comm.rest.weight_files import flatten_state, unflatten_state
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.build import EnvSetting
-from ding_like.pipeline.parallel.judge import Judge
+from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.parallel.row_schema import rows_schema
 from ding_like.pipeline.self_play import Opponents, has_league
@@ -58,16 +58,16 @@ class Training:
         self._saved_s = time.monotonic()
         seed = int(cfg["seed"])
         with ExitStack() as parts:
-            self.judge = Judge(main, seed=seed, env_setting=env_setting)
-            parts.callback(self.judge.close)
+            self.final_evaluation = FinalEvaluation(main, seed=seed, env_setting=env_setting)
+            parts.callback(self.final_evaluation.close)
             set_pkg_seed(seed, use_cuda=bool(main.policy.cuda))
-            fitted = fit_policy_config(main.policy, self.judge.env)
+            fitted = fit_policy_config(main.policy, self.final_evaluation.env)
             self.policy: Any = create_policy(fitted, model=model)
-            self.judge.face(Opponents(fitted, self.policy))
+            self.final_evaluation.face(Opponents(fitted, self.policy))
             # A league's collectors see one player of each game, others all of them.
-            acted_in = self.judge.env if has_league(main) else self.judge.manager
+            acted_in = self.final_evaluation.env if has_league(main) else self.final_evaluation.manager
             self.schema = rows_schema(fitted, acted_in, seed=seed)
-            env = self.judge.env
+            env = self.final_evaluation.env
             self.row_check = RowCheck(env.observation_space, env.action_space, self.schema)
             self._aggregator = self._make_aggregator(cfg, parts)
             self.learner = self._make_learner(cfg, seed)

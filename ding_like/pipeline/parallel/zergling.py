@@ -132,7 +132,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
     config: dict[str, Any] = {
         **BaseParallelCollector.config,
         "type": "zergling",
-        # The seed's keys: rows travel as they are, and weights are loaded whenever newer ones are known.
+        # DI-engine's keys: rows travel as they are, and weights are loaded whenever newer ones are known.
         "compressor": None,
         "update_policy_second": 0,
     }

@@ -14,7 +14,7 @@ from ding_like.pipeline.report.interval import bootstrap_interval
 from ding_like.pipeline.report.text import clock, interval, measure
 from ding_like.utils.seeding import make_rng
 
-# From here on a limit stands for none: the seed's defaults are 1e10.
+# From here on a limit stands for none: DI-engine's defaults are 1e10.
 _NO_LIMIT = 1e9
 # Speeds are those of this last stretch of the run.
 _WINDOW_S = 10.0
@@ -74,7 +74,7 @@ class Progress:
     workers: Mapping[str, str] = field(default_factory=dict)  # of a run of several processes: how they stand
 
 
-class Pace:
+class Speed:
     """Turn progress reports into speeds and the time that is left."""
 
     def __init__(self, limits: Limits) -> None:
@@ -125,22 +125,22 @@ class EvalInterval:
         return self._ends
 
 
-def describe_rows(progress: Progress, pace: Pace, intervals: EvalInterval) -> list[Row]:
+def describe_rows(progress: Progress, speed: Speed, intervals: EvalInterval) -> list[Row]:
     """Return what there is to say beside the bar: rows of names and values."""
     rows = [
         ("rollout", _rollout(progress)),
         ("eval", _evaluation(progress, intervals)),
         ("learn", _learning(progress.learn)),
-        ("speed", _speed(progress, pace)),
+        ("speed", _speed(progress, speed)),
         ("workers", list(progress.workers.items())),
     ]
     return [(label, pairs) for label, pairs in rows if pairs]
 
 
-def describe_line(progress: Progress, pace: Pace, limits: Limits, intervals: EvalInterval) -> str:
+def describe_line(progress: Progress, speed: Speed, limits: Limits, intervals: EvalInterval) -> str:
     """Return the gist of it in one line."""
     budget = limits.nearest(progress.env_step, progress.train_iter)
-    done = "" if budget is None else f" ({budget[0]:.0%}, {eta_text(pace)} left)"
+    done = "" if budget is None else f" ({budget[0]:.0%}, {eta_text(speed)} left)"
     returns = progress.eval_returns
     pairs = [
         ("env step", f"{progress.env_step:,}{done}"),
@@ -148,15 +148,15 @@ def describe_line(progress: Progress, pace: Pace, limits: Limits, intervals: Eva
         *(pair for pair in _rollout(progress) if pair[0] != "length"),
         *([("eval", f"{measure(sum(returns) / len(returns))} {interval(*intervals.of(returns))}")] if returns else []),
         *_learning(progress.learn)[:1],
-        *_speed(progress, pace)[:1],
+        *_speed(progress, speed)[:1],
         ("eval time", f"{_eval_share(progress):.0%}"),
     ]
     return "  ".join(f"{name} {value}".strip() for name, value in pairs)
 
 
-def eta_text(pace: Pace) -> str:
+def eta_text(speed: Speed) -> str:
     """Return the time left as h:mm:ss, "?" while nobody can tell."""
-    return "?" if math.isnan(pace.eta_s) else clock(pace.eta_s)
+    return "?" if math.isnan(speed.eta_s) else clock(speed.eta_s)
 
 
 def _rollout(progress: Progress) -> list[tuple[str, str]]:
@@ -182,8 +182,8 @@ def _learning(values: Mapping[str, float]) -> list[tuple[str, str]]:
     return [(name, f"{value:.3g}") for name, value in shown[:_MAX_SHOWN]]
 
 
-def _speed(progress: Progress, pace: Pace) -> list[tuple[str, str]]:
-    steps, updates = pace.speeds
+def _speed(progress: Progress, speed: Speed) -> list[tuple[str, str]]:
+    steps, updates = speed.speeds
     if math.isnan(steps):
         return []
     return [

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from ding_like.pipeline.report.progress import Limits, Pace, Progress
+from ding_like.pipeline.report.progress import Limits, Progress, Speed
 from ding_like.pipeline.report.views import LineView, choose_view
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class RunConsole:
         self._opening = opening
         self._clock = clock
         self._view = choose_view(title, limits)
-        self._pace = Pace(limits)
+        self._speed = Speed(limits)
         self._next_s = clock() + self._view.every_s
 
     def __enter__(self) -> RunConsole:
@@ -54,14 +54,14 @@ class RunConsole:
 
     def start(self, progress: Progress) -> None:
         """Measure speed and time left from here: call it once, before the loop or after a resume."""
-        self._pace.add(progress)
+        self._speed.add(progress)
 
     def update(self, progress: Progress) -> None:
         """Show the newest state."""
         started = self._clock()
-        self._pace.add(progress)
+        self._speed.add(progress)
         try:
-            self._view.show(progress, self._pace)
+            self._view.show(progress, self._speed)
         except OSError:  # the terminal has gone away: the run goes on without it
             self._view.close()
             self._view = LineView(self._limits)

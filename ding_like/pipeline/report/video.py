@@ -46,7 +46,7 @@ _DEFAULT_FPS = 30
 
 
 def make_video(
-    policy: Any,  # an eval mode, ours or any named tuple with the seed's fields
+    policy: Any,  # an eval mode, ours or any named tuple with DI-engine's fields
     env_fn: Callable[[], AnyEnv],
     path: str | Path,
     *,

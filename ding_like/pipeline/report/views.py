@@ -19,8 +19,8 @@ from rich.text import Text
 from ding_like.pipeline.report.progress import (
     EvalInterval,
     Limits,
-    Pace,
     Progress,
+    Speed,
     describe_line,
     describe_rows,
     eta_text,
@@ -43,7 +43,7 @@ class View(Protocol):
     def open(self, lines: Sequence[str]) -> None:
         """Show what the run is."""
 
-    def show(self, progress: Progress, pace: Pace) -> None:
+    def show(self, progress: Progress, speed: Speed) -> None:
         """Show how far it is."""
 
     def close(self) -> None:
@@ -77,8 +77,8 @@ class LineView:
     def open(self, lines: Sequence[str]) -> None:
         self.tell(lines)
 
-    def show(self, progress: Progress, pace: Pace) -> None:
-        logger.info("%s", describe_line(progress, pace, self._limits, self._intervals))
+    def show(self, progress: Progress, speed: Speed) -> None:
+        logger.info("%s", describe_line(progress, speed, self._limits, self._intervals))
 
     def close(self) -> None:
         """Do nothing: lines need no end."""
@@ -104,8 +104,8 @@ class PanelView:
         self.tell(lines)
         self._live.start()
 
-    def show(self, progress: Progress, pace: Pace) -> None:
-        self._live.update(self._panel(progress, pace), refresh=True)
+    def show(self, progress: Progress, speed: Speed) -> None:
+        self._live.update(self._panel(progress, speed), refresh=True)
 
     def close(self) -> None:
         # A terminal that has gone away cannot be tidied up.
@@ -118,14 +118,14 @@ class PanelView:
             text.highlight_regex(r"^\S+", "bold")
             self._console.print(text, soft_wrap=True)
 
-    def _panel(self, progress: Progress, pace: Pace) -> Panel:
+    def _panel(self, progress: Progress, speed: Speed) -> Panel:
         rows = Table.grid(padding=(0, 2, 0, 0))
         rows.add_column(style="bold", no_wrap=True, min_width=7)
         rows.add_column(overflow="ellipsis", no_wrap=True)
-        for label, pairs in describe_rows(progress, pace, self._intervals):
+        for label, pairs in describe_rows(progress, speed, self._intervals):
             rows.add_row(label, _pairs_text(pairs))
         return Panel(
-            Group(self._bar(progress, pace), rows),
+            Group(self._bar(progress, speed), rows),
             title=f"[bold]{self._title}",
             title_align="left",
             subtitle=clock(progress.duration_s),
@@ -135,7 +135,7 @@ class PanelView:
             width=max(min(self._console.width - _ROOM, _MAX_WIDTH), _MIN_WIDTH),
         )
 
-    def _bar(self, progress: Progress, pace: Pace) -> Table | Text:
+    def _bar(self, progress: Progress, speed: Speed) -> Table | Text:
         """Return a bar up to the budget that runs out first; without a budget there is nothing to measure against."""
         budget = self._limits.nearest(progress.env_step, progress.train_iter)
         if budget is None:
@@ -146,7 +146,7 @@ class PanelView:
         line.add_column(ratio=1)
         line.add_column(no_wrap=True)
         bar = ProgressBar(total=1.0, completed=fraction, complete_style="cyan", finished_style="green")
-        line.add_row(bar, f"{done:,}/{limit:,.0f} {unit}   ETA {eta_text(pace)}")
+        line.add_row(bar, f"{done:,}/{limit:,.0f} {unit}   ETA {eta_text(speed)}")
         return line
 
 

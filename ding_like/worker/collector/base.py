@@ -41,7 +41,7 @@ class BaseSerialCollector(ISerialCollector):
         self,
         cfg: Mapping[str, Any],
         env: EnvManager | None = None,
-        policy: Any = None,  # a collect mode, ours or any named tuple with the seed's fields; in battles a list of them
+        policy: Any = None,  # a collect mode, ours or one with DI-engine's fields; in battles a list of them
         tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
         instance_name: str = "collector",
@@ -108,7 +108,7 @@ class BaseSerialCollector(ISerialCollector):
 
 
 def attribute_of(policy: Any, name: str, default: Any) -> Any:
-    """Return an optional attribute of a collect mode; the seed's `get_attribute` raises for one that is absent."""
+    """Return an optional attribute of a collect mode; DI-engine's `get_attribute` raises for one that is absent."""
     try:
         return policy.get_attribute(name)
     except NotImplementedError:

@@ -128,7 +128,7 @@ class BattleSampleSerialCollector(BattleCollector):
 
     config: dict[str, Any] = dict(
         type="sample_1v1",
-        # Keys of the seed's configs: see `without_effect`.
+        # Keys of DI-engine's configs: see `without_effect`.
         deepcopy_obs=False,
         transform_obs=False,
         # Iterations of the learner between two log lines.
@@ -203,7 +203,7 @@ class BattleEpisodeSerialCollector(BattleCollector):
 
     config: dict[str, Any] = dict(
         type="episode_1v1",
-        # Keys of the seed's configs: see `without_effect`.
+        # Keys of DI-engine's configs: see `without_effect`.
         deepcopy_obs=False,
         transform_obs=False,
         # Iterations of the learner between two log lines.

@@ -27,7 +27,7 @@ class EpisodeSerialCollector(LoopCollector):
 
     config: dict[str, Any] = dict(
         type="episode",
-        # Keys of the seed's configs: see `without_effect`.
+        # Keys of DI-engine's configs: see `without_effect`.
         deepcopy_obs=False,
         transform_obs=False,
         # Iterations of the learner between two log lines.

@@ -245,7 +245,7 @@ class RolloutLoop:
         self._begin_episode(lane)
 
     def _without_abnormal(self, answer: StepBatch) -> StepBatch:
-        """Treat `info['abnormal']` (the seed's word for a broken step) like an episode that broke off."""
+        """Treat `info['abnormal']` (DI-engine's word for a broken step) like an episode that broke off."""
         abnormal = [lane for lane, info in answer.info.items() if info.get("abnormal")]
         # A manager that has dropped the episode itself has begun another already.
         bad = [lane for lane in abnormal if lane not in answer.dropped]

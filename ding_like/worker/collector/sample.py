@@ -27,7 +27,7 @@ class SampleSerialCollector(LoopCollector):
 
     config: dict[str, Any] = dict(
         type="sample",
-        # Keys of the seed's configs: see `without_effect`.
+        # Keys of DI-engine's configs: see `without_effect`.
         deepcopy_obs=False,
         transform_obs=False,
         # Iterations of the learner between two log lines.
@@ -130,7 +130,7 @@ def _with_seeds(rows: Any, level_seeds: Mapping[int, int]) -> TransitionBatch:
     if not isinstance(rows, TransitionBatch) or "env_id" not in rows.columns:
         raise ConfigError(
             "level_seeds needs rows that say which env made them, but the policy's rows have no 'env_id': "
-            "let its segment (in the seed's style, process_transition) keep the loop's columns."
+            "let its segment (in DI-engine's style, process_transition) keep the loop's columns."
         )
     envs, of_row = np.unique(rows["env_id"], return_inverse=True)
     return rows.with_columns(seed=np.array([level_seeds[int(env)] for env in envs], np.int64)[of_row])

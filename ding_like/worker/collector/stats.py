@@ -16,7 +16,7 @@ _RECENT = 100
 
 
 class CollectReport:
-    """Gather episodes and durations between two log lines; the keys of a report are the seed's."""
+    """Gather episodes and durations between two log lines; the keys of a report are DI-engine's."""
 
     def __init__(self) -> None:
         self.total = CollectStats()

@@ -13,7 +13,7 @@ from ding_like.worker.commander.solo import SoloCommander
 
 
 def create_parallel_commander(cfg: Mapping[str, Any], **kwargs: Any) -> NaiveCommander:
-    """Build the commander that `cfg.type` (or the seed's `parallel_commander_type`) names; `kwargs` go to it.
+    """Build the commander that `cfg.type` (or DI-engine's `parallel_commander_type`) names; `kwargs` go to it.
 
     `import_names` says where it may be registered. Raises RegistryError (a KeyError) for an unknown name.
     """

@@ -54,7 +54,7 @@ class NaiveCommander(Configurable):
         "type": "naive",
         "collector_task_space": 1,  # collect tasks that are there even before collectors are
         "learner_task_space": 1,
-        # Seconds between evaluations in the seed's configs; here `eval_freq` says how often.
+        # Seconds between evaluations in DI-engine's configs; here `eval_freq` says how often.
         "eval_interval": 60,
         "eval_freq": 1000,  # learner iterations between two evaluations
         "n_episode": 5,  # of an evaluation

@@ -1,4 +1,4 @@
-"""Command a parallel run under the name that the seed's single-policy configs use."""
+"""Command a parallel run under the name that DI-engine's single-policy configs use."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class BaseSerialEvaluator(ISerialEvaluator):
 
 
 class EpisodeEvaluator(BaseSerialEvaluator):
-    """Judge by the returns of episodes; evaluation k of a run with seed s takes its seeds from (s, k)."""
+    """FinalEvaluation by the returns of episodes; evaluation k of a run with seed s takes its seeds from (s, k)."""
 
     _env: EnvManager | None = None
 

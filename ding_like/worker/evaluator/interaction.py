@@ -30,7 +30,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         type="interaction",
         # Learner iterations between two evaluations.
         eval_freq=1000,
-        # Keys of the seed's configs: see `without_effect`.
+        # Keys of DI-engine's configs: see `without_effect`.
         render=dict(render_freq=-1, mode="train_iter"),
         figure_path=None,
         # Filled from env.n_evaluator_episode and env.stop_value.
@@ -44,7 +44,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         "figure_path": "the curve lies in the experiment's folder; `ding plot EXP --out FILE` puts it elsewhere",
     }
 
-    _policy: EvalMode | None = None  # given as any named tuple with the seed's fields
+    _policy: EvalMode | None = None  # given as any named tuple with DI-engine's fields
 
     @property
     def env(self) -> EnvManager | None:
@@ -75,7 +75,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         """Play the episodes, log them, and call `save_ckpt_fn('ckpt_best.pth.tar')` if the mean return is a new best.
 
         Returns (stop, info): stop says that the mean reached `stop_value` after training began; info holds lists by
-        name, `eval_episode_return` among them. `force_render` is accepted for the seed's callers: videos are made from
+        name, `eval_episode_return` among them. `force_render` is accepted for DI-engine's callers: videos are made from
         checkpoints, in an env of their own. Raises ConfigError if nobody says how many episodes.
         """
         n_episode = self._cfg.get("n_episode") if n_episode is None else n_episode

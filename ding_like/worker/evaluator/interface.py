@@ -11,7 +11,7 @@ from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 
 
 class ISerialEvaluator(Configurable, ABC):
-    """Judge a policy, in this process."""
+    """FinalEvaluation a policy, in this process."""
 
     # What an env is differs between evaluators (a manager; a data loader and a metric), hence Any.
     @abstractmethod

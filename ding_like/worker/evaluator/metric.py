@@ -47,7 +47,7 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
         eval_freq=50,
         # A metric: training stops when one is better, or equal where it is a number by name.
         stop_value=None,
-        # A key of the seed's configs: see `without_effect`.
+        # A key of DI-engine's configs: see `without_effect`.
         multi_gpu=False,
     )
     without_effect: ClassVar[Mapping[str, str]] = {"multi_gpu": "one process evaluates"}

@@ -20,11 +20,11 @@ from ding_like.worker.learner.hooks import (
 def create_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLearner:
     """Build the learner that `cfg.type` names; `kwargs` go to its constructor.
 
-    The seed's keys `learner_type` and `learner.learner_type` name it too; `import_names` says where it may be
+    DI-engine's keys `learner_type` and `learner.learner_type` name it too; `import_names` says where it may be
     registered. Raises RegistryError (a KeyError) for an unknown name.
     """
-    seed_style = cfg.get("learner", {}).get("learner_type") or cfg.get("learner_type")
-    learner_type = seed_style or cfg.get("type")
+    di_engine_style = cfg.get("learner", {}).get("learner_type") or cfg.get("learner_type")
+    learner_type = di_engine_style or cfg.get("type")
     if not learner_type:
         raise ConfigError("the learner's config has no 'type'; give one, for example type='base'.")
     cls = LEARNER_REGISTRY.get(learner_type, cfg.get("import_names", ()))

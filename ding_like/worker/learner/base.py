@@ -84,7 +84,7 @@ class BaseLearner(Configurable):
     def __init__(
         self,
         cfg: Mapping[str, Any],
-        policy: Any = None,  # any named tuple of a learn mode, ours or in the seed's style
+        policy: Any = None,  # any named tuple of a learn mode, ours or in DI-engine's style
         tb_logger: Any = None,  # MetricsSink or SummaryWriter
         dist_info: tuple[int, int] | None = None,
         exp_name: str = "default_experiment",
@@ -280,7 +280,7 @@ class BaseLearner(Configurable):
 
     @property
     def policy(self) -> LearnMode:
-        """Return the learn mode; one in the seed's style comes back with our fields added."""
+        """Return the learn mode; one in DI-engine's style comes back with our fields added."""
         return self._mode_or_fail()
 
     @policy.setter

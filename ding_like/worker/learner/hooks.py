@@ -28,7 +28,7 @@ _by_priority = attrgetter("priority")
 
 
 class Hook(ABC):
-    """Carry a name and a priority; the seed's root of all hooks."""
+    """Carry a name and a priority; DI-engine's root of all hooks."""
 
     def __init__(self, name: str, priority: float = 100, *, ext_args: Mapping[str, Any] | None = None) -> None:
         if priority < 0:
@@ -189,7 +189,7 @@ class CheckFiniteHook(PeriodicHook):
         try:
             count = int(engine.policy.get_attribute("nonfinite_steps") or 0)
         except NotImplementedError:
-            return  # a policy in the seed's style counts none
+            return  # a policy in DI-engine's style counts none
         except TrainingError as error:
             raise TrainingError(f"{error} Saved for a closer look: {engine.save_evidence()}") from error
         if count > self._seen:

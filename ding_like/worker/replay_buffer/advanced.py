@@ -50,7 +50,7 @@ class AdvancedReplayBuffer(ReplayBuffer):
         "anneal_step": 1e5,
         # Rows are dicts whose 'data_id' names a file; the files of rows that are overwritten are deleted.
         "enable_track_used_data": False,
-        # A key of the seed's configs: see `without_effect`.
+        # A key of DI-engine's configs: see `without_effect`.
         "deepcopy": False,
         "thruput_controller": {
             # Rows pushed per row sampled: above max, pushes are dropped; below min, there are no samples.
@@ -76,7 +76,7 @@ class AdvancedReplayBuffer(ReplayBuffer):
         *,
         rng: np.random.Generator | None = None,
     ) -> None:
-        # The seed's config says some of the common settings elsewhere, and others not at all.
+        # DI-engine's config says some of the common settings elsewhere, and others not at all.
         merged = deep_merge({**ReplayBuffer.config, **self.config}, cfg)
         merged["periodic_thruput_seconds"] = merged["monitor"]["periodic_thruput"]["seconds"]
         super().__init__(merged, tb_logger, exp_name, instance_name, rng=rng)
@@ -139,7 +139,7 @@ class AdvancedReplayBuffer(ReplayBuffer):
     def sample(self, size: int, cur_learner_iter: int, sample_range: slice | None = None) -> Sequence[Any] | None:
         """Return `size` rows by priority, each in memory of its own: a TransitionBatch, or a list of dicts.
 
-        Each also has `replay_unique_id`, `replay_buffer_idx`, `priority`, `weight` (the seed's `IS`), `use` (this time
+        Each also has `replay_unique_id`, `replay_buffer_idx`, `priority`, `weight` (DI-engine's `IS`), `use` (this time
         included) and `staleness` (-1 if not known). `sample_range` restricts the draw by age: slice(-10, None) are the
         ten newest places. Returns None, and says why in the log, if there are too few rows.
         """
@@ -411,7 +411,7 @@ def _stored_part(rows: Sequence[Any]) -> Sequence[Any]:
 
 
 def _join(data: Sequence[Any], own: dict[str, Array]) -> Any:
-    """Return rows with the buffer's own columns; dicts get the seed's name of the weight as well."""
+    """Return rows with the buffer's own columns; dicts get DI-engine's name of the weight as well."""
     if isinstance(data, TransitionBatch):
         return TransitionBatch.of_length(len(data), {**data.columns, **own})
     if "weight" in own:

@@ -37,7 +37,7 @@ class ReplayBuffer(IBuffer):
 
     config: dict[str, Any] = {
         "replay_buffer_size": 10000,
-        # A key of the seed's configs: see `without_effect`.
+        # A key of DI-engine's configs: see `without_effect`.
         "deepcopy": False,
         # Rows are dicts whose 'data_id' names a file; the files of rows that leave the buffer are deleted.
         "enable_track_used_data": False,

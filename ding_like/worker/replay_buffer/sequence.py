@@ -40,7 +40,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     config_types = {"num_streams": (int,)}
     samples = "windows"
 
-    def sample(  # type: ignore[override]  # the seed's signature has the length of a window in second place
+    def sample(  # type: ignore[override]  # DI-engine's signature has the length of a window in second place
         self,
         batch: int,
         sequence: int,

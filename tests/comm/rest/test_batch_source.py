@@ -138,7 +138,7 @@ def test_rows_are_those_that_were_sent_over_many_rounds(run: Run) -> None:
     drawn: set[tuple[int, int]] = set()
     for _ in range(60):
         run.send()
-        while run.core.granted_updates < run.core.cfg.pace.allowed_updates(run.core.env_step):
+        while run.core.granted_updates < run.core.cfg.ratio.allowed_updates(run.core.env_step):
             batch = run.source.next(timeout_s=5.0)
             assert batch is not None
             check(batch, run.number)
@@ -188,7 +188,7 @@ def test_a_segment_that_comes_late_is_learned_from_later(run: Run) -> None:
         if turn == 3:
             assert 2 not in seen and run.source.num_replaced >= 0
             (run.folder / "hidden").rename(late)
-        if run.core.granted_updates >= run.core.cfg.pace.allowed_updates(run.core.env_step):
+        if run.core.granted_updates >= run.core.cfg.ratio.allowed_updates(run.core.env_step):
             run.send()
         batch = run.source.next(timeout_s=5.0)
         assert batch is not None
@@ -325,7 +325,7 @@ def test_a_slow_learner_is_not_flooded_however_often_it_reports(run: Run, monkey
     monkeypatch.setattr(run.service, "update", tell)
     for _ in range(40):
         run.send()
-    assert run.core.cfg.pace.allowed_updates(run.core.env_step) > 100
+    assert run.core.cfg.ratio.allowed_updates(run.core.env_step) > 100
 
     assert run.source.next(timeout_s=5.0) is not None
     for train_iter in range(20):

@@ -11,8 +11,8 @@ from ding_like.comm.rest import messages as m
 from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.index import BufferIndex
-from ding_like.pipeline.parallel.core.pace import Pace
 from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.update_ratio import UpdateRatio
 from ding_like.worker import NaiveReplayBuffer
 from ding_like.worker.commander.naive import NaiveCommander
 
@@ -30,7 +30,7 @@ class Clock:
 
 
 def make_core(folder: Path, *, size: int = 40, clock: Clock | None = None, **cfg: Any) -> CoordinatorCore:
-    """Return a core on the state file of a folder; pace: 8 env steps allow 4 updates, after 16 at random."""
+    """Return a core on the state file of a folder; ratio: 8 env steps allow 4 updates, after 16 at random."""
     settings: dict[str, Any] = dict(segment_rows=8, lease_ttl_s=10.0, max_failures=2)
     settings.update(cfg)
     commander = NaiveCommander({}, eval_freq=100, n_episode=2, stop_value=10.0, max_env_step=float("inf"))
@@ -42,7 +42,7 @@ def make_core(folder: Path, *, size: int = 40, clock: Clock | None = None, **cfg
         return BufferIndex(buffer, size)
 
     return CoordinatorCore(
-        CoreConfig(Pace(warmup_steps=16, steps=8, updates=4, max_lead=16), size, **settings),
+        CoreConfig(UpdateRatio(warmup_steps=16, steps=8, updates=4, max_lead=16), size, **settings),
         clock=clock or Clock(),
         wall_clock=lambda: 1000.0,
         store=StateStore(folder / "state.sqlite"),

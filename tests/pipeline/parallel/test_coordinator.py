@@ -1,4 +1,4 @@
-"""The seed's coordinator: callbacks do what messages do, its state moves, and nothing of it stays behind."""
+"""DI-engine's coordinator: callbacks do what messages do, its state moves, and nothing of it stays behind."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import pytest
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.pipeline.parallel.core.pace import Pace
 from ding_like.pipeline.parallel.core.status import status_of
+from ding_like.pipeline.update_ratio import UpdateRatio
 from tests.pipeline.parallel.service_parts import Clock, announced, begin, claim, evaluated, join, make_core
 
 
@@ -29,13 +29,13 @@ def sample(core: Any, worker: str, task: m.Task, have: int = 0, batches: int = 4
 
 @pytest.mark.parametrize(("steps", "allowed"), [(0, 0), (16, 0), (17, 0), (18, 1), (24, 4), (26, 5)])
 def test_updates_are_allowed_by_env_steps(steps: int, allowed: int) -> None:
-    assert Pace(16, 8, 4, 16).allowed_updates(steps) == allowed
+    assert UpdateRatio(16, 8, 4, 16).allowed_updates(steps) == allowed
 
 
 def test_credit_is_what_updates_need_and_the_lead() -> None:
-    pace = Pace(16, 8, 4, 16)
+    ratio = UpdateRatio(16, 8, 4, 16)
 
-    assert pace.credit(0, 0) == 32 and pace.credit(32, 0) == 0 and pace.credit(32, 4) == 8
+    assert ratio.credit(0, 0) == 32 and ratio.credit(32, 0) == 0 and ratio.credit(32, 4) == 8
 
 
 def test_two_collectors_are_never_ahead_by_more_than_the_lead(tmp_path: Path) -> None:

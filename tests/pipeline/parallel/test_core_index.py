@@ -1,4 +1,4 @@
-"""The index: whose weight a row has, whose priority is changed, and what the pace allows."""
+"""The index: whose weight a row has, whose priority is changed, and what the update ratio allows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from ding_like.comm.rest import messages as m
 from ding_like.pipeline.parallel.core.index import BufferIndex
-from ding_like.pipeline.parallel.core.pace import Pace, least_lead
+from ding_like.pipeline.update_ratio import UpdateRatio, least_lead
 from ding_like.worker import AdvancedReplayBuffer
 from tests.pipeline.parallel.service_parts import announced
 
@@ -92,13 +92,13 @@ def test_priorities_go_to_the_rows_they_are_for(tmp_path: Path) -> None:
     ("granted", "env_step", "credit"), [(0, 0, 26), (1, 0, 29), (2, 0, 31), (3, 0, 34), (1, 29, 0)]
 )
 def test_the_env_steps_that_updates_need_are_rounded_up(granted: int, env_step: int, credit: int) -> None:
-    assert Pace(warmup_steps=16, steps=5, updates=2, max_lead=10).credit(env_step, granted) == credit
+    assert UpdateRatio(warmup_steps=16, steps=5, updates=2, max_lead=10).credit(env_step, granted) == credit
 
 
 def test_updates_are_rounded_down() -> None:
-    pace = Pace(warmup_steps=16, steps=5, updates=2, max_lead=10)
+    ratio = UpdateRatio(warmup_steps=16, steps=5, updates=2, max_lead=10)
 
-    assert [pace.allowed_updates(16 + steps) for steps in range(7)] == [0, 0, 0, 1, 1, 2, 2]
+    assert [ratio.allowed_updates(16 + steps) for steps in range(7)] == [0, 0, 0, 1, 1, 2, 2]
 
 
 def test_the_least_lead_reaches_to_the_next_update() -> None:
@@ -108,12 +108,12 @@ def test_the_least_lead_reaches_to_the_next_update() -> None:
 @pytest.mark.parametrize(("warmup", "steps", "updates"), [(0, 5, 2), (16, 3, 7), (7, 1, 1), (0, 64, 3)])
 def test_with_the_least_lead_neither_side_waits_for_ever(warmup: int, steps: int, updates: int) -> None:
     lead = least_lead(warmup_steps=warmup, steps=steps, updates=updates, segment_rows=8, batch_size=32)
-    pace = Pace(warmup, steps, updates, lead)
+    ratio = UpdateRatio(warmup, steps, updates, lead)
     env_step = granted = 0
     for _ in range(2000):
-        while pace.credit(env_step, granted) >= 8:
+        while ratio.credit(env_step, granted) >= 8:
             env_step += 8
-        allowed = pace.allowed_updates(env_step) - granted if env_step >= 32 else 0
+        allowed = ratio.allowed_updates(env_step) - granted if env_step >= 32 else 0
         granted += min(allowed, 1)
 
     assert granted >= 1990  # the first few rounds wait for the first batch

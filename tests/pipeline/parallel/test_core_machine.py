@@ -250,7 +250,7 @@ class Coordinator(RuleBasedStateMachine):
         if not hasattr(self, "core"):
             return
         assert self.core.env_step == sum(self.rows)
-        assert self.core.granted_updates <= self.core.cfg.pace.allowed_updates(self.core.env_step)
+        assert self.core.granted_updates <= self.core.cfg.ratio.allowed_updates(self.core.env_step)
         leased = [task for task in self.core.tasks.tasks.values() if task.status == "leased"]
         assert len({task.worker_id for task in leased}) == len(leased), "a worker does one task at a time"
 

@@ -14,7 +14,7 @@ from ding_like.comm.torch_dist import tensors_in
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.parallel.judge import Judge
+from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.parallel.shares import check_shares
 from ding_like.pipeline.spaces import fit_policy_config
@@ -51,7 +51,7 @@ class Part:
 
 
 def make_policy(cfg: Any) -> Any:
-    judge = Judge(cfg, seed=0)
+    judge = FinalEvaluation(cfg, seed=0)
     try:
         set_pkg_seed(0)
         return create_policy(fit_policy_config(cfg.policy, judge.env))

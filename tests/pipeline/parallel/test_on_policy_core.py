@@ -10,10 +10,10 @@ import pytest
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
-from ding_like.pipeline.parallel.core.once import OnceIndex
-from ding_like.pipeline.parallel.core.pace import OnPolicyPace
+from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.core.status import status_of
+from ding_like.pipeline.update_ratio import OnPolicyRatio
 from ding_like.worker.commander.naive import NaiveCommander
 from tests.pipeline.parallel.service_parts import Clock, claim, evaluated, join
 
@@ -22,12 +22,12 @@ BATCH, SEGMENT = 24, 8
 
 def make_core(folder: Path, clock: Clock) -> CoordinatorCore:
     return CoordinatorCore(
-        CoreConfig(OnPolicyPace(BATCH), 4 * BATCH, SEGMENT, lease_ttl_s=10.0),
+        CoreConfig(OnPolicyRatio(BATCH), 4 * BATCH, SEGMENT, lease_ttl_s=10.0),
         clock=clock,
         wall_clock=lambda: 1000.0,
         store=StateStore(folder / "state.sqlite"),
         commander=NaiveCommander({}, eval_freq=10**9, stop_value=float("inf")),
-        make_index=lambda _: OnceIndex(4 * BATCH, BATCH),
+        make_index=lambda _: OnPolicyIndex(4 * BATCH, BATCH),
     )
 
 

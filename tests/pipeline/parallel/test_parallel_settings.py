@@ -10,8 +10,8 @@ import pytest
 from easydict import EasyDict
 
 from ding_like.errors import ConfigError
-from ding_like.pipeline.parallel.core.pace import Pace, least_lead
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
+from ding_like.pipeline.update_ratio import UpdateRatio, least_lead
 
 
 def read(
@@ -65,14 +65,14 @@ def test_a_segment_that_never_fits_the_buffer_is_refused(tmp_path: Path) -> None
 def test_with_the_least_lead_nobody_waits_for_ever(warmup: int, steps: int, updates: int) -> None:
     for rows, batch in itertools.product((1, 8, 32), (1, 64, 200)):
         lead = least_lead(warmup_steps=warmup, steps=steps, updates=updates, segment_rows=rows, batch_size=batch)
-        pace = Pace(warmup, steps, updates, lead)
+        ratio = UpdateRatio(warmup, steps, updates, lead)
         env_step = granted = 0
         for _ in range(300):
             before = (env_step, granted)
-            if pace.credit(env_step, granted) >= rows:
+            if ratio.credit(env_step, granted) >= rows:
                 env_step += rows
             if env_step >= batch:
-                granted += min(pace.allowed_updates(env_step) - granted, 16)
+                granted += min(ratio.allowed_updates(env_step) - granted, 16)
             assert (env_step, granted) != before, (rows, batch)
 
 

@@ -1,4 +1,4 @@
-"""The seed's worker classes, with a coordinator in this process: rows, weights and reports reach the other side."""
+"""DI-engine's worker classes, with a coordinator in this process: rows, weights and reports reach the other side."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_an_evaluation_is_of_the_weights_that_it_was_asked_for(run: Run) -> None
 
 
 def test_an_iteration_can_be_driven_by_hand(run: Run) -> None:
-    """As the seed's coordinator does: demand, data, learn, info."""
+    """As DI-engine's coordinator does: demand, data, learn, info."""
     learner = run.learner()
     learner.start()
     task = run.service.claim(learner._link.agent.worker_id, m.Claim()).task

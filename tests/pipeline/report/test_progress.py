@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from ding_like.pipeline.report.progress import EvalInterval, Limits, Pace, Progress, describe_line, describe_rows
+from ding_like.pipeline.report.progress import EvalInterval, Limits, Progress, Speed, describe_line, describe_rows
 
 
 def make_progress(**changes) -> Progress:
@@ -10,11 +10,11 @@ def make_progress(**changes) -> Progress:
     return Progress(**{**known, **changes})
 
 
-def make_pace(limits: Limits, *reports: Progress) -> Pace:
-    pace = Pace(limits)
+def make_speed(limits: Limits, *reports: Progress) -> Speed:
+    speed = Speed(limits)
     for report in reports:
-        pace.add(report)
-    return pace
+        speed.add(report)
+    return speed
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_speeds_are_those_of_the_last_ten_seconds():
         for time, step in ((0, 0), (10, 10), (20, 20), (25, 1020), (30, 2020))
     ]
 
-    steps, updates = make_pace(Limits(), *slow_then_fast).speeds
+    steps, updates = make_speed(Limits(), *slow_then_fast).speeds
 
     assert steps == pytest.approx(200) and updates == pytest.approx(100)
 
@@ -53,14 +53,16 @@ def test_time_left_goes_by_the_speed_since_this_process_began():
     limits = Limits(max_env_step=1000)
 
     # Resumed at 400 after an hour; 100 steps took 10 s, so 500 more take 50 s.
-    pace = make_pace(limits, make_progress(env_step=400, duration_s=3600), make_progress(env_step=500, duration_s=3610))
+    speed = make_speed(
+        limits, make_progress(env_step=400, duration_s=3600), make_progress(env_step=500, duration_s=3610)
+    )
 
-    assert pace.eta_s == pytest.approx(50)
+    assert speed.eta_s == pytest.approx(50)
 
 
 @pytest.mark.parametrize("limits", [Limits(stop_value=475), Limits(max_env_step=1000)])
 def test_time_left_is_unknown_without_a_budget_or_before_a_step(limits):
-    assert math.isnan(make_pace(limits, make_progress(), make_progress()).eta_s)
+    assert math.isnan(make_speed(limits, make_progress(), make_progress()).eta_s)
 
 
 def test_rows_tell_rollout_evaluation_learning_and_speed():
@@ -73,7 +75,7 @@ def test_rows_tell_rollout_evaluation_learning_and_speed():
         learn={"q_value": 4.5, "total_loss": 0.021, "train_time": 1.0},
     )
 
-    rows = dict(describe_rows(progress, make_pace(Limits(), before, progress), EvalInterval()))
+    rows = dict(describe_rows(progress, make_speed(Limits(), before, progress), EvalInterval()))
 
     assert rows["rollout"] == [("return", "21.5"), ("length", "21.5"), ("eps", "0.25")]
     assert rows["eval"] == [("mean", "150 [100, 200]"), ("95% CI of", "2 episodes"), ("best", "180")]
@@ -84,16 +86,16 @@ def test_rows_tell_rollout_evaluation_learning_and_speed():
 def test_rows_leave_out_what_is_not_there_yet():
     progress = Progress(env_step=0, train_iter=0, duration_s=0.0)
 
-    assert describe_rows(progress, make_pace(Limits(), progress), EvalInterval()) == [("rollout", [("return", "-")])]
+    assert describe_rows(progress, make_speed(Limits(), progress), EvalInterval()) == [("rollout", [("return", "-")])]
 
 
 def test_line_holds_the_gist():
     limits = Limits(max_env_step=1000)
     learn = {"total_loss": 2.0, "q_value": 1.0}
     progress = make_progress(mean_length=21.5, eval_returns=[9.0], setting={"eps": 0.5}, learn=learn)
-    pace = make_pace(limits, make_progress(env_step=0, duration_s=0), progress)
+    speed = make_speed(limits, make_progress(env_step=0, duration_s=0), progress)
 
-    line = describe_line(progress, pace, limits, EvalInterval())
+    line = describe_line(progress, speed, limits, EvalInterval())
 
     assert line == (
         "env step 500 (50%, 0:00:10 left)  iter 200  return 21.5  eps 0.5  eval 9 [9, 9]  loss 2  50 env steps/s  "

@@ -154,7 +154,7 @@ def test_rows_of_a_policy_with_other_columns_are_dropped_and_counted(make, delay
     assert collector.envstep == len(seen) + waiting + dropped
 
 
-def test_log_has_the_seed_keys(make, tmp_path):
+def test_log_has_the_keys_of_di_engine(make, tmp_path):
     class Writer:
         lines: list = []
 

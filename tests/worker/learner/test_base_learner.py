@@ -293,7 +293,7 @@ def test_a_watched_value_that_is_not_finite_is_only_shown(make: Any, batch: Tran
 
 
 def test_checkpoints_lie_where_the_seed_has_them(make: Any, batch: TransitionBatch) -> None:
-    """The seed's own test: from iteration 5, ten more, saved every five."""
+    """DI-engine's own test: from iteration 5, ten more, saved every five."""
     learner = make(CountingPolicy().learn_mode, hook={"save_ckpt_after_iter": 5})
     path = learner.ckpt_dir / "start.pth.tar"
     save_state(path, {"model": {"updates": 5}, "last_iter": 5, "last_step": 40})
@@ -464,10 +464,10 @@ def test_state_dict_survives_a_file(make: Any, batch: TransitionBatch, tmp_path:
     assert other.monitor.averages() == learner.monitor.averages()
 
 
-SeedMode = namedtuple("SeedMode", ["forward", "state_dict", "load_state_dict", "monitor_vars", "info"])
+DiEngineMode = namedtuple("DiEngineMode", ["forward", "state_dict", "load_state_dict", "monitor_vars", "info"])
 
 
-def test_a_seed_style_policy_trains_on_rows(make: Any, batch: TransitionBatch) -> None:
+def test_a_di_engine_style_policy_trains_on_rows(make: Any, batch: TransitionBatch) -> None:
     """`forward(list of dicts)` does the whole update, and gives one result for each of its iterations."""
 
     def forward(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -475,7 +475,7 @@ def test_a_seed_style_policy_trains_on_rows(make: Any, batch: TransitionBatch) -
         return [{"cur_lr": 0.1, "total_loss": 1.0}, {"cur_lr": 0.1, "total_loss": 3.0}]
 
     writer = RecordingWriter()
-    mode = SeedMode(forward, dict, lambda state: None, lambda: ["total_loss"], lambda: "seed style")
+    mode = DiEngineMode(forward, dict, lambda state: None, lambda: ["total_loss"], lambda: "seed style")
     learner = make(mode, hook={"log_show_after_iter": 1}, tb_logger=writer)
 
     infos = learner.train(batch)
@@ -485,8 +485,10 @@ def test_a_seed_style_policy_trains_on_rows(make: Any, batch: TransitionBatch) -
     assert writer.lines[-1][1]["total_loss_avg"] == 2.0
 
 
-def test_a_seed_style_policy_gives_priorities(make: Any) -> None:
-    mode = SeedMode(lambda rows: {"priority": [0.5, 0.25]}, dict, lambda state: None, lambda: [], lambda: "seed style")
+def test_a_di_engine_style_policy_gives_priorities(make: Any) -> None:
+    mode = DiEngineMode(
+        lambda rows: {"priority": [0.5, 0.25]}, dict, lambda state: None, lambda: [], lambda: "seed style"
+    )
     learner = make(mode)
 
     learner.train([{"reward": 1.0, "replay_buffer_idx": 3}, {"reward": 2.0, "replay_buffer_idx": 4}])

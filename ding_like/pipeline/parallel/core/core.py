@@ -241,7 +241,7 @@ class CoordinatorCore(Run):
         return most - worker.env_steps
 
     def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
-        """Draw as many batches as the pace allows, up to `num_batches`."""
+        """Draw as many batches as the update ratio allows, up to `num_batches`."""
         worker = self._heard_of(worker_id)
         task = self._learn_task(worker_id, buffer_id, message)
         check_count(message.cur_learner_iter, "cur_learner_iter")
@@ -252,7 +252,7 @@ class CoordinatorCore(Run):
             if drawn.batches is not None:
                 worker.has_worked = True
                 self._save_run()
-        # What the pace allows is learned before the end, as the serial pipeline would have.
+        # What the update ratio allows is learned before the end, as the serial pipeline would have.
         finish = self.is_over or (self._is_to_finish(task) and drawn.is_all)
         return m.SampleReply(
             drawn.batches, drawn.new_segments, drawn.num_rows, message.batch_size, self.env_step, finish
@@ -329,7 +329,7 @@ class CoordinatorCore(Run):
         return self.is_over or task.is_asked_back or self._commander.is_to_end(self)
 
     def _credit(self, worker: WorkerEntry, task: TaskEntry) -> int:
-        """Allow a worker the rows of one segment, if there are weights to act with and the pace has room."""
+        """Allow a worker the rows of one segment, if there are weights to act with and the update ratio has room."""
         wanted = self._wanted_weights(task.policy_id)
         if wanted is None:
             return 0

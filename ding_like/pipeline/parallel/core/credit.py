@@ -1,9 +1,9 @@
-"""Share what the pace allows among collectors, those first who have waited longest."""
+"""Share what the update ratio allows among collectors, those first who have waited longest."""
 
 from __future__ import annotations
 
 from ding_like.comm.rest.messages import PolicyVersion
-from ding_like.pipeline.parallel.core.book import DataBook
+from ding_like.pipeline.parallel.core.ledger import SegmentLedger
 from ding_like.pipeline.parallel.core.workers import WorkerEntry, WorkerTable
 
 # A worker that waits asks again every second; one that was not heard of for longer does not hold others up.
@@ -14,7 +14,7 @@ def allow(
     worker: WorkerEntry,
     workers: WorkerTable,
     segment_rows: int,
-    book: DataBook,
+    book: SegmentLedger,
     newest: PolicyVersion | None,
     now_s: float,
 ) -> int:

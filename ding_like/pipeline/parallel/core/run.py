@@ -13,16 +13,16 @@ from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.service import Stamp
 from ding_like.comm.rest.wire import printable
-from ding_like.pipeline.parallel.core.book import DataBook
 from ding_like.pipeline.parallel.core.failures import Failures
 from ding_like.pipeline.parallel.core.index import BufferIndex
 from ding_like.pipeline.parallel.core.journal import Journal
-from ding_like.pipeline.parallel.core.once import OnceIndex
-from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
+from ding_like.pipeline.parallel.core.ledger import SegmentLedger
+from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
 from ding_like.pipeline.parallel.core.silence import SilenceWatch
 from ding_like.pipeline.parallel.core.state import StateStore, StateUnwritableError
 from ding_like.pipeline.parallel.core.tasks import FAILED, LEASED, TaskEntry, TaskTable
 from ding_like.pipeline.parallel.core.workers import WorkerEntry, WorkerTable
+from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.worker.commander.naive import NaiveCommander
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 class CoreConfig:
     """Hold the numbers by which the core decides."""
 
-    pace: Pace | OnPolicyPace
+    ratio: UpdateRatio | OnPolicyRatio
     buffer_size: int
     segment_rows: int  # what a worker collects between two messages
     lease_ttl_s: float = 10.0
@@ -44,7 +44,7 @@ class CoreConfig:
     @property
     def is_on_policy(self) -> bool:
         """Tell whether each row is learned from once."""
-        return isinstance(self.pace, OnPolicyPace)
+        return isinstance(self.ratio, OnPolicyRatio)
 
 
 class Run:
@@ -61,14 +61,14 @@ class Run:
         wall_clock: Callable[[], float],
         store: StateStore,
         commander: NaiveCommander,
-        make_index: Callable[[str], BufferIndex | OnceIndex],
+        make_index: Callable[[str], BufferIndex | OnPolicyIndex],
     ) -> None:
         self.cfg = cfg
         self._clock = clock
         self._wall_clock = wall_clock
         self._store = store
         self._commander = commander
-        self.book = DataBook(store=store, pace=cfg.pace, make_index=make_index)
+        self.book = SegmentLedger(store=store, ratio=cfg.ratio, make_index=make_index)
         self.tasks = TaskTable(cfg.lease_ttl_s)
         self.workers = WorkerTable()
         self.journal = Journal(store)

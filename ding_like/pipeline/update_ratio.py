@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Pace:
+class UpdateRatio:
     """Say how many updates a number of env steps allows, and how many env steps a number of updates.
 
     The serial pipeline collects `warmup_steps` at random, then takes `updates` updates for each `steps` env steps.
@@ -29,7 +29,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class OnPolicyPace:
+class OnPolicyRatio:
     """Have a batch of `batch_rows` rows collected with the newest weights, learned from once, and so on."""
 
     batch_rows: int

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.core.index import BufferIndex, SegmentEntry
-from ding_like.pipeline.parallel.core.once import OnceIndex
-from ding_like.pipeline.parallel.core.pace import OnPolicyPace, Pace
+from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 
 logger = logging.getLogger(__name__)
 
@@ -33,16 +33,20 @@ class Drawn(NamedTuple):
     is_all: bool
 
 
-class DataBook:
-    """Number segments, each once, and hand out batches of their rows at the pace of the config."""
+class SegmentLedger:
+    """Number segments, each once, and hand out batches of their rows at the update ratio of the config."""
 
     def __init__(
-        self, *, store: StateStore, pace: Pace | OnPolicyPace, make_index: Callable[[str], BufferIndex | OnceIndex]
+        self,
+        *,
+        store: StateStore,
+        ratio: UpdateRatio | OnPolicyRatio,
+        make_index: Callable[[str], BufferIndex | OnPolicyIndex],
     ) -> None:
         self._store = store
-        self._pace = pace
+        self._ratio = ratio
         self._make_index = make_index
-        self.buffers: dict[str, BufferIndex | OnceIndex] = {}
+        self.buffers: dict[str, BufferIndex | OnPolicyIndex] = {}
         self.env_step = 0
         self.granted_updates = 0
         self.stale_rows = 0  # that came too late to be learned from
@@ -59,7 +63,7 @@ class DataBook:
     @property
     def is_on_policy(self) -> bool:
         """Tell whether each row is learned from once."""
-        return isinstance(self._pace, OnPolicyPace)
+        return isinstance(self._ratio, OnPolicyRatio)
 
     # --- what workers send
 
@@ -91,7 +95,7 @@ class DataBook:
         self._last_number[worker_id] = number
         self.env_step += entry.env_steps
         weights = (info.policy_attempt, info.policy_version)
-        if isinstance(index, OnceIndex) and not self._is_fresh(index, entry, weights, newest):
+        if isinstance(index, OnPolicyIndex) and not self._is_fresh(index, entry, weights, newest):
             self.stale_rows += entry.rows
             self.removable.append(entry.name)
             return True
@@ -104,7 +108,7 @@ class DataBook:
         self._store.put("stream", worker_id, {"last": self._last_number[worker_id]})
 
     def _is_fresh(
-        self, index: OnceIndex, entry: SegmentEntry, weights: tuple[int, int], newest: m.PolicyVersion | None
+        self, index: OnPolicyIndex, entry: SegmentEntry, weights: tuple[int, int], newest: m.PolicyVersion | None
     ) -> bool:
         """Tell whether rows are of the newest weights, and wanted: those of no batch would never be learned from."""
         is_newest = newest is not None and weights == (newest.attempt, newest.version)
@@ -112,11 +116,11 @@ class DataBook:
 
     def room(self, credited: int, newest: m.PolicyVersion | None) -> int:
         """Return how many more env steps may be taken beside those that were `credited` already."""
-        if isinstance(self._pace, Pace):
-            return self._pace.credit(self.env_step + credited, self.granted_updates)
+        if isinstance(self._ratio, UpdateRatio):
+            return self._ratio.credit(self.env_step + credited, self.granted_updates)
         if newest is None or (newest.attempt, newest.version) == self._learned:
             return 0
-        return self._pace.batch_rows - credited - sum(index.count for index in self.buffers.values())
+        return self._ratio.batch_rows - credited - sum(index.count for index in self.buffers.values())
 
     # --- what the learner asks and tells
 
@@ -141,7 +145,7 @@ class DataBook:
         self._pass(buffer_id, message.have_segments_up_to)
         if batches is not None:
             self.granted_updates += batches.num_batches
-            if isinstance(index, OnceIndex):
+            if isinstance(index, OnPolicyIndex):
                 self._set_aside(buffer_id, index.clear())
                 self._learned = None if newest is None else (newest.attempt, newest.version)
         return Drawn(batches, news, index.count, can_draw and batches is None)
@@ -151,7 +155,7 @@ class DataBook:
 
         On-policy, rows are learned from once, and what it had not learned is lost.
         """
-        if attempt > max(self._learner_attempt, 1) and isinstance(self._pace, Pace):
+        if attempt > max(self._learner_attempt, 1) and isinstance(self._ratio, UpdateRatio):
             self.granted_updates = min(self.granted_updates, learner_iter)
         self._learner_attempt = attempt
 
@@ -160,10 +164,10 @@ class DataBook:
         """Return how many batches may be handed out beside those that were."""
         return sum(max(self._allowed(index), 0) for index in self.buffers.values())
 
-    def _allowed(self, index: BufferIndex | OnceIndex) -> int:
-        if isinstance(self._pace, Pace):
-            return self._pace.allowed_updates(self.env_step) - self.granted_updates
-        return int(index.count >= self._pace.batch_rows)
+    def _allowed(self, index: BufferIndex | OnPolicyIndex) -> int:
+        if isinstance(self._ratio, UpdateRatio):
+            return self._ratio.allowed_updates(self.env_step) - self.granted_updates
+        return int(index.count >= self._ratio.batch_rows)
 
     def update(self, buffer_id: str, message: m.Update) -> str | None:
         """Take priorities and the names of files that cannot be read; return why the run cannot go on."""
@@ -187,7 +191,7 @@ class DataBook:
     def drop_waiting(self) -> None:
         """Forget what was collected, on-policy: there are newer weights, or nobody who would learn from it."""
         for buffer_id, index in self.buffers.items():
-            if isinstance(index, OnceIndex) and index.count:
+            if isinstance(index, OnPolicyIndex) and index.count:
                 self.stale_rows += index.count
                 self._set_aside(buffer_id, index.clear())
 
@@ -202,7 +206,7 @@ class DataBook:
             "bad_rows": self.bad_rows,
             "learned": None if self._learned is None else list(self._learned),
             "learner_attempt": self._learner_attempt,
-            "once": {name: index.plain() for name, index in self.buffers.items() if isinstance(index, OnceIndex)},
+            "once": {name: index.plain() for name, index in self.buffers.items() if isinstance(index, OnPolicyIndex)},
         }
 
     def restore(self, saved: dict[str, Any] | None) -> None:
@@ -224,10 +228,10 @@ class DataBook:
             self._set_aside(buffer_id, gone)
         for buffer_id, once in saved["once"].items():
             index = self.index(buffer_id)
-            assert isinstance(index, OnceIndex)
+            assert isinstance(index, OnPolicyIndex)
             index.load(once)
 
-    def index(self, buffer_id: str) -> BufferIndex | OnceIndex:
+    def index(self, buffer_id: str) -> BufferIndex | OnPolicyIndex:
         """Return the index of a buffer, a new one for a name that was not used yet."""
         if buffer_id not in self.buffers:
             self.buffers[buffer_id] = self._make_index(buffer_id)

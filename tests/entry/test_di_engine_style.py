@@ -1,4 +1,4 @@
-"""A policy, an env and a hook written in the seed's style run from one config."""
+"""A policy, an env and a hook written in DI-engine's style run from one config."""
 
 import json
 
@@ -14,7 +14,7 @@ from ding_like.utils.registries import ENV_REGISTRY, POLICY_REGISTRY
 from ding_like.worker import LearnerHook, register_learner_hook
 
 
-@ENV_REGISTRY.register("seed_style_line")
+@ENV_REGISTRY.register("di_engine_style_line")
 class LineEnv(BaseEnv):
     """Walk on a line: action 1 is worth a point; ten steps an episode."""
 
@@ -53,11 +53,11 @@ class LineEnv(BaseEnv):
 CALLS = {"forward_collect": 0, "transitions": 0, "train_rows": 0, "hook": 0}
 
 
-@POLICY_REGISTRY.register("seed_style_bandit")
+@POLICY_REGISTRY.register("di_engine_style_bandit")
 class BanditPolicy(Policy):
     """Learn a preference per action; every method takes and returns dicts and lists, as in the seed."""
 
-    config = dict(type="seed_style_bandit", collect=dict(n_sample=20, unroll_len=1), learn=dict(batch_size=16))
+    config = dict(type="di_engine_style_bandit", collect=dict(n_sample=20, unroll_len=1), learn=dict(batch_size=16))
 
     def default_model(self):
         raise AssertionError("a model is given")
@@ -114,25 +114,27 @@ class CountingHook(LearnerHook):
 def configs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
-    register_learner_hook("seed_style_counting", CountingHook)
+    register_learner_hook("di_engine_style_counting", CountingHook)
     main = dict(
         exp_name="exp",
         env=dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=10),
         policy=dict(
             learn=dict(
                 update_per_collect=2,
-                learner=dict(hook=dict(count=dict(type="seed_style_counting", position="after_iter", name="count"))),
+                learner=dict(
+                    hook=dict(count=dict(type="di_engine_style_counting", position="after_iter", name="count"))
+                ),
             ),
             eval=dict(evaluator=dict(eval_freq=20)),
         ),
     )
     create = dict(
-        env=dict(type="seed_style_line"), env_manager=dict(type="base"), policy=dict(type="seed_style_bandit")
+        env=dict(type="di_engine_style_line"), env_manager=dict(type="base"), policy=dict(type="di_engine_style_bandit")
     )
     return main, create
 
 
-def test_seed_style_policy_env_and_hook_train_to_the_end(configs, tmp_path):
+def test_di_engine_style_policy_env_and_hook_train_to_the_end(configs, tmp_path):
     serial_pipeline(configs, seed=0, max_env_step=5000)
 
     result = json.loads((tmp_path / "exp/result.json").read_text())

@@ -1,4 +1,4 @@
-"""Envs written in the seed's style (`reset() -> obs`, one `done`), and their adapter to gymnasium."""
+"""Envs written in DI-engine's style (`reset() -> obs`, one `done`), and their adapter to gymnasium."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BaseEnvTimestep(NamedTuple):
 
 
 class BaseEnv(Configurable, ABC):
-    """Stand at the base of envs written in the seed's style.
+    """Stand at the base of envs written in DI-engine's style.
 
     Such an env knows only `done`, which is read as terminated; `info["TimeLimit.truncated"] = True` marks an episode
     that a time limit cut. New envs are better written as `gymnasium.Env`, which tells the two apart.
@@ -86,8 +86,8 @@ class BaseEnv(Configurable, ABC):
         return [cfg] * int(cfg.pop("evaluator_env_num"))
 
 
-class SeedStyleEnv(gymnasium.Env[Any, Any]):
-    """Show an env in the seed's style as a gymnasium env; `env` is any object with its methods.
+class DiEngineStyleEnv(gymnasium.Env[Any, Any]):
+    """Show an env in DI-engine's style as a gymnasium env; `env` is any object with its methods.
 
     Every reset seeds the env, from the seed it is given or from a generator that the last given seed started, so that
     an episode depends on seeds and actions alone, whatever the env does with `dynamic_seed`.
@@ -101,7 +101,7 @@ class SeedStyleEnv(gymnasium.Env[Any, Any]):
         self._seeds_static = "dynamic_seed" in inspect.signature(env.seed).parameters
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Seed and reset; `options` are keyword arguments of the env's own `reset` (the seed's reset parameters)."""
+        """Seed and reset; `options` are keyword arguments of the env's own `reset` (DI-engine's reset parameters)."""
         super().reset(seed=seed)
         own_seed = int(self.np_random.integers(SEED_LIMIT)) if seed is None else seed
         if self._seeds_static:
@@ -138,7 +138,7 @@ class SeedStyleEnv(gymnasium.Env[Any, Any]):
         self.env.close()
 
     def __repr__(self) -> str:
-        return f"SeedStyleEnv({self.env!r})"
+        return f"DiEngineStyleEnv({self.env!r})"
 
 
 def _space(env: Any, name: str) -> Any:
@@ -151,9 +151,9 @@ def _space(env: Any, name: str) -> Any:
 
 
 def as_gymnasium(env: Any) -> gymnasium.Env[Any, Any]:
-    """Return `env` as a gymnasium env, adapting one in the seed's style. Raises EnvError for anything else.
+    """Return `env` as a gymnasium env, adapting one in DI-engine's style. Raises EnvError for anything else.
 
-    Of an env that shows a gymnasium env in the seed's style, `DingEnvWrapper`, it is the `gymnasium_env` inside.
+    Of an env that shows a gymnasium env in DI-engine's style, `DingEnvWrapper`, it is the `gymnasium_env` inside.
     """
     env = getattr(env, "gymnasium_env", env)
     if isinstance(env, gymnasium.Env):
@@ -166,4 +166,4 @@ def as_gymnasium(env: Any) -> gymnasium.Env[Any, Any]:
             f"{env!r} is no environment: it has no {', '.join(missing)}. Expected a gymnasium.Env or a BaseEnv "
             "(reset() -> obs, step(action) -> BaseEnvTimestep, seed, close)."
         )
-    return SeedStyleEnv(env)
+    return DiEngineStyleEnv(env)

@@ -1,4 +1,4 @@
-"""Judge the last model of a run on fresh episodes."""
+"""FinalEvaluation the last model of a run on fresh episodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EPISODES = 20
 _NUMBER = -1  # of the evaluation that judges the last model: its episodes are none that a stop rule has seen
 
 
-class Judge:
+class FinalEvaluation:
     """Hold the envs of an evaluation."""
 
     def __init__(self, cfg: Any, *, seed: int, env_setting: EnvSetting | None = None) -> None:

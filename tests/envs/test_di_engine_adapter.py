@@ -1,4 +1,4 @@
-"""The seed's view of an array manager: dicts by env id."""
+"""DI-engine's view of an array manager: dicts by env id."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.envs import EnvFactory, SeedEnvManager, create_env_manager
+from ding_like.envs import DiEngineEnvManager, EnvFactory, create_env_manager
 from ding_like.errors import EnvError
 from tests.envs.scripted_env import ScriptedEnv
 
@@ -19,10 +19,10 @@ KINDS = {
 }
 
 
-def make(kind: str = "base", num: int = 3, episode_num: float = float("inf"), **kwargs: Any) -> SeedEnvManager:
+def make(kind: str = "base", num: int = 3, episode_num: float = float("inf"), **kwargs: Any) -> DiEngineEnvManager:
     env_fn = [functools.partial(ScriptedEnv, lane, **kwargs) for lane in range(num)]
     manager: Any = create_env_manager(KINDS[kind], env_fn)
-    return SeedEnvManager(manager, episode_num=episode_num)
+    return DiEngineEnvManager(manager, episode_num=episode_num)
 
 
 def test_ready_obs_has_an_observation_for_each_env() -> None:
@@ -77,9 +77,9 @@ def test_a_timestep_holds_the_true_last_observation_and_a_reward_of_one_number()
 
 
 def test_an_envs_own_return_is_kept() -> None:
-    cfg = dict(type="tests.envs.my_envs:SeedStyleWalk", width=1)
+    cfg = dict(type="tests.envs.my_envs:DiEngineStyleWalk", width=1)
     manager: Any = create_env_manager(dict(type="base"), [EnvFactory(cfg)])
-    env = SeedEnvManager(manager)
+    env = DiEngineEnvManager(manager)
     env.launch()
 
     assert env.step({0: 1})[0].info["eval_episode_return"] == 42.0
@@ -146,7 +146,7 @@ class Resets:
     def __init__(self, num: int) -> None:
         self.envs = [ScriptedEnv(lane) for lane in range(num)]
         manager: Any = create_env_manager(dict(type="base"), [functools.partial(self._get, i) for i in range(num)])
-        self.manager = SeedEnvManager(manager)
+        self.manager = DiEngineEnvManager(manager)
 
     def _get(self, index: int) -> ScriptedEnv:
         return self.envs[index]

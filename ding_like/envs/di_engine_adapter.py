@@ -1,4 +1,4 @@
-"""Show an array manager as the seed's manager: dicts by env id."""
+"""Show an array manager as DI-engine's manager: dicts by env id."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ding_like.data.obs import copy_obs
+from ding_like.envs.di_engine_style import BaseEnvTimestep
 from ding_like.envs.manager.array_manager import ArrayEnvManager
-from ding_like.envs.seed_style import BaseEnvTimestep
 from ding_like.envs.spaces import Space
 from ding_like.errors import EnvError
 from ding_like.types import Array, Obs, StepBatch
@@ -20,8 +20,8 @@ ResetParam = Mapping[int, Mapping[str, Any] | None]  # parameters are an env's o
 _NOTHING = np.zeros(0, np.int64)
 
 
-class SeedEnvManager:
-    """Offer `ready_obs`, `step({id: action})` and `done` over any array manager, for code in the seed's style.
+class DiEngineEnvManager:
+    """Offer `ready_obs`, `step({id: action})` and `done` over any array manager, for code in DI-engine's style.
 
     An env takes part in `episode_num` episodes, then it is done. A timestep's `obs` is the true next observation, its
     reward an array [1]; at an episode's end `info["eval_episode_return"]` holds the sum of rewards, unless the env says

@@ -12,7 +12,7 @@ from ding_like.pipeline.parallel.core.index import SegmentEntry, entry_of
 from ding_like.types import Array
 
 
-class OnceIndex:
+class OnPolicyIndex:
     """Collect `batch_rows` rows for the learner's mirror of `size` rows, which must hold two batches and more."""
 
     def __init__(self, size: int, batch_rows: int) -> None:

@@ -1,6 +1,6 @@
-"""Derive the seed's row functions from an actor and `segment`, and the other way round name a seed-style policy's own.
+"""Derive DI-engine's row functions from an actor and `segment`, or name those of a policy in DI-engine's style.
 
-The seed calls a policy with dicts by env id and lists of transitions: `forward({id: obs})`,
+DI-engine calls a policy with dicts by env id and lists of transitions: `forward({id: obs})`,
 `process_transition(obs, output, timestep)`, `get_train_sample(list)`.
 """
 
@@ -24,23 +24,23 @@ _OURS = {"actor", "segment", "num_ready", "minibatches", "grad", "apply"}
 
 
 def _seed_mode(name: str, mode: Any) -> Any:
-    """Return a named tuple type of the seed's fields of a mode; Any, as a checker cannot read computed fields."""
+    """Return a named tuple type of DI-engine's fields of a mode; Any, as a checker cannot read computed fields."""
     return namedtuple(name, [field for field in mode._fields if field not in _OURS])
 
 
-SeedLearnMode = _seed_mode("SeedLearnMode", LearnMode)
-SeedCollectMode = _seed_mode("SeedCollectMode", CollectMode)
-SeedEvalMode = _seed_mode("SeedEvalMode", EvalMode)
+DiEngineLearnMode = _seed_mode("DiEngineLearnMode", LearnMode)
+DiEngineCollectMode = _seed_mode("DiEngineCollectMode", CollectMode)
+DiEngineEvalMode = _seed_mode("DiEngineEvalMode", EvalMode)
 
 
 def overrides(policy: Policy, name: str) -> bool:
-    """Tell whether a policy brings a method of the seed's style of its own."""
+    """Tell whether a policy brings a method of DI-engine's style of its own."""
     return callable(getattr(policy, name, None))
 
 
-def seed_learn_mode(policy: Any) -> Any:
-    """Return the seed's learn mode of a policy that has `_forward_learn`."""
-    return SeedLearnMode(
+def di_engine_learn_mode(policy: Any) -> Any:
+    """Return DI-engine's learn mode of a policy that has `_forward_learn`."""
+    return DiEngineLearnMode(
         forward=policy._forward_learn,
         reset=policy._reset_learn,
         info=policy._information,
@@ -52,9 +52,9 @@ def seed_learn_mode(policy: Any) -> Any:
     )
 
 
-def seed_collect_mode(policy: Any) -> Any:
-    """Return the seed's collect mode of a policy that has `_forward_collect` and `_process_transition`."""
-    return SeedCollectMode(
+def di_engine_collect_mode(policy: Any) -> Any:
+    """Return DI-engine's collect mode of a policy that has `_forward_collect` and `_process_transition`."""
+    return DiEngineCollectMode(
         forward=policy._forward_collect,
         process_transition=policy._process_transition,
         get_train_sample=getattr(policy, "_get_train_sample", lambda rows: rows),
@@ -66,9 +66,9 @@ def seed_collect_mode(policy: Any) -> Any:
     )
 
 
-def seed_eval_mode(policy: Any) -> Any:
-    """Return the seed's eval mode of a policy that has `_forward_eval`."""
-    return SeedEvalMode(
+def di_engine_eval_mode(policy: Any) -> Any:
+    """Return DI-engine's eval mode of a policy that has `_forward_eval`."""
+    return DiEngineEvalMode(
         forward=policy._forward_eval,
         reset=getattr(policy, "_reset_eval", _reset_nothing),
         get_attribute=policy.get_attribute,
@@ -93,7 +93,7 @@ def forward_rows(actor: Actor, data: Mapping[int, Any], **setting: Any) -> dict[
     return {int(lane): {name: column[i] for name, column in columns.items()} for i, lane in enumerate(lanes)}
 
 
-# The seed's `forward` has no generator to pass; ours are passed in by collectors and evaluators.
+# DI-engine's `forward` has no generator to pass; ours are passed in by collectors and evaluators.
 _seed_rng = np.random.default_rng(0)
 
 
@@ -141,13 +141,13 @@ def reset_actor(actor: Actor, data_id: Sequence[int] | None = None) -> None:
 
 
 __all__ = [
+    "di_engine_collect_mode",
+    "di_engine_eval_mode",
+    "di_engine_learn_mode",
     "forward_learn",
     "forward_rows",
     "get_train_sample",
     "overrides",
     "process_transition",
     "reset_actor",
-    "seed_collect_mode",
-    "seed_eval_mode",
-    "seed_learn_mode",
 ]

@@ -1,4 +1,4 @@
-"""How an env in the seed's style looks as a gymnasium env."""
+"""How an env in DI-engine's style looks as a gymnasium env."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.envs import BaseEnv, BaseEnvTimestep, SeedStyleEnv, make_env
+from ding_like.envs import BaseEnv, BaseEnvTimestep, DiEngineStyleEnv, make_env
 from ding_like.envs.manager.base import BaseEnvManager
 from ding_like.errors import EnvError
 from ding_like.utils import log
-from tests.envs.my_envs import SeedStyleWalk
+from tests.envs.my_envs import DiEngineStyleWalk
 
 
-def walk(**cfg: Any) -> SeedStyleEnv:
-    return SeedStyleEnv(SeedStyleWalk(cfg))
+def walk(**cfg: Any) -> DiEngineStyleEnv:
+    return DiEngineStyleEnv(DiEngineStyleWalk(cfg))
 
 
-def step_until_over(env: SeedStyleEnv, action: int = 1) -> Any:
+def step_until_over(env: DiEngineStyleEnv, action: int = 1) -> Any:
     while True:
         answer = env.step(action)
         if answer[2] or answer[3]:
@@ -67,11 +67,11 @@ def test_a_reward_of_one_number_becomes_a_float() -> None:
 
 
 def test_a_reward_of_many_numbers_is_an_env_error() -> None:
-    class Many(SeedStyleWalk):
+    class Many(DiEngineStyleWalk):
         def step(self, action: Any) -> BaseEnvTimestep:
             return super().step(action)._replace(reward=np.zeros(2))
 
-    env = SeedStyleEnv(Many({}))
+    env = DiEngineStyleEnv(Many({}))
     env.reset(seed=0)
 
     with pytest.raises(EnvError, match="expected one number"):
@@ -104,11 +104,11 @@ def test_options_are_the_resets_own_parameters() -> None:
 
 
 def test_an_env_whose_seed_knows_no_dynamic_seed_is_seeded_too() -> None:
-    class Plain(SeedStyleWalk):
+    class Plain(DiEngineStyleWalk):
         def seed(self, seed: int) -> None:  # type: ignore[override]
             super().seed(seed, False)
 
-    env = SeedStyleEnv(Plain({}))
+    env = DiEngineStyleEnv(Plain({}))
 
     env.reset(seed=7)
 
@@ -116,11 +116,11 @@ def test_an_env_whose_seed_knows_no_dynamic_seed_is_seeded_too() -> None:
 
 
 def test_an_env_without_spaces_is_refused() -> None:
-    class Spaceless(SeedStyleWalk):
+    class Spaceless(DiEngineStyleWalk):
         observation_space = None
 
     with pytest.raises(EnvError, match="observation_space of Spaceless is None"):
-        SeedStyleEnv(Spaceless({}))
+        DiEngineStyleEnv(Spaceless({}))
 
 
 def test_closing_closes_the_env() -> None:
@@ -131,10 +131,10 @@ def test_closing_closes_the_env() -> None:
     assert env.env.is_closed
 
 
-def test_a_seed_style_env_runs_in_a_manager_and_resumes_exactly() -> None:
+def test_a_di_engine_style_env_runs_in_a_manager_and_resumes_exactly() -> None:
     def manager() -> BaseEnvManager:
         return BaseEnvManager(
-            [lambda: make_env(dict(type="tests.envs.my_envs:SeedStyleWalk"))] * 2, dict(reseed_after=9)
+            [lambda: make_env(dict(type="tests.envs.my_envs:DiEngineStyleWalk"))] * 2, dict(reseed_after=9)
         )
 
     rng = np.random.default_rng(0)
@@ -154,16 +154,16 @@ def test_a_seed_style_env_runs_in_a_manager_and_resumes_exactly() -> None:
 
 
 def test_default_config_names_its_class_and_is_a_copy() -> None:
-    cfg = SeedStyleWalk.default_config()
+    cfg = DiEngineStyleWalk.default_config()
 
     cfg.width = 99
 
-    assert cfg.cfg_type == "SeedStyleWalkDict"
-    assert SeedStyleWalk.config["width"] == 3
+    assert cfg.cfg_type == "DiEngineStyleWalkDict"
+    assert DiEngineStyleWalk.config["width"] == 3
 
 
 def test_random_action_lies_in_the_action_space() -> None:
-    env = SeedStyleWalk({})
+    env = DiEngineStyleWalk({})
 
     assert env.action_space.contains(env.random_action())
     assert isinstance(env, BaseEnv) and env.reward_space is not None
