@@ -1,0 +1,147 @@
+"""Say what travels between the parts of a run, and by which calls, whatever carries it.
+
+A collector puts segments of rows and is told what to do next; a learner takes batches and publishes weights; a
+coordinator or a user sends commands. A pipeline chooses a transport: `comm/local.py` in one process, `comm/rest/` over
+HTTP and files, `comm/torch_dist.py` between the ranks of a process group. Each passes the contract suite of every
+protocol that it implements (`tests/contracts/test_channels.py`).
+
+Units are in names: `rows` of training data, `env_steps` that were taken, `updates` of the learner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.types import Array
+
+
+class Version(NamedTuple):
+    """Name published weights; later ones compare greater.
+
+    A learner that is restarted makes another `attempt`, and its updates may begin again from an earlier number.
+    """
+
+    attempt: int
+    update: int  # updates that the learner had taken
+
+
+class Weights(NamedTuple):
+    """Hold all that an actor needs: the whole state of a policy's collect mode."""
+
+    policy_id: str
+    version: Version
+    state: Mapping[str, torch.Tensor]  # by flat name, "model/encoder.weight" say
+
+
+class Receipt(NamedTuple):
+    """Say who took what was sent, who failed to, and who was not tried."""
+
+    delivered: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Hold rows as a collector made them, and how they came to be."""
+
+    batch: TransitionBatch
+    version: Version  # of the weights that acted
+    env_steps: int  # that were taken for them, dropped ones included
+    # What was logged of them, as plain JSON.
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    # What the env's wrappers (obs_norm, reward_norm) observed since the segment before: arrays by flat name, which the
+    # learner merges.
+    observed: Mapping[str, Array] = field(default_factory=dict)
+
+
+class Order(NamedTuple):
+    """Say what a collector is to do next."""
+
+    finish: bool  # end the task
+    rows: int  # that may be collected now; 0: ask again
+    env_step: int  # of the whole run
+    newest: Version | None  # weights that there are; None: none yet
+
+
+class Command(NamedTuple):
+    """Hold a command: 'stop', 'set', 'replace' or 'drain', with what it needs as plain JSON."""
+
+    kind: str
+    payload: Mapping[str, Any]
+    round_id: int | None = None  # commands of one round are obeyed together
+
+
+class WeightPublisher(Protocol):
+    """Send weights out: the owner of the optimizer does, between two updates."""
+
+    def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
+        """Send weights to the readers `to` (None: all); return at once, or wait until they have them for `wait_s`.
+
+        Weights that are not newer than those published before are skipped. The caller may change its tensors
+        afterwards. Raises CommError if nothing can be sent any more.
+        """
+
+    def close(self) -> None:
+        """Send what is under way and let go; may be called again."""
+
+
+class WeightReader(Protocol):
+    """Receive weights."""
+
+    def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
+        """Return the newest weights of a policy, None if none newer than `newer_than` came within `timeout_s`.
+
+        The reader does not change the tensors. Raises CommError for weights that are announced but cannot be had.
+        """
+
+
+class RowSink(Protocol):
+    """Be a collector's end of the way of rows."""
+
+    def put(self, segment: Segment) -> Order:
+        """Hand a segment over, once, and return what is to be done next. Raises CommError if it cannot be."""
+
+    def order(self, *, timeout_s: float) -> Order:
+        """Return what is to be done next; wait for at most `timeout_s` while there is nothing."""
+
+
+class BatchSource(Protocol):
+    """Be a learner's end of the way of rows."""
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether no batch will come any more."""
+
+    @property
+    def env_step(self) -> int:
+        """Return the env steps of the run, as far as is known here."""
+
+    def next(self, *, timeout_s: float) -> TransitionBatch | None:
+        """Return the next batch, with a column `weight` where rows are drawn by priority; None: none came in time.
+
+        Raises what went wrong on its way.
+        """
+
+    def feedback(self, train_iter: int, *, priority: Array | None, info: Mapping[str, Any]) -> None:
+        """Report an update with the batch that was returned last: its rows' priorities [B], and what was logged."""
+
+    def close(self) -> None:
+        """Report what is left and let go; may be called again."""
+
+
+class Control(Protocol):
+    """Send and receive commands."""
+
+    def command(
+        self, kind: str, payload: Mapping[str, Any], *, to: Sequence[str] | None = None, round_id: int | None = None
+    ) -> Receipt:
+        """Send a command to the members `to` (None: all)."""
+
+    def poll(self) -> list[Command]:
+        """Return the commands that have come since, each once, the oldest first."""
