@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Array: TypeAlias = npt.NDArray[Any]
 # One array [R, O...], or one array per key of a dict space. Keys are flat: {"image": ..., "arm/angle": ...}.
 Obs: TypeAlias = "Array | dict[str, Array]"
+# What a commander tells an actor, by name (`eps`, `noise_sigma`): a number for all lanes, or one per lane [R].
+Setting: TypeAlias = "Mapping[str, float | Array]"
 # JSON-like Python and tensors or arrays: what checkpoints hold.
 State: TypeAlias = dict[str, Any]
 
@@ -94,11 +96,26 @@ class CheckpointPart(Protocol):
     def load_state_dict(self, state: State) -> None: ...
 
 
+class Forward(Protocol):
+    """Compute what a network says of observations, without a gradient: in numpy, in torch, or on a server far away.
+
+    It draws no random numbers and keeps no state, so that rows of several lanes, or of several processes, may be put
+    into one call and give what they give alone. A recurrent network's state is columns that go in and come out.
+    """
+
+    @property
+    def initial_state(self) -> Mapping[str, Array]:
+        """Return the state before a lane's first step, [S...] by name; a feed-forward network has none."""
+
+    def __call__(self, obs: Obs, state: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array]]:
+        """Return (output [R, ...], new state) of observations without their mask and of state columns [R, S...]."""
+
+
 class Actor(Protocol):
     """Turn observations into columns, `action` among them; owns recurrent state, keyed by lane."""
 
     def act(
-        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: Any
+        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array
     ) -> dict[str, Array]:
         """Return columns of R rows for the R `lanes`; `setting` is what the commander says (`eps`: a float or [R])."""
 

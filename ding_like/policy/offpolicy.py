@@ -6,18 +6,17 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.numpy_forward import numpy_forward
 from ding_like.policy.base import Policy
+from ding_like.policy.choose import Choose
+from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.rl_utils.action_range import ActionRange
-from ding_like.rl_utils.noise import gaussian_noise
-from ding_like.types import Array, Obs, State
+from ding_like.types import Array, State
 
 
 class Rows(NamedTuple):
@@ -71,69 +70,6 @@ class TrainedNetwork:
             self.target.load_state_dict(self.network.state_dict() if state is None else state["target"])
         if state is not None:
             self.optimizer.load_state_dict(state["optimizer"])
-
-
-class ActorOutput:
-    """Compute what an actor network says, without a gradient: [R, ...] float32 on the host.
-
-    Small MLPs on the CPU run on live numpy views of the weights, faster than through torch.
-    """
-
-    def __init__(self, network: nn.Module, device: torch.device) -> None:
-        self._network = network
-        self._device = device
-        self._fast = numpy_forward(network) if device.type == "cpu" else None
-
-    def __call__(self, obs: Obs) -> Array:
-        if self._fast is not None and not isinstance(obs, dict):
-            return self._fast(obs)
-        with torch.no_grad():
-            output: Array = self._network(self._to_device(obs)).cpu().numpy()
-        return output
-
-    def _to_device(self, obs: Obs) -> Any:
-        if isinstance(obs, dict):
-            return {key: self._to_device(value) for key, value in obs.items()}
-        return torch.as_tensor(obs, device=self._device)
-
-
-class StatelessActor:
-    """Be the part of an actor that there is nothing to say about without recurrent state."""
-
-    def reset(self, lanes: Array | None = None) -> None:
-        """Forget nothing: a feed-forward network has no state."""
-
-    def state_dict(self) -> State:
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        """Do nothing: there is no state."""
-
-
-class NoisyActor(StatelessActor):
-    """Do what a deterministic network says, plus Gaussian noise whose unit is half of the action's range."""
-
-    def __init__(self, output: ActorOutput, action_range: ActionRange, *, noise_sigma: float = 0.0) -> None:
-        self._output = output
-        self._range = action_range
-        self._noise_sigma = noise_sigma
-
-    def act(
-        self,
-        obs: Obs,
-        *,
-        lanes: Array,
-        is_first: Array,
-        rng: np.random.Generator,
-        noise_sigma: float | Array | None = None,
-        **_: Any,
-    ) -> dict[str, Array]:
-        """Return `action` [R, A] in the env's units; `noise_sigma` is one for all, or one per lane [R]."""
-        action = self._output(obs)
-        sigma = self._noise_sigma if noise_sigma is None else noise_sigma
-        if not isinstance(sigma, float) or sigma != 0.0:
-            action = action + gaussian_noise(*action.shape, sigma=sigma, rng=rng)
-        return {"action": self._range.to_env(action)}
 
 
 class OffPolicyActorCritic(Policy):
@@ -192,6 +128,10 @@ class OffPolicyActorCritic(Policy):
         learn = self._cfg.learn
         learning_rate = learn[rate] if learn.learning_rate is None else learn.learning_rate
         return TrainedNetwork(network, learn, learning_rate=learning_rate, has_target=has_target)
+
+    def _actor_that(self, choose: Choose) -> ForwardActor:
+        """Return what acts by the model's actor and a choice."""
+        return ForwardActor(NetworkForward(self._model.actor, self._model.actor, self._device), choose)
 
     def _action_range(self) -> ActionRange:
         """Return the bounds of actions; without an env to say them, -1 and 1."""

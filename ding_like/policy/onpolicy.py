@@ -16,67 +16,15 @@ from ding_like.data.obs import columns_to_obs, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.numpy_forward import numpy_forward
 from ding_like.policy.base import Policy
+from ding_like.policy.choose import OfFamily
+from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.rl_utils.distributions import FORBIDDEN, ActionFamily, build_family, mask_logits
+from ding_like.rl_utils.distributions import FORBIDDEN, ActionFamily, build_family
 from ding_like.rl_utils.returns import gae
 from ding_like.rl_utils.schedule import Schedule, constant, linear_schedule
-from ding_like.types import Array, Obs, State
+from ding_like.types import Array, Obs
 from ding_like.utils.log import one_time_warning
-
-
-class Tower:
-    """Compute one tower of an actor-critic without a gradient, arrays in and out.
-
-    `run` is the network's own method; `stack`, if given, the same as a module: small MLPs on the CPU run on live numpy
-    views of the weights, faster than through torch.
-    """
-
-    def __init__(self, run: Callable[[Any], Tensor], stack: nn.Module | None, device: torch.device) -> None:
-        self._run = run
-        self._device = device
-        self._fast = numpy_forward(stack) if stack is not None and device.type == "cpu" else None
-
-    def __call__(self, obs: Obs) -> Array:
-        """Return the output for observations [R, O...], or a dict of them."""
-        if self._fast is not None and not isinstance(obs, dict):
-            return self._fast(obs)
-        with torch.no_grad():
-            output: Array = self._run(self._to_device(obs)).cpu().numpy()
-        return output
-
-    def _to_device(self, obs: Obs) -> Any:
-        if isinstance(obs, dict):
-            return {key: self._to_device(value) for key, value in obs.items()}
-        return torch.as_tensor(obs, device=self._device)
-
-
-class FamilyActor:
-    """Draw actions from a family of distributions, or with `greedy` take the most likely ones."""
-
-    def __init__(self, tower: Tower, family: ActionFamily, *, greedy: bool) -> None:
-        self._tower = tower
-        self._family = family
-        self._greedy = greedy
-
-    def act(self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **_: Any) -> dict[str, Array]:
-        """Return `action` [R, ...]; unless greedy also `log_prob` [R] and, of continuous actions, `action_raw`."""
-        obs, mask = split_mask(obs)
-        output = self._tower(obs)
-        if mask is not None:
-            self._family.check_mask(mask)
-            output = mask_logits(output, mask)
-        return {"action": self._family.mode(output)} if self._greedy else self._family.sample(output, rng)
-
-    def reset(self, lanes: Array | None = None) -> None:
-        """Forget nothing: a feed-forward network has no state."""
-
-    def state_dict(self) -> State:
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        """Do nothing: there is no state."""
 
 
 class OnPolicyActorCritic(Policy):
@@ -192,10 +140,11 @@ class OnPolicyActorCritic(Policy):
             cfg.action_space or "discrete", shape, low=low, high=high, squash=cfg.action_bound == "tanh"
         )
 
-    def _tower(self, which: str) -> Tower:
+    def _forward(self, which: str) -> NetworkForward:
+        """Return what computes the model's 'actor' or 'critic'."""
         towers = getattr(self._model, "towers", None)
         stack = None if towers is None else towers()[("actor", "critic").index(which)]
-        return Tower(getattr(self._model, which), stack, self._device)
+        return NetworkForward(getattr(self._model, which), stack, self._device)
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
@@ -206,14 +155,14 @@ class OnPolicyActorCritic(Policy):
         self._loss = torch.zeros(())
 
     @cached_property
-    def _critic(self) -> Tower:
-        return self._tower("critic")
+    def _critic(self) -> Callable[[Obs], Array]:
+        return self._forward("critic").array
 
     def _init_collect(self) -> None:
-        self._collect_actor = FamilyActor(self._tower("actor"), self._family, greedy=False)
+        self._collect_actor = ForwardActor(self._forward("actor"), OfFamily(self._family, is_greedy=False))
 
     def _init_eval(self) -> None:
-        self._eval_actor = FamilyActor(self._tower("actor"), self._family, greedy=True)
+        self._eval_actor = ForwardActor(self._forward("actor"), OfFamily(self._family, is_greedy=True))
 
     def _schedule(self, start: float, end: float | None) -> Schedule:
         num_steps = self._cfg.learn.schedule.env_steps
