@@ -91,7 +91,6 @@ class DQNPolicy(Policy):
         by_hand = learn.backend == "auto" and can_differentiate(self._model)
         self._by_hand = NumpyGrad(self._model, self._params) if by_hand else None
         self._num_updates = 0
-        self._loss = torch.zeros(())
 
     def _forward(self, model: Any) -> NetworkForward:
         """Return what computes the action values of a model, any with a method `q`."""
@@ -123,8 +122,9 @@ class DQNPolicy(Policy):
         error = q_td_error(q, tensors["action"], target, weight=self._weight(tensors), loss=self._cfg.learn.loss)
         self._params.zero_grad()
         error.loss.backward()
-        self._loss = error.loss.detach()
-        info = {**self._lr_and_loss(), "q_value": q.detach(), "target_q_value": target}
+        loss = error.loss.detach()
+        self._params.loss.copy_(loss)
+        info = {**self._lr_and_loss(loss), "q_value": q.detach(), "target_q_value": target}
         return info, error.abs_error.cpu().numpy() if self._cfg.priority else None
 
     def _grad_by_hand(
@@ -140,12 +140,16 @@ class DQNPolicy(Policy):
             q, batch["action"], target, weight=self._weight(batch), loss=self._cfg.learn.loss
         )
         model.backward(q_grad)
-        self._loss = torch.tensor(loss)
-        info = {**self._lr_and_loss(), "q_value": torch.from_numpy(q), "target_q_value": torch.from_numpy(target)}
+        self._params.loss.fill_(loss)
+        info = {
+            **self._lr_and_loss(torch.tensor(loss)),
+            "q_value": torch.from_numpy(q),
+            "target_q_value": torch.from_numpy(target),
+        }
         return info, abs_error if self._cfg.priority else None
 
-    def _lr_and_loss(self) -> dict[str, Any]:
-        return {"cur_lr": self._optimizer.learning_rate, "total_loss": self._loss}
+    def _lr_and_loss(self, loss: torch.Tensor) -> dict[str, Any]:
+        return {"cur_lr": self._optimizer.learning_rate, "total_loss": loss}
 
     def _next_value(self, batch: TransitionBatch) -> torch.Tensor:
         """Return the value [B] of each row's next observation: the best legal action's, by the target network."""
@@ -156,7 +160,7 @@ class DQNPolicy(Policy):
 
     def apply(self) -> None:
         """Take one Adam step and move the target network by period or by momentum."""
-        self._optimizer.step(self._loss)
+        self._optimizer.step()
         self._num_updates += 1
         learn = self._cfg.learn
         if learn.target_theta is not None:
@@ -166,6 +170,9 @@ class DQNPolicy(Policy):
 
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (self._optimizer,)
+
+    def _grad_modules(self) -> dict[str, torch.nn.Module]:
+        return {**super()._grad_modules(), "target": self._target_model}
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_value", "target_q_value"]

@@ -55,7 +55,6 @@ class QMIXPolicy(DQNPolicy):
         self._target_params = FlatParams(self._target_model)
         self._optimizer = FlatOptimizer.from_config(self._params, self._cfg.learn)
         self._num_updates = 0
-        self._loss = torch.zeros(())
 
     def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
         """Fill the gradient of the TD loss; priorities are absolute TD errors [B]."""
@@ -77,8 +76,8 @@ class QMIXPolicy(DQNPolicy):
         loss = (each if weight is None else weight * each).mean()
         self._params.zero_grad()
         loss.backward()
-        self._loss = loss.detach()
-        info = {**self._lr_and_loss(), "q_value": total.detach(), "target_q_value": target}
+        self._params.loss.copy_(loss.detach())
+        info = {**self._lr_and_loss(loss.detach()), "q_value": total.detach(), "target_q_value": target}
         return info, error.detach().abs().cpu().numpy() if self._cfg.priority else None
 
     def _next_total(self, next_obs: Any, mask: Tensor | None) -> Tensor:
