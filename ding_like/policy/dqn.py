@@ -20,81 +20,15 @@ import torch
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.numpy_forward import numpy_forward
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
+from ding_like.policy.choose import EpsilonGreedy
+from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.rl_utils.exploration import epsilon_greedy, get_epsilon_greedy_fn, greedy_action
+from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
 from ding_like.rl_utils.td import legal_value, nstep_td_target, q_td_error, q_td_error_grad
-from ding_like.types import Array, Obs, State
+from ding_like.types import Array
 from ding_like.utils.registries import POLICY_REGISTRY
-
-
-class QValues:
-    """Compute Q values without a gradient, from arrays or tensors."""
-
-    def __init__(self, model: Any, device: torch.device) -> None:
-        self._model = model  # a module with `q(obs) -> [B, A]`
-        self._device = device
-        # Small MLPs on the CPU run on live numpy views of the weights, faster than through torch.
-        self._fast = numpy_forward(model) if device.type == "cpu" else None
-
-    def __call__(self, obs: Any) -> torch.Tensor:
-        """Return [B, A] on the device, for observations [B, ...] or a dict of them."""
-        if self._fast is not None and isinstance(obs, np.ndarray):
-            return torch.from_numpy(self._fast(obs))
-        with torch.no_grad():
-            values: torch.Tensor = self._model.q(self._to_device(obs))
-        return values
-
-    def as_array(self, obs: Obs) -> Array:
-        """Return [B, A] on the host."""
-        if self._fast is not None and not isinstance(obs, dict):
-            return self._fast(obs)
-        values: Array = self(obs).cpu().numpy()
-        return values
-
-    def _to_device(self, obs: Any) -> Any:
-        if isinstance(obs, dict):
-            return {key: self._to_device(value) for key, value in obs.items()}
-        return torch.as_tensor(obs, device=self._device)
-
-
-class QActor:
-    """Pick the best action by Q value, or a random one with probability `eps`, drawn per lane."""
-
-    def __init__(self, q_values: QValues) -> None:
-        self._q_values = q_values
-
-    def act(
-        self,
-        obs: Obs,
-        *,
-        lanes: Array,
-        is_first: Array,
-        rng: np.random.Generator,
-        eps: float | Array = 0.0,
-        **_: Any,
-    ) -> dict[str, Array]:
-        """Return `action` [R] int64; `eps` is one probability, or one per lane [R].
-
-        Of a dict observation, the entry `action_mask` [R, A] says which actions are legal.
-        """
-        obs, mask = split_mask(obs)
-        q = self._q_values.as_array(obs)
-        greedy = greedy_action(q, mask)
-        if isinstance(eps, float) and eps == 0.0:
-            return {"action": greedy}
-        return {"action": epsilon_greedy(greedy, eps, num_actions=q.shape[1], rng=rng, action_mask=mask)}
-
-    def reset(self, lanes: Array | None = None) -> None:
-        """Forget nothing: a feed-forward network has no state."""
-
-    def state_dict(self) -> State:
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        """Do nothing: there is no state."""
 
 
 @POLICY_REGISTRY.register("dqn")
@@ -152,18 +86,21 @@ class DQNPolicy(Policy):
         self._target_params = FlatParams(self._target_model)
         self._optimizer = FlatOptimizer.from_config(self._params, learn)
         # After FlatParams, which moves the weights.
-        self._online_q = QValues(self._model, self._device)
-        self._target_q = QValues(self._target_model, self._device)
+        self._online_q = self._forward(self._model)
+        self._target_q = self._forward(self._target_model)
         by_hand = learn.backend == "auto" and can_differentiate(self._model)
         self._by_hand = NumpyGrad(self._model, self._params) if by_hand else None
         self._num_updates = 0
-        self._loss = torch.zeros(())
+
+    def _forward(self, model: Any) -> NetworkForward:
+        """Return what computes the action values of a model, any with a method `q`."""
+        return NetworkForward(model.q, model, self._device)
 
     def _init_collect(self) -> None:
-        self._collect_actor = QActor(QValues(self._model, self._device))
+        self._collect_actor = ForwardActor(self._forward(self._model), EpsilonGreedy())
 
     def _init_eval(self) -> None:
-        self._eval_actor = QActor(QValues(self._model, self._device))
+        self._eval_actor = ForwardActor(self._forward(self._model), EpsilonGreedy())
 
     def _init_command(self) -> None:
         eps = self._cfg.other.eps
@@ -185,8 +122,9 @@ class DQNPolicy(Policy):
         error = q_td_error(q, tensors["action"], target, weight=self._weight(tensors), loss=self._cfg.learn.loss)
         self._params.zero_grad()
         error.loss.backward()
-        self._loss = error.loss.detach()
-        info = {**self._lr_and_loss(), "q_value": q.detach(), "target_q_value": target}
+        loss = error.loss.detach()
+        self._params.loss.copy_(loss)
+        info = {**self._lr_and_loss(loss), "q_value": q.detach(), "target_q_value": target}
         return info, error.abs_error.cpu().numpy() if self._cfg.priority else None
 
     def _grad_by_hand(
@@ -202,23 +140,27 @@ class DQNPolicy(Policy):
             q, batch["action"], target, weight=self._weight(batch), loss=self._cfg.learn.loss
         )
         model.backward(q_grad)
-        self._loss = torch.tensor(loss)
-        info = {**self._lr_and_loss(), "q_value": torch.from_numpy(q), "target_q_value": torch.from_numpy(target)}
+        self._params.loss.fill_(loss)
+        info = {
+            **self._lr_and_loss(torch.tensor(loss)),
+            "q_value": torch.from_numpy(q),
+            "target_q_value": torch.from_numpy(target),
+        }
         return info, abs_error if self._cfg.priority else None
 
-    def _lr_and_loss(self) -> dict[str, Any]:
-        return {"cur_lr": self._optimizer.learning_rate, "total_loss": self._loss}
+    def _lr_and_loss(self, loss: torch.Tensor) -> dict[str, Any]:
+        return {"cur_lr": self._optimizer.learning_rate, "total_loss": loss}
 
     def _next_value(self, batch: TransitionBatch) -> torch.Tensor:
         """Return the value [B] of each row's next observation: the best legal action's, by the target network."""
         next_obs, mask = split_mask(self._obs(batch, "next_obs"))
-        next_q = self._target_q(next_obs)
-        judge = self._online_q(next_obs) if self._cfg.double else next_q
+        next_q = self._target_q.tensor(next_obs)
+        judge = self._online_q.tensor(next_obs) if self._cfg.double else next_q
         return legal_value(judge, next_q, mask)
 
     def apply(self) -> None:
         """Take one Adam step and move the target network by period or by momentum."""
-        self._optimizer.step(self._loss)
+        self._optimizer.step()
         self._num_updates += 1
         learn = self._cfg.learn
         if learn.target_theta is not None:
@@ -228,6 +170,9 @@ class DQNPolicy(Policy):
 
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (self._optimizer,)
+
+    def _grad_modules(self) -> dict[str, torch.nn.Module]:
+        return {**super()._grad_modules(), "target": self._target_model}
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_value", "target_q_value"]

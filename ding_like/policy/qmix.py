@@ -15,55 +15,18 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
-from ding_like.errors import SchemaError
 from ding_like.model.flat_params import FlatParams
 from ding_like.policy.dqn import DQNPolicy
-from ding_like.policy.offpolicy import StatelessActor
 from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.rl_utils.exploration import epsilon_greedy, greedy_action
 from ding_like.rl_utils.td import legal_value, nstep_td_target
-from ding_like.types import Array, Obs
+from ding_like.types import Array
 from ding_like.utils.registries import POLICY_REGISTRY
-
-
-class TeamActor(StatelessActor):
-    """Let every agent take its best action, or, each by itself with probability epsilon, any."""
-
-    def __init__(self, model: Any, device: torch.device) -> None:
-        self._model, self._device = model, device
-
-    def act(
-        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, eps: float | Array = 0.0, **_: Any
-    ) -> dict[str, Array]:
-        """Return `action` [R, N] int64; `eps` is one probability, or one per lane [R].
-
-        The entry `action_mask` of the observation, [R, N, A] or [R, N * A], says which actions are legal. Raises
-        SchemaError for observations that are no dict.
-        """
-        obs, mask = split_mask(obs)
-        if not isinstance(obs, dict):
-            raise SchemaError(
-                f"a team's observation is a dict of 'agents' [R, N, O] and 'state' [R, S], got an array of shape "
-                f"{np.shape(obs)}: env type 'joint_petting_zoo' gives such observations."
-            )
-        with torch.no_grad():
-            tensors = {key: torch.as_tensor(array, device=self._device) for key, array in obs.items()}
-            values = self._model.q(tensors).cpu().numpy()
-        rows, agents, actions = values.shape
-        greedy = greedy_action(values, mask)
-        if isinstance(eps, float) and eps == 0.0:
-            return {"action": greedy}
-        each = eps if isinstance(eps, float) else np.repeat(eps, agents)
-        legal = None if mask is None else mask.reshape(rows * agents, actions)
-        chosen = epsilon_greedy(greedy.ravel(), each, num_actions=actions, rng=rng, action_mask=legal)
-        return {"action": chosen.reshape(rows, agents)}
 
 
 @POLICY_REGISTRY.register("qmix")
@@ -92,13 +55,6 @@ class QMIXPolicy(DQNPolicy):
         self._target_params = FlatParams(self._target_model)
         self._optimizer = FlatOptimizer.from_config(self._params, self._cfg.learn)
         self._num_updates = 0
-        self._loss = torch.zeros(())
-
-    def _init_collect(self) -> None:
-        self._collect_actor = TeamActor(self._model, self._device)
-
-    def _init_eval(self) -> None:
-        self._eval_actor = TeamActor(self._model, self._device)
 
     def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
         """Fill the gradient of the TD loss; priorities are absolute TD errors [B]."""
@@ -120,8 +76,8 @@ class QMIXPolicy(DQNPolicy):
         loss = (each if weight is None else weight * each).mean()
         self._params.zero_grad()
         loss.backward()
-        self._loss = loss.detach()
-        info = {**self._lr_and_loss(), "q_value": total.detach(), "target_q_value": target}
+        self._params.loss.copy_(loss.detach())
+        info = {**self._lr_and_loss(loss.detach()), "q_value": total.detach(), "target_q_value": target}
         return info, error.detach().abs().cpu().numpy() if self._cfg.priority else None
 
     def _next_total(self, next_obs: Any, mask: Tensor | None) -> Tensor:
