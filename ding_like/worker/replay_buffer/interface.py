@@ -103,8 +103,9 @@ def check_sample_unit(
     `offered` are the units that the pipeline can fill a buffer for.
     """
     if unit not in offered:
+        units = " or ".join(f"{each}s" for each in offered)
         raise ConfigError(
-            f"policy '{policy}' learns from {unit}s, but {pipeline} fills buffers of {' or '.join(offered)}s only. "
+            f"policy '{policy}' learns from {unit}s, but {pipeline} fills buffers of {units} only. "
             "Choose another mode or policy; docs/buffers.md says how the buffers are used from Python."
         )
     # A config that names no buffer has 'naive'.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace as changed
 from typing import Any
 
@@ -45,6 +45,11 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     unit: SampleUnit = "window"
 
     @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the buffer's section."""
+        return _faults_of(cfg)
+
+    @classmethod
     def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
         return Parts(_make_store(cfg), WindowSampler(_shape_of(cfg)))
 
@@ -52,7 +57,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def for_pipeline(cls, cfg: Mapping[str, Any], **kwargs: Any) -> ReplayBuffer:  # those of the constructor
         """Return a buffer of the same parts: `sample(size, train_iter)` gives windows of `sequence_length` rows."""
         cfg = cls._full(cfg)
-        check_length(cfg)
+        _check(cfg)
         store, sampler, limiter = cls.make_parts(cfg)
         return ReplayBuffer(store, sampler, limiter, **common_settings(cfg), **kwargs)
 
@@ -92,21 +97,32 @@ class PrioritisedSequenceReplayBuffer(AdvancedReplayBuffer):
     unit: SampleUnit = "window"
 
     @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the buffer's section."""
+        return _faults_of(cfg)
+
+    @classmethod
     def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
-        check_length(cfg)
+        _check(cfg)
         store = _make_store(cfg)
         sampler = PrioritisedWindowSampler(store.capacity, PrioritySettings.from_cfg(cfg), _shape_of(cfg))
         return Parts(store, sampler, RateLimiter.from_cfg(cfg["thruput_controller"]))
 
 
-def check_length(cfg: Mapping[str, Any]) -> None:
-    """Raise ConfigError for windows of which nothing could be learned."""
+def _faults_of(cfg: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (path, message) where pipelines could learn nothing from windows."""
     length, burn_in = cfg["sequence_length"], cfg["burn_in"]
     if length < 1 or length <= burn_in:
-        raise ConfigError(
-            f"replay_buffer.sequence_length is {length} and burn_in {burn_in}: a window needs a row to learn from. "
-            "Give a sequence_length above burn_in."
+        yield (
+            "sequence_length",
+            f"is {length} and burn_in {burn_in}: a window needs rows to learn from; give a number above burn_in",
         )
+
+
+def _check(cfg: Mapping[str, Any]) -> None:
+    """Raise ConfigError where pipelines could learn nothing from windows."""
+    for path, message in _faults_of(cfg):
+        raise ConfigError(f"replay_buffer.{path} {message}.")
 
 
 def _make_store(cfg: Mapping[str, Any]) -> StreamStore:
