@@ -147,9 +147,11 @@ class PrioritisedSampler(ByPriority[RingStorage]):
     def load_state_dict(self, storage: RingStorage | None, state: State) -> None:
         self._next_id, self.priorities.beta = state["next_id"], state["beta"]
         if storage is not None:
-            given, kept = self.priorities.records.priority[_by_age(storage)], storage.count
+            _, given = self.split_dump(state["data"])
+            kept = storage.count
             self.priorities.clear()
-            self._write(storage, given, state["collect_iter"][-kept:], state["use"][-kept:])
+            own = (np.asarray(given, np.float32), state["collect_iter"], state["use"])
+            self._write(storage, *(column[-kept:] for column in own))
         self.priorities.max_priority = state["max_priority"]
 
 

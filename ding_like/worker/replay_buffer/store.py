@@ -112,7 +112,6 @@ class RowStore(Store[RingStorage]):
     def __init__(self, capacity: int, *, frame_stack: int = 0) -> None:
         super().__init__(capacity)
         self._frame_stack = frame_stack
-        self._first_place = 0  # of a storage that is made
 
     def as_rows(self, data: Any, *, as_objects: bool) -> Sequence[Any]:
         storage = self.storage
@@ -124,17 +123,12 @@ class RowStore(Store[RingStorage]):
         return self._objects(data, storage.schema if isinstance(storage, ColumnStorage) else None)
 
     def make(self, rows: Sequence[Any]) -> RingStorage:
-        storage: RingStorage
         if not isinstance(rows, TransitionBatch):
-            storage = ObjectStorage(self.capacity)
-        else:
-            schema = _schema_of(rows)
-            if self._frame_stack > 0:
-                storage = FrameStorage(self.capacity, schema, self._frame_stack)
-            else:
-                storage = ColumnStorage(self.capacity, schema)
-        storage.next_row = self._first_place % self.capacity
-        return storage
+            return ObjectStorage(self.capacity)
+        schema = _schema_of(rows)
+        if self._frame_stack > 0:
+            return FrameStorage(self.capacity, schema, self._frame_stack)
+        return ColumnStorage(self.capacity, schema)
 
     def dump(self) -> Dump:
         return dict(self.storage.dump_frames()) if isinstance(self.storage, FrameStorage) else super().dump()
@@ -148,13 +142,16 @@ class RowStore(Store[RingStorage]):
             self.storage = self.make(dump)  # what was objects stays so, even if it stacks
         yield from super().parts_of(dump)
 
-    def begin_load(self, state: State) -> None:
-        super().begin_load(state)
-        # Each row back to its place, where a sampler knows rows by it.
-        self._first_place = int(state.get("first_place", 0))
-
     def end_load(self, state: State) -> None:
-        self._first_place = 0
+        """Bring each row back to its place, where a sampler knows rows by it."""
+        storage = self.storage
+        if storage is None or "first_place" not in state:
+            return
+        first_place = state["first_place"] % storage.capacity
+        if (storage.next_row - storage.count) % storage.capacity != first_place:
+            rows = storage.dump()
+            storage.next_row, storage.count = first_place, 0
+            storage.append(rows)
 
 
 class StreamStore(Store[StreamStorage]):
