@@ -8,7 +8,7 @@ Nothing here imports torch; a tensor appears only as an annotation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ Obs: TypeAlias = "Array | dict[str, Array]"
 Setting: TypeAlias = "Mapping[str, float | Array]"
 # JSON-like Python and tensors or arrays: what checkpoints hold.
 State: TypeAlias = dict[str, Any]
+# What one item of a sample of a replay buffer is; a window is rows of one lane that follow each other.
+SampleUnit: TypeAlias = Literal["row", "window", "episode"]
 
 
 class StepBatch(NamedTuple):

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
+from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.self_play import LeaguePlay, Opponents, has_league, is_game, versus
 from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.pipeline.statistics import ENV_WRAPPERS, WrapperStatistics
@@ -25,12 +26,11 @@ from ding_like.worker import (
     IBuffer,
     InteractionSerialEvaluator,
     SampleSerialCollector,
-    create_buffer,
     create_learner,
+    create_pipeline_buffer,
     create_serial_collector,
     create_serial_evaluator,
 )
-from ding_like.worker.replay_buffer.interface import check_samples_rows
 
 # (env factories, one config per collector env, one per evaluator env): what `get_vec_env_setting` returns.
 EnvSetting = tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]
@@ -117,7 +117,7 @@ def build_serial(
     """Return all parts of a serial run, launched and connected."""
     _check_hands_out_rows(cfg.policy.collect.collector)
     if with_buffer:
-        check_samples_rows(cfg.policy.other.replay_buffer)
+        check_buffer(cfg.policy)
     elif cfg.policy.random_collect_size:
         raise ConfigError(
             f"policy.random_collect_size is {cfg.policy.random_collect_size}, but an on-policy run has no buffer that "
@@ -158,7 +158,7 @@ def build_serial(
     )
     buffer = None
     if with_buffer:
-        buffer = create_buffer(cfg.policy.other.replay_buffer, rng=make_rng(seed, "buffer"), **shared)
+        buffer = create_pipeline_buffer(cfg.policy.other.replay_buffer, rng=make_rng(seed, "buffer"), **shared)
     commander = BaseSerialCommander(
         cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
     )
