@@ -211,7 +211,7 @@ class MergedStatistics:
         return {"lanes": [lane]} if lane else {}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from what this or a serial run saved. Raises CheckpointError if its envs were wrapped in another way."""
+        """Go on from what this or a serial run saved. Raises CheckpointError if its envs were wrapped otherwise."""
         lanes, own = state.get("lanes", []), self._layout.types
         for types in ([each["type"] for each in lane] for lane in lanes):
             if types != own:
