@@ -22,7 +22,7 @@ from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import read_segment
 from ding_like.errors import CommError
-from ding_like.pipeline.parallel.settings import buffer_size
+from ding_like.pipeline.parallel.settings import batch_rows, buffer_size
 from ding_like.pipeline.parallel.training import Training
 from ding_like.types import Array
 
@@ -110,9 +110,8 @@ class LearnAttempt:
     @property
     def batch_rows(self) -> int:
         """Return the rows of one `train` call: on-policy, all that are collected for it."""
-        policy = self._main.policy
-        if policy.on_policy:
-            return int(policy.collect.n_sample)
+        if self._main.policy.on_policy:
+            return batch_rows(self._main.policy)
         return int(self._learner.policy.get_attribute("batch_size"))
 
     def open_source(self, batch_size: int) -> None:
@@ -199,7 +198,7 @@ class LearnAttempt:
 
     @cached_property
     def _reader(self) -> BatchReader:
-        return BatchReader(buffer_size(self._main), self.batch_rows, self._training.schema)
+        return BatchReader(buffer_size(self._main), self._training.schema, grows=bool(self._main.policy.on_policy))
 
     def demand(self) -> dict[str, Any]:
         """Return what is asked for next: the fields of messages.Sample."""
