@@ -10,7 +10,7 @@ Units are in names: `rows` of training data, `env_steps` that were taken, `updat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -35,7 +35,7 @@ class Weights(NamedTuple):
 
     policy_id: str
     version: Version
-    state: Mapping[str, torch.Tensor]  # by flat name, "model/encoder.weight" say
+    state: Mapping[str, torch.Tensor]  # as `flat_state.flatten_state` makes it: "model/encoder.weight" say
 
 
 class Receipt(NamedTuple):
@@ -128,8 +128,12 @@ class BatchSource(Protocol):
         Raises what went wrong on its way.
         """
 
-    def feedback(self, train_iter: int, *, priority: Array | None, info: Mapping[str, Any]) -> None:
-        """Report an update with the batch that was returned last: its rows' priorities [B], and what was logged."""
+    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
+        """Report an update with the batch that was returned last: its rows' priorities [B], and what was logged.
+
+        `info` is called when a report goes out, which not every update's does: what it reads costs a wait for the
+        device.
+        """
 
     def close(self) -> None:
         """Report what is left and let go; may be called again."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.row_check import RowCheck
-from ding_like.comm.rest.weight_files import flatten_state, unflatten_state
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.build import EnvSetting
