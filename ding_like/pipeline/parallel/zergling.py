@@ -15,9 +15,9 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import WrittenSegment
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import EnvSetting
-from ding_like.pipeline.self_play import Opponents, is_game, versus
-from ding_like.pipeline.spaces import fit_policy_config
+from ding_like.pipeline.build import EnvSetting, Opponents
+from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.self_play import is_game, versus
 from ding_like.policy import create_policy
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.types import EnvManager
