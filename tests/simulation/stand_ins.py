@@ -234,7 +234,7 @@ def replacements(simulation: Simulation) -> dict[Any, Any]:
 
     def make_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLearner:
         hook = {name: "" if name.startswith("load") else False for name in cfg["hook"]}
-        return BaseLearner({**cfg, "hook": hook, "log_policy": False}, tb_logger=SilentMetrics(), **kwargs)
+        return BaseLearner({**cfg, "hook": hook, "log_policy": False}, **{**kwargs, "tb_logger": SilentMetrics()})
 
     return {
         EnvFactory: lambda *_, **__: None,

@@ -8,8 +8,9 @@ from ding_like.comm.channels import Order, Segment, Version
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.agent import TaskHandle
 from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import SegmentMeta, remove_segments, write_segment
-from ding_like.errors import CommError
+from ding_like.errors import CommError, ConfigError
 
 
 class RestRowSink:
@@ -58,8 +59,13 @@ class RestRowSink:
         return f"{self._link.agent.worker_id}.{number:08d}"
 
     def write(self, name: str, segment: Segment) -> m.SegmentInfo:
-        """Write a segment where the learner finds it; return what is announced of it."""
+        """Write a segment where the learner finds it; return what is announced of it.
+
+        Raises ConfigError for rows that do not stack, SegmentError where the disk stays full for ten minutes.
+        """
         (task, _), files = self._begun(), self._link.files
+        if not isinstance(segment.batch, TransitionBatch):
+            raise ConfigError("the policy gives rows that do not stack; mode parallel needs rows of equal shapes.")
         meta = SegmentMeta(
             task_id=task.task_id,
             attempt=task.attempt,
