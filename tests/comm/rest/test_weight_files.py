@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-
 from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.weight_files import (
