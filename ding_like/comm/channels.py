@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.types import Array
+
+# A list holds rows that do not stack, of any kind that a policy makes: only a transport in one process carries those.
+Rows: TypeAlias = "TransitionBatch | list[Any]"
 
 
 class Version(NamedTuple):
@@ -50,7 +53,7 @@ class Receipt(NamedTuple):
 class Segment:
     """Hold rows as a collector made them, and how they came to be."""
 
-    batch: TransitionBatch
+    batch: Rows
     version: Version  # of the weights that acted
     env_steps: int  # that were taken for them, dropped ones included
     # What was logged of them, as plain JSON.
@@ -122,7 +125,7 @@ class BatchSource(Protocol):
     def env_step(self) -> int:
         """Return the env steps of the run, as far as is known here."""
 
-    def next(self, *, timeout_s: float) -> TransitionBatch | None:
+    def next(self, *, timeout_s: float) -> Rows | None:
         """Return the next batch, with a column `weight` where rows are drawn by priority; None: none came in time.
 
         Raises what went wrong on its way.

@@ -22,7 +22,7 @@ from ding_like.pipeline.parallel.core.status import RunView
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
-from ding_like.pipeline.serial import RunResult
+from ding_like.pipeline.roles.record import RunResult
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import atomic_write, is_full
 from ding_like.utils.full_disk import when_there_is_room

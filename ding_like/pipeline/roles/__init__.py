@@ -1,1 +1,1 @@
-"""What the parts of a run do, whatever transport brings rows, weights and orders: pipelines wire roles to channels."""
+"""Do the work of a run over channels: collect, train, evaluate, keep the record. A pipeline connects these."""
