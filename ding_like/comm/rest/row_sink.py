@@ -66,6 +66,7 @@ class RestRowSink:
         (task, _), files = self._begun(), self._link.files
         if not isinstance(segment.batch, TransitionBatch):
             raise ConfigError("the policy gives rows that do not stack; mode parallel needs rows of equal shapes.")
+        columns = segment.batch.columns
         meta = SegmentMeta(
             task_id=task.task_id,
             attempt=task.attempt,
@@ -76,7 +77,7 @@ class RestRowSink:
             policy_attempt=segment.version.attempt,
         )
         written = self._link.when_there_is_room(
-            task, lambda: write_segment(files.segments, name, segment.batch.columns, meta)
+            task, lambda: write_segment(files.segments, name, columns, meta)
         )
         files.share_segment(name)
         return m.SegmentInfo(
