@@ -42,9 +42,13 @@ class StepBatch(NamedTuple):
     dropped: Array  # [K] int64, lanes whose open episode broke off (crash, hang, NaN): their open rows must be dropped
 
 
+# (env id, transitions of one of its episodes) -> the same transitions with other rewards.
+RewardShaping: TypeAlias = Callable[[int, list[dict[str, Any]]], Sequence[Mapping[str, Any]]]
+
+
 @runtime_checkable
 class EnvManager(Protocol):
-    """Run E lanes of an environment behind arrays.
+    """Run E lanes of an environment behind arrays: one for each env, or for each player of each game.
 
     `ready[E]` marks the lanes whose `obs` may be acted on; the others are in a dummy autoreset step, restarting,
     or waiting for another player. An ended lane resets itself. `step` takes ready lanes only, may be called with
@@ -53,10 +57,24 @@ class EnvManager(Protocol):
     """
 
     num_envs: int
-    num_lanes: int
+    num_lanes: int  # num_envs * num_players; lane e * num_players + p is player p of env e
+    num_players: int
     lane_seeds: bool  # True: a lane resets with its own seed and replays equally, so that a run resumes exactly
     observation_space: Any  # gymnasium.Space of one lane
     action_space: Any  # gymnasium.Space of one lane
+    reward_shaping: RewardShaping | None  # None: rewards are what the env gives
+
+    @property
+    def lanes_lost(self) -> list[int]:
+        """Return the lanes that `load_state_dict` had to begin anew: their open rows are void."""
+
+    @property
+    def game_steps(self) -> int:
+        """Return the steps of all envs so far; in a game a step is a move, of one player or of all at once."""
+
+    @property
+    def ended_games(self) -> list[int]:
+        """Return the envs whose episode came to its end in the last step; those that broke off did not."""
 
     @property
     def obs(self) -> Obs:

@@ -13,10 +13,16 @@ import numpy as np
 import pytest
 
 from ding_like.envs import EnvFactory, create_env_manager
+from ding_like.envs.manager.array_manager import ArrayEnvManager
+from ding_like.envs.manager.game import GameEnvManager
+from ding_like.envs.manager.versus import VersusManager
 from ding_like.errors import CheckpointError, EnvError, SchemaError, TrainingError
 from ding_like.types import EnvManager
 from ding_like.utils.checkpoint import load_state, save_state
+from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 from tests.envs.scripted_env import Recorder, ScriptedEnv, expected_transitions
+from tests.envs.test_versus import ScriptedOpponent
+from tests.worker.collector.scripted_game import ScriptedActor, ScriptedGame
 
 MANAGERS: dict[str, dict[str, Any]] = {
     "base": dict(type="base"),
@@ -89,7 +95,78 @@ def step_all(manager: Any, lanes: Any, actions: Any) -> dict[int, list[float]]:
 
 
 def test_is_an_env_manager(make: Make) -> None:
-    assert isinstance(make(scripted()), EnvManager)
+    assert has_all_members(make(scripted()))
+
+
+def test_every_registered_manager_stands_on_the_same_ground() -> None:
+    names = ENV_MANAGER_REGISTRY.names()
+
+    assert {"base", "subprocess", "gym_vector", "game", "envpool", "ale_vector"} <= set(names)
+    own = [name for name in names if ENV_MANAGER_REGISTRY.get(name).__module__.startswith("ding_like.")]
+    assert [name for name in own if not issubclass(ENV_MANAGER_REGISTRY.get(name), ArrayEnvManager)] == []
+
+
+def games(num: int = 3, **kwargs: Any) -> GameEnvManager:
+    return GameEnvManager([functools.partial(ScriptedGame, game, **kwargs) for game in range(num)])
+
+
+def test_games_are_an_env_manager_too() -> None:
+    manager = games(num_players=3)
+
+    assert has_all_members(manager)
+    assert (manager.num_envs, manager.num_players, manager.num_lanes) == (3, 3, 9)
+
+
+def test_games_as_one_player_sees_them_are_an_env_manager_too() -> None:
+    manager = VersusManager(games(), rng=np.random.default_rng(0))
+
+    assert has_all_members(manager)
+    assert (manager.num_envs, manager.num_players, manager.num_lanes) == (3, 1, 3)
+
+
+def has_all_members(manager: Any) -> bool:
+    """Tell whether a manager has the protocol's members, of the types that it says."""
+    types = {"num_envs": int, "num_lanes": int, "num_players": int, "lane_seeds": bool, "closed": bool}
+    types |= {"game_steps": int, "lanes_lost": list, "ended_games": list, "reward_shaping": type(None)}
+    assert [name for name, kind in types.items() if not isinstance(getattr(manager, name), kind)] == []
+    assert manager.num_lanes == manager.num_envs * manager.num_players
+    assert (manager.game_steps, manager.lanes_lost, manager.ended_games) == (0, [], [])
+    return isinstance(manager, EnvManager)
+
+
+def test_steps_are_counted_and_ended_episodes_named(make: Make, tmp_path: Path) -> None:
+    faults = {(1, 2): "raise", (3, 1): "nan_obs"}
+    manager = make(scripted(3, faults=faults, fault_dir=str(tmp_path)))
+    manager.launch()
+    recorder = Recorder(manager)
+
+    answered, num_ended = 0, 0
+    while num_ended < 20:
+        batch = recorder.step()
+        answered += len(batch.lanes)
+        num_ended += len(manager.ended_games)
+        assert manager.ended_games == batch.lanes[batch.terminated | batch.truncated].tolist()
+
+    assert manager.game_steps == answered
+    assert recorder.dropped, "an episode that broke off did not end"
+
+
+def test_moves_of_games_are_counted_and_ended_games_named_by_whoever_shows_them() -> None:
+    inner = games(lengths=(2,), num_players=2)
+    seen = VersusManager(inner, rng=np.random.default_rng(0), opponent=ScriptedOpponent())
+    seen.launch()
+    actor = ScriptedActor()
+
+    ended = []
+    for _ in range(4):
+        obs, lanes = np.asarray(seen.obs), np.arange(3)
+        action = actor.act(obs, lanes=lanes, is_first=obs[:, 3] == 0, rng=None)["action"]
+        seen.step(lanes, action)
+        assert seen.ended_games == inner.ended_games
+        ended.append(seen.ended_games)
+
+    assert ended == [[], [0, 1, 2]] * 2
+    assert seen.game_steps == inner.game_steps == 4 * 3
 
 
 def test_transitions_are_those_of_the_envs_stepped_by_hand(make: Make) -> None:

@@ -222,10 +222,10 @@ class SilentMetrics:
 def replacements(simulation: Simulation) -> dict[Any, Any]:
     """Return what stands for which class or function of the package."""
     from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
+    from ding_like.pipeline.build import Opponents
+    from ding_like.pipeline.build.row_schema import rows_schema
+    from ding_like.pipeline.build.spaces import fit_policy_config
     from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
-    from ding_like.pipeline.parallel.row_schema import rows_schema
-    from ding_like.pipeline.self_play import Opponents
-    from ding_like.pipeline.spaces import fit_policy_config
     from ding_like.policy import create_policy
     from ding_like.policy.random_policy import random_collect_mode
     from ding_like.utils.log import build_logger, close_logger
@@ -234,7 +234,7 @@ def replacements(simulation: Simulation) -> dict[Any, Any]:
 
     def make_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLearner:
         hook = {name: "" if name.startswith("load") else False for name in cfg["hook"]}
-        return BaseLearner({**cfg, "hook": hook, "log_policy": False}, tb_logger=SilentMetrics(), **kwargs)
+        return BaseLearner({**cfg, "hook": hook, "log_policy": False}, **{**kwargs, "tb_logger": SilentMetrics()})
 
     return {
         EnvFactory: lambda *_, **__: None,

@@ -24,6 +24,11 @@ class ScriptedManager:
     """
 
     lane_seeds = True
+    num_players = 1
+    reward_shaping: Any = None
+    game_steps = 0
+    lanes_lost: Any = ()
+    ended_games: Any = ()
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from ding_like.envs.manager.lane import Lane
 from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import CheckpointError, EnvError, TrainingError
-from ding_like.types import Array, Obs, State, StepBatch
+from ding_like.types import Array, Obs, RewardShaping, State, StepBatch
 from ding_like.utils.configurable import Configurable
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,9 @@ class ArrayEnvManager(Configurable, ABC):
 
     num_envs: int
     num_lanes: int
+    num_players = 1
     lane_seeds = True
+    reward_shaping: RewardShaping | None = None
     observation_space: Space
     action_space: Space
 
@@ -72,6 +74,8 @@ class ArrayEnvManager(Configurable, ABC):
             raise EnvError("a manager needs at least one env; give env_fn a list of callables that each make one.")
         self._cfg = {**self.config, **(cfg or {})}
         self.num_envs = self.num_lanes = num_lanes
+        self.game_steps = 0
+        self.ended_games: list[int] = []
         self.lanes_lost: list[int] = []  # lanes that `load_state_dict` had to reset afresh: their open rows are void
         self._lanes = [Lane(index, self._cfg) for index in range(num_lanes)]
         self._all = list(range(num_lanes))
@@ -149,6 +153,12 @@ class ArrayEnvManager(Configurable, ABC):
 
     @abstractmethod
     def step(self, lanes: Array, actions: Array, *, timeout_s: float | None = None) -> StepBatch: ...
+
+    def _counted(self, batch: StepBatch, *, has_ended: bool = True) -> StepBatch:
+        """Note what a step of envs of one player gave; with `has_ended` False no episode ended in it."""
+        self.game_steps += len(batch.lanes)
+        self.ended_games = batch.lanes[batch.terminated | batch.truncated].tolist() if has_ended else []
+        return batch
 
     def state_dict(self) -> State:
         """Return what brings every lane back to where it is: its last seeded reset and the actions since."""

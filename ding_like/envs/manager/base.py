@@ -100,10 +100,11 @@ class BaseEnvManager(ArrayEnvManager):
         if ended or failed:
             # The first observations of new episodes are going to come over `after`: report a copy.
             batch = _report(rows, take_lanes(after, rows), reward_row, ended, infos)
-            return self._settle(batch, ended, failed)
+            return self._counted(self._settle(batch, ended, failed))
         no_flag = self._all_false[: len(chosen)]
         next_obs = after if is_full else take_lanes(after, rows)
-        return StepBatch(rows, next_obs, reward_row, no_flag, no_flag, infos, NO_LANES)
+        batch = StepBatch(rows, next_obs, reward_row, no_flag, no_flag, infos, NO_LANES)
+        return self._counted(batch, has_ended=False)
 
     def _find_nonfinite(self, chosen: list[int], after: Obs, reward: Array, failed: dict[int, Exception]) -> None:
         """Add the lanes whose reward or observation is not finite to those that failed."""

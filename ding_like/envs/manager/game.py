@@ -68,8 +68,6 @@ class GameEnvManager(ArrayEnvManager):
         self._has_moved = np.zeros(self.num_lanes, bool)  # and has not seen the game since
         self._is_done = np.zeros(self.num_lanes, bool)  # in the game that goes on
         self._reward = np.zeros(self.num_lanes, np.float64)  # since its last move
-        self.game_steps = 0  # moves of one player, or of all at once
-        self.ended_games: list[int] = []  # that came to their end in the last step; dropped ones did not
 
     def _check_alike(self) -> None:
         first = self._games[0]

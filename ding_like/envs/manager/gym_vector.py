@@ -128,7 +128,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         try:
             obs, reward, terminated, truncated, info = self._vector.step(taken)
         except Exception as error:  # an env may raise anything; the vector env is made anew as a whole
-            return self._recover(error, chosen, broken_off)
+            return self._counted(self._recover(error, chosen, broken_off), has_ended=False)
         self._is_open[chosen] = True
         done = (terminated | truncated) & ~self._in_dummy_step
         ended = np.flatnonzero(done).tolist()
@@ -151,8 +151,8 @@ class GymVectorEnvManager(ArrayEnvManager):
         if failed or not self._layout.all_finite(self._obs):
             self._replace([index for index in failed if self._is_open[index]])
             self._replace_bad_beginnings()
-            return without_lanes(batch, failed)
-        return batch
+            batch = without_lanes(batch, failed)
+        return self._counted(batch, has_ended=bool(ended))
 
     def _let_idle_drift(self, chosen: Array) -> Array:
         """Mark the ready lanes that are not stepped as adrift; return those whose episode this breaks off."""

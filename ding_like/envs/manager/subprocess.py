@@ -139,7 +139,8 @@ class SubprocessEnvManager(ArrayEnvManager):
         if is_full and not (pool.ended or pool.infos or pool.dropped or pool.begun):
             pool.answered = []
             no_flag = self._all_false
-            return StepBatch(self._all_lanes, memory.obs, memory.reward.copy(), no_flag, no_flag, {}, NO_LANES)
+            batch = StepBatch(self._all_lanes, memory.obs, memory.reward.copy(), no_flag, no_flag, {}, NO_LANES)
+            return self._counted(batch, has_ended=False)
         lanes = self._all_lanes if is_full else np.array(sorted(pool.answered), np.int64)
         flags = np.array([pool.ended.get(lane, (False, False)) for lane in lanes.tolist()], bool).reshape(-1, 2)
         batch = StepBatch(
@@ -153,7 +154,7 @@ class SubprocessEnvManager(ArrayEnvManager):
         )
         pool.answered, pool.ended, pool.infos, pool.dropped = [], {}, {}, set()
         self._open_lanes()
-        return batch
+        return self._counted(batch)
 
     def _open_lanes(self) -> None:
         """Mark the lanes as ready that have nothing left to do and whose last answer was handed out."""

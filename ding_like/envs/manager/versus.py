@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from ding_like.data.obs import take_lanes
 from ding_like.errors import EnvError
-from ding_like.types import Actor, Array, EnvManager, Obs, State, StepBatch
+from ding_like.types import Actor, Array, EnvManager, Obs, RewardShaping, State, StepBatch
 from ding_like.utils.seeding import rng_state, set_rng_state
 
 
@@ -20,15 +19,16 @@ class VersusManager:
     `opponent`'s, which must be set before the first step. Any collector or evaluator of single lanes can use it.
     """
 
+    num_players = 1  # is seen of each game
+    reward_shaping: RewardShaping | None = None
     lane_seeds = False  # the opponent's moves are not brought back on resume
 
     def __init__(self, games: EnvManager, *, rng: np.random.Generator, opponent: Actor | None = None) -> None:
-        players = int(getattr(games, "num_players", 1))
+        players = games.num_players
         if players < 2:
             raise EnvError("an opponent needs games: use env.manager.type='game' and an env of several players.")
-        # Any: a manager of games has more than the protocol says.
-        self._games: Any = games
-        self.num_players = players
+        self._games = games
+        self._players = players
         self.num_envs = self.num_lanes = games.num_envs
         self.observation_space, self.action_space = games.observation_space, games.action_space
         self._rng = rng
@@ -62,16 +62,23 @@ class VersusManager:
 
     @property
     def ready(self) -> Array:
-        ready: Array = self._games.ready[self._own()]
-        return ready
+        return self._games.ready[self._own()]
 
     @property
     def closed(self) -> bool:
-        return bool(self._games.closed)
+        return self._games.closed
+
+    @property
+    def game_steps(self) -> int:
+        return self._games.game_steps
+
+    @property
+    def ended_games(self) -> list[int]:
+        return self._games.ended_games
 
     def _own(self) -> Array:
         """Return the lanes of the games' manager that are seen, by game."""
-        own: Array = np.arange(self.num_lanes) * self.num_players + self._side
+        own: Array = np.arange(self.num_lanes) * self._players + self._side
         return own
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
@@ -83,17 +90,17 @@ class VersusManager:
     def reset(self, lanes: Array | None = None, *, seeds: Iterable[int] | None = None) -> None:
         """Begin new games; after a reset of all, player 0 is seen in even games, player 1 in odd ones, and so on."""
         games = np.arange(self.num_lanes) if lanes is None else np.asarray(lanes)
-        inner = (games[:, None] * self.num_players + np.arange(self.num_players)).ravel()
-        each = None if seeds is None else [seed for seed in seeds for _ in range(self.num_players)]
+        inner = (games[:, None] * self._players + np.arange(self._players)).ravel()
+        each = None if seeds is None else [seed for seed in seeds for _ in range(self._players)]
         self._games.reset(inner, seeds=each)
         if lanes is None:
-            self._side = np.arange(self.num_lanes) % self.num_players
+            self._side = np.arange(self.num_lanes) % self._players
         self._begin(games.tolist())
 
     def _begin(self, games: Sequence[int]) -> None:
         for game in games:
-            first = game * self.num_players
-            self._is_first[first : first + self.num_players] = True
+            first = game * self._players
+            self._is_first[first : first + self._players] = True
         self._return[list(games)] = 0.0
         self._is_open[list(games)] = False
         self._is_counted[list(games)] = True
@@ -110,13 +117,13 @@ class VersusManager:
             moved = np.concatenate([moved, others])
             chosen = np.concatenate([actions, theirs]) if len(lanes) else theirs
             self._is_first[others] = False
-        self._is_open[moved // self.num_players] = True
-        answer: StepBatch = self._games.step(moved, chosen, timeout_s=timeout_s)
+        self._is_open[moved // self._players] = True
+        answer = self._games.step(moved, chosen, timeout_s=timeout_s)
         return self._seen(answer, own)
 
     def _others(self, lanes: Array) -> Array:
         """Return the others' lanes that are to move: not where we could move too, and do not."""
-        ready = self._games.ready.reshape(self.num_lanes, self.num_players).copy()
+        ready = self._games.ready.reshape(self.num_lanes, self._players).copy()
         games = np.arange(self.num_lanes)
         waits_for_us = ready[games, self._side]
         waits_for_us[lanes] = False
@@ -127,20 +134,16 @@ class VersusManager:
 
     def _seen(self, answer: StepBatch, own: Array) -> StepBatch:
         """Return the rows of the seen players, by game; in games that ended another player is seen next."""
-        rows = np.flatnonzero(own[answer.lanes // self.num_players] == answer.lanes)
-        lanes = answer.lanes[rows] // self.num_players
+        rows = np.flatnonzero(own[answer.lanes // self._players] == answer.lanes)
+        lanes = answer.lanes[rows] // self._players
         done = answer.terminated[rows] | answer.truncated[rows]
         self._return[lanes] += answer.reward[rows]
         ended = lanes[done & self._is_counted[lanes]]
         self._results += np.sign(self._return[ended]).astype(int).tolist()
-        dropped = np.unique(answer.dropped // self.num_players)
-        info = {
-            lane // self.num_players: info
-            for lane, info in answer.info.items()
-            if own[lane // self.num_players] == lane
-        }
+        dropped = np.unique(answer.dropped // self._players)
+        info = {lane // self._players: info for lane, info in answer.info.items() if own[lane // self._players] == lane}
         over = [*self._games.ended_games, *dropped.tolist()]
-        self._side[over] = (self._side[over] + 1) % self.num_players
+        self._side[over] = (self._side[over] + 1) % self._players
         self._begin(over)
         return StepBatch(
             lanes=lanes,
@@ -163,7 +166,7 @@ class VersusManager:
         self._games.load_state_dict(state["games"])
         self._side[:] = state["side"]
         set_rng_state(self._rng, state["rng"])
-        self.lanes_lost = sorted({lane // self.num_players for lane in self._games.lanes_lost})
+        self.lanes_lost = sorted({lane // self._players for lane in self._games.lanes_lost})
         self._begin(range(self.num_lanes))
 
     def wrapper_states(self) -> list[list[State]]:

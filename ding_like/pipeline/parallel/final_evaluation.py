@@ -6,8 +6,8 @@ from typing import Any
 
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.envs.manager.versus import VersusManager
-from ding_like.pipeline.build import EnvSetting
-from ding_like.pipeline.self_play import Opponents, is_game, versus
+from ding_like.pipeline.build import EnvSetting, Opponents
+from ding_like.pipeline.self_play import is_game, versus
 from ding_like.types import EnvManager
 from ding_like.worker import InteractionSerialEvaluator, create_serial_evaluator
 

@@ -9,20 +9,20 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-import torch
-
-from ding_like.comm.rest import batch_source, publisher
+from ding_like.comm.channels import Version, Weights
+from ding_like.comm.flat_state import flatten_state
+from ding_like.comm.rest import batch_source, weight_publisher
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.agent import TaskHandle
-from ding_like.comm.rest.batch_source import BatchReader, BatchSource, Fetched
-from ding_like.comm.rest.publisher import Publisher
+from ding_like.comm.rest.batch_source import BatchReader, Fetched, RestBatchSource
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.weight_files import flatten_state, read_weights, write_weights
+from ding_like.comm.rest.weight_publisher import RestWeightPublisher
+from ding_like.comm.rest.weight_reader import read_published
 from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import read_segment
 from ding_like.errors import CommError
-from ding_like.pipeline.parallel.settings import buffer_size
+from ding_like.pipeline.parallel.settings import batch_rows, buffer_size
 from ding_like.pipeline.parallel.training import Training
 from ding_like.types import Array
 
@@ -47,10 +47,9 @@ class LearnAttempt:
         self._learner = training.learner
         self._cfg = cfg
         self._main = cfg["main"]
-        self._publisher = Publisher(self._write_and_announce)
-        self._published = -1  # version that was offered last, under this attempt
+        self._publisher = RestWeightPublisher(link, task)
         self._published_s = -math.inf
-        self._source: BatchSource | None = None  # once batches are asked for
+        self._source: RestBatchSource | None = None  # once batches are asked for
         self._first_s = math.inf  # when the first batch came
         self._have = 0  # serial of the last segment that was brought by hand
         self.train_s = 0.0
@@ -66,9 +65,9 @@ class LearnAttempt:
             failure = self._source.failure
             training.learned_updates = self._source.num_learned
         if is_done:
-            self._publisher.close(timeout_s=link.time_left(publisher.CLOSE_S))
+            self._publisher.close(timeout_s=link.time_left(weight_publisher.CLOSE_S))
         else:
-            self._publisher.abandon(timeout_s=link.time_left(publisher.CLOSE_S))
+            self._publisher.abandon(timeout_s=link.time_left(weight_publisher.CLOSE_S))
         if failure is not None and not isinstance(failure, RefusedError):
             logger.info("the last reports have not gone out: %s", failure)
             if link.is_leaving:
@@ -78,10 +77,10 @@ class LearnAttempt:
 
     def publish(self, state: Mapping[str, Any]) -> None:
         """Have the collect mode's state published soon as the learner's version, if that is newer than the last."""
-        version = self._learner.train_iter
-        if version > self._published:
-            self._publisher.offer(version, flatten_state(state))
-            self._published, self._published_s = version, time.monotonic()
+        version = Version(self.task.attempt, self._learner.train_iter)
+        receipt = self._publisher.publish(Weights(self.task.policy_id, version, flatten_state(state)))
+        if not receipt.skipped:
+            self._published_s = time.monotonic()
 
     @property
     def publishing_is_due(self) -> bool:
@@ -90,29 +89,13 @@ class LearnAttempt:
         is_awaited = policy.on_policy or self._learner.train_iter % policy.eval.evaluator.eval_freq == 0
         return bool(is_awaited) or time.monotonic() - self._published_s >= float(self._cfg["publish_interval_s"])
 
-    def _write_and_announce(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
-        task, files = self.task, self._link.files
-        written = self._link.when_there_is_room(
-            task, lambda: write_weights(files.weights, task.policy_id, task.attempt, version, state)
-        )
-        files.share_weights(task.policy_id, task.attempt, version)
-        message = m.Publish(task.task_id, task.attempt, version, written.sha256, written.nbytes)
-        try:
-            self._link.coordinator.publish(self._link.agent.worker_id, task.policy_id, message)
-        except RefusedError as error:
-            if error.code != "version_not_newer":
-                raise
-            # It was taken before, and the answer to that was lost.
-            logger.info("version %d was published before: %s", version, error)
-
     # --- batches in
 
     @property
     def batch_rows(self) -> int:
         """Return the rows of one `train` call: on-policy, all that are collected for it."""
-        policy = self._main.policy
-        if policy.on_policy:
-            return int(policy.collect.n_sample)
+        if self._main.policy.on_policy:
+            return batch_rows(self._main.policy)
         return int(self._learner.policy.get_attribute("batch_size"))
 
     def open_source(self, batch_size: int) -> None:
@@ -121,7 +104,7 @@ class LearnAttempt:
         if self._source is not None:
             self._source.close()
             training.learned_updates = self._source.num_learned
-        self._source = BatchSource(
+        self._source = RestBatchSource(
             self._link.coordinator,
             self.task,
             worker_id=self._link.agent.worker_id,
@@ -145,7 +128,7 @@ class LearnAttempt:
                 self._first_s = min(self._first_s, time.monotonic())
                 self._learner.collector_envstep = source.env_step
                 return batch
-            if source.finish:
+            if source.finished:
                 break
             if time.monotonic() > deadline:
                 raise CommError(f"no batch has come for {_NO_DATA_S:g} s: no collector sends data.")
@@ -156,7 +139,7 @@ class LearnAttempt:
         self.train_s = max(time.monotonic() - self._first_s, 0.0)
         if self._source is not None:
             priorities = self._training.priorities(learn_info["priority_info"])
-            self._source.report(learn_info["learner_step"], self._averages, priorities)
+            self._source.feedback(learn_info["learner_step"], priority=priorities.get("priority"), info=self._averages)
 
     @property
     def env_step(self) -> int:
@@ -168,7 +151,7 @@ class LearnAttempt:
         """Return how many batches were learned from, those of earlier attempts included."""
         return self._training.learned_updates if self._source is None else self._source.num_learned
 
-    def _opened(self) -> BatchSource:
+    def _opened(self) -> RestBatchSource:
         if self._source is None:
             raise CommError("no batches were asked for: call get_data first.")
         return self._source
@@ -199,7 +182,7 @@ class LearnAttempt:
 
     @cached_property
     def _reader(self) -> BatchReader:
-        return BatchReader(buffer_size(self._main), self.batch_rows, self._training.schema)
+        return BatchReader(buffer_size(self._main), self._training.schema, grows=bool(self._main.policy.on_policy))
 
     def demand(self) -> dict[str, Any]:
         """Return what is asked for next: the fields of messages.Sample."""
@@ -229,14 +212,12 @@ class LearnAttempt:
         """
         task, link = self.task, self._link
         self.publish(self._training.policy.collect_mode.state_dict())
-        self._publisher.flush(timeout_s=link.time_left(publisher.CLOSE_S))
-        message = m.TaskInfo(task.attempt, {})
-        final = link.coordinator.task_info(link.agent.worker_id, task.task_id, message).policy
+        self._publisher.flush(timeout_s=link.time_left(weight_publisher.CLOSE_S))
+        final = link.ask_task(task).policy
         if final is None or (final.attempt, final.version) >= (task.attempt, self._learner.train_iter):
             return
-        link.files.fetch_weights(task.policy_id, final.attempt, final.version, nbytes=final.nbytes, sha256=final.sha256)
-        state = read_weights(link.files.weights, task.policy_id, final.attempt, final.version, sha256=final.sha256)
-        self._training.judged_weights(final.version, state)
+        weights = read_published(link.files, task.policy_id, final)
+        self._training.judged_weights(final.version, weights.state)
 
     def warn(self, text: str) -> None:
         """Log a line, and have the coordinator show it to whoever watches the run."""

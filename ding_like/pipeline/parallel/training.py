@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 
+from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.row_check import RowCheck
-from ding_like.comm.rest.weight_files import flatten_state, unflatten_state
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CheckpointError
-from ding_like.pipeline.build import EnvSetting
+from ding_like.pipeline.build import EnvSetting, Opponents
+from ding_like.pipeline.build.row_schema import rows_schema
+from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
-from ding_like.pipeline.parallel.row_schema import rows_schema
-from ding_like.pipeline.self_play import Opponents, has_league
-from ding_like.pipeline.spaces import fit_policy_config
+from ding_like.pipeline.self_play import has_league
 from ding_like.policy import create_policy
 from ding_like.utils.files import is_full
 from ding_like.utils.resume import ResumeStore

@@ -17,9 +17,10 @@ from ding_like.types import CollectMode, EnvManager, State
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.seeding import rng_state, set_rng_state
-from ding_like.worker.collector.interface import ISerialCollector
+from ding_like.worker.collector.interface import ISerialCollector, PolicyMode
 from ding_like.worker.collector.loop import RolloutLoop
 from ding_like.worker.collector.stats import CollectReport, describe
+from ding_like.worker.collector.stop_rule import whole_number
 
 
 class BaseSerialCollector(ISerialCollector):
@@ -107,12 +108,20 @@ class BaseSerialCollector(ISerialCollector):
             self.close()
 
 
-def attribute_of(policy: Any, name: str, default: Any) -> Any:
+def attribute_of(policy: PolicyMode, name: str, default: object) -> object:
     """Return an optional attribute of a collect mode; DI-engine's `get_attribute` raises for one that is absent."""
     try:
         return policy.get_attribute(name)
     except NotImplementedError:
         return default
+
+
+def target_of(given: int | None, name: str, of_policy: object) -> int:
+    """Return the number `given`, else the policy's. Raises ConfigError if there is none, or it is no whole number."""
+    target = of_policy if given is None else given
+    if target is None:
+        raise ConfigError(f"collect() needs {name}: pass it, or set policy.collect.{name} in the config.")
+    return whole_number(name, target)
 
 
 class LoopCollector(BaseSerialCollector):
@@ -125,7 +134,7 @@ class LoopCollector(BaseSerialCollector):
         """Act with a new collect mode if one is given; open episodes go on, recurrent state is forgotten."""
         if _policy is not None:
             self._policy = adapt_collect_mode(_policy)
-            self._on_policy = bool(self._policy_attribute("on_policy", False))
+            self._on_policy = bool(attribute_of(self._policy, "on_policy", False))
         if self._loop is None:
             self._make_loop()
         elif self._policy is not None:
@@ -158,9 +167,9 @@ class LoopCollector(BaseSerialCollector):
             raise ConfigError("the collector needs an env and a policy before collect(): call reset(policy, env).")
         return self._loop, self._policy
 
-    def _policy_attribute(self, name: str, default: Any) -> Any:
-        """Return an optional attribute of the policy."""
-        return default if self._policy is None else attribute_of(self._policy, name, default)
+    def _target(self, given: int | None, name: str) -> int:
+        """Return how many are to be collected. Raises ConfigError if neither the caller nor the policy says so."""
+        return target_of(given, name, None if self._policy is None else attribute_of(self._policy, name, None))
 
     def _count(
         self, episodes: list[EpisodeRecord], *, first_step: int, samples: int, started_s: float, train_iter: int
@@ -204,7 +213,7 @@ class LoopCollector(BaseSerialCollector):
         assert self._env is not None, "there is no loop without an env"
         self._env.load_state_dict(state["env"])
         loop.load_state_dict(state["loop"])
-        loop.drop_lanes(list(getattr(self._env, "lanes_lost", ())))
+        loop.drop_lanes(self._env.lanes_lost)
         self._report.load_state_dict(state["report"])
         self._last_print_iter = state["last_print_iter"]
         self._envstep_offset = state["envstep_offset"]

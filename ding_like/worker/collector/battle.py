@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import reduce
+from operator import and_
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -12,16 +14,22 @@ from ding_like.data.batch import EpisodeBatch
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
-from ding_like.types import CollectMode, EnvManager
+from ding_like.types import CollectMode, EnvManager, Setting
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
-from ding_like.worker.collector.base import BaseSerialCollector, attribute_of
+from ding_like.worker.collector.base import BaseSerialCollector, attribute_of, target_of
 from ding_like.worker.collector.battle_loop import BattleLoop
-from ding_like.worker.collector.episode import _whole_episodes
-from ding_like.worker.collector.sample import _join
+from ding_like.worker.collector.episode import as_episodes, whole_episodes
+from ding_like.worker.collector.interface import PolicyMode, Unit
+from ding_like.worker.collector.loop import step_until
+from ding_like.worker.collector.row_taker import RowTaker, Samples
 from ding_like.worker.collector.stats import CollectReport, describe
+from ding_like.worker.collector.stop_rule import Episodes, StopRule
 
+BattleSamples: TypeAlias = "EpisodeBatch | Samples"
 # What is handed out: (data of each player, statistics of each player).
-BattleData = tuple[list[Any], list[dict[str, float]]]
+BattleData: TypeAlias = tuple[list[BattleSamples], list[dict[str, float]]]
+# What the actors are told: the same for all, or a list with an entry for each player.
+BattleSetting: TypeAlias = "Setting | Sequence[Setting | None] | None"
 
 
 class BattleCollector(BaseSerialCollector):
@@ -35,7 +43,7 @@ class BattleCollector(BaseSerialCollector):
     _keeps: Sequence[bool] = ()
     _loop: BattleLoop | None = None
 
-    def reset_policy(self, _policy: Sequence[Any] | None = None) -> None:
+    def reset_policy(self, _policy: Sequence[PolicyMode] | None = None) -> None:
         """Play with new collect modes if some are given; open games go on, recurrent state is forgotten."""
         if _policy is not None:
             self._check_number(len(_policy))
@@ -52,7 +60,7 @@ class BattleCollector(BaseSerialCollector):
         if policies < 2:
             raise ConfigError(f"a battle needs two policies or more, one per player; {policies} were given.")
 
-    def reset(self, _policy: Sequence[Any] | None = None, _env: EnvManager | None = None) -> None:
+    def reset(self, _policy: Sequence[PolicyMode] | None = None, _env: EnvManager | None = None) -> None:
         """Reset env, policies and all counters."""
         self._reports: list[CollectReport] = []
         super().reset(_policy, _env)
@@ -71,16 +79,19 @@ class BattleCollector(BaseSerialCollector):
         return self._loop, self._policies
 
     def _target(self, given: int | None, name: str) -> int:
-        target = attribute_of(self._policies[0], name, None) if given is None else given
-        if target is None:
-            raise ConfigError(f"collect() needs {name}: pass it, or set policy.collect.{name} in the config.")
-        return int(target)
+        """Return how many are to be collected. Raises ConfigError if neither the caller nor a policy says so."""
+        return target_of(given, name, attribute_of(self._policies[0], name, None))
 
-    def _settings(self, policy_kwargs: Any) -> list[Mapping[str, Any]]:
-        """Return what each player's actor is told: one dict for all, or one for each."""
-        if isinstance(policy_kwargs, (list, tuple)):
-            return [dict(each or {}) for each in policy_kwargs]
-        return [dict(policy_kwargs or {})] * len(self._policies)
+    def _settings(self, policy_kwargs: BattleSetting) -> list[Setting]:
+        """Return what each player's actor is told. Raises ConfigError for a list that is not one for each."""
+        if policy_kwargs is None or isinstance(policy_kwargs, Mapping):
+            return [dict(policy_kwargs or {})] * len(self._policies)
+        if len(policy_kwargs) != len(self._policies):
+            raise ConfigError(
+                f"policy_kwargs is a list of {len(policy_kwargs)} for {len(self._policies)} players; give one dict "
+                "for each, or one for all."
+            )
+        return [dict(each or {}) for each in policy_kwargs]
 
     def _count(
         self,
@@ -126,6 +137,8 @@ class BattleCollector(BaseSerialCollector):
 class BattleSampleSerialCollector(BattleCollector):
     """Collect `n_sample` training samples for each of two or more players."""
 
+    unit: ClassVar[Unit] = "rows"
+
     config: dict[str, Any] = dict(
         type="sample_1v1",
         # Keys of DI-engine's configs: see `without_effect`.
@@ -135,9 +148,9 @@ class BattleSampleSerialCollector(BattleCollector):
         collect_print_freq=100,
     )
 
-    def reset(self, _policy: Sequence[Any] | None = None, _env: EnvManager | None = None) -> None:
+    def reset(self, _policy: Sequence[PolicyMode] | None = None, _env: EnvManager | None = None) -> None:
         """Reset env, policies, surplus and all counters."""
-        self._surplus: list[Any] = []
+        self._surplus: dict[int, Samples | None] = {}  # by player
         super().reset(_policy, _env)
 
     def collect(
@@ -145,29 +158,38 @@ class BattleSampleSerialCollector(BattleCollector):
         n_sample: int | None = None,
         train_iter: int = 0,
         drop_extra: bool = True,
-        policy_kwargs: Any = None,
+        policy_kwargs: BattleSetting = None,
+        *,
+        stop: StopRule | None = None,
     ) -> BattleData:
         """Return ([samples of each player], [statistics of each player]); an empty list where data are not kept.
 
         Each player whose data are kept gets `n_sample` (default: the first policy's); what was made beyond leads the
         next call (on-policy: it is dropped), or is returned too with `drop_extra=False`. `policy_kwargs` goes to the
-        actors: one dict for all, or a list. Raises ConfigError if nobody says how many.
+        actors: one dict for all, or a list. If `stop` is met before, there are fewer samples.
+        Raises ConfigError if nobody says how many, or if no player's data are kept.
         """
         loop, policies = self._parts()
         target, settings = self._target(n_sample, "n_sample"), self._settings(policy_kwargs)
         started, first_step = time.perf_counter(), loop.env_steps
+        takers = {
+            player: RowTaker(own, mode, target, first=self._surplus.get(player))
+            for player, (own, mode, keep) in enumerate(zip(loop.loops, policies, self._keeps, strict=True))
+            if keep
+        }
+        if not takers:
+            raise ConfigError("no player's data are kept: let collect_data be True for one of the policies.")
+        rule: StopRule = reduce(and_, (taker.rule for taker in takers.values()))
+        self._surplus = {}
         episodes: list[list[EpisodeRecord]] = [[] for _ in policies]
-        data: list[Any] = self._surplus or [None] * len(policies)
-        self._surplus = []
-        while not all(not keep or self._have(data, player) >= target for player, keep in enumerate(self._keeps)):
-            for mine, new in zip(episodes, loop.step(settings, policy_version=train_iter), strict=True):
+        for ended in step_until(loop, rule if stop is None else rule | stop, settings, policy_version=train_iter):
+            for mine, new in zip(episodes, ended, strict=True):
                 mine += new
-            for player, (own, mode) in enumerate(zip(loop.loops, policies, strict=True)):
-                lacks = target - self._have(data, player)
-                if self._keeps[player] and lacks > 0 and own.num_ready(mode.num_ready) >= lacks:
-                    data[player], dropped = _join(data[player], own.take(mode.segment))
-                    self._reports[player].total.dropped_steps += dropped
-        data = [self._put_surplus_by(player, each, target, drop_extra) for player, each in enumerate(data)]
+        data: list[BattleSamples] = [[] for _ in policies]
+        for player, taker in takers.items():
+            on_policy = bool(attribute_of(policies[player], "on_policy", False))
+            data[player], self._surplus[player], dropped = taker.divide(on_policy=on_policy, drop_extra=drop_extra)
+            self._reports[player].total.dropped_steps += dropped
         infos = self._count(
             episodes,
             first_step=first_step,
@@ -177,29 +199,12 @@ class BattleSampleSerialCollector(BattleCollector):
         )
         return data, infos
 
-    @staticmethod
-    def _have(data: list[Any], player: int) -> int:
-        return 0 if data[player] is None else len(data[player])
-
-    def _put_surplus_by(self, player: int, samples: Any, target: int, drop_extra: bool) -> Any:
-        loop, policies = self._parts()
-        if len(self._surplus) <= player:
-            self._surplus.append(None)
-        if samples is None:
-            return []
-        if bool(attribute_of(policies[player], "on_policy", False)):
-            # What is left over was made by the policy that the next update replaces.
-            loop.loops[player].forget_rows()
-            return samples[:target] if drop_extra else samples
-        if drop_extra and len(samples) > target:
-            self._surplus[player] = samples[target:]
-            return samples[:target]
-        return samples
-
 
 @SERIAL_COLLECTOR_REGISTRY.register("episode_1v1")
 class BattleEpisodeSerialCollector(BattleCollector):
     """Collect whole games of two players, all begun within the call, so that short ones are not preferred."""
+
+    unit: ClassVar[Unit] = "episodes"
 
     config: dict[str, Any] = dict(
         type="episode_1v1",
@@ -216,25 +221,25 @@ class BattleEpisodeSerialCollector(BattleCollector):
         if policies != 2:
             raise ConfigError(f"collector 'episode_1v1' takes exactly 2 policies; {policies} were given.")
 
-    def collect(self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: Any = None) -> BattleData:
+    def collect(
+        self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: BattleSetting = None
+    ) -> BattleData:
         """Return ([episodes of each player], [statistics of each player]) of `n_episode` games.
 
         Episodes are an EpisodeBatch, or training samples with `get_train_sample`; an empty list where data are not
         kept. Raises ConfigError if nobody says how many, or if there are fewer games than envs.
         """
-        loop, _ = self._parts()
-        target, settings = self._target(n_episode, "n_episode"), self._settings(policy_kwargs)
-        games = loop.loops[0].rollout.num_lanes
-        if target < games:
-            raise ConfigError(
-                f"n_episode {target} is fewer than {games} envs: every env begins one. Raise "
-                "policy.collect.n_episode, or lower env.collector_env_num."
-            )
+        loop, policies = self._parts()
+        settings = self._settings(policy_kwargs)
+        rule = Episodes(self._target(n_episode, "n_episode"), loop.loops[0].rollout.num_lanes)
         if any(own.is_mid_episode for own in loop.loops):
             self.reset_env()
             loop, _ = self._parts()
         started, first_step = time.perf_counter(), loop.env_steps
-        episodes = self._play(loop, target, settings, train_iter)
+        episodes: list[list[EpisodeRecord]] = [[] for _ in policies]
+        for ended in step_until(loop, rule, settings, policy_version=train_iter):
+            for mine, new in zip(episodes, ended, strict=True):
+                mine += new
         data = [self._take(player) if keep else [] for player, keep in enumerate(self._keeps)]
         infos = self._count(
             episodes,
@@ -245,28 +250,9 @@ class BattleEpisodeSerialCollector(BattleCollector):
         )
         return data, infos
 
-    def _play(
-        self, loop: BattleLoop, target: int, settings: list[Mapping[str, Any]], train_iter: int
-    ) -> list[list[EpisodeRecord]]:
-        games = loop.loops[0].rollout.num_lanes
-        left, idle = target - games, np.zeros(games, bool)
-        episodes: list[list[EpisodeRecord]] = [[], []]
-        ended = 0
-        while ended < target:
-            new = loop.step(settings, policy_version=train_iter, idle=idle)
-            for mine, own in zip(episodes, new, strict=True):
-                mine += own
-            for game in loop.ended_games:
-                ended += 1
-                if left:
-                    left -= 1
-                else:
-                    idle[game] = True
-        return episodes
-
-    def _take(self, player: int) -> Any:
+    def _take(self, player: int) -> BattleSamples:
         loop, policies = self._parts()
         if self._cfg.get("get_train_sample"):
-            return loop.loops[player].take(policies[player].segment)
-        data = loop.loops[player].take(_whole_episodes)
-        return EpisodeBatch(data, np.append(0, np.flatnonzero(data["done"]) + 1))
+            samples: Samples = loop.loops[player].take(policies[player].segment)
+            return samples
+        return as_episodes(loop.loops[player].take(whole_episodes))

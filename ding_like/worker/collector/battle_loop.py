@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from ding_like.data.obs import take_lanes
 from ding_like.data.records import EpisodeRecord
-from ding_like.errors import ConfigError
-from ding_like.types import Actor, Array, EnvManager, Obs, StepBatch
+from ding_like.errors import ConfigError, EnvError
+from ding_like.types import Actor, Array, EnvManager, Obs, Setting, StepBatch
 from ding_like.worker.collector.loop import RolloutLoop
 
 
 class PlayerView:
     """Show one player's lanes of a manager of games as a manager of its own: its lane e is the player's of game e."""
 
-    def __init__(self, manager: Any, player: int) -> None:
+    def __init__(self, manager: EnvManager, player: int) -> None:
         self._manager = manager
         self._own = slice(player, None, manager.num_players)
-        self.num_lanes = self.num_envs = manager.num_envs
-        self.observation_space, self.action_space = manager.observation_space, manager.action_space
+        self.num_lanes = manager.num_envs
 
     @property
     def obs(self) -> Obs:
@@ -30,10 +28,13 @@ class PlayerView:
 
     @property
     def ready(self) -> Array:
-        ready: Array = self._manager.ready[self._own]
-        return ready
+        return self._manager.ready[self._own]
 
-    def reset(self, lanes: Array) -> None:
+    def step(self, lanes: Array, actions: Array) -> StepBatch:
+        """Refuse: a game is stepped for all its players, by the loop over them."""
+        raise EnvError("one player's lanes cannot be stepped alone: step the games with BattleLoop.step.")
+
+    def reset(self, lanes: Array | None = None) -> None:
         """Refuse: a game is begun anew for all its players, by the loop over them."""
         raise ConfigError("info['abnormal'] of one player cannot break off a game: let the env raise instead.")
 
@@ -47,38 +48,39 @@ class BattleLoop:
     def __init__(
         self, manager: EnvManager, actors: Sequence[Actor], *, rng: np.random.Generator, record: Sequence[bool]
     ) -> None:
-        self.num_players = int(getattr(manager, "num_players", 0))
+        self.num_players = manager.num_players
         if self.num_players != len(actors):
             raise ConfigError(
-                f"{len(actors)} policies for envs of {self.num_players or 1} players. Use env.manager.type='game', "
+                f"{len(actors)} policies for envs of {self.num_players} players. Use env.manager.type='game', "
                 "and one policy per player."
             )
-        self._manager: Any = manager  # of games
-        self._first_step = manager.game_steps  # type: ignore[attr-defined]
+        self._manager = manager
+        self._first_step = manager.game_steps
         self.loops = [
-            # A view has what a loop uses of a manager, and no more.
-            RolloutLoop(PlayerView(manager, player), actor, rng=rng, record=keep)  # type: ignore[arg-type]
+            RolloutLoop(PlayerView(manager, player), actor, rng=rng, record=keep)
             for player, (actor, keep) in enumerate(zip(actors, record, strict=True))
         ]
 
     @property
     def env_steps(self) -> int:
         """Return the moves since this loop began: of one player, or of all at once."""
-        return int(self._manager.game_steps) - self._first_step
+        return self._manager.game_steps - self._first_step
 
     @property
-    def ended_games(self) -> list[int]:
-        """Return the games that came to their end in the last step."""
-        ended: list[int] = self._manager.ended_games
-        return ended
+    def ended_lanes(self) -> list[int]:
+        """Return the games that came to their end in the last step: lane e of every player is game e."""
+        return self._manager.ended_games
 
     def step(
-        self, settings: Sequence[Mapping[str, Any]], *, policy_version: int = 0, idle: Array | None = None
+        self, setting: Sequence[Setting], *, policy_version: int = 0, idle: Array | None = None
     ) -> list[list[EpisodeRecord]]:
-        """Let all who are to move do so, but in `idle` games [E]; return the episodes that ended, by player."""
+        """Let all who are to move do so, but in `idle` games [E]; return the episodes that ended, by player.
+
+        `setting` holds what each player's actor is told.
+        """
         opened = [
-            loop.act(setting, policy_version=policy_version, idle=idle)
-            for loop, setting in zip(self.loops, settings, strict=True)
+            loop.act(own, policy_version=policy_version, idle=idle)
+            for loop, own in zip(self.loops, setting, strict=True)
         ]
         lanes = np.concatenate([own * self.num_players + player for player, (own, _) in enumerate(opened)])
         actions = np.concatenate([action for own, action in opened if len(own)]) if len(lanes) else np.zeros(0, int)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,8 +12,13 @@ from ding_like.data.records import EpisodeRecord
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import as_batch
 from ding_like.errors import ConfigError
+from ding_like.types import Array, RewardShaping, Setting
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.worker.collector.base import LoopCollector
+from ding_like.worker.collector.interface import Unit
+from ding_like.worker.collector.loop import step_until
+from ding_like.worker.collector.row_taker import Samples
+from ding_like.worker.collector.stop_rule import Episodes
 
 
 @SERIAL_COLLECTOR_REGISTRY.register("episode")
@@ -38,33 +42,31 @@ class EpisodeSerialCollector(LoopCollector):
         reward_shaping=False,
     )
 
+    unit: ClassVar[Unit] = "episodes"
+
     def collect(
-        self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: Setting | None = None
+    ) -> EpisodeBatch | Samples:
         """Return `n_episode` episodes (default: the policy's) as an EpisodeBatch, or training samples.
 
-        Raises ConfigError if nobody says how many, or if there are fewer episodes than envs.
+        Raises ConfigError if nobody says how many, if there are fewer episodes than envs, or if rewards are to be
+        shaped and the env manager does not.
         """
         loop, policy = self._parts()
-        target = self._policy_attribute("n_episode", None) if n_episode is None else n_episode
-        if target is None:
-            raise ConfigError("collect() needs n_episode: pass it, or set policy.collect.n_episode in the config.")
-        if target < loop.rollout.num_lanes:
-            raise ConfigError(
-                f"n_episode {target} is fewer than {loop.rollout.num_lanes} envs: every env begins one. "
-                "Raise policy.collect.n_episode, or lower env.collector_env_num."
-            )
+        rule = Episodes(self._target(n_episode, "n_episode"), loop.rollout.num_lanes)
+        shape = self._reward_shaping()
         self._begin_at_episode_starts()
         loop, _ = self._parts()
         started, first_step = time.perf_counter(), loop.env_steps
-        episodes = self._play(target, dict(policy_kwargs or {}), train_iter)
-        if self._cfg.get("reward_shaping"):
-            self._shape_rewards(loop.rollout)
-        data = loop.take(policy.segment if self._cfg.get("get_train_sample") else _whole_episodes)
+        episodes: list[EpisodeRecord] = []
+        for ended in step_until(loop, rule, dict(policy_kwargs or {}), policy_version=train_iter):
+            episodes += ended
+        if shape is not None:
+            _shape_rewards(loop.rollout, shape)
+        gives_samples = bool(self._cfg.get("get_train_sample"))
+        data = loop.take(policy.segment if gives_samples else whole_episodes)
         self._count(episodes, first_step=first_step, samples=len(data), started_s=started, train_iter=train_iter)
-        if self._cfg.get("get_train_sample"):
-            return data
-        return EpisodeBatch(data, np.append(0, np.flatnonzero(data["done"]) + 1))
+        return data if gives_samples else as_episodes(data)
 
     def _begin_at_episode_starts(self) -> None:
         """Break off open episodes that an earlier call with another collector or policy may have left."""
@@ -72,39 +74,38 @@ class EpisodeSerialCollector(LoopCollector):
         if loop.is_mid_episode:
             self.reset_env()
 
-    def _play(self, target: int, setting: dict[str, Any], train_iter: int) -> list[EpisodeRecord]:
-        loop, _ = self._parts()
-        left = target - loop.rollout.num_lanes
-        idle = np.zeros(loop.rollout.num_lanes, bool)
-        episodes: list[EpisodeRecord] = []
-        while len(episodes) < target:
-            for episode in loop.step(setting, policy_version=train_iter, idle=idle):
-                episodes.append(episode)
-                if left:
-                    left -= 1
-                else:
-                    idle[episode.lane] = True
-        return episodes
-
-    def _shape_rewards(self, rollout: Rollout) -> None:
-        shape = getattr(self._env, "reward_shaping", None)
+    def _reward_shaping(self) -> RewardShaping | None:
+        """Return what shapes rewards, None if nothing is to. Raises ConfigError if the env manager cannot."""
+        if not self._cfg.get("reward_shaping"):
+            return None
+        shape = None if self._env is None else self._env.reward_shaping
         if shape is None:
             raise ConfigError(
                 "collector.reward_shaping is True, but the env manager has no reward_shaping(env_id, transitions)."
             )
-        data, _ = _whole_episodes(rollout)
-        rewards = []
-        for episode in EpisodeBatch(data, np.append(0, np.flatnonzero(data["done"]) + 1)):
-            shaped = as_batch(shape(int(episode["env_id"][0]), episode.to_list()))
-            if shaped is None or len(shaped) != len(episode):
-                raise ConfigError("reward_shaping must return the transitions it was given, with their `reward`.")
-            rewards.append(shaped["reward"])
-        lanes = rollout.as_lanes()
-        rollout["reward"][lanes.row.T[lanes.valid.T]] = np.concatenate(rewards)
+        return shape
 
 
-def _whole_episodes(rollout: Rollout) -> tuple[TransitionBatch, np.ndarray]:
+def _shape_rewards(rollout: Rollout, shape: RewardShaping) -> None:
+    """Let the env manager give each episode's rewards anew."""
+    data, _ = whole_episodes(rollout)
+    rewards = []
+    for episode in as_episodes(data):
+        shaped = as_batch(shape(int(episode["env_id"][0]), episode.to_list()))
+        if shaped is None or len(shaped) != len(episode):
+            raise ConfigError("reward_shaping must return the transitions it was given, with their `reward`.")
+        rewards.append(shaped["reward"])
+    lanes = rollout.as_lanes()
+    rollout["reward"][lanes.row.T[lanes.valid.T]] = np.concatenate(rewards)
+
+
+def whole_episodes(rollout: Rollout) -> tuple[TransitionBatch, Array]:
     """Return the rows lane by lane in order of time, and nothing to keep."""
     lanes = rollout.as_lanes()
     rows = lanes.row.T[lanes.valid.T]
     return TransitionBatch(rollout.columns()).take(rows), np.zeros(rollout.num_lanes, np.int64)
+
+
+def as_episodes(rows: TransitionBatch) -> EpisodeBatch:
+    """Part what `whole_episodes` returned into its episodes."""
+    return EpisodeBatch(rows, np.append(0, np.flatnonzero(rows["done"]) + 1))

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from ding_like.types import EnvManager
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 
+# What a collector is asked for so many of.
+Unit: TypeAlias = Literal["rows", "episodes"]
+
+
+class PolicyMode(Protocol):
+    """Be a mode of a policy: one of ours (`types.CollectMode`), or any named tuple with DI-engine's fields."""
+
+    @property
+    def get_attribute(self) -> Callable[[str], object]: ...
+
 
 class ISerialCollector(Configurable, ABC):
     """Collect data by stepping environments with a policy, in this process."""
+
+    # What the first argument of `collect` counts.
+    unit: ClassVar[Unit]
 
     @abstractmethod
     def reset_env(self, _env: EnvManager | None = None) -> None:

@@ -7,8 +7,8 @@ closed rows are appended to the rollout; `take` lets the policy make training ro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,51 @@ from ding_like.data.obs import copy_obs, obs_to_columns, take_lanes, write_obs
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rollout import Rollout
 from ding_like.data.schema import Schema, can_hold
-from ding_like.types import Actor, Array, EnvManager, Obs, State, StepBatch
+from ding_like.types import Actor, Array, Obs, Setting, State, StepBatch
+from ding_like.worker.collector.stop_rule import StopRule
 
 logger = logging.getLogger(__name__)
 
 _NO_ACTION = np.zeros(0, np.int64)
+
+
+class Lanes(Protocol):
+    """Be what a loop uses of an env manager, or of one player's part of it."""
+
+    num_lanes: int
+
+    @property
+    def obs(self) -> Obs: ...
+
+    @property
+    def ready(self) -> Array: ...
+
+    def reset(self, lanes: Array | None = None) -> None: ...
+
+    def step(self, lanes: Array, actions: Array) -> StepBatch: ...
+
+
+SettingT = TypeVar("SettingT", contravariant=True)
+Ended = TypeVar("Ended", covariant=True)
+
+
+class Steps(Protocol[SettingT, Ended]):
+    """Step lanes with actors: a `RolloutLoop`, or a `BattleLoop` whose lanes are games."""
+
+    @property
+    def ended_lanes(self) -> Sequence[int]: ...
+
+    def step(self, setting: SettingT, *, policy_version: int = 0, idle: Array | None = None) -> Ended: ...
+
+
+def step_until(
+    loop: Steps[SettingT, Ended], rule: StopRule, setting: SettingT, *, policy_version: int = 0
+) -> Iterator[Ended]:
+    """Step until the rule is met, which may be at once; yield the episodes that ended in each step."""
+    while not rule.is_met:
+        ended = loop.step(setting, policy_version=policy_version, idle=rule.idle)
+        rule.note(loop.ended_lanes)
+        yield ended
 
 
 class RolloutLoop:
@@ -31,7 +71,7 @@ class RolloutLoop:
     A row that is open, its lane not having answered yet, keeps the columns that its action was made with.
     """
 
-    def __init__(self, manager: EnvManager, actor: Actor, *, rng: np.random.Generator, record: bool = True) -> None:
+    def __init__(self, manager: Lanes, actor: Actor, *, rng: np.random.Generator, record: bool = True) -> None:
         lanes = manager.num_lanes
         self._manager = manager
         self._actor = actor
@@ -43,6 +83,7 @@ class RolloutLoop:
         self.env_steps = 0
         self.dropped_steps = 0
         self.dropped_episodes = 0
+        self.ended_lanes: Sequence[int] = ()  # whose episodes ended in the last step; those that broke off did not
         self._next_episode = lanes
         self._open_obs: Obs = copy_obs(manager.obs)
         # The actor's columns of the rows that are open, [E, ...]; those of lanes that have none open mean nothing.
@@ -72,16 +113,12 @@ class RolloutLoop:
         actor.reset()
         self._is_new_actor = True
 
-    def step(
-        self, setting: Mapping[str, Any], *, policy_version: int = 0, idle: Array | None = None
-    ) -> list[EpisodeRecord]:
+    def step(self, setting: Setting, *, policy_version: int = 0, idle: Array | None = None) -> list[EpisodeRecord]:
         """Act on all ready lanes that are not `idle` [E], step them once, and return the episodes that ended."""
         lanes, actions = self.act(setting, policy_version=policy_version, idle=idle)
         return self.close(self._manager.step(lanes, actions))
 
-    def act(
-        self, setting: Mapping[str, Any], *, policy_version: int = 0, idle: Array | None = None
-    ) -> tuple[Array, Array]:
+    def act(self, setting: Setting, *, policy_version: int = 0, idle: Array | None = None) -> tuple[Array, Array]:
         """Open a row for each ready lane that is not `idle` [E]; return those lanes [R] and their actions [R, A...]."""
         ready = self._manager.ready
         if idle is not None:
@@ -103,9 +140,11 @@ class RolloutLoop:
             answer = self._without_abnormal(answer)
         for lane in answer.dropped:
             self._drop_episode(int(lane))
-        return self._close_rows(answer) if len(answer.lanes) else []
+        ended = self._close_rows(answer) if len(answer.lanes) else []
+        self.ended_lanes = [record.lane for record in ended]
+        return ended
 
-    def _act(self, obs: Obs, lanes: Array, is_first: Array, setting: Mapping[str, Any]) -> dict[str, Array]:
+    def _act(self, obs: Obs, lanes: Array, is_first: Array, setting: Setting) -> dict[str, Array]:
         columns = self._actor.act(obs, lanes=lanes, is_first=is_first, rng=self._rng, **setting)
         if self._is_new_actor:
             self._is_new_actor = False
@@ -139,7 +178,7 @@ class RolloutLoop:
         self._unwanted = ~self._manager.ready
         self._has_unwanted = bool(self._unwanted.any())
 
-    def _open_some(self, lanes: Array, policy_version: int, setting: Mapping[str, Any]) -> Array:
+    def _open_some(self, lanes: Array, policy_version: int, setting: Setting) -> Array:
         """Open rows of some lanes beside the open rows of the others. Raises SchemaError if their columns differ."""
         if not len(lanes):
             return _NO_ACTION

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
-from ding_like.types import EvalMode
+from ding_like.types import EvalMode, Setting
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.collector.battle_loop import BattleLoop
+from ding_like.worker.collector.interface import PolicyMode
+from ding_like.worker.collector.loop import step_until
+from ding_like.worker.collector.stop_rule import EpisodeQuota
 from ding_like.worker.evaluator.base import EpisodeEvaluator
 from ding_like.worker.evaluator.monitor import VectorEvalMonitor
 
@@ -37,7 +40,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
 
     _policies: Sequence[EvalMode] = ()
 
-    def reset_policy(self, _policy: Sequence[Any] | None = None) -> None:
+    def reset_policy(self, _policy: Sequence[PolicyMode] | None = None) -> None:
         """Evaluate other policies if some are given; forget recurrent state."""
         if _policy is not None:
             if len(_policy) < 2:
@@ -53,7 +56,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         envstep: int = -1,
         n_episode: int | None = None,
         *,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: Setting | None = None,
     ) -> tuple[bool, list[dict[str, Any]]]:
         """Play the games, log them, and call `save_ckpt_fn('ckpt_best.pth.tar')` if player 0 has a new best.
 
@@ -72,9 +75,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         stop = self._conclude(mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn, whose=" of player 0")
         return stop, infos
 
-    def play(
-        self, n_episode: int, *, number: int, policy_kwargs: Mapping[str, Any] | None = None
-    ) -> list[dict[str, Any]]:
+    def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> list[dict[str, Any]]:
         """Play the first `n_episode` games of evaluation `number` without logging them; return each player's info."""
         if self._env is None or not self._policies:
             raise ConfigError("the evaluator needs an env and policies before eval(): call reset(policy, env).")
@@ -84,19 +85,14 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         for actor in actors:
             actor.reset()
         loop = BattleLoop(env, actors, rng=rng, record=[False] * len(actors))
-        games = env.num_envs
-        monitors = [VectorEvalMonitor(games, n_episode) for _ in actors]
+        monitors = [VectorEvalMonitor(env.num_envs, n_episode) for _ in actors]
         settings = [dict(policy_kwargs or {})] * len(actors)
-        ended = np.zeros(games, np.int64)
-        quota = np.array([n_episode // games + (game < n_episode % games) for game in range(games)])
-        while (ended < quota).any():
-            new = loop.step(settings, idle=ended >= quota)
-            for monitor, mine in zip(monitors, new, strict=True):
+        for ended in step_until(loop, EpisodeQuota(n_episode, env.num_envs), settings):
+            for monitor, mine in zip(monitors, ended, strict=True):
                 for episode in mine:
                     monitor.update_reward(episode.lane, episode.return_)
                     if episode.info:
                         monitor.update_info(episode.lane, episode.info)
-            ended[loop.ended_games] += 1
         return [
             {**(monitor.get_episode_info() or {}), "eval_episode_return": monitor.get_episode_return()}
             for monitor in monitors

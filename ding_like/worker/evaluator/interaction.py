@@ -11,9 +11,11 @@ import numpy as np
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
-from ding_like.types import EnvManager, EvalMode
+from ding_like.types import EnvManager, EvalMode, Setting
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
-from ding_like.worker.collector.loop import RolloutLoop
+from ding_like.worker.collector.interface import PolicyMode
+from ding_like.worker.collector.loop import RolloutLoop, step_until
+from ding_like.worker.collector.stop_rule import EpisodeQuota
 from ding_like.worker.evaluator.base import EpisodeEvaluator
 from ding_like.worker.evaluator.monitor import VectorEvalMonitor
 
@@ -56,7 +58,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         """Return the eval mode."""
         return self._policy
 
-    def reset_policy(self, _policy: Any = None) -> None:
+    def reset_policy(self, _policy: PolicyMode | None = None) -> None:
         """Evaluate another policy if one is given; forget recurrent state."""
         if _policy is not None:
             self._policy = adapt_eval_mode(_policy)
@@ -70,7 +72,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         envstep: int = -1,
         n_episode: int | None = None,
         force_render: bool = False,
-        policy_kwargs: Mapping[str, Any] | None = None,
+        policy_kwargs: Setting | None = None,
     ) -> tuple[bool, dict[str, Any]]:
         """Play the episodes, log them, and call `save_ckpt_fn('ckpt_best.pth.tar')` if the mean return is a new best.
 
@@ -88,7 +90,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         stop = self._conclude(result.mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn)
         return stop, {**result.info, "eval_episode_return": result.returns}
 
-    def play(self, n_episode: int, *, number: int, policy_kwargs: Mapping[str, Any] | None = None) -> EvalResult:
+    def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> EvalResult:
         """Play the first `n_episode` episodes of evaluation `number` without logging them.
 
         `number` picks the seeds: the same number plays the same episodes where the env manager seeds lanes.
@@ -122,7 +124,7 @@ def play_episodes(
     n_episode: int,
     *,
     rng: np.random.Generator,
-    policy_kwargs: Mapping[str, Any] | None = None,
+    policy_kwargs: Setting | None = None,
 ) -> EvalResult:
     """Reset all lanes with seeds from `rng` and play the first `n_episode` episodes, each lane its share."""
     started = time.perf_counter()
@@ -132,8 +134,8 @@ def play_episodes(
     monitor = VectorEvalMonitor(env.num_lanes, n_episode)
     setting = dict(policy_kwargs or {})
     lengths: list[int] = []
-    while not monitor.is_finished():
-        for episode in loop.step(setting, idle=monitor.is_full()):
+    for ended in step_until(loop, EpisodeQuota(n_episode, env.num_lanes), setting):
+        for episode in ended:
             monitor.update_reward(episode.lane, episode.return_)
             lengths.append(episode.length)
             if episode.info:

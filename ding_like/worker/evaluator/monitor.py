@@ -10,6 +10,7 @@ import numpy as np
 
 from ding_like.errors import ConfigError
 from ding_like.types import Array
+from ding_like.worker.collector.stop_rule import episode_shares
 
 
 class VectorEvalMonitor:
@@ -20,13 +21,7 @@ class VectorEvalMonitor:
     """
 
     def __init__(self, env_num: int, n_episode: int) -> None:
-        if n_episode < env_num:
-            raise ConfigError(
-                f"{n_episode} evaluation episodes for {env_num} envs: each env must finish at least one. "
-                "Raise env.n_evaluator_episode or lower env.evaluator_env_num."
-            )
-        each, more = divmod(n_episode, env_num)
-        self._quota = [each + (env < more) for env in range(env_num)]
+        self._quota = episode_shares(n_episode, env_num)
         self._returns: list[list[float]] = [[] for _ in range(env_num)]
         self._info: list[list[Mapping[str, Any]]] = [[] for _ in range(env_num)]
         self._open_frames: list[list[Array]] = [[] for _ in range(env_num)]  # of episodes under way

@@ -9,7 +9,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.data.schema import Schema
 from ding_like.errors import ConfigError, TrainingError
-from ding_like.policy import create_policy
+from ding_like.pipeline.build.policies import build_policy
 from ding_like.types import EnvManager
 from ding_like.utils.seeding import global_rng_state, make_rng, set_global_rng_state
 from ding_like.worker.collector.loop import RolloutLoop
@@ -25,7 +25,7 @@ def rows_schema(fitted: Mapping[str, Any], env: EnvManager, *, seed: int) -> Sch
     """
     generators = global_rng_state()
     try:
-        policy = create_policy(fitted, enable_field=["collect", "command"])
+        policy = build_policy(fitted, modes=["collect", "command"])
         mode = adapt_collect_mode(policy.collect_mode)
         loop = RolloutLoop(env, mode.actor, rng=make_rng(seed, "row_schema"))
         setting = policy.command_mode.get_setting_collect({"envstep": 0})

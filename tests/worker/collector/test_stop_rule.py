@@ -1,0 +1,348 @@
+"""Stop rules: each stops where it says, alone and combined, and wrong input is one clear error."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.errors import ConfigError
+from ding_like.worker.collector.loop import RolloutLoop, step_until
+from ding_like.worker.collector.stop_rule import (
+    EnvSteps,
+    EpisodeQuota,
+    Episodes,
+    RoundSignal,
+    Rows,
+    StopRule,
+    TargetShare,
+    TimeLimit,
+    episode_shares,
+)
+from tests.worker.scripted_manager import CountingActor, ScriptedManager
+
+
+def loop_over(lengths: Any = ((9,), (9,)), **kwargs: Any) -> tuple[ScriptedManager, RolloutLoop]:
+    manager = ScriptedManager([list(mine) for mine in lengths], **kwargs)
+    return manager, RolloutLoop(manager, CountingActor(), rng=np.random.default_rng(0))
+
+
+def steps_of(rule: StopRule, loop: RolloutLoop) -> int:
+    """Run a loop to the rule's end; return how many steps it took."""
+    return sum(1 for _ in step_until(loop, rule, {}))
+
+
+class After(StopRule):
+    """Be met after so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+        self.noted: list[list[int]] = []
+
+    @property
+    def is_met(self) -> bool:
+        return self.left <= 0
+
+    def note(self, ended_lanes: Any) -> None:
+        self.left -= 1
+        self.noted.append(list(ended_lanes))
+
+
+# --- the loop
+
+
+def test_a_rule_that_is_met_already_takes_no_step() -> None:
+    manager, loop = loop_over()
+
+    assert steps_of(After(0), loop) == 0
+    assert manager.history == []
+
+
+def test_the_loop_yields_what_each_step_ended_and_tells_the_rule_in_which_lanes() -> None:
+    _, loop = loop_over(((2,), (3,)))
+    rule = After(3)
+
+    ended = [[(record.lane, record.length) for record in step] for step in step_until(loop, rule, {})]
+
+    assert ended == [[], [(0, 2)], [(1, 3)]]
+    assert rule.noted == [[], [0], [1]]
+
+
+def test_a_lane_that_broke_off_is_not_among_those_that_ended() -> None:
+    _, loop = loop_over(((2,), (2,)), drop_at={(1, 0, 1)})
+    rule = After(2)
+
+    steps_of(rule, loop)
+
+    assert rule.noted == [[], [0]]
+
+
+def test_the_setting_and_the_version_of_the_policy_reach_every_step() -> None:
+    _, loop = loop_over()
+
+    for _ in step_until(loop, After(3), {"version": 5}, policy_version=7):
+        pass
+
+    assert set(loop.rollout["acted_at"].tolist()) == {5} and set(loop.rollout["policy_version"].tolist()) == {7}
+
+
+# --- rows and env steps
+
+
+@pytest.mark.parametrize(("target", "steps"), [(1, 1), (2, 1), (3, 2), (8, 4)])
+def test_rows_stop_at_the_first_step_that_has_enough(target: int, steps: int) -> None:
+    _, loop = loop_over()
+
+    assert steps_of(Rows(target, lambda: len(loop.rollout)), loop) == steps
+
+
+def test_rows_that_were_there_before_count() -> None:
+    _, loop = loop_over()
+
+    assert steps_of(Rows(4, lambda: 4, have=4), loop) == 0
+    assert steps_of(Rows(4, lambda: 4, have=3), loop) == 1
+
+
+def test_env_steps_are_counted_from_when_the_rule_was_made() -> None:
+    _, loop = loop_over()
+    steps_of(After(3), loop)
+
+    taken = steps_of(EnvSteps(5, lambda: loop.env_steps), loop)
+
+    assert taken == 3 and loop.env_steps == 12
+
+
+# --- episodes
+
+
+def test_episodes_are_exactly_as_many_as_were_begun_and_short_ones_are_not_preferred() -> None:
+    manager, loop = loop_over(((1,), (9,), (4,)))
+
+    ended = [record.lane for step in step_until(loop, Episodes(5, 3), {}) for record in step]
+
+    assert len(ended) == 5 and set(ended) == {0, 1, 2}
+    assert len({key[:2] for key in manager.history}) == 5, "no sixth episode was begun"
+    assert not loop.is_mid_episode
+
+
+def test_a_lane_stands_still_only_when_no_episode_is_left_to_begin() -> None:
+    rule = Episodes(4, 2)
+    seen = []
+    for lanes in ([0], [0, 1], [1]):
+        seen.append(None if rule.idle is None else rule.idle.tolist())
+        rule.note(lanes)
+
+    assert seen == [None, None, [False, True]]
+    assert rule.is_met
+
+
+def test_an_episode_that_breaks_off_is_begun_again() -> None:
+    manager, loop = loop_over(((3,), (3,)), drop_at={(1, 0, 2)})
+
+    ended = [record.lane for step in step_until(loop, Episodes(2, 2), {}) for record in step]
+
+    assert sorted(ended) == [0, 1] and manager.history[-1] == (1, 1, 2)
+
+
+def test_a_quota_takes_the_first_episodes_of_each_lane_and_no_further_step() -> None:
+    manager, loop = loop_over(((2,), (5,)), delay=2)
+
+    ended = [record.lane for step in step_until(loop, EpisodeQuota(3, 2), {}) for record in step]
+
+    assert sorted(ended) == [0, 0, 1]
+    assert len(manager.history) == loop.env_steps == 2 + 2 + 5
+
+
+def test_shares_are_as_equal_as_can_be() -> None:
+    assert episode_shares(5, 3) == [2, 2, 1] and episode_shares(3, 3) == [1, 1, 1]
+
+
+# --- time and signals
+
+
+def test_time_is_up_at_the_first_step_that_ends_after_it() -> None:
+    now = [100.0]
+    rule = TimeLimit(2.5, clock=lambda: now[0])
+    _, loop = loop_over()
+
+    taken = 0
+    for _ in step_until(loop, rule, {}):
+        now[0] += 1.0
+        taken += 1
+
+    assert taken == 3
+
+
+def test_a_time_limit_needs_no_clock_of_ones_own() -> None:
+    assert not TimeLimit(1000).is_met and TimeLimit(1e-9).is_met
+
+
+def test_a_signal_stops_its_round_and_those_before_but_none_after() -> None:
+    signal = RoundSignal()
+    rules = [signal.rule(round_id) for round_id in (3, 4, 5)]
+    assert [rule.is_met for rule in rules] == [False] * 3
+
+    signal.stop(4)
+
+    assert [rule.is_met for rule in rules] == [True, True, False]
+    assert not signal.rule(5).is_met, "nor one that begins after the signal came"
+
+
+def test_a_signal_of_an_earlier_round_that_comes_late_changes_nothing() -> None:
+    signal = RoundSignal()
+    signal.stop(4)
+
+    signal.stop(2)
+
+    assert signal.newest == 4 and signal.rule(4).is_met
+
+
+def test_a_signal_from_another_thread_ends_a_collection() -> None:
+    _, loop = loop_over()
+    signal = RoundSignal()
+    steps = 0
+
+    for _ in step_until(loop, signal.rule(0), {}):
+        steps += 1
+        if steps == 5:
+            thread = threading.Thread(target=signal.stop, args=(0,))
+            thread.start()
+            thread.join(10)
+        assert steps < 100
+
+    assert steps == 5
+
+
+# --- a share of all collectors
+
+
+def test_a_share_of_all_collectors_stops_the_slow_ones() -> None:
+    reached = [0]
+    rule = TargetShare(0.5, lambda: (reached[0], 5))
+    _, loop = loop_over()
+    steps = 0
+
+    for _ in step_until(loop, Rows(1000, lambda: len(loop.rollout)) | rule, {}):
+        steps += 1
+        reached[0] = min(steps // 2, 5)
+
+    assert reached == [3] and steps == 6
+
+
+@pytest.mark.parametrize(
+    ("share", "number", "needed"), [(0.7, 10, 7), (1.0, 3, 3), (0.1, 3, 1), (1 / 3, 3, 1), (0.5, 3, 2), (1, 1, 1)]
+)
+def test_a_share_is_met_by_the_fewest_collectors_that_make_it_up(share: float, number: int, needed: int) -> None:
+    assert [TargetShare(share, lambda n=n: (n, number)).is_met for n in (needed - 1, needed)] == [False, True]
+
+
+# --- together
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 5), (5, 2)])
+def test_either_stops_at_the_first_and_both_at_the_last(first: int, second: int) -> None:
+    _, loop = loop_over()
+
+    assert steps_of(After(first) | After(second), loop) == 2
+    assert steps_of(After(first) & After(second), loop) == 5
+
+
+@pytest.mark.parametrize("limit_first", [False, True])
+def test_episodes_or_a_limit_keep_the_lanes_still_that_have_had_theirs(limit_first: bool) -> None:
+    manager, loop = loop_over(((1,), (9,)))
+    episodes, limit = Episodes(2, 2), After(4)
+
+    steps_of(limit | episodes if limit_first else episodes | limit, loop)
+
+    assert [key for key in manager.history if key[0] == 0] == [(0, 0, 0)]
+    assert len(manager.history) == 1 + 4
+
+
+@pytest.mark.parametrize("episodes_first", [False, True])
+def test_episodes_and_rows_go_on_in_all_lanes_once_the_episodes_are_there(episodes_first: bool) -> None:
+    manager, loop = loop_over(((1,), (3,)))
+    episodes, rows = Episodes(2, 2), Rows(20, lambda: len(loop.rollout))
+
+    steps_of(episodes & rows if episodes_first else rows & episodes, loop)
+
+    assert len(loop.rollout) == 20 and len({key[0] for key in manager.history[-2:]}) == 2
+
+
+def test_two_rules_that_must_both_be_met_let_no_lane_stand_still_that_one_needs() -> None:
+    few, many = EpisodeQuota(2, 2), EpisodeQuota(6, 2)
+    _, loop = loop_over(((1,), (2,)))
+
+    ended = [record.lane for step in step_until(loop, few & many, {}) for record in step]
+
+    assert sorted(ended)[:3] == [0, 0, 0] and ended.count(1) == 3
+
+
+def test_rules_combine_more_than_once() -> None:
+    _, loop = loop_over()
+    signal = RoundSignal()
+
+    assert steps_of(After(9) | TimeLimit(1000) | signal.rule(0), loop) == 9
+    assert steps_of((After(2) & After(4)) | After(3), loop) == 3
+
+
+# --- wrong input
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, "8", True, None])
+def test_numbers_that_are_no_whole_positive_ones_are_refused(value: Any) -> None:
+    makers = [
+        lambda: Rows(value, lambda: 0),
+        lambda: EnvSteps(value, lambda: 0),
+        lambda: Episodes(value, 1),
+        lambda: EpisodeQuota(value, 1),
+    ]
+    for make in makers:
+        with pytest.raises(ConfigError, match="expected a whole number, 1 or more"):
+            make()
+
+
+def test_a_numpy_integer_is_a_whole_number() -> None:
+    assert Rows(np.int64(3), lambda: 3, have=3).is_met
+
+
+def test_fewer_episodes_than_lanes_are_refused_with_a_way_out() -> None:
+    with pytest.raises(ConfigError, match=r"n_episode 2 is fewer than 3 envs.*lower env.collector_env_num"):
+        Episodes(2, 3)
+    with pytest.raises(ConfigError, match=r"2 evaluation episodes for 3 envs.*n_evaluator_episode"):
+        EpisodeQuota(2, 3)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "5", True])
+def test_a_time_limit_that_is_none_is_refused(seconds: Any) -> None:
+    with pytest.raises(ConfigError, match="positive number of seconds"):
+        TimeLimit(seconds)
+
+
+@pytest.mark.parametrize("round_id", [-1, 1.5, None, True])
+def test_a_round_that_has_no_number_is_refused(round_id: Any) -> None:
+    signal = RoundSignal()
+    for call in (signal.stop, signal.rule):
+        with pytest.raises(ConfigError, match="round_id is .*expected a whole number, 0 or more"):
+            call(round_id)
+    assert signal.newest == -1
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.01, float("nan"), "1", True])
+def test_a_share_that_is_none_is_refused(share: Any) -> None:
+    with pytest.raises(ConfigError, match="more than 0, at most 1"):
+        TargetShare(share, lambda: (0, 1))
+
+
+@pytest.mark.parametrize("progress", [(0, 0), (4, 3), (-1, 3)])
+def test_a_progress_that_cannot_be_is_an_error(progress: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError, match="collectors have reached their targets"):
+        _ = TargetShare(0.5, lambda: progress).is_met
+
+
+def test_two_rules_that_would_wait_for_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match="both let lanes stand still"):
+        _ = Episodes(3, 2) | EpisodeQuota(3, 2)
+    with pytest.raises(ConfigError, match="both let lanes stand still"):
+        _ = (Episodes(3, 2) | After(3)) | EpisodeQuota(3, 2)
