@@ -26,6 +26,7 @@ from ding_like.errors import CheckpointError, ConfigError
 from ding_like.policy import di_engine_view
 from ding_like.policy.grad_state import StateVersions, check_fits
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.share import Share
 from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
 from ding_like.rl_utils.returns import nstep_return
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, LearnMode, State
@@ -149,6 +150,7 @@ class Policy:
         self._n_episode = collect.get("n_episode")
         self._unroll_len = int(collect.get("unroll_len", 1))
         self._enabled = tuple(enable_field or FIELDS)
+        self._share = Share()
         self._grad_versions = StateVersions()  # of what `grad_state` gave out
         self._grad_version: dict[str, int] | None = None  # that `load_grad_state` took over last
         # Any: algorithms call methods of their own models (`q`, say), which nn.Module does not know.
@@ -359,6 +361,17 @@ class Policy:
         update beside those.
         """
         return [optimizer.params.grad_and_loss for optimizer in self._optimizers()]
+
+    # Whether each of several learners is given whole batches, of which its `minibatches` are shares; else its own rows.
+    takes_whole_batches = False
+
+    def set_share(self, share: Share) -> None:
+        """Be one of several learners that act as one."""
+        self._share = share
+
+    def grad_weight(self) -> float:
+        """Return what this learner's gradient counts in that of all learners."""
+        return 1.0 / self._share.num_learners
 
     def grad_state(self, since: Mapping[str, int] | None = None) -> State:
         """Return all that `grad` depends on beside the minibatch: nested mappings of tensors and plain numbers.

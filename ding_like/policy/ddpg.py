@@ -70,7 +70,7 @@ class DDPGPolicy(OffPolicyActorCritic):
 
     def apply(self) -> None:
         """Take one Adam step of critic and actor, and move both targets."""
-        self._num_updates += 1
+        self._end_update()
         for network in (self._critic, self._actor):
             network.step()
             network.move_target(self._cfg.learn.target_theta)

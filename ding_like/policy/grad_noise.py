@@ -36,7 +36,7 @@ class GradNoise:
         if self._has_drawn:
             self.load(self._state)
 
-    def normal(self, shape: torch.Size) -> Tensor:
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
         """Return standard normal numbers in `shape`."""
         self._has_drawn = True
         return torch.randn(shape, generator=self._generator, device=self._device)

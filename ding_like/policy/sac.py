@@ -126,7 +126,7 @@ class SACPolicy(OffPolicyActorCritic):
 
     def apply(self) -> None:
         """Take one Adam step of critics, actor and temperature, and move the critics' targets."""
-        self._num_updates += 1
+        self._end_update()
         self._critic.step()
         self._actor.step()
         if self._cfg.learn.auto_alpha:
@@ -135,6 +135,9 @@ class SACPolicy(OffPolicyActorCritic):
 
     def _networks(self) -> dict[str, TrainedNetwork]:
         return {"actor": self._actor, "critic": self._critic, "temperature": self._temperature}
+
+    def _grad_modules(self) -> dict[str, nn.Module]:
+        return {**super()._grad_modules(), "temperature": self._temperature.network}
 
     def _monitor_vars_learn(self) -> list[str]:
         return [

@@ -247,8 +247,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/ppo.py",
-        "_mean(self._epoch_kl) > learn.target_kl",
-        "_mean(self._epoch_kl) < learn.target_kl",
+        "_mean(epoch_kl) > learn.target_kl",
+        "_mean(epoch_kl) < learn.target_kl",
         ("tests/policy/test_ppo.py::test_epochs_end_once_the_policy_has_moved_by_the_target_kl",),
     ),
     Mutation(
