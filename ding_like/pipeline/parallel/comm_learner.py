@@ -189,7 +189,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
             self._end_attempt(is_done=False)
         result = {"env_step": env_step, "train_iter": training.num_updates, "train_s": training.train_s}
         result["last_iter"] = learner.train_iter  # of the last model: learning may have gone on after it
-        return {**result, **training.final_evaluation.play(training.policy.eval_mode)}
+        return {**result, **training.judge()}
 
     # --- the learner's side
 
@@ -202,9 +202,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
         ]
 
     def policy_state(self) -> dict[str, Any]:
-        """Return what collectors load: the whole state of the collect mode."""
-        state: dict[str, Any] = self._trained().policy.collect_mode.state_dict()
-        return state
+        """Return what collectors load: the whole state of the collect mode, and by what its envs are normalised."""
+        return self._trained().acting_state()
 
     def send_policy(self, state_dict: Mapping[str, Any]) -> None:
         """Have weights published soon as the learner's present version, if that is newer than the attempt's last."""

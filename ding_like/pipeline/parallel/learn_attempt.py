@@ -20,8 +20,8 @@ from ding_like.comm.rest.weight_publisher import RestWeightPublisher
 from ding_like.comm.rest.weight_reader import read_published
 from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.segment_file import read_segment
-from ding_like.errors import CommError
+from ding_like.data.segment_file import SegmentError, read_segment
+from ding_like.errors import CommError, SchemaError
 from ding_like.pipeline.parallel.settings import batch_rows, buffer_size
 from ding_like.pipeline.parallel.training import Training
 from ding_like.types import Array
@@ -165,17 +165,22 @@ class LearnAttempt:
         files, training = self._link.files, self._training
         files.fetch_segment(segment.name, nbytes=segment.nbytes, sha256=segment.sha256)
         try:
-            columns, _ = read_segment(
+            columns, meta = read_segment(
                 files.segments,
                 segment.name,
                 rows=segment.rows,
                 sha256=segment.sha256,
                 nbytes=segment.nbytes,
                 row_bytes=training.schema.row_bytes,
+                observed_bytes=training.statistics.num_bytes,
             )
         finally:
             files.forget_segment(segment.name)
         training.row_check(columns)
+        try:
+            training.statistics.merge(meta.observed, serial=segment.serial)
+        except SchemaError as error:
+            raise SegmentError("schema", str(error)) from error
         return columns
 
     # --- batches that are brought by hand, as the coordinator of DI-engine's API does
@@ -211,7 +216,7 @@ class LearnAttempt:
         Where a limit ended it, the coordinator names the newest weights, and those are the last: they go out first.
         """
         task, link = self.task, self._link
-        self.publish(self._training.policy.collect_mode.state_dict())
+        self.publish(self._training.acting_state())
         self._publisher.flush(timeout_s=link.time_left(weight_publisher.CLOSE_S))
         final = link.ask_task(task).policy
         if final is None or (final.attempt, final.version) >= (task.attempt, self._learner.train_iter):

@@ -20,6 +20,7 @@ from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.self_play import has_league
+from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statistics
 from ding_like.policy import create_policy
 from ding_like.utils.files import is_full
 from ding_like.utils.resume import ResumeStore
@@ -69,9 +70,11 @@ class Training:
             self.schema = rows_schema(fitted, acted_in, seed=seed)
             env = self.final_evaluation.env
             self.row_check = RowCheck(env.observation_space, env.action_space, self.schema)
+            self.statistics = MergedStatistics(self.final_evaluation.manager)
             self._aggregator = self._make_aggregator(cfg, parts)
             self.learner = self._make_learner(cfg, seed)
             parts.callback(self.learner.close)
+            self.learner.checkpoint_parts[ENV_WRAPPERS] = self.statistics
             for hook in hooks:
                 self.learner.register_hook(hook)
             self.learner.get_data = get_data
@@ -102,6 +105,16 @@ class Training:
     def close(self) -> None:
         """Close all parts, also where closing one of them fails; may be called again."""
         self._parts.close()
+
+    def acting_state(self) -> dict[str, Any]:
+        """Return all that an actor needs: the collect mode's state, and by what its envs are normalised."""
+        state, statistics = self.policy.collect_mode.state_dict(), self.statistics.weights()
+        return {**state, ENV_WRAPPERS: statistics} if statistics else state
+
+    def judge(self) -> dict[str, Any]:
+        """Return what the last model is worth: see FinalEvaluation."""
+        self.statistics.evaluate_with(self.final_evaluation.manager)
+        return self.final_evaluation.play(self.policy.eval_mode)
 
     # --- several learners as one
 
@@ -134,6 +147,7 @@ class Training:
             version, state = self._newer
             self._newer = None
             self._load_acting(version, state)
+            self.statistics.show(None)
         self.num_updates = self.learner.train_iter
 
     def judged_weights(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
@@ -144,12 +158,16 @@ class Training:
         """
         newest = flatten_state(self.policy.collect_mode.state_dict())
         self._newer = (self.learner.train_iter, {name: tensor.detach().clone() for name, tensor in newest.items()})
-        self._load_acting(version, state)
+        self.statistics.show(self._load_acting(version, state))
         self.learner.info(f"the run ends with the weights of iteration {version}, whose evaluation ended it")
 
-    def _load_acting(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
-        self.policy.collect_mode.load_state_dict(unflatten_state(state))
+    def _load_acting(self, version: int, state: Mapping[str, torch.Tensor]) -> Statistics | None:
+        """Load published weights; return the statistics that came with them, if any."""
+        acting = unflatten_state(state)
+        statistics: Statistics | None = acting.pop(ENV_WRAPPERS, None)
+        self.policy.collect_mode.load_state_dict(acting)
         self.learner.last_iter.update(version)
+        return statistics
 
     # --- saved points
 
@@ -165,6 +183,7 @@ class Training:
             return
         self.learner.policy.load_state_dict(saved.parts["policy"])
         self.learner.load_state_dict(saved.parts["learner"])
+        self.statistics.load_resume_state(saved.parts.get(ENV_WRAPPERS, {}))
         self.learned_updates = int(saved.meta.get("learned_updates", self.learner.train_iter))
         logger.info("the learner goes on from iteration %s", f"{self.learner.train_iter:,}")
 
@@ -178,6 +197,8 @@ class Training:
         self._saved_s = time.monotonic()
         learner = self.learner
         parts = {"policy": learner.policy.state_dict(), "learner": learner.state_dict()}
+        if statistics := self.statistics.resume_state():
+            parts[ENV_WRAPPERS] = statistics
         meta = {"run_id": self.run_id, "learned_updates": learned_updates}
         try:
             self._store.save(learner.train_iter, parts, meta)
