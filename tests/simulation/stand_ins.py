@@ -154,7 +154,7 @@ class ScriptedCollector:
 
     def reset_policy(self, mode: Any) -> None: ...
 
-    def collect(self, n_sample: int, train_iter: int = 0, policy_kwargs: Any = None, **_: Any) -> TransitionBatch:
+    def collect_rows(self, n_sample: int, train_iter: int = 0, policy_kwargs: Any = None, **_: Any) -> TransitionBatch:
         simulation = self._simulation
         acted = simulation.audit.loaded.get(self._process.name, (0, 0))
         if acted[1] != train_iter:
