@@ -170,7 +170,7 @@ class MergedStatistics:
         """Return what the arrays of a segment's `observed` take."""
         return sum(each.nbytes for each in self._layout.flat(self._layout.empty()).values())
 
-    def merge(self, observed: Mapping[str, Array], *, serial: int | None = None) -> None:
+    def merge(self, observed: Mapping[str, Array], serial: int | None = None) -> None:
         """Add what was observed for a segment, once for each `serial`. Raises SchemaError for nonsense."""
         parts = self._layout.read(observed)
         with self._lock:

@@ -77,9 +77,7 @@ class RestRowSink:
             policy_attempt=segment.version.attempt,
             observed=segment.observed,
         )
-        written = self._link.when_there_is_room(
-            task, lambda: write_segment(files.segments, name, columns, meta)
-        )
+        written = self._link.when_there_is_room(task, lambda: write_segment(files.segments, name, columns, meta))
         files.share_segment(name)
         return m.SegmentInfo(
             **written._asdict(),
