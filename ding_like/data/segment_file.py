@@ -96,7 +96,7 @@ def write_segment(
         "meta": json.dumps({name: getattr(meta, name) for name in _META_TYPES}),
         "observed": json.dumps(list(meta.observed)),
     }
-    told = {f"{_TOLD}{column}": np.ascontiguousarray(values) for column, values in meta.observed.items()}
+    told = {f"{_TOLD}{each}": np.array(values, order="C") for each, values in meta.observed.items()}
     data = save_tensors({**arrays, **told}, metadata=header)
     if len(data) > MAX_BYTES:
         raise SegmentError(
