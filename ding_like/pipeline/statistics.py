@@ -24,6 +24,7 @@ from ding_like.utils.moments import Moments, merged
 # A checkpoint's entry with the statistics, and that of published weights; only runs whose wrappers learn something
 # have it.
 ENV_WRAPPERS = "env_wrappers"
+_SEGMENTS = "segments"
 _MAX_SKIPPED = 1024  # segments that may still come, beside newer ones
 
 # Arrays by wrapper ("0.ObsNorm") and field of Moments.
@@ -81,6 +82,10 @@ class _Layout:
         """Return the states of one env's wrappers."""
         return [{"type": name, "state": state} for name, state in zip(self.types, each, strict=True)]
 
+    def states_of(self, moments: Sequence[Moments]) -> list[State]:
+        """Return the states of one env's wrappers that know this and learn no more."""
+        return self.states([state_of_moments(each) for each in moments])
+
     def flat(self, moments: Sequence[Moments]) -> dict[str, Array]:
         """Return arrays by flat name: "0.ObsNorm/mean"."""
         return {
@@ -134,7 +139,7 @@ class CollectorStatistics:
 
     def use(self, statistics: Statistics) -> None:
         """Normalise by the statistics of a version of the weights from now on, where they say anything."""
-        if self._layout.types:
+        if self._layout.types and statistics:
             moments = self._layout.read(_flat_names(statistics))
             self._known = [state_of_moments(each) if each.count else {} for each in moments]
             self._load()
@@ -155,6 +160,7 @@ class MergedStatistics:
     def __init__(self, env: EnvManager) -> None:
         self._layout = _Layout(env)
         self._moments = self._layout.empty()
+        self._shown: list[Moments] | None = None
         self._lock = threading.Lock()
         self._last_serial = 0
         self._skipped: list[int] = []  # serials below the last that have not been merged
@@ -164,7 +170,7 @@ class MergedStatistics:
         """Return what the arrays of a segment's `observed` take."""
         return sum(each.nbytes for each in self._layout.flat(self._layout.empty()).values())
 
-    def merge(self, observed: Mapping[str, Array], *, serial: int | None = None) -> None:
+    def merge(self, observed: Mapping[str, Array], serial: int | None = None) -> None:
         """Add what was observed for a segment, once for each `serial`. Raises SchemaError for nonsense."""
         parts = self._layout.read(observed)
         with self._lock:
@@ -187,27 +193,26 @@ class MergedStatistics:
             flat = self._layout.flat(self._moments)
         return {name: {field: flat[f"{name}/{field}"] for field in Moments._fields} for name in self._layout.names}
 
-    def evaluate_with(self, env: EnvManager, statistics: Statistics | None = None) -> None:
-        """Have the envs of an evaluation normalise by these statistics, None: the present ones, and learn no more."""
+    def show(self, statistics: Statistics | None) -> None:
+        """Evaluate and save checkpoints with the statistics of a version of the weights; None: with the present ones.
+
+        What comes is merged with the present ones all the same.
+        """
+        shown = None if statistics is None else self._layout.read(_flat_names(statistics))
+        with self._lock:
+            self._shown = shown
+
+    def evaluate_with(self, env: EnvManager) -> None:
+        """Have the envs of an evaluation normalise by the statistics, and learn no more."""
         if self._layout.types:
-            moments = self._layout.read(_flat_names(self.weights() if statistics is None else statistics))
-            env.adopt_wrapper_states([self._layout.states([state_of_moments(each) for each in moments])])
-
-    @property
-    def segments(self) -> list[int]:
-        """Return which segments of this run are in the statistics, for a later `segments`: no other run has them."""
-        with self._lock:
-            return [self._last_serial, *self._skipped]
-
-    @segments.setter
-    def segments(self, segments: Sequence[int]) -> None:
-        with self._lock:
-            self._last_serial, *self._skipped = segments
+            with self._lock:
+                states = self._layout.states_of(self._shown or self._moments)
+            env.adopt_wrapper_states([states])
 
     def state_dict(self) -> State:
         """Return the statistics as a serial run saves them; empty where no wrapper learns anything."""
         with self._lock:
-            lane = self._layout.states([state_of_moments(each) for each in self._moments])
+            lane = self._layout.states_of(self._shown or self._moments)
         return {"lanes": [lane]} if lane else {}
 
     def load_state_dict(self, state: State) -> None:
@@ -222,6 +227,43 @@ class MergedStatistics:
         if lanes:
             with self._lock:
                 self._moments = [merged([moments_of(lane[row]["state"]) for lane in lanes]) for row in range(len(own))]
+
+    def resume_state(self) -> State:
+        """Return what another learner of this run goes on from: the present statistics and which segments are in them.
+
+        Empty where no wrapper learns anything.
+        """
+        if not self._layout.types:
+            return {}
+        with self._lock:
+            return {**self._layout.flat(self._moments), _SEGMENTS: np.array([self._last_serial, *self._skipped])}
+
+    def load_resume_state(self, state: State) -> None:
+        """Go on from what `resume_state` returned."""
+        if state:
+            flat = dict(state)
+            segments = [int(serial) for serial in flat.pop(_SEGMENTS)]
+            moments = self._layout.read(flat)
+            with self._lock:
+                self._moments, self._last_serial, self._skipped = moments, segments[0], segments[1:]
+
+
+def adopt_statistics(env: EnvManager, statistics: Statistics) -> None:
+    """Have the envs of an evaluation normalise by what came with the weights, and learn no more."""
+    layout = _Layout(env)
+    if layout.types:
+        moments = layout.read(_flat_names(statistics)) if statistics else layout.empty()
+        env.adopt_wrapper_states([layout.states_of(moments)])
+
+
+def checkpoint_entry(statistics: Statistics) -> State:
+    """Return what a checkpoint has under ENV_WRAPPERS of the statistics that came with the weights."""
+    lane = []
+    for name in sorted(statistics, key=lambda each: int(each.partition(".")[0])):
+        count, mean, m2 = (np.asarray(statistics[name][field]) for field in Moments._fields)
+        state = state_of_moments(Moments(float(count), mean, m2))
+        lane.append({"type": name.partition(".")[2], "state": state})
+    return {"lanes": [lane]}
 
 
 def _flat_names(statistics: Statistics) -> dict[str, Array]:

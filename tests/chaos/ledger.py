@@ -132,14 +132,23 @@ class LedgerLearner(FlaskFileSystemLearner):
         self._link.coordinator = cast(Any, _CountingCoordinator(self._link.coordinator, self._note_sample))
 
     def get_data(self, batch_size: int) -> Callable[[], TransitionBatch | None]:
-        task, learner = self._started()
+        attempt, training = self._begun()
+        task, learner = attempt.task, training.learner
         if self._ledger is not None:
             self._note_down("left")  # the attempt before
         done, now = self._counts, learner.train_iter
         self._counts = _Counts(done.batches, done.torn, done.doubled, task.attempt, now, learned=now, begun=now)
         self._awaited.clear()
         self._note_down("begin")
-        return super().get_data(batch_size)
+        next_batch = super().get_data(batch_size)
+
+        def look() -> TransitionBatch | None:
+            batch = next_batch()
+            if batch is not None:
+                self._look_at(batch)
+            return batch
+
+        return look
 
     def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
         super().send_learn_info(learn_info)
@@ -160,10 +169,10 @@ class LedgerLearner(FlaskFileSystemLearner):
                 serials = np.unique(ids // m.ROWS_PER_SEGMENT)
                 self._awaited.append([self._told.get(int(each), "") for each in serials])
 
-    def _share(self, batch: TransitionBatch) -> TransitionBatch:
+    def _look_at(self, batch: TransitionBatch) -> None:
         found = recognise({name: np.asarray(batch[name]) for name in ("obs", "next_obs", "action", "reward")})
         counts = self._counts
-        counts.iter = self._started()[1].train_iter
+        counts.iter = self._begun()[1].learner.train_iter
         counts.batches += 1
         counts.drawn += 1
         counts.torn += found.torn
@@ -173,7 +182,6 @@ class LedgerLearner(FlaskFileSystemLearner):
             self._note_down("batch", segments=segments)
         elif found.torn or time.monotonic() - self._noted_s > 0.1:
             self._note_down("batch")
-        return super()._share(batch)
 
     def _note_down(self, kind: str, **values: Any) -> None:
         self._ledger = self._ledger or Ledger("learner")

@@ -177,12 +177,11 @@ def test_a_segment_counts_once_also_one_that_came_late(total: MergedStatistics) 
 def test_a_learner_that_goes_on_from_a_saved_point_counts_what_it_reads_again_once(total: MergedStatistics) -> None:
     for serial in (1, 3):
         total.merge(part(total, 10.0**serial, 1.0), serial=serial)
-    state, segments = total.state_dict(), total.segments
+    state = total.resume_state()
     again = make(KINDS[0], lanes=1)
     restarted = MergedStatistics(again)
 
-    restarted.load_state_dict(state)
-    restarted.segments = segments
+    restarted.load_resume_state(state)
     for serial in (1, 2, 3, 4):
         restarted.merge(part(total, 10.0**serial, 1.0), serial=serial)
 
@@ -209,7 +208,7 @@ def test_statistics_that_no_env_gives_are_refused_and_change_nothing(
     with pytest.raises(SchemaError, match="the statistics"):
         total.merge({**part(total, 3.0, 1.0), name: value}, serial=1)
 
-    assert counted(total) == 0 and total.segments == [0]
+    assert counted(total) == 0 and total.resume_state()["segments"].tolist() == [0]
 
 
 def test_evaluations_normalise_by_the_merged_statistics_and_learn_nothing(total: MergedStatistics) -> None:

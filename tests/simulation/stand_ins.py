@@ -154,7 +154,7 @@ class ScriptedCollector:
 
     def reset_policy(self, mode: Any) -> None: ...
 
-    def collect(self, n_sample: int, train_iter: int = 0, policy_kwargs: Any = None, **_: Any) -> TransitionBatch:
+    def collect_rows(self, n_sample: int, train_iter: int = 0, policy_kwargs: Any = None, **_: Any) -> TransitionBatch:
         simulation = self._simulation
         acted = simulation.audit.loaded.get(self._process.name, (0, 0))
         if acted[1] != train_iter:
@@ -185,15 +185,15 @@ class ScriptedEvaluator:
 
 
 class ScriptedJudge:
-    """FinalEvaluation the last model as the simulation wants it."""
+    """Judge the last model as the simulation wants it."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self.env = self.manager = Envs()
 
-    def face(self, opponents: Any) -> None: ...
+    def judge(self, policy: Any, opponents: Any) -> None: ...
 
-    def play(self, eval_mode: Any) -> dict[str, Any]:
+    def play(self) -> dict[str, Any]:
         self._simulation.world.sleep(self._simulation.rng.uniform(0.05, 1.0))
         value = self._simulation.judged_value()
         return {"eval_value": value, "eval_value_raw": [value], "judge_s": 0.5}

@@ -14,7 +14,7 @@ from ding_like.pipeline.parallel.shares import check_shares
 from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.update_ratio import least_lead
 from ding_like.utils.own_folder import make_own_folder
-from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
+from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 
 _MEMORY = Path("/dev/shm")
 
@@ -179,6 +179,13 @@ def _segment_episodes(system: Mapping[str, Any], cfg: Any, num_collectors: int) 
                 f"system.{name} is {system[name]}, but policy.collect.n_episode collects whole episodes, of as many "
                 "rows as they have. Omit it, or give policy.collect.n_sample in place of n_episode."
             )
+    collector = cfg.policy.collect.collector
+    if SERIAL_COLLECTOR_REGISTRY.get(collector.type, collector.get("import_names") or ()).unit != "episodes":
+        raise ConfigError(
+            f"policy.collect.n_episode is {n_episode}, but policy.collect.collector.type names collector "
+            f"'{collector.type}', which collects rows. Set policy.collect.collector=dict(type='episode', "
+            "get_train_sample=True), or give policy.collect.n_sample in place of n_episode."
+        )
     lanes = int(cfg.env.collector_env_num)
     if n_episode < lanes:
         raise ConfigError(

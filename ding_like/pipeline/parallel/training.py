@@ -15,17 +15,23 @@ from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.row_check import RowCheck
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CheckpointError
-from ding_like.pipeline.build import EnvSetting, Opponents
-from ding_like.pipeline.build.row_schema import rows_schema
-from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.build import (
+    EnvSetting,
+    Opponents,
+    build_learner,
+    build_policy,
+    fit_policy_config,
+    rows_schema,
+)
 from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.self_play import has_league
-from ding_like.policy import create_policy
+from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statistics
+from ding_like.types import State
 from ding_like.utils.files import is_full
 from ding_like.utils.resume import ResumeStore
-from ding_like.utils.seeding import make_rng, set_pkg_seed
-from ding_like.worker import BaseLearner, LearnerHook, create_learner
+from ding_like.utils.seeding import make_rng
+from ding_like.worker import LearnerHook
 from ding_like.worker.learner.hooks import LoadCkptHook
 
 logger = logging.getLogger(__name__)
@@ -61,10 +67,14 @@ class Training:
         with ExitStack() as parts:
             self.final_evaluation = FinalEvaluation(main, seed=seed, env_setting=env_setting)
             parts.callback(self.final_evaluation.close)
-            set_pkg_seed(seed, use_cuda=bool(main.policy.cuda))
             fitted = fit_policy_config(main.policy, self.final_evaluation.env)
-            self.policy: Any = create_policy(fitted, model=model)
-            self.final_evaluation.face(Opponents(fitted, self.policy))
+            self.policy = build_policy(fitted, seed=seed, model=model)
+            self.statistics = MergedStatistics(self.final_evaluation.manager)
+            self.final_evaluation.judge(
+                self.policy,
+                Opponents(fitted, self.policy),
+                before=lambda: self.statistics.evaluate_with(self.final_evaluation.manager),
+            )
             # A league's collectors see one player of each game, others all of them.
             acted_in = self.final_evaluation.env if has_league(main) else self.final_evaluation.manager
             self.schema = rows_schema(fitted, acted_in, seed=seed)
@@ -72,10 +82,19 @@ class Training:
             self.row_check = RowCheck(env.observation_space, env.action_space, self.schema)
             rng = make_rng(seed, "learner")
             self._aggregator = self._make_aggregator(cfg, parts, rng)
-            self.learner = self._make_learner(cfg, rng)
+            self.learner = build_learner(
+                main,
+                self.policy,
+                seed=seed,
+                rng=rng,
+                max_updates=float(cfg.get("max_train_iter") or float("inf")),
+                reducer=None if self._aggregator is None else self._aggregator.reducer,
+                num_learners=int(cfg.get("num_learners") or 1),
+            )
             parts.callback(self.learner.close)
             for hook in hooks:
                 self.learner.register_hook(hook)
+            self.learner.checkpoint_parts[ENV_WRAPPERS] = self.statistics
             self.learner.get_data = get_data
             self._parts = parts.pop_all()
 
@@ -89,23 +108,14 @@ class Training:
         aggregator.start(self.policy, rng=rng)
         return aggregator
 
-    def _make_learner(self, cfg: Mapping[str, Any], rng: np.random.Generator) -> BaseLearner:
-        learner_cfg = self._main.policy.learn.learner
-        limit = min(float(cfg.get("max_train_iter") or float("inf")), learner_cfg.train_iterations)
-        shared: dict[str, Any] = {}
-        if self._aggregator is not None:
-            shared = {"reducer": self._aggregator.reducer, "dist_info": (0, int(cfg["num_learners"]))}
-        return create_learner(
-            {**learner_cfg, "train_iterations": int(limit)},
-            **shared,
-            policy=self.policy.learn_mode,
-            rng=rng,
-            exp_name=self._main.exp_name,
-        )
-
     def close(self) -> None:
         """Close all parts, also where closing one of them fails; may be called again."""
         self._parts.close()
+
+    def acting_state(self) -> State:
+        """Return all that an actor needs: the collect mode's state, and by what its envs are normalised."""
+        state, statistics = self.policy.collect_mode.state_dict(), self.statistics.weights()
+        return {**state, ENV_WRAPPERS: statistics} if statistics else state
 
     # --- several learners as one
 
@@ -142,7 +152,14 @@ class Training:
             version, state = self._newer
             self._newer = None
             self._load_acting(version, state)
+            self.statistics.show(None)
         self.num_updates = self.learner.train_iter
+
+    def result(self) -> dict[str, Any]:
+        """Return what training came to, and what the last model is worth."""
+        trained = {"train_iter": self.num_updates, "train_s": self.train_s}
+        trained["last_iter"] = self.learner.train_iter  # of the last model: learning may have gone on after it
+        return {**trained, **self.final_evaluation.play()}
 
     def judged_weights(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
         """Take the weights whose evaluation ended the run, by which it is judged.
@@ -152,12 +169,16 @@ class Training:
         """
         newest = flatten_state(self.policy.collect_mode.state_dict())
         self._newer = (self.learner.train_iter, {name: tensor.detach().clone() for name, tensor in newest.items()})
-        self._load_acting(version, state)
+        self.statistics.show(self._load_acting(version, state))
         self.learner.info(f"the run ends with the weights of iteration {version}, whose evaluation ended it")
 
-    def _load_acting(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
-        self.policy.collect_mode.load_state_dict(unflatten_state(state))
+    def _load_acting(self, version: int, state: Mapping[str, torch.Tensor]) -> Statistics | None:
+        """Load published weights; return the statistics that came with them, if any."""
+        acting = unflatten_state(state)
+        statistics: Statistics | None = acting.pop(ENV_WRAPPERS, None)
+        self.policy.collect_mode.load_state_dict(acting)
         self.learner.last_iter.update(version)
+        return statistics
 
     # --- saved points
 
@@ -173,6 +194,7 @@ class Training:
             return
         self.learner.policy.load_state_dict(saved.parts["policy"])
         self.learner.load_state_dict(saved.parts["learner"])
+        self.statistics.load_resume_state(saved.parts.get(ENV_WRAPPERS, {}))
         self.learned_updates = int(saved.meta.get("learned_updates", self.learner.train_iter))
         logger.info("the learner goes on from iteration %s", f"{self.learner.train_iter:,}")
 
@@ -186,6 +208,8 @@ class Training:
         self._saved_s = time.monotonic()
         learner = self.learner
         parts = {"policy": learner.policy.state_dict(), "learner": learner.state_dict()}
+        if statistics := self.statistics.resume_state():
+            parts[ENV_WRAPPERS] = statistics
         meta = {"run_id": self.run_id, "learned_updates": learned_updates}
         try:
             self._store.save(learner.train_iter, parts, meta)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium import Space
 
-from ding_like.comm.channels import Order, Rows, RowSink, Segment
+from ding_like.comm.channels import Order, RowSink, Segment
 from ding_like.errors import ConfigError
 from ding_like.pipeline.roles.loaded_weights import UNTRAINED, LoadedWeights
 from ding_like.policy.random_policy import random_collect_mode
@@ -75,7 +75,7 @@ class CollectRole:
         self._act_at_random(order.env_step < self._random_steps)
         collector, self.setting = self._collector, self._settings(order)
         first_step = collector.envstep
-        batch = self._collect_rows(order.rows, train_iter=version.update, policy_kwargs=self.setting)
+        batch = collector.collect_rows(order.rows, train_iter=version.update, policy_kwargs=self.setting)
         segment = Segment(
             batch,
             version,
@@ -87,13 +87,6 @@ class CollectRole:
         if self._after_segment is not None:
             self._after_segment(segment)
         return following
-
-    def _collect_rows(self, rows: int, **kwargs: Any) -> Rows:
-        collector: Any = self._collector
-        # A collector of episodes counts no rows.
-        target = {"n_sample": rows} if isinstance(collector, SampleSerialCollector) else {}
-        batch: Rows = collector.collect(**target, **kwargs)
-        return batch
 
     def _command(self, order: Order) -> Setting:
         setting: Setting = self._weights.policy.command_mode.get_setting_collect({"envstep": order.env_step})

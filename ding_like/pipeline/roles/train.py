@@ -29,7 +29,7 @@ class TrainRole:
     def __init__(
         self,
         learner: BaseLearner,
-        source: BatchSource,
+        source: BatchSource | None = None,
         *,
         with_priority: bool = False,
         publisher: WeightPublisher | None = None,
@@ -41,7 +41,7 @@ class TrainRole:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._learner = learner
-        self._source = source
+        self.source = source  # may come later: weights go out before batches come in
         self._with_priority = with_priority
         self._publisher = publisher
         self._acting_state = acting_state
@@ -57,7 +57,7 @@ class TrainRole:
 
     def train_ready(self) -> int:
         """Train on every batch that can be had without waiting; return how many there were."""
-        learner, source, num_batches = self._learner, self._source, 0
+        learner, source, num_batches = self._learner, self._opened(), 0
         while (batch := source.next(timeout_s=0.0)) is not None:
             learner.train(batch, source.env_step)
             self.report(learner.train_iter, priority=self._priority() if self._with_priority else None)
@@ -73,7 +73,7 @@ class TrainRole:
         """
         if self._publisher is not None and self.publishing_is_due:
             self.publish()
-        source, deadline = self._source, self._clock() + NO_DATA_S
+        source, deadline = self._opened(), self._clock() + NO_DATA_S
         while go_on():
             batch = source.next(timeout_s=_LOOK_S)
             if batch is not None:
@@ -87,7 +87,12 @@ class TrainRole:
 
     def report(self, train_iter: int, *, priority: Array | None) -> None:
         """Report an update with the batch that came last: its rows' priorities [B] and what the learner logs."""
-        self._source.feedback(train_iter, priority=priority, info=self._averages)
+        self._opened().feedback(train_iter, priority=priority, info=self._averages)
+
+    def _opened(self) -> BatchSource:
+        if self.source is None:
+            raise CommError("no batches were asked for: open a source first, in DI-engine's style with get_data.")
+        return self.source
 
     def _priority(self) -> Array:
         priority: Array | None = self._learner.priority_info.get("priority")
@@ -117,12 +122,17 @@ class TrainRole:
         is_late = self._clock() - self._published_s >= self._publish_interval_s
         return is_late or self._is_awaited(self._learner.train_iter)
 
-    def publish(self, *, wait_s: float | None = None) -> Receipt:
-        """Publish the weights as they are now, unless these were published before."""
+    def publish(self, state: State | None = None, *, wait_s: float | None = None) -> Receipt:
+        """Publish the weights as they are now, unless these were published before.
+
+        `state` stands in place of the acting state.
+        """
         if self._publisher is None or self._learner.train_iter <= self._published:
             return Receipt()
         self._published, self._published_s = self._learner.train_iter, self._clock()
-        weights = Weights(self._policy_id, self.version, flatten_state(self._acting_state()))
+        weights = Weights(
+            self._policy_id, self.version, flatten_state(self._acting_state() if state is None else state)
+        )
         return self._publisher.publish(weights, wait_s=wait_s)
 
     # --- saved points

@@ -55,6 +55,20 @@ class BattleCollector(BaseSerialCollector):
             for loop, mode in zip(self._loop.loops, self._policies, strict=True):
                 loop.use_actor(mode.actor)
 
+    def collect_rows(
+        self,
+        rows: int | None = None,
+        *,
+        train_iter: int = 0,
+        policy_kwargs: Setting | None = None,
+        stop: StopRule | None = None,
+    ) -> Samples:
+        """Refuse: what is collected is each player's own. Raises ConfigError."""
+        raise ConfigError(
+            f"collector '{self._cfg.get('type')}' hands out the data of each player apart, but here one policy learns "
+            "from all rows. Use collector 'sample' or 'episode': games are then seen as one player sees them."
+        )
+
     def _check_number(self, policies: int) -> None:
         """Refuse a number of policies that the collector has no use for."""
         if policies < 2:

@@ -11,14 +11,14 @@ from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import as_batch
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, TrainingError
 from ding_like.types import Array, RewardShaping, Setting
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
-from ding_like.worker.collector.base import LoopCollector
+from ding_like.worker.collector.base import LoopCollector, attribute_of
 from ding_like.worker.collector.interface import Unit
 from ding_like.worker.collector.loop import step_until
-from ding_like.worker.collector.row_taker import Samples
-from ding_like.worker.collector.stop_rule import Episodes
+from ding_like.worker.collector.row_taker import Samples, join
+from ding_like.worker.collector.stop_rule import Episodes, StopRule, whole_number
 
 
 @SERIAL_COLLECTOR_REGISTRY.register("episode")
@@ -67,6 +67,32 @@ class EpisodeSerialCollector(LoopCollector):
         data = loop.take(policy.segment if gives_samples else whole_episodes)
         self._count(episodes, first_step=first_step, samples=len(data), started_s=started, train_iter=train_iter)
         return data if gives_samples else as_episodes(data)
+
+    def collect_rows(
+        self,
+        rows: int | None = None,
+        *,
+        train_iter: int = 0,
+        policy_kwargs: Setting | None = None,
+        stop: StopRule | None = None,
+    ) -> Samples:
+        """Collect the policy's `n_episode` episodes (default: one a lane), and again while they have fewer than `rows`.
+
+        Episodes are never cut, so there may be more rows; `stop` is looked at between two lots of episodes.
+        Raises ConfigError if whole episodes are to be handed out, TrainingError if episodes make no row.
+        """
+        if not self._cfg.get("get_train_sample"):
+            raise ConfigError("collector.get_train_sample is False: whole episodes are no rows. Set it to True.")
+        loop, policy = self._parts()
+        number = attribute_of(policy, "n_episode", None) or loop.rollout.num_lanes
+        samples: Samples | None = None
+        while samples is None or (len(samples) < (rows or 1) and (stop is None or not stop.is_met)):
+            more = self.collect(whole_number("n_episode", number), train_iter, policy_kwargs)
+            assert not isinstance(more, EpisodeBatch), "get_train_sample is set"
+            if not len(more):
+                raise TrainingError(f"{number} whole episodes made no training row: see the policy's `segment`.")
+            samples, _ = join(samples, more)
+        return samples
 
     def _begin_at_episode_starts(self) -> None:
         """Break off open episodes that an earlier call with another collector or policy may have left."""

@@ -6,9 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
-from ding_like.types import EnvManager
+from ding_like.errors import ConfigError
+from ding_like.types import EnvManager, Setting
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
+from ding_like.worker.collector.row_taker import Samples
+from ding_like.worker.collector.stop_rule import StopRule
 
 # What a collector is asked for so many of.
 Unit: TypeAlias = Literal["rows", "episodes"]
@@ -42,6 +45,25 @@ class ISerialCollector(Configurable, ABC):
     @abstractmethod
     def collect(self, per_collect_target: Any) -> Any:
         """Collect up to the target, which each collector defines, and return the data."""
+
+    def collect_rows(
+        self,
+        rows: int | None = None,
+        *,
+        train_iter: int = 0,
+        policy_kwargs: Setting | None = None,
+        stop: StopRule | None = None,
+    ) -> Samples:
+        """Collect training rows, whatever `collect` counts: about `rows`, by default what the policy asks for.
+
+        A collector of one's own need not have this: `rows` is then its target. Raises ConfigError if such a one is
+        given a rule to stop by.
+        """
+        if stop is not None:
+            raise ConfigError(f"{type(self).__name__} takes no stop rules: define collect_rows with a `stop`.")
+        target = () if rows is None else (rows,)
+        collect: Callable[..., Samples] = self.collect  # pipelines have always asked with these two names
+        return collect(*target, train_iter=train_iter, policy_kwargs=policy_kwargs)
 
     @property
     @abstractmethod

@@ -87,6 +87,17 @@ class SampleSerialCollector(LoopCollector):
             self._count(episodes, first_step=first_step, samples=len(samples), started_s=started, train_iter=train_iter)
         return samples
 
+    def collect_rows(
+        self,
+        rows: int | None = None,
+        *,
+        train_iter: int = 0,
+        policy_kwargs: Setting | None = None,
+        stop: StopRule | None = None,
+    ) -> Samples:
+        """Collect exactly `rows` samples, as `collect` does."""
+        return self.collect(rows, train_iter=train_iter, policy_kwargs=policy_kwargs, stop=stop)
+
     def state_dict(self) -> State:
         """Return everything that an exact resume needs, the env manager's journal included."""
         surplus = self._surplus

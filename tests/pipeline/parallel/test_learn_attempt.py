@@ -206,7 +206,8 @@ def test_a_version_that_was_published_before_is_no_reason_to_end(by_hand: ByHand
     by_hand.publish()
     attempt = by_hand.learner._attempt
 
-    attempt._publisher._last = None  # as if the answer had been lost
+    attempt._role._published = -1  # as if the answer had been lost
+    attempt._publisher._last = None
     by_hand.publish()
     by_hand.train(1)
     by_hand.publish()
