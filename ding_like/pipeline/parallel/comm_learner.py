@@ -14,17 +14,17 @@ from typing import Any
 
 import torch
 
+from ding_like.comm.channels import Rows
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.agent import TaskHandle
 from ding_like.comm.rest.service import CoordinatorService
 from ding_like.comm.rest.worker_link import WorkerLink
-from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import read_with_retries
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.learn_attempt import LearnAttempt
 from ding_like.pipeline.parallel.training import Training
-from ding_like.types import Array, State
+from ding_like.types import Array
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import COMM_LEARNER_REGISTRY
 from ding_like.utils.resume import ResumeStore
@@ -191,16 +191,16 @@ class FlaskFileSystemLearner(BaseCommLearner):
             SendPolicyHook("send_policy_after_run", position="after_run", ext_args={"comm": self}),
         ]
 
-    def policy_state(self) -> State:
+    def policy_state(self) -> dict[str, Any]:
         """Return what collectors load: the whole state of the collect mode."""
-        state: State = self._begun()[1].policy.collect_mode.state_dict()
+        state: dict[str, Any] = self._begun()[1].policy.collect_mode.state_dict()
         return state
 
-    def send_policy(self, state_dict: State) -> None:
+    def send_policy(self, state_dict: Mapping[str, Any]) -> None:
         """Have weights published soon as the learner's present version, if that is newer than the attempt's last."""
         self._begun()[0].publish(state_dict)
 
-    def get_data(self, batch_size: int) -> Callable[[], TransitionBatch | None]:
+    def get_data(self, batch_size: int) -> Callable[[], Rows | None]:
         """Return what waits for the next batch; None from it: the task is to be finished.
 
         Batches are fetched ahead of need by a thread. Raises CommError if no data come for ten minutes.

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ding_like.comm.channels import Rows
 from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.row_check import RowCheck
 from ding_like.data.batch import TransitionBatch
@@ -100,9 +101,11 @@ class Training:
 
     # --- several learners as one
 
-    def share(self, batch: TransitionBatch) -> TransitionBatch:
+    def share(self, batch: Rows) -> Rows:
         """Return this learner's share of a batch; the others get theirs."""
-        return batch if self._aggregator is None else self._aggregator.share(batch)
+        if self._aggregator is None or not isinstance(batch, TransitionBatch):
+            return batch
+        return self._aggregator.share(batch)
 
     def priorities(self, priority_info: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the priorities of the whole batch, of which this learner has those of its share."""

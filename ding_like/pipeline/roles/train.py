@@ -122,7 +122,7 @@ class TrainRole:
         is_late = self._clock() - self._published_s >= self._publish_interval_s
         return is_late or self._is_awaited(self._learner.train_iter)
 
-    def publish(self, state: State | None = None, *, wait_s: float | None = None) -> Receipt:
+    def publish(self, state: Mapping[str, Any] | None = None, *, wait_s: float | None = None) -> Receipt:
         """Publish the weights as they are now, unless these were published before.
 
         `state` stands in place of the acting state.
