@@ -76,9 +76,7 @@ class RestRowSink:
             env_steps=segment.env_steps,
             policy_attempt=segment.version.attempt,
         )
-        written = self._link.when_there_is_room(
-            task, lambda: write_segment(files.segments, name, columns, meta)
-        )
+        written = self._link.when_there_is_room(task, lambda: write_segment(files.segments, name, columns, meta))
         files.share_segment(name)
         return m.SegmentInfo(
             **written._asdict(),
