@@ -13,8 +13,8 @@ from ding_like.worker import (
     IBuffer,
     InteractionSerialEvaluator,
     SampleSerialCollector,
-    create_buffer,
     create_learner,
+    create_pipeline_buffer,
     create_serial_collector,
     create_serial_evaluator,
 )
@@ -103,8 +103,8 @@ def build_learner(
 
 
 def build_buffer(cfg: FrozenConfig, *, seed: int, metrics: MetricsSink | None = None, name: str = "buffer") -> IBuffer:
-    """Return the replay buffer of a config."""
-    return create_buffer(
+    """Return the replay buffer of a config, to be sampled by `sample(size, train_iter)` whatever its unit is."""
+    return create_pipeline_buffer(
         cfg.policy.other.replay_buffer,
         rng=make_rng(seed, "buffer"),
         tb_logger=metrics,
