@@ -107,7 +107,7 @@ def build_learner(
 
 
 def build_buffer(cfg: FrozenConfig, *, seed: int, metrics: MetricsSink | None = None, name: str = "buffer") -> IBuffer:
-    """Return the replay buffer of a config."""
+    """Return the replay buffer of a config, to be sampled by `sample(size, train_iter)` whatever its unit is."""
     return create_pipeline_buffer(
         cfg.policy.other.replay_buffer,
         rng=make_rng(seed, "buffer"),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ding_like.comm.channels import Batch
 from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.row_check import RowCheck
 from ding_like.data.batch import TransitionBatch
@@ -119,9 +120,9 @@ class Training:
 
     # --- several learners as one
 
-    def share(self, batch: TransitionBatch) -> TransitionBatch:
+    def share(self, batch: Batch) -> Batch:
         """Return this learner's share of a batch; the others get theirs."""
-        if self._aggregator is None:
+        if self._aggregator is None or not isinstance(batch, TransitionBatch):
             return batch
         return self._aggregator.share(batch, train_iter=self.learner.train_iter)
 
