@@ -8,7 +8,7 @@ Nothing here imports torch; a tensor appears only as an annotation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ Array: TypeAlias = npt.NDArray[Any]
 Obs: TypeAlias = "Array | dict[str, Array]"
 # JSON-like Python and tensors or arrays: what checkpoints hold.
 State: TypeAlias = dict[str, Any]
+# What one item of a sample of a replay buffer is; a window is rows of one lane that follow each other.
+SampleUnit: TypeAlias = Literal["row", "window", "episode"]
 
 
 class StepBatch(NamedTuple):

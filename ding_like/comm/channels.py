@@ -10,14 +10,20 @@ Units are in names: `rows` of training data, `env_steps` that were taken, `updat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.types import Array
+
+# A list holds rows that do not stack, of any kind that a policy makes: only a transport in one process carries those.
+Rows: TypeAlias = "TransitionBatch | list[Any]"
+# What a learner trains on: rows, or windows of them.
+Batch: TypeAlias = "Rows | SequenceBatch"
 
 
 class Version(NamedTuple):
@@ -35,7 +41,7 @@ class Weights(NamedTuple):
 
     policy_id: str
     version: Version
-    state: Mapping[str, torch.Tensor]  # by flat name, "model/encoder.weight" say
+    state: Mapping[str, torch.Tensor]  # as `flat_state.flatten_state` makes it: "model/encoder.weight" say
 
 
 class Receipt(NamedTuple):
@@ -50,7 +56,7 @@ class Receipt(NamedTuple):
 class Segment:
     """Hold rows as a collector made them, and how they came to be."""
 
-    batch: TransitionBatch
+    batch: Rows
     version: Version  # of the weights that acted
     env_steps: int  # that were taken for them, dropped ones included
     # What was logged of them, as plain JSON.
@@ -122,14 +128,18 @@ class BatchSource(Protocol):
     def env_step(self) -> int:
         """Return the env steps of the run, as far as is known here."""
 
-    def next(self, *, timeout_s: float) -> TransitionBatch | None:
+    def next(self, *, timeout_s: float) -> Batch | None:
         """Return the next batch, with a column `weight` where rows are drawn by priority; None: none came in time.
 
         Raises what went wrong on its way.
         """
 
-    def feedback(self, train_iter: int, *, priority: Array | None, info: Mapping[str, Any]) -> None:
-        """Report an update with the batch that was returned last: its rows' priorities [B], and what was logged."""
+    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
+        """Report an update with the batch that was returned last: its rows' priorities [B], and what was logged.
+
+        `info` is called when a report goes out, which not every update's does: what it reads costs a wait for the
+        device.
+        """
 
     def close(self) -> None:
         """Report what is left and let go; may be called again."""

@@ -26,8 +26,8 @@ from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.summary import closing_lines, version_line
 from ding_like.pipeline.report.video import filmable
+from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.self_play import is_game
-from ding_like.pipeline.serial import RunResult
 
 logger = logging.getLogger(__name__)
 

@@ -66,13 +66,11 @@ def enjoy(
 
 def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
     """Return the eval mode of the config's policy, with fresh weights; an env is made to see its spaces."""
-    from ding_like.envs import create_env_manager
-    from ding_like.pipeline.spaces import fit_policy_config
-    from ding_like.policy import create_policy
+    from ding_like.pipeline.build import build_policy, build_single_env, fit_policy_config
 
-    manager = create_env_manager({"type": "base"}, [make_env])
+    manager = build_single_env(make_env)
     try:
-        return create_policy(fit_policy_config(cfg.policy, manager), model=model, enable_field=["eval"]).eval_mode
+        return build_policy(fit_policy_config(cfg.policy, manager), model=model, modes=["eval"]).eval_mode
     finally:
         manager.close()
 

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.entry.serial_entry import InputConfig, load_config
-from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
-from ding_like.pipeline.build import EnvSetting, training_process
+from ding_like.envs import get_vec_env_setting
+from ding_like.pipeline.build import EnvSetting, build_eval_env, build_policy, fit_policy_config, training_process
 from ding_like.pipeline.report.video import filmable, make_video
-from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.pipeline.statistics import load_agent
-from ding_like.policy import create_policy
 from ding_like.utils.checkpoint import load_state
-from ding_like.utils.seeding import make_rng, set_pkg_seed
+from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator import play_episodes
 
 if TYPE_CHECKING:
@@ -61,12 +59,9 @@ def _play(
     replay_path: str | None,
 ) -> EvalResult:
     env_fn, _, evaluator_cfgs = env_setting
-    manager = create_env_manager(cfg.env.manager, [EnvFactory(env, env_fn) for env in evaluator_cfgs])
-    manager.seed(seed)
+    manager = build_eval_env(cfg, seed=seed, env_setting=env_setting)
     try:
-        manager.launch()
-        set_pkg_seed(seed, use_cuda=bool(cfg.policy.cuda))
-        policy = create_policy(fit_policy_config(cfg.policy, manager), model=model, enable_field=["eval"])
+        policy = build_policy(fit_policy_config(cfg.policy, manager), seed=seed, model=model, modes=["eval"])
         statistics = [] if state_dict is None else load_agent(policy.eval_mode, state_dict)
         if any(statistics):
             manager.adopt_wrapper_states(statistics)

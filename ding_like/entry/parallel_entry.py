@@ -15,7 +15,7 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
-from ding_like.pipeline.serial import RunResult
+from ding_like.pipeline.roles.record import RunResult
 from ding_like.utils.own_folder import make_own_folder
 
 _WORKER_PARTS = ("comm_collector", "comm_learner", "collector")

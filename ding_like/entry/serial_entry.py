@@ -14,7 +14,7 @@ from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.summary import closing_lines, opening_lines
-from ding_like.pipeline.serial import LearnFrom, SerialRun, learn_off_policy, learn_on_policy
+from ding_like.pipeline.serial import SerialRun
 from ding_like.policy import Policy
 from ding_like.utils.resume import Saved
 from ding_like.worker import BaseLearner
@@ -111,9 +111,6 @@ def resume_pipeline(
     return _train(cfg, arguments, env_setting=env_setting, model=model, saved=saved)
 
 
-_LEARN_FROM: dict[str, LearnFrom] = {"serial": learn_off_policy, "serial_onpolicy": learn_on_policy}
-
-
 class RunArguments(NamedTuple):
     """Hold what a run is started with beside its config; saved with every point to resume from."""
 
@@ -133,8 +130,8 @@ def _train(
     saved: Saved | None = None,
     overrides: Sequence[str] = (),
 ) -> Policy:
-    learn_from = _LEARN_FROM[arguments.mode]
-    if bool(cfg.policy.on_policy) != (learn_from is learn_on_policy):
+    on_policy = {"serial": False, "serial_onpolicy": True}[arguments.mode]
+    if bool(cfg.policy.on_policy) != on_policy:
         kind, mode = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
         raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {mode}`.")
     limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
@@ -147,7 +144,7 @@ def _train(
             env_setting=env_setting,
             model=model,
             dynamic_seed=arguments.dynamic_seed,
-            with_buffer=learn_from is learn_off_policy,
+            with_buffer=not on_policy,
         )
         limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
         opening = opening_lines(
@@ -163,12 +160,10 @@ def _train(
                 SerialRun(
                     cfg,
                     parts,
-                    max_train_iter=arguments.max_train_iter,
-                    max_env_step=arguments.max_env_step,
+                    limits=limits,
                     console=console,
                     checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
                     saved=saved,
-                    learn_from=learn_from,
                 ).run()
                 write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
                 console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ding_like.envs.manager.versus import VersusManager
 from ding_like.errors import ConfigError
 from ding_like.league import BaseLeague, create_league
-from ding_like.policy import Policy, create_policy
-from ding_like.policy.random_policy import RandomActor
-from ding_like.types import Actor, EnvManager, State
+from ding_like.policy import Policy
+from ding_like.types import EnvManager, State
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.files import atomic_write
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.seeding import make_rng
+
+if TYPE_CHECKING:
+    from ding_like.pipeline.build.opponents import Opponents
 
 logger = logging.getLogger(__name__)
 
@@ -49,55 +50,6 @@ def has_league(cfg: Any) -> bool:
 def versus(games: EnvManager, *, seed: int, name: str) -> VersusManager:
     """Return games as one player sees them; the opponent is still to be set."""
     return VersusManager(games, rng=make_rng(seed, name, "opponent"))
-
-
-class Opponents:
-    """Make the actors that a policy plays against.
-
-    `fitted` is the policy section that `policy` was made from.
-    """
-
-    def __init__(self, fitted: Mapping[str, Any], policy: Policy) -> None:
-        self._fitted = fitted
-        self._policy = policy
-        self._twins: dict[str, Policy] = {}  # by mode, with the weights that are being trained
-        self._past: Policy | None = None
-
-    def newest_self(self, *, mode: str = "collect") -> Actor:
-        """Return an actor with the weights that are being trained; of a mode the same one each time."""
-        if mode not in self._twins:
-            # A policy of its own: recurrent state is kept by lane, and both play in the same lanes.
-            model = self._policy.get_attribute("model")
-            self._twins[mode] = create_policy(self._fitted, model=model, enable_field=[mode])
-        actor: Actor = getattr(self._twins[mode], f"{mode}_mode").actor
-        return actor
-
-    def past_self(self, weights: Mapping[str, Any]) -> Actor:
-        """Return an actor with weights of the model; the same one each time, so that there is one at a time."""
-        if self._past is None:
-            self._past = create_policy(self._fitted, enable_field=["collect"])
-        self._past.collect_mode.load_state_dict({"model": weights})
-        actor: Actor = self._past.collect_mode.actor
-        return actor
-
-    def face(self, env: VersusManager, name: str) -> None:
-        """Let evaluations be played against 'random', 'self' or a checkpoint's path.
-
-        Raises ConfigError if there is no such file.
-        """
-        env.use_opponent(self._rival(name, env))
-
-    def _rival(self, name: str, env: VersusManager) -> Actor:
-        if name == "random":
-            return RandomActor(env.action_space)
-        if name == "self":
-            return self.newest_self(mode="eval")
-        if not Path(name).is_file():
-            raise ConfigError(f"env.manager.opponent is {name!r}; expected 'random', 'self' or a checkpoint's path.")
-        rival = create_policy(self._fitted, enable_field=["eval"])
-        rival.eval_mode.load_state_dict({"model": load_state(name)["model"]})
-        actor: Actor = rival.eval_mode.actor
-        return actor
 
 
 def make_league(cfg: Any, *, seed: int, **kwargs: Any) -> BaseLeague:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class UpdateRatio:
     """Say how many updates a number of env steps allows, and how many env steps a number of updates.
 
-    The serial pipeline collects `warmup_steps` at random, then takes `updates` updates for each `steps` env steps.
-    Collectors may be ahead by `max_lead` env steps.
+    Collecting begins with `warmup_steps` at random, then `updates` updates follow each `steps` env steps. Collectors
+    may be ahead by `max_lead` env steps. In one process a step is a segment: see `per_segment`.
     """
 
     warmup_steps: int
@@ -18,12 +18,22 @@ class UpdateRatio:
     updates: int
     max_lead: int
 
+    @classmethod
+    def per_segment(cls, updates: int) -> UpdateRatio:
+        """Return the ratio of `updates` for each segment, however many env steps it took.
+
+        A segment is collected once the first update with the one before has been handed out.
+        """
+        return cls(warmup_steps=0, steps=1, updates=updates, max_lead=1)
+
     def allowed_updates(self, env_step: int) -> int:
         """Return how many updates may have been taken when `env_step` steps have."""
         return max(0, env_step - self.warmup_steps) * self.updates // self.steps
 
     def credit(self, env_step: int, granted: int) -> int:
         """Return how many more env steps may be taken while `granted` updates have been handed out."""
+        if not self.updates:
+            return self.max_lead  # nothing is learned that collecting could run ahead of
         needed = self.warmup_steps + -(-granted * self.steps // self.updates)
         return max(0, needed + self.max_lead - env_step)
 

@@ -27,7 +27,7 @@ from ding_like.policy import di_engine_view
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
 from ding_like.rl_utils.returns import nstep_return
-from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, LearnMode
+from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, LearnMode, SampleUnit
 from ding_like.utils.checkpoint import check_model_state
 from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
 
@@ -93,6 +93,9 @@ class Policy:
 
     # Setting one of a group turns the defaults of the others off.
     config_alternatives: tuple[tuple[str, ...], ...] = (("collect.n_sample", "collect.n_episode"),)
+
+    # What the policy learns from: items of a replay buffer's samples.
+    sample_unit: SampleUnit = "row"
 
     # Names of gymnasium spaces: whose actions the algorithm can choose. None: any.
     action_spaces: tuple[str, ...] | None = ("Discrete",)

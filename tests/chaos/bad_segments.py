@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.batch_source import BatchSource
+from ding_like.comm.rest.batch_source import RestBatchSource
 from ding_like.comm.rest.row_check import RowCheck
 from ding_like.data.segment_file import SegmentMeta, WrittenSegment, read_segment, write_segment
 from ding_like.pipeline.parallel.service import LockedService
@@ -132,7 +132,7 @@ def _learn(
         check(columns)
         return columns
 
-    source = BatchSource(
+    source = RestBatchSource(
         service, learn, worker_id=learner, read=read, batch_size=_BATCH, buffer_size=segments * _ROWS, num_batches=32
     )
     bad = torn = doubled = batches = iteration = 0
@@ -149,7 +149,7 @@ def _learn(
             torn, batches, iteration = torn + found.torn, batches + 1, iteration + 1
             # A row in the place of one that cannot be read comes twice by rule; others do not.
             doubled += max(num_doubled(found.keys) - source.num_replaced, 0)
-            source.report(iteration, dict, {})
+            source.feedback(iteration, priority=None, info=dict)
     finally:
         source.close()
     report.figures.update(

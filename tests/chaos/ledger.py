@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from ding_like.comm.channels import Order, Segment, Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.segment_file import WrittenSegment
 from ding_like.pipeline.parallel.comm_collector import FlaskFileSystemCollector
 from ding_like.pipeline.parallel.comm_learner import FlaskFileSystemLearner
-from ding_like.pipeline.parallel.zergling import Order, PolicyUpdate, StepData
+from ding_like.pipeline.roles.loaded_weights import UNTRAINED
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
 from tests.chaos.counting_env import num_doubled, pack_keys, recognise
 
@@ -59,9 +59,10 @@ class LedgerCollector(FlaskFileSystemCollector):
             self._ledger = Ledger("collector")
         self._ledger.write(**values)
 
-    def send_stepdata(self, path: str, stepdata: StepData) -> WrittenSegment:  # type: ignore[override]
+    def send_stepdata(self, path: str, stepdata: Segment) -> m.SegmentInfo:  # type: ignore[override]
+        acted = [] if stepdata.version == UNTRAINED else list(stepdata.version)
         self._note_down(
-            kind="written", name=path, acted=list(self._loaded or ()), env_steps=stepdata.env_steps,
+            kind="written", name=path, acted=acted, env_steps=stepdata.env_steps,
             torn=recognise(stepdata.batch.columns).torn, keys=pack_keys(stepdata.batch.columns),
         )  # fmt: skip
         return super().send_stepdata(path, stepdata)
@@ -69,7 +70,7 @@ class LedgerCollector(FlaskFileSystemCollector):
     def send_metadata(self, metadata: m.SegmentInfo) -> Order:
         waiting = [*self.deal_with_collector_data(), metadata]
         order = super().send_metadata(metadata)
-        task = self._task
+        task = self._sink.task
         for each in waiting:
             self._note_down(
                 kind="ack", name=each.name, rows=each.rows, task=task.task_id, attempt=task.attempt,
@@ -77,10 +78,10 @@ class LedgerCollector(FlaskFileSystemCollector):
             )  # fmt: skip
         return order
 
-    def get_policy_update_info(self, path: str) -> PolicyUpdate | None:
-        found = super().get_policy_update_info(path)
-        if found is not None and self._task.kind == "collect":
-            self._note_down(kind="weights", version=list(self._loaded or ()), worker=self.collector_uid)
+    def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
+        found = super().newest(policy_id, newer_than=newer_than, timeout_s=timeout_s)
+        if found is not None and self._sink.task.kind == "collect":
+            self._note_down(kind="weights", version=list(found.version), worker=self.collector_uid)
         return found
 
 
@@ -131,14 +132,23 @@ class LedgerLearner(FlaskFileSystemLearner):
         self._link.coordinator = cast(Any, _CountingCoordinator(self._link.coordinator, self._note_sample))
 
     def get_data(self, batch_size: int) -> Callable[[], TransitionBatch | None]:
-        task, learner = self._started()
+        attempt, training = self._begun()
+        task, learner = attempt.task, training.learner
         if self._ledger is not None:
             self._note_down("left")  # the attempt before
         done, now = self._counts, learner.train_iter
         self._counts = _Counts(done.batches, done.torn, done.doubled, task.attempt, now, learned=now, begun=now)
         self._awaited.clear()
         self._note_down("begin")
-        return super().get_data(batch_size)
+        next_batch = super().get_data(batch_size)
+
+        def look() -> TransitionBatch | None:
+            batch = next_batch()
+            if batch is not None:
+                self._look_at(batch)
+            return batch
+
+        return look
 
     def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
         super().send_learn_info(learn_info)
@@ -159,10 +169,10 @@ class LedgerLearner(FlaskFileSystemLearner):
                 serials = np.unique(ids // m.ROWS_PER_SEGMENT)
                 self._awaited.append([self._told.get(int(each), "") for each in serials])
 
-    def _share(self, batch: TransitionBatch) -> TransitionBatch:
+    def _look_at(self, batch: TransitionBatch) -> None:
         found = recognise({name: np.asarray(batch[name]) for name in ("obs", "next_obs", "action", "reward")})
         counts = self._counts
-        counts.iter = self._started()[1].train_iter
+        counts.iter = self._begun()[1].learner.train_iter
         counts.batches += 1
         counts.drawn += 1
         counts.torn += found.torn
@@ -172,7 +182,6 @@ class LedgerLearner(FlaskFileSystemLearner):
             self._note_down("batch", segments=segments)
         elif found.torn or time.monotonic() - self._noted_s > 0.1:
             self._note_down("batch")
-        return super()._share(batch)
 
     def _note_down(self, kind: str, **values: Any) -> None:
         self._ledger = self._ledger or Ledger("learner")

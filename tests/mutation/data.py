@@ -184,9 +184,9 @@ MUTATIONS = (
         ("tests/worker/learner/test_base_learner.py::test_train_applies_each_minibatch_after_its_gradient",),
     ),
     Mutation(
-        "ding_like/pipeline/serial.py",
-        "final = parts.evaluator.play(episodes, number=_FINAL_NUMBER)",
-        "final = parts.evaluator.play(episodes, number=0)",
+        "ding_like/pipeline/roles/evaluate.py",
+        "number=_FINAL_NUMBER)",
+        "number=0)",
         ("tests/pipeline/test_final_evaluation.py::test_the_last_model_is_judged_by_fresh_episodes",),
     ),
     Mutation(

@@ -21,7 +21,7 @@ def reuse_the_attempt(patches: Patches) -> None:
             first = link.__dict__.setdefault("first_attempt", attempt)
             if first is not attempt:
                 attempt._publisher.abandon(timeout_s=1.0)
-                attempt._publisher, attempt._published = first._publisher, first._published
+                attempt._publisher = first._publisher
 
         return wrapped
 

@@ -17,7 +17,14 @@ from tests.simulation.primitives import fake_random, fake_secrets, fake_threadin
 from tests.simulation.scheduler import World
 
 # Whose modules run on virtual time.
-_PACKAGES = ("ding_like.comm", "ding_like.pipeline.parallel", "ding_like.utils", "ding_like.worker.commander")
+_PACKAGES = (
+    "ding_like.comm",
+    "ding_like.pipeline.build",
+    "ding_like.pipeline.parallel",
+    "ding_like.pipeline.roles",
+    "ding_like.utils",
+    "ding_like.worker.commander",
+)
 # What others bring in, which is made for real processes.
 _NOT = ("ding_like.pipeline.parallel.children",)
 _FACTORIES = {

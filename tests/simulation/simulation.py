@@ -162,7 +162,7 @@ class Simulation:
         patches.set(state, "sqlite3", self.disks.sqlite3())
         patches.set(files, "open", self.disks.open)
         for module, fake in (("http_client", self.network.requests()),):
-            patches.set(__import__(f"ding_like.comm.{module}", fromlist=["requests"]), "requests", fake)
+            patches.set(__import__(f"ding_like.comm.rest.{module}", fromlist=["requests"]), "requests", fake)
         from ding_like.comm.rest import shared_files
 
         patches.set(shared_files, "_MEMORY", self._folder)

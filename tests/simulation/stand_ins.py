@@ -154,7 +154,7 @@ class ScriptedCollector:
 
     def reset_policy(self, mode: Any) -> None: ...
 
-    def collect(self, n_sample: int, train_iter: int = 0, policy_kwargs: Any = None, **_: Any) -> TransitionBatch:
+    def collect_rows(self, n_sample: int, train_iter: int = 0, policy_kwargs: Any = None, **_: Any) -> TransitionBatch:
         simulation = self._simulation
         acted = simulation.audit.loaded.get(self._process.name, (0, 0))
         if acted[1] != train_iter:
@@ -185,15 +185,15 @@ class ScriptedEvaluator:
 
 
 class ScriptedJudge:
-    """FinalEvaluation the last model as the simulation wants it."""
+    """Judge the last model as the simulation wants it."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self.env = self.manager = Envs()
 
-    def face(self, opponents: Any) -> None: ...
+    def judge(self, policy: Any, opponents: Any) -> None: ...
 
-    def play(self, eval_mode: Any) -> dict[str, Any]:
+    def play(self) -> dict[str, Any]:
         self._simulation.world.sleep(self._simulation.rng.uniform(0.05, 1.0))
         value = self._simulation.judged_value()
         return {"eval_value": value, "eval_value_raw": [value], "judge_s": 0.5}
@@ -222,10 +222,10 @@ class SilentMetrics:
 def replacements(simulation: Simulation) -> dict[Any, Any]:
     """Return what stands for which class or function of the package."""
     from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
+    from ding_like.pipeline.build import Opponents
+    from ding_like.pipeline.build.row_schema import rows_schema
+    from ding_like.pipeline.build.spaces import fit_policy_config
     from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
-    from ding_like.pipeline.parallel.row_schema import rows_schema
-    from ding_like.pipeline.self_play import Opponents
-    from ding_like.pipeline.spaces import fit_policy_config
     from ding_like.policy import create_policy
     from ding_like.policy.random_policy import random_collect_mode
     from ding_like.utils.log import build_logger, close_logger
@@ -234,7 +234,7 @@ def replacements(simulation: Simulation) -> dict[Any, Any]:
 
     def make_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLearner:
         hook = {name: "" if name.startswith("load") else False for name in cfg["hook"]}
-        return BaseLearner({**cfg, "hook": hook, "log_policy": False}, tb_logger=SilentMetrics(), **kwargs)
+        return BaseLearner({**cfg, "hook": hook, "log_policy": False}, **{**kwargs, "tb_logger": SilentMetrics()})
 
     return {
         EnvFactory: lambda *_, **__: None,

@@ -44,8 +44,15 @@ class TaskHandle:
     def __init__(self, task: m.Task) -> None:
         self._task = task
         self._asked = threading.Event()
+        self._in_heartbeats = task.policy
+        self._in_answers = task.policy  # written by the task's own thread
         self.env_step = 0
-        self.newest_policy = task.policy
+
+    @property
+    def newest_policy(self) -> m.PolicyVersion | None:
+        """Return the newest weights that the coordinator told of; None: none yet."""
+        known = [each for each in (self._in_heartbeats, self._in_answers) if each is not None]
+        return max(known, key=lambda policy: (policy.attempt, policy.version), default=None)
 
     @property
     def finish_asked(self) -> bool:
@@ -55,9 +62,13 @@ class TaskHandle:
     def take(self, reply: m.HeartbeatReply) -> None:
         """Take over what a heartbeat brought."""
         self.env_step = reply.env_step
-        self.newest_policy = reply.policies.get(self._task.policy_id, self.newest_policy)
+        self._in_heartbeats = reply.policies.get(self._task.policy_id, self._in_heartbeats)
         if any(command.name == "stop" or command.task_id == self._task.task_id for command in reply.commands):
             self._asked.set()
+
+    def note(self, policy: m.PolicyVersion | None) -> None:
+        """Take over which weights an answer to the task itself said are the newest."""
+        self._in_answers = policy
 
     def wait(self, seconds: float) -> bool:
         """Wait; return at once, and True, if the task is to be finished."""

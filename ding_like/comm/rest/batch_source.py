@@ -104,7 +104,7 @@ class BatchReader:
         return places[chosen], unique_ids[chosen]
 
 
-class BatchSource:
+class RestBatchSource:
     """Give batches in the order in which the coordinator drew them; a thread fetches the next ones meanwhile.
 
     A reply's segments enter the mirror when all batches of earlier replies are drawn, so that no row is overwritten
@@ -146,7 +146,7 @@ class BatchSource:
         self._bad: list[str] = []
         self._waits_for_late = waits_for_late
         self._late: list[_Late] = []
-        self.finish = False  # there are no more batches than those that were fetched
+        self._is_last = False  # there are no more batches than those that were fetched
         self.env_step = 0
         self.num_received = learned  # batches that came, those of earlier attempts included
         self.num_learned = learned  # batches of which an update was reported
@@ -173,13 +173,19 @@ class BatchSource:
         return self._reader.draw()
 
     @property
+    def finished(self) -> bool:
+        """Tell whether no batch will come any more."""
+        with self._changed:
+            return self._is_last and not self._fetched and self._reader.is_empty
+
+    @property
     def num_replaced(self) -> int:
         """Return how many rows of batches could not be read and were replaced."""
         return self._reader.num_replaced
 
     def _wait_for_reply(self, timeout_s: float) -> Fetched | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._fetched or self._failure or self.finish, max(timeout_s, 0.0))
+            self._changed.wait_for(lambda: self._fetched or self._failure or self._is_last, max(timeout_s, 0.0))
             if self._failure is not None:
                 raise self._failure
             if not self._fetched:
@@ -187,20 +193,20 @@ class BatchSource:
             self._changed.notify_all()
             return self._fetched.popleft()
 
-    def report(self, train_iter: int, info: Callable[[], dict[str, Any]], priority_info: Mapping[str, Any]) -> None:
-        """Tell of an update with the batch given out last; many reports travel together."""
+    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
+        """Report an update with the batch given out last; many reports travel together, with the last one's `info`."""
         self._train_iter = train_iter
         if not self._is_reported:
             self._is_reported = True
             self.num_learned += 1
-        if priority_info:
-            self._priorities.append(np.asarray(priority_info["priority"], np.float32))
+        if priority is not None:
+            self._priorities.append(np.asarray(priority, np.float32))
         else:
             self._reader.drawn.clear()
         now = time.monotonic()
         if now - self._reported_s < _REPORT_S and len(self._priorities) < self._num_batches:
             return
-        self._reported_s, self._info = now, info()
+        self._reported_s, self._info = now, dict(info())
         update = self._update()
         with self._changed:
             self._reports.append(update)
@@ -266,7 +272,7 @@ class BatchSource:
 
     @property
     def _wants_more(self) -> bool:
-        return len(self._fetched) < 2 and not self.finish
+        return len(self._fetched) < 2 and not self._is_last
 
     def _send_reports(self) -> None:
         with self._changed:
@@ -296,7 +302,7 @@ class BatchSource:
         segments = self._read_all(news)
         with self._changed:
             self.env_step = reply.env_step
-            self.finish |= reply.finish
+            self._is_last |= reply.finish
             if reply.batches is not None:
                 self.num_received += reply.batches.num_batches
             if segments or reply.batches is not None:

@@ -103,6 +103,11 @@ class WorkerLink:
         logger.warning("%s", text)
         self.coordinator.task_info(self.agent.worker_id, task.task_id, m.TaskInfo(task.attempt, {"warning": text}))
 
+    def ask_task(self, task: m.Task, *, wait_s: float = 0.0) -> m.TaskInfoReply:
+        """Return how it stands with a task; up to `wait_s` are waited for rows that may be collected."""
+        message = m.TaskInfo(task.attempt, {}, wait_s=wait_s)
+        return self.coordinator.task_info(self.agent.worker_id, task.task_id, message)
+
     def when_there_is_room(self, task: m.Task, write: Callable[[], T]) -> T:
         """Return `write()`, waiting on a full disk for ten minutes at most, or until the worker leaves.
 

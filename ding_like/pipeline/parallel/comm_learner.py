@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
+from ding_like.comm.channels import Rows
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle, TaskLeftError
+from ding_like.comm.rest.agent import TaskHandle
 from ding_like.comm.rest.service import CoordinatorService
 from ding_like.comm.rest.worker_link import WorkerLink
-from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import read_with_retries
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
@@ -110,7 +110,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
             parts.callback(self._link.close)
             if self._training is not None:
                 parts.callback(self._training.close)
-            self._end_attempt(is_done=False)
+            self._end_attempt()
         self._training = None
 
     def __del__(self) -> None:
@@ -130,66 +130,56 @@ class FlaskFileSystemLearner(BaseCommLearner):
 
     def deal_with_get_data(self) -> dict[str, Any]:
         """Return what the learner asks for: the fields of messages.Sample."""
-        return self._begun().demand()
+        return self._begun()[0].demand()
 
     def deal_with_learner_learn(self, data: m.SampleReply) -> dict[str, Any]:
         """Train on the batches of one reply, one after another; return the learner's info."""
-        _, learner = self._started()
-        self._begun().take(data, lambda batch: learner.train(self._share(batch), data.env_step))
-        return learner.learn_info
+        attempt, training = self._begun()
+        attempt.take(data, lambda batch: training.learner.train(batch, data.env_step))
+        return training.learner.learn_info
 
-    def _begin(self, task: m.Task, handle: TaskHandle) -> None:
+    def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
+        """Do a task; it is called again where the attempt was taken away."""
+        attempt = self._begin(task, handle)
+        try:
+            return attempt.learn()
+        finally:
+            self._end_attempt()
+
+    def _begin(self, task: m.Task, handle: TaskHandle) -> LearnAttempt:
         """Begin an attempt; the one before it, if any, is over."""
-        self._end_attempt(is_done=False)
-        training, run_id = self._training, self._link.run_id
+        self._end_attempt()
         published_by = None if task.policy is None else task.policy.attempt
-        if training is None or not training.goes_on(task.attempt, published_by, run_id):
-            training = self._build(run_id)
+        if self._training is None or not self._training.goes_on(task.attempt, published_by, self._link.run_id):
+            self._training = self._build()
             if task.attempt > 1:
-                training.go_on_from_saved()
-        training.begin(task.attempt)
-        self._attempt = LearnAttempt(task, handle, link=self._link, training=training, cfg=self._cfg)
+                self._training.go_on_from_saved()
+        self._training.begin(task.attempt)
+        self._attempt = LearnAttempt(task, handle, link=self._link, training=self._training, cfg=self._cfg)
+        return self._attempt
 
-    def _build(self, run_id: str) -> Training:
+    def _build(self) -> Training:
         if self._training is not None:
             self._training.close()
-        self._training = Training(
+        return Training(
             self._cfg,
-            run_id=run_id,
+            run_id=self._link.run_id,
             store=self._store,
             hooks=self.hooks4call,
             get_data=self.get_data,
             env_setting=self._env_setting,
             model=self._model,
         )
-        return self._training
 
-    def _end_attempt(self, *, is_done: bool) -> None:
+    def _end_attempt(self) -> None:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
-            attempt.close(is_done=is_done)
+            attempt.close(is_done=False)
 
-    def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
-        """Train until the task is to be finished; return what the last model is worth.
-
-        Raises RefusedError, and is called again, where the attempt was taken away.
-        """
-        self._begin(task, handle)
-        attempt, training = self._begun(), self._trained()
-        learner = training.learner
-        try:
-            learner.setup_dataloader()
-            learner.start()
-            if self._link.is_leaving:
-                training.save(attempt.warn, attempt.learned_updates)
-                raise TaskLeftError(f"asked to leave at iteration {learner.train_iter}")
-            env_step = attempt.env_step
-            self._end_attempt(is_done=True)
-        finally:
-            self._end_attempt(is_done=False)
-        result = {"env_step": env_step, "train_iter": training.num_updates, "train_s": training.train_s}
-        result["last_iter"] = learner.train_iter  # of the last model: learning may have gone on after it
-        return {**result, **training.final_evaluation.play(training.policy.eval_mode)}
+    def _begun(self) -> tuple[LearnAttempt, Training]:
+        if self._attempt is None or self._training is None:
+            raise CommError("the learner has no task: it works for a coordinator only.")
+        return self._attempt, self._training
 
     # --- the learner's side
 
@@ -203,37 +193,24 @@ class FlaskFileSystemLearner(BaseCommLearner):
 
     def policy_state(self) -> dict[str, Any]:
         """Return what collectors load: the whole state of the collect mode."""
-        state: dict[str, Any] = self._trained().policy.collect_mode.state_dict()
+        state: dict[str, Any] = self._begun()[1].policy.collect_mode.state_dict()
         return state
 
     def send_policy(self, state_dict: Mapping[str, Any]) -> None:
         """Have weights published soon as the learner's present version, if that is newer than the attempt's last."""
-        self._begun().publish(state_dict)
+        self._begun()[0].publish(state_dict)
 
-    def get_data(self, batch_size: int) -> Callable[[], TransitionBatch | None]:
+    def get_data(self, batch_size: int) -> Callable[[], Rows | None]:
         """Return what waits for the next batch; None from it: the task is to be finished.
 
         Batches are fetched ahead of need by a thread. Raises CommError if no data come for ten minutes.
         """
-        self._begun().open_source(batch_size)
-        return self._next_batch
-
-    def _next_batch(self) -> TransitionBatch | None:
-        attempt = self._begun()
-        if attempt.publishing_is_due:
-            self.send_policy(self.policy_state())
-        self._trained().save_if_due(attempt.warn, attempt.learned_updates)
-        batch = attempt.next_batch()
-        if batch is not None:
-            return self._share(batch)
-        if not self._link.is_leaving:
-            attempt.take_final_weights()
-        return None
+        self._begun()[0].open_source(batch_size)
+        return lambda: self._begun()[0].next_batch()
 
     def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
         """Report an update with the batch given out last; many reports travel together."""
-        self._trained().num_updates = learn_info["learner_step"]
-        self._begun().report(learn_info)
+        self._begun()[0].report(learn_info)
 
     @staticmethod
     def load_data_fn(path: str, meta: Mapping[str, Any], decompressor: Any) -> dict[str, Array]:
@@ -244,29 +221,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         """
         file = Path(path)
         name = file.name.removesuffix(".safetensors")
-        columns, _ = read_with_retries(
-            file.parent, name, rows=meta["rows"], sha256=meta["sha256"], nbytes=meta["nbytes"]
-        )
-        return columns
-
-    # --- inside
-
-    def _share(self, batch: TransitionBatch) -> TransitionBatch:
-        """Return this learner's share of a batch."""
-        return self._trained().share(batch)
-
-    def _started(self) -> tuple[m.Task, BaseLearner]:
-        return self._begun().task, self._trained().learner
-
-    def _begun(self) -> LearnAttempt:
-        if self._attempt is None:
-            raise CommError("the learner has no task: it works for a coordinator only.")
-        return self._attempt
-
-    def _trained(self) -> Training:
-        if self._training is None:
-            raise CommError("the learner has no task: it works for a coordinator only.")
-        return self._training
+        return read_with_retries(file.parent, name, rows=meta["rows"], sha256=meta["sha256"], nbytes=meta["nbytes"])[0]
 
 
 class SendPolicyHook(LearnerHook):

@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.weight_files import read_weights, unflatten_state
+from ding_like.comm.rest.weight_files import read_weights
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.core.status import RunView
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
-from ding_like.pipeline.serial import RunResult
+from ding_like.pipeline.roles.record import RunResult
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import atomic_write, is_full
 from ding_like.utils.full_disk import when_there_is_room

@@ -1,46 +1,41 @@
-"""FinalEvaluation the last model of a run on fresh episodes."""
+"""Judge the last model of a run by fresh episodes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
-from ding_like.envs.manager.versus import VersusManager
-from ding_like.pipeline.build import EnvSetting
-from ding_like.pipeline.self_play import Opponents, is_game, versus
+from ding_like.config import FrozenConfig
+from ding_like.errors import ConfigError
+from ding_like.pipeline.build import EnvSetting, Opponents, build_eval_env, build_evaluator, one_player_sees
+from ding_like.pipeline.roles.evaluate import EvaluateRole
+from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.policy import Policy
 from ding_like.types import EnvManager
-from ding_like.worker import InteractionSerialEvaluator, create_serial_evaluator
-
-_EPISODES = 20
-_NUMBER = -1  # of the evaluation that judges the last model: its episodes are none that a stop rule has seen
 
 
 class FinalEvaluation:
-    """Hold the envs of an evaluation."""
+    """Hold the envs of an evaluation; their spaces are known before there is a policy to judge."""
 
-    def __init__(self, cfg: Any, *, seed: int, env_setting: EnvSetting | None = None) -> None:
-        env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
-        self.manager: EnvManager = create_env_manager(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs])
-        self.manager.seed(seed)
-        self.manager.launch()
-        self.env = self.manager  # as the policy that is judged sees it
-        self._versus: VersusManager | None = None
-        if is_game(cfg):
-            self.env = self._versus = versus(self.manager, seed=seed, name="judge")
-            self._opponent = str(cfg.env.manager.opponent)
-        self._evaluator: InteractionSerialEvaluator = create_serial_evaluator(
-            cfg.policy.eval.evaluator, env=self.env, policy=None, seed=seed, exp_name=cfg.exp_name
-        )
+    def __init__(self, cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None) -> None:
+        self._cfg = cfg
+        self.manager: EnvManager = build_eval_env(cfg, seed=seed, env_setting=env_setting)
+        self._versus = one_player_sees(cfg, self.manager, seed=seed, name="judge")
+        self.env: EnvManager = self.manager if self._versus is None else self._versus  # as the policy sees it
+        self._evaluator = build_evaluator(cfg, self.env, None, seed=seed)
+        self._role: EvaluateRole | None = None
 
-    def face(self, opponents: Opponents) -> None:
-        """In games, choose whom the policy is judged by; before the first `play`."""
+    def judge(self, policy: Policy, opponents: Opponents) -> None:
+        """Choose the policy that is judged, and in games whom it plays; before the first `play`."""
         if self._versus is not None:
-            opponents.face(self._versus, self._opponent)
+            opponents.face(self._versus, str(self._cfg.env.manager.opponent))
+        self._evaluator.reset_policy(policy.eval_mode)
+        self._role = EvaluateRole(self._evaluator, LoadedWeights(policy))
 
-    def play(self, eval_mode: Any) -> dict[str, Any]:
-        """Return what a policy is worth: `eval_value`, the mean return, and what it is of."""
-        self._evaluator.reset_policy(eval_mode)
-        final = self._evaluator.play(max(_EPISODES, self.env.num_lanes), number=_NUMBER)
+    def play(self) -> dict[str, Any]:
+        """Return what the policy is worth: `eval_value`, the mean return, and what it is of."""
+        if self._role is None:
+            raise ConfigError("there is no policy to judge: call judge() first.")
+        final = self._role.final()
         return {"eval_value": final.mean, "eval_value_raw": final.returns, "judge_s": final.duration_s}
 
     def close(self) -> None:

@@ -9,30 +9,25 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-import torch
-
-from ding_like.comm.rest import batch_source, publisher
+from ding_like.comm.channels import Rows
+from ding_like.comm.rest import batch_source, weight_publisher
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle
-from ding_like.comm.rest.batch_source import BatchReader, BatchSource, Fetched
-from ding_like.comm.rest.publisher import Publisher
+from ding_like.comm.rest.agent import TaskHandle, TaskLeftError
+from ding_like.comm.rest.batch_source import BatchReader, Fetched, RestBatchSource
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.weight_files import flatten_state, read_weights, write_weights
+from ding_like.comm.rest.segment_reader import SegmentReader
+from ding_like.comm.rest.weight_publisher import RestWeightPublisher
+from ding_like.comm.rest.weight_reader import read_published
 from ding_like.comm.rest.worker_link import WorkerLink
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.segment_file import read_segment
-from ding_like.errors import CommError
 from ding_like.pipeline.parallel.settings import buffer_size
 from ding_like.pipeline.parallel.training import Training
-from ding_like.types import Array
+from ding_like.pipeline.roles.train import TrainRole
 
 logger = logging.getLogger(__name__)
 
-_NO_DATA_S = 600.0  # without a batch for so long, the learner gives up
-
 
 class LearnAttempt:
-    """Bring batches of one attempt to a learner, and its weights and reports to the coordinator.
+    """Have one attempt's batches, weights and reports travel between a learner and the coordinator.
 
     What goes wrong in its threads is raised by the next call, a RefusedError once the attempt is over.
     """
@@ -44,31 +39,65 @@ class LearnAttempt:
         self._handle = handle
         self._link = link
         self._training = training
-        self._learner = training.learner
         self._cfg = cfg
         self._main = cfg["main"]
-        self._publisher = Publisher(self._write_and_announce)
-        self._published = -1  # version that was offered last, under this attempt
-        self._published_s = -math.inf
-        self._source: BatchSource | None = None  # once batches are asked for
+        self.read = SegmentReader(link.files, training.schema, training.row_check)
+        self._source: RestBatchSource | None = None  # once batches are asked for
+        self._publisher = RestWeightPublisher(link, task)
+        self._role = TrainRole(
+            training.learner,
+            publisher=self._publisher,
+            acting_state=training.policy.collect_mode.state_dict,
+            policy_id=task.policy_id,
+            attempt=task.attempt,
+            publish_interval_s=float(cfg["publish_interval_s"]),
+            is_awaited=self._is_awaited,
+            clock=time.monotonic,
+        )
+        self._is_closed = False
         self._first_s = math.inf  # when the first batch came
+        self._train_s = 0.0
         self._have = 0  # serial of the last segment that was brought by hand
-        self.train_s = 0.0
+
+    def _is_awaited(self, train_iter: int) -> bool:
+        """Tell whether an evaluation or on-policy collectors wait for the weights of this very iteration."""
+        policy = self._main.policy
+        return bool(policy.on_policy) or train_iter % policy.eval.evaluator.eval_freq == 0
+
+    def learn(self) -> dict[str, Any]:
+        """Train until the task is to be finished; return what the last model is worth.
+
+        Raises RefusedError where the attempt was taken away, TaskLeftError where the worker is to leave.
+        """
+        learner = self._training.learner
+        learner.setup_dataloader()
+        learner.start()
+        if self._link.is_leaving:
+            self._training.save(self._warn, self.learned_updates)
+            raise TaskLeftError(f"asked to leave at iteration {learner.train_iter}")
+        env_step = 0 if self._source is None else self._source.env_step
+        self.close(is_done=True)
+        return {"env_step": env_step, **self._training.result()}
 
     def close(self, *, is_done: bool) -> None:
-        """End the threads: after reports and the last weights have gone out where the attempt `is_done`."""
+        """End the threads: after reports and the last weights have gone out where the attempt `is_done`.
+
+        May be called again.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
         training, link = self._training, self._link
-        training.train_s += self.train_s
-        self.train_s, self._first_s = 0.0, math.inf
+        training.train_s += self._train_s
         failure: BaseException | None = None
         if self._source is not None:
             self._source.close(timeout_s=link.time_left(batch_source.CLOSE_S))
             failure = self._source.failure
             training.learned_updates = self._source.num_learned
         if is_done:
-            self._publisher.close(timeout_s=link.time_left(publisher.CLOSE_S))
+            self._publisher.close(timeout_s=link.time_left(weight_publisher.CLOSE_S))
         else:
-            self._publisher.abandon(timeout_s=link.time_left(publisher.CLOSE_S))
+            self._publisher.abandon(timeout_s=link.time_left(weight_publisher.CLOSE_S))
         if failure is not None and not isinstance(failure, RefusedError):
             logger.info("the last reports have not gone out: %s", failure)
             if link.is_leaving:
@@ -78,32 +107,7 @@ class LearnAttempt:
 
     def publish(self, state: Mapping[str, Any]) -> None:
         """Have the collect mode's state published soon as the learner's version, if that is newer than the last."""
-        version = self._learner.train_iter
-        if version > self._published:
-            self._publisher.offer(version, flatten_state(state))
-            self._published, self._published_s = version, time.monotonic()
-
-    @property
-    def publishing_is_due(self) -> bool:
-        """Tell whether it is time, or an evaluation or on-policy collectors wait for this very iteration."""
-        policy = self._main.policy
-        is_awaited = policy.on_policy or self._learner.train_iter % policy.eval.evaluator.eval_freq == 0
-        return bool(is_awaited) or time.monotonic() - self._published_s >= float(self._cfg["publish_interval_s"])
-
-    def _write_and_announce(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
-        task, files = self.task, self._link.files
-        written = self._link.when_there_is_room(
-            task, lambda: write_weights(files.weights, task.policy_id, task.attempt, version, state)
-        )
-        files.share_weights(task.policy_id, task.attempt, version)
-        message = m.Publish(task.task_id, task.attempt, version, written.sha256, written.nbytes)
-        try:
-            self._link.coordinator.publish(self._link.agent.worker_id, task.policy_id, message)
-        except RefusedError as error:
-            if error.code != "version_not_newer":
-                raise
-            # It was taken before, and the answer to that was lost.
-            logger.info("version %d was published before: %s", version, error)
+        self._role.publish(state)
 
     # --- batches in
 
@@ -113,7 +117,7 @@ class LearnAttempt:
         policy = self._main.policy
         if policy.on_policy:
             return int(policy.collect.n_sample)
-        return int(self._learner.policy.get_attribute("batch_size"))
+        return int(self._training.learner.policy.get_attribute("batch_size"))
 
     def open_source(self, batch_size: int) -> None:
         """Begin to fetch batches ahead of need; what was fetched before and not drawn is lost."""
@@ -121,7 +125,7 @@ class LearnAttempt:
         if self._source is not None:
             self._source.close()
             training.learned_updates = self._source.num_learned
-        self._source = BatchSource(
+        self._role.source = self._source = RestBatchSource(
             self._link.coordinator,
             self.task,
             worker_id=self._link.agent.worker_id,
@@ -130,70 +134,38 @@ class LearnAttempt:
             buffer_size=buffer_size(self._main),
             num_batches=int(self._cfg["num_batches"]),
             schema=training.schema,
-            train_iter=self._learner.train_iter,
+            train_iter=training.learner.train_iter,
             learned=training.learned_updates,
             waits_for_late=bool(self._main.policy.on_policy),
         )
 
-    def next_batch(self) -> TransitionBatch | None:
-        """Wait for the next batch; None: the task is to be finished. Raises CommError if none comes for ten minutes."""
-        source = self._opened()
-        deadline = time.monotonic() + _NO_DATA_S
-        while not self._handle.finish_asked:
-            batch = source.next(timeout_s=1.0)
-            if batch is not None:
-                self._first_s = min(self._first_s, time.monotonic())
-                self._learner.collector_envstep = source.env_step
-                return batch
-            if source.finish:
-                break
-            if time.monotonic() > deadline:
-                raise CommError(f"no batch has come for {_NO_DATA_S:g} s: no collector sends data.")
-        return None
+    def next_batch(self) -> Rows | None:
+        """Return this learner's share of the next batch; None: the task is to be finished.
+
+        What is due is published and saved before. Raises CommError if no batch comes for ten minutes.
+        """
+        self._training.save_if_due(self._warn, self.learned_updates)
+        batch = self._role.next_batch(go_on=lambda: not self._handle.finish_asked)
+        if batch is None:
+            if not self._link.is_leaving:
+                self.take_final_weights()
+            return None
+        self._first_s = min(self._first_s, time.monotonic())
+        return self._training.share(batch)
 
     def report(self, learn_info: Mapping[str, Any]) -> None:
-        """Tell of an update with the batch given out last; many reports travel together."""
-        self.train_s = max(time.monotonic() - self._first_s, 0.0)
+        """Report an update with the batch that came last; many reports travel together."""
+        training = self._training
+        training.num_updates = learn_info["learner_step"]
+        self._train_s = max(time.monotonic() - self._first_s, 0.0)
         if self._source is not None:
-            priorities = self._training.priorities(learn_info["priority_info"])
-            self._source.report(learn_info["learner_step"], self._averages, priorities)
-
-    @property
-    def env_step(self) -> int:
-        """Return the env steps of the run, as of the last reply."""
-        return self._opened().env_step
+            priorities = training.priorities(learn_info["priority_info"])
+            self._role.report(training.num_updates, priority=priorities.get("priority"))
 
     @property
     def learned_updates(self) -> int:
         """Return how many batches were learned from, those of earlier attempts included."""
         return self._training.learned_updates if self._source is None else self._source.num_learned
-
-    def _opened(self) -> BatchSource:
-        if self._source is None:
-            raise CommError("no batches were asked for: call get_data first.")
-        return self._source
-
-    def _averages(self) -> dict[str, Any]:
-        monitor = self._learner.monitor
-        return {} if monitor is None else {name: float(value) for name, value in monitor.averages().items()}
-
-    def read(self, segment: m.NewSegment) -> dict[str, Array]:
-        """Read a segment, once, and look at its rows. Raises SegmentError for one that is not to be learned from."""
-        files, training = self._link.files, self._training
-        files.fetch_segment(segment.name, nbytes=segment.nbytes, sha256=segment.sha256)
-        try:
-            columns, _ = read_segment(
-                files.segments,
-                segment.name,
-                rows=segment.rows,
-                sha256=segment.sha256,
-                nbytes=segment.nbytes,
-                row_bytes=training.schema.row_bytes,
-            )
-        finally:
-            files.forget_segment(segment.name)
-        training.row_check(columns)
-        return columns
 
     # --- batches that are brought by hand, as the coordinator of DI-engine's API does
 
@@ -208,17 +180,17 @@ class LearnAttempt:
             "attempt": self.task.attempt,
             "batch_size": self.batch_rows,
             "num_batches": 1,
-            "cur_learner_iter": self._learner.train_iter,
+            "cur_learner_iter": self._training.learner.train_iter,
             "have_segments_up_to": self._have,
         }
 
-    def take(self, reply: m.SampleReply, train: Callable[[TransitionBatch], None]) -> None:
-        """Call `train` with each batch of a reply."""
+    def take(self, reply: m.SampleReply, train: Callable[[Rows], object]) -> None:
+        """Call `train` with this learner's share of each batch of a reply."""
         self._reader.take(Fetched([(each, self.read(each)) for each in reply.new_segments], reply.batches))
         if reply.new_segments:
             self._have = reply.new_segments[-1].serial
         while not self._reader.is_empty:
-            train(self._reader.draw())
+            train(self._training.share(self._reader.draw()))
 
     # --- the end
 
@@ -228,16 +200,14 @@ class LearnAttempt:
         Where a limit ended it, the coordinator names the newest weights, and those are the last: they go out first.
         """
         task, link = self.task, self._link
-        self.publish(self._training.policy.collect_mode.state_dict())
-        self._publisher.flush(timeout_s=link.time_left(publisher.CLOSE_S))
-        message = m.TaskInfo(task.attempt, {})
-        final = link.coordinator.task_info(link.agent.worker_id, task.task_id, message).policy
-        if final is None or (final.attempt, final.version) >= (task.attempt, self._learner.train_iter):
+        self._role.publish()
+        self._publisher.flush(timeout_s=link.time_left(weight_publisher.CLOSE_S))
+        final = link.ask_task(task).policy
+        if final is None or (final.attempt, final.version) >= self._role.version:
             return
-        link.files.fetch_weights(task.policy_id, final.attempt, final.version, nbytes=final.nbytes, sha256=final.sha256)
-        state = read_weights(link.files.weights, task.policy_id, final.attempt, final.version, sha256=final.sha256)
-        self._training.judged_weights(final.version, state)
+        weights = read_published(link.files, task.policy_id, final)
+        self._training.judged_weights(final.version, weights.state)
 
-    def warn(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         """Log a line, and have the coordinator show it to whoever watches the run."""
         self._link.warn(self.task, text)

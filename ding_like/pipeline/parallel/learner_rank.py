@@ -15,9 +15,9 @@ import numpy as np
 from ding_like.comm.torch_dist import GlooReducer, LearnerGroup, tensors_in
 from ding_like.config import compile_config, read_config
 from ding_like.pipeline.build import training_process
+from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
 from ding_like.pipeline.parallel.learner_aggregator import from_bytes
-from ding_like.pipeline.spaces import fit_policy_config
 from ding_like.policy import create_policy
 from ding_like.utils.parent import watch_parent
 from ding_like.utils.seeding import make_rng, set_pkg_seed

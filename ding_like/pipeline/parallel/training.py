@@ -10,21 +10,25 @@ from typing import Any
 
 import torch
 
+from ding_like.comm.channels import Rows
+from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.row_check import RowCheck
-from ding_like.comm.rest.weight_files import flatten_state, unflatten_state
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CheckpointError
-from ding_like.pipeline.build import EnvSetting
+from ding_like.pipeline.build import (
+    EnvSetting,
+    Opponents,
+    build_learner,
+    build_policy,
+    fit_policy_config,
+    rows_schema,
+)
 from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
-from ding_like.pipeline.parallel.row_schema import rows_schema
-from ding_like.pipeline.self_play import Opponents, has_league
-from ding_like.pipeline.spaces import fit_policy_config
-from ding_like.policy import create_policy
+from ding_like.pipeline.self_play import has_league
 from ding_like.utils.files import is_full
 from ding_like.utils.resume import ResumeStore
-from ding_like.utils.seeding import make_rng, set_pkg_seed
-from ding_like.worker import BaseLearner, LearnerHook, create_learner
+from ding_like.worker import LearnerHook
 from ding_like.worker.learner.hooks import LoadCkptHook
 
 logger = logging.getLogger(__name__)
@@ -60,17 +64,23 @@ class Training:
         with ExitStack() as parts:
             self.final_evaluation = FinalEvaluation(main, seed=seed, env_setting=env_setting)
             parts.callback(self.final_evaluation.close)
-            set_pkg_seed(seed, use_cuda=bool(main.policy.cuda))
             fitted = fit_policy_config(main.policy, self.final_evaluation.env)
-            self.policy: Any = create_policy(fitted, model=model)
-            self.final_evaluation.face(Opponents(fitted, self.policy))
+            self.policy = build_policy(fitted, seed=seed, model=model)
+            self.final_evaluation.judge(self.policy, Opponents(fitted, self.policy))
             # A league's collectors see one player of each game, others all of them.
             acted_in = self.final_evaluation.env if has_league(main) else self.final_evaluation.manager
             self.schema = rows_schema(fitted, acted_in, seed=seed)
             env = self.final_evaluation.env
             self.row_check = RowCheck(env.observation_space, env.action_space, self.schema)
             self._aggregator = self._make_aggregator(cfg, parts)
-            self.learner = self._make_learner(cfg, seed)
+            self.learner = build_learner(
+                main,
+                self.policy,
+                seed=seed,
+                max_updates=float(cfg.get("max_train_iter") or float("inf")),
+                reducer=None if self._aggregator is None else self._aggregator.reducer,
+                num_learners=int(cfg.get("num_learners") or 1),
+            )
             parts.callback(self.learner.close)
             for hook in hooks:
                 self.learner.register_hook(hook)
@@ -85,29 +95,17 @@ class Training:
         aggregator.start(self.policy.learn_mode.state_dict(), self.policy.grad_vectors())
         return aggregator
 
-    def _make_learner(self, cfg: Mapping[str, Any], seed: int) -> BaseLearner:
-        learner_cfg = self._main.policy.learn.learner
-        limit = min(float(cfg.get("max_train_iter") or float("inf")), learner_cfg.train_iterations)
-        shared: dict[str, Any] = {}
-        if self._aggregator is not None:
-            shared = {"reducer": self._aggregator.reducer, "dist_info": (0, int(cfg["num_learners"]))}
-        return create_learner(
-            {**learner_cfg, "train_iterations": int(limit)},
-            **shared,
-            policy=self.policy.learn_mode,
-            rng=make_rng(seed, "learner"),
-            exp_name=self._main.exp_name,
-        )
-
     def close(self) -> None:
         """Close all parts, also where closing one of them fails; may be called again."""
         self._parts.close()
 
     # --- several learners as one
 
-    def share(self, batch: TransitionBatch) -> TransitionBatch:
+    def share(self, batch: Rows) -> Rows:
         """Return this learner's share of a batch; the others get theirs."""
-        return batch if self._aggregator is None else self._aggregator.share(batch)
+        if self._aggregator is None or not isinstance(batch, TransitionBatch):
+            return batch
+        return self._aggregator.share(batch)
 
     def priorities(self, priority_info: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the priorities of the whole batch, of which this learner has those of its share."""
@@ -135,6 +133,12 @@ class Training:
             self._newer = None
             self._load_acting(version, state)
         self.num_updates = self.learner.train_iter
+
+    def result(self) -> dict[str, Any]:
+        """Return what training came to, and what the last model is worth."""
+        trained = {"train_iter": self.num_updates, "train_s": self.train_s}
+        trained["last_iter"] = self.learner.train_iter  # of the last model: learning may have gone on after it
+        return {**trained, **self.final_evaluation.play()}
 
     def judged_weights(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
         """Take the weights whose evaluation ended the run, by which it is judged.

@@ -1,93 +1,58 @@
-"""Collect and evaluate in a parallel run: envs, a policy, and a collector that knows neither files nor network."""
+"""Collect and evaluate in a parallel run: DI-engine's parallel collector, in front of the roles that do the work."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from easydict import EasyDict
 
-from ding_like.comm.rest.messages import PolicyVersion, SegmentInfo
+from ding_like.comm.channels import RowSink, Segment, WeightReader
 from ding_like.config.tree import deep_merge
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.segment_file import WrittenSegment
-from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
+from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import EnvSetting
-from ding_like.pipeline.self_play import Opponents, is_game, versus
-from ding_like.pipeline.spaces import fit_policy_config
-from ding_like.policy import create_policy
-from ding_like.policy.random_policy import random_collect_mode
+from ding_like.pipeline.build import (
+    EnvSetting,
+    Opponents,
+    build_collect_env,
+    build_collector,
+    build_eval_env,
+    build_evaluator,
+    build_policy,
+    fit_policy_config,
+    one_player_sees,
+)
+from ding_like.pipeline.roles.collect import CollectRole
+from ding_like.pipeline.roles.evaluate import EvaluateRole
+from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.policy import Policy
 from ding_like.types import EnvManager
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.interval import Interval
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
-from ding_like.utils.seeding import make_rng, set_pkg_seed
-from ding_like.worker import InteractionSerialEvaluator, create_serial_collector, create_serial_evaluator
-
-
-class Order(Protocol):
-    """Say what a collector is to do next; every answer of the coordinator to one does."""
-
-    @property
-    def finish(self) -> bool: ...  # end the task
-
-    @property
-    def credit(self) -> int: ...  # rows that may be collected now; 0: ask again
-
-    @property
-    def env_step(self) -> int: ...  # of the whole run
-
-    @property
-    def policy(self) -> PolicyVersion | None: ...  # the newest weights
-
-
-class StepData(NamedTuple):
-    """Hold the rows of one segment and how they came to be."""
-
-    batch: TransitionBatch
-    policy_iter: int  # train_iter of the weights that acted
-    env_steps: int  # that were taken for them, dropped ones included
-    policy_attempt: int = 0  # at the task of learning, of the weights that acted
-
-
-class PolicyUpdate(NamedTuple):
-    """Hold the state of a collect mode, the learner's iteration at its publication and the attempt that published."""
-
-    iter: int
-    state: Mapping[str, Any]
-    attempt: int = 0
 
 
 class BaseParallelCollector(ABC, Configurable):
-    """Do one task after another for a comm collector, which sets the five callables before the first.
-
-    `send_stepdata(data_id, stepdata)` keeps rows where the learner finds them, `send_metadata(metadata)` announces them
-    and returns the next order, `ask_order()` returns one without news, and `get_policy_update_info(path)` returns the
-    newest weights of a policy, None if they are the ones it returned last. `get_weights(path, version)` returns one
-    version's.
-    """
+    """Do one task after another for a comm collector, whose channels `sink` and `reader` are."""
 
     config: dict[str, Any] = {
         "print_freq": 5,  # seconds between two lines in the collector's log
     }
 
-    send_stepdata: Callable[[str, StepData], WrittenSegment]
-    send_metadata: Callable[[SegmentInfo], Order]
-    ask_order: Callable[[], Order]
-    get_policy_update_info: Callable[[str], PolicyUpdate | None]
-    get_weights: Callable[[str, PolicyVersion], Mapping[str, Any]]
-
-    def __init__(self, cfg: Mapping[str, Any]) -> None:
+    def __init__(
+        self, cfg: Mapping[str, Any], *, sink: RowSink | None = None, reader: WeightReader | None = None
+    ) -> None:
         """Open the log. `cfg` holds `main`, a compiled config, `seed`, `collector_uid` and `index`."""
         self._main = cfg["main"]
         self._cfg = EasyDict(deep_merge(self.config, {key: value for key, value in cfg.items() if key != "main"}))
         self._collector_uid = str(self._cfg.collector_uid)
         self._logger, _ = build_logger(Path(self._main.exp_name, "log", "collector"), self._collector_uid)
-        self._policy: Any = None
+        self._sink = sink
+        self._reader = reader
+        self._policy: Policy | None = None
 
     @abstractmethod
     def start(self, task_info: Mapping[str, Any]) -> None:
@@ -102,14 +67,14 @@ class BaseParallelCollector(ABC, Configurable):
         close_logger(self._logger)
 
     @property
-    def policy(self) -> Any:
+    def policy(self) -> Policy:
         """Return the policy that acts. Raises ConfigError before there is one."""
         if self._policy is None:
             raise ConfigError("the collector has no policy before its first task.")
         return self._policy
 
     @policy.setter
-    def policy(self, policy: Any) -> None:
+    def policy(self, policy: Policy) -> None:
         self._policy = policy
 
     def info(self, s: str) -> None:
@@ -126,7 +91,7 @@ class BaseParallelCollector(ABC, Configurable):
 class ZerglingParallelCollector(BaseParallelCollector):
     """Let one policy act in many envs; envs and open episodes stay from task to task.
 
-    A task is to collect segments while there is credit, or, with `eval_flag`, to play the episodes of an evaluation.
+    A task is to collect segments as they are ordered, or, with `eval_flag`, to play the episodes of an evaluation.
     """
 
     config: dict[str, Any] = {
@@ -137,10 +102,17 @@ class ZerglingParallelCollector(BaseParallelCollector):
         "update_policy_second": 0,
     }
 
-    def __init__(self, cfg: Mapping[str, Any], *, env_setting: EnvSetting | None = None) -> None:
-        super().__init__(cfg)
-        # Lanes of all collectors have seeds of their own.
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        *,
+        sink: RowSink | None = None,
+        reader: WeightReader | None = None,
+        env_setting: EnvSetting | None = None,
+    ) -> None:
+        super().__init__(cfg, sink=sink, reader=reader)
         self._setting: EnvSetting = env_setting or get_vec_env_setting(self._main.env)
+        # Lanes of all collectors have seeds of their own.
         self._seed = int(self._cfg.seed) + int(self._cfg.index) * len(self._setting[1])
         self._manager = self._launch_collect()
         if any(self._manager.wrapper_states()):
@@ -148,22 +120,15 @@ class ZerglingParallelCollector(BaseParallelCollector):
                 "the env's wrappers learn statistics (obs_norm, reward_norm), which the processes of a parallel run "
                 "do not share: each would train on another scale. Use mode serial, or normalise by fixed numbers."
             )
-        set_pkg_seed(self._seed, use_cuda=bool(self._main.policy.cuda))
         fitted = fit_policy_config(self._main.policy, self._manager)
-        self.policy = create_policy(fitted, enable_field=["collect", "eval", "command"])
+        self.policy = build_policy(fitted, seed=self._seed, modes=["collect", "eval", "command"])
         self._opponents = Opponents(fitted, self.policy)
-        self._collector: Any = create_serial_collector(
-            self._main.policy.collect.collector,
-            env=self._manager,
-            policy=self.policy.collect_mode,
-            rng=make_rng(self._seed, "collector"),
-            exp_name=self._main.exp_name,
-            instance_name=f"collector{self._cfg.index}",
+        self._collector = build_collector(
+            self._main, self._manager, self.policy, seed=self._seed, name=f"collector{self._cfg.index}"
         )
-        self._evaluator: InteractionSerialEvaluator | None = None
-        self._acts_at_random = False
-        self._policy_iter = self._policy_attempt = 0
-        self._num_segments = 0
+        self._collect_role: CollectRole | None = None  # from the first task on
+        self._evaluate_role: EvaluateRole | None = None  # from the first evaluation on
+        self._weights: LoadedWeights | None = None
         self._finish_info: dict[str, Any] = {}
         self._lines = Interval(float(self._cfg.print_freq), starts_due=True)
 
@@ -178,110 +143,81 @@ class ZerglingParallelCollector(BaseParallelCollector):
 
     def close(self) -> None:
         self._collector.close()
-        if self._evaluator is not None:
-            self._evaluator.close()
+        if self._evaluate_role is not None:
+            self._evaluate_role.close()
         super().close()
 
     # --- collecting
 
     def _collect(self, task_info: Mapping[str, Any]) -> None:
-        before = self._num_segments
-        order = self.ask_order()
-        while not order.finish and not self._is_done(task_info):
-            if order.credit == 0:
-                order = self.ask_order()
-                continue
-            self._update_policy(task_info["policy_id"])
-            order = self._collect_segment(order)
-        self._finish_info = {"segments": self._num_segments - before}
+        role = self._role(str(task_info["policy_id"]))
+        self._finish_info = {"segments": role.run(is_done=lambda: self._is_done(task_info))}
 
     def _is_done(self, task_info: Mapping[str, Any]) -> bool:
         """Tell whether a task to collect is done though nobody asks for its end."""
         return False
 
-    def _collect_segment(self, order: Order) -> Order:
-        """Take as many rows as are allowed, keep them, announce them; return what is next."""
+    def _role(self, policy_id: str) -> CollectRole:
+        if self._collect_role is None:
+            if self._sink is None:
+                raise ConfigError("the collector has nowhere to put rows: give it the channels `sink` and `reader`.")
+            self._collect_role = CollectRole(
+                self._collector,
+                self._loaded(policy_id),
+                sink=self._sink,
+                random_steps=int(self._main.policy.random_collect_size),
+                action_space=self._manager.action_space,
+                stats=self._stats,
+                after_segment=self._say,
+            )
+        return self._collect_role
+
+    def _loaded(self, policy_id: str) -> LoadedWeights:
+        if self._weights is None:
+            if self._reader is None:
+                raise ConfigError("the collector has no weights to act with: give it the channels `sink` and `reader`.")
+            self._weights = LoadedWeights(self.policy, self._reader, policy_id=policy_id)
+        return self._weights
+
+    def _stats(self, setting: Mapping[str, Any]) -> dict[str, Any]:
         collector = self._collector
-        self._act_at_random(order.env_step < self._main.policy.random_collect_size)
-        first_step = collector.envstep
-        setting = self.policy.command_mode.get_setting_collect({"envstep": order.env_step})
-        batch = collector.collect(n_sample=order.credit, train_iter=self._policy_iter, policy_kwargs=setting)
-        if not isinstance(batch, TransitionBatch):
-            raise ConfigError(
-                f"policy '{self._main.policy.type}' gives rows that do not stack; mode parallel needs equal shapes."
-            )
-        env_steps = collector.envstep - first_step
-        data_id = f"{self._collector_uid}.{self._num_segments:08d}"
-        self._num_segments += 1
-        written = self.send_stepdata(data_id, StepData(batch, self._policy_iter, env_steps, self._policy_attempt))
-        stats = {"return": _finite(collector.mean_return), "length": _finite(collector.mean_length), **setting}
+        return {"return": _finite(collector.mean_return), "length": _finite(collector.mean_length), **setting}
+
+    def _say(self, segment: Segment) -> None:
         if self._lines.pass_s():
-            self.info(f"{data_id}: policy of iteration {self._policy_iter}, env step {collector.envstep}, {stats}")
-        return self.send_metadata(
-            SegmentInfo(
-                **written._asdict(),
-                policy_version=self._policy_iter,
-                env_steps=env_steps,
-                stats=stats,
-                policy_attempt=self._policy_attempt,
-            )
-        )
-
-    def _act_at_random(self, at_random: bool) -> None:
-        """Fill the buffer with random actions first, as the serial pipeline does."""
-        if at_random == self._acts_at_random:
-            return
-        mode = self.policy.collect_mode
-        self._collector.reset_policy(random_collect_mode(mode, self._manager.action_space) if at_random else mode)
-        self._acts_at_random = at_random
-
-    def _update_policy(self, policy_id: str) -> None:
-        """Take over the newest weights if they are newer than ours."""
-        newest = self.get_policy_update_info(policy_id)
-        if newest is not None:
-            self.policy.collect_mode.load_state_dict(newest.state)
-            self._policy_iter, self._policy_attempt = newest.iter, newest.attempt
+            iteration, env_step = segment.version.update, self._collector.envstep
+            self.info(f"policy of iteration {iteration}, env step {env_step}, {dict(segment.stats)}")
 
     # --- evaluating
 
     def _evaluate(self, task_info: Mapping[str, Any]) -> None:
-        if self._evaluator is None:
-            self._evaluator = create_serial_evaluator(
-                self._main.policy.eval.evaluator,
-                env=self._launch_eval(),
-                policy=self.policy.eval_mode,
-                seed=int(self._cfg.seed),
-                exp_name=self._main.exp_name,
-            )
-        self._update_policy(task_info["policy_id"])
-        result = self._evaluator.play(int(task_info["n_episode"]), number=int(task_info["number"]))
-        self.info(f"evaluation {task_info['number']} of iteration {self._policy_iter}: mean {result.mean:g}")
+        if self._evaluate_role is None:
+            weights = self._loaded(str(task_info["policy_id"]))
+            evaluator = build_evaluator(self._main, self._launch_eval(), self.policy, seed=int(self._cfg.seed))
+            self._evaluate_role = EvaluateRole(evaluator, weights)
+        number = int(task_info["number"])
+        result = self._evaluate_role.play(int(task_info["n_episode"]), number=number)
+        iteration = self._evaluate_role.weights.version.update
+        self.info(f"evaluation {number} of iteration {iteration}: mean {result.mean:g}")
         self._finish_info = {
             "returns": result.returns,
             "lengths": result.lengths,
-            "version": self._policy_iter,
+            "version": iteration,
             "duration_s": result.duration_s,
         }
 
     def _launch_collect(self) -> EnvManager:
         """Return the envs of collecting, as the policy sees them."""
-        return self._launch(self._setting[1], self._seed)
+        return build_collect_env(self._main, seed=self._seed, env_setting=self._setting)
 
     def _launch_eval(self) -> EnvManager:
         seed = int(self._cfg.seed)
-        manager = self._launch(self._setting[2], seed)
-        if not is_game(self._main):
+        manager = build_eval_env(self._main, seed=seed, env_setting=self._setting)
+        seen = one_player_sees(self._main, manager, seed=seed, name="evaluator")
+        if seen is None:
             return manager
-        seen = versus(manager, seed=seed, name="evaluator")
         self._opponents.face(seen, self._main.env.manager.opponent)
         return seen
-
-    def _launch(self, env_cfgs: Any, seed: int) -> EnvManager:
-        factories = [EnvFactory(env_cfg, self._setting[0]) for env_cfg in env_cfgs]
-        manager = create_env_manager(self._main.env.manager, factories)
-        manager.seed(seed)
-        manager.launch()
-        return manager
 
 
 def _finite(value: float) -> float | None:

@@ -16,9 +16,10 @@ from easydict import EasyDict
 
 from ding_like.config import to_plain
 from ding_like.data.rows import adapt_eval_mode
-from ding_like.envs import EnvFactory, create_env_manager, make_env
+from ding_like.envs import EnvFactory, make_env
 from ding_like.envs.solo import SoloEnv
 from ding_like.errors import ConfigError, EnvError
+from ding_like.pipeline.build import build_single_env
 from ding_like.pipeline.report.text import measure
 from ding_like.policy.random_policy import RandomActor
 from ding_like.types import Array, State
@@ -65,7 +66,7 @@ def make_video(
         raise ConfigError("a video needs pillow; install it with: pip install 'ding-like[viz]'.")
     with _no_window():
         camera = Camera(env_fn(), num_episodes=num_episodes)
-        manager = create_env_manager({"type": "base"}, [lambda: camera])
+        manager = build_single_env(lambda: camera)
         try:
             manager.launch()
             if any(statistics):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.batch_source import BatchSource
+from ding_like.comm.rest.batch_source import RestBatchSource
 from ding_like.comm.rest.mirror import Mirror
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.data.batch import TransitionBatch
@@ -32,7 +32,7 @@ class Run:
         self.learner, self.learn, self.collector, self.task = begin(self.core)
         self.service = LockedService(self.core)
         self.number = 0
-        self.source = BatchSource(
+        self.source = RestBatchSource(
             self.service,
             self.learn,
             worker_id=self.learner,
@@ -80,7 +80,7 @@ def test_a_learner_that_goes_on_says_how_far_it_had_come(tmp_path: Path) -> None
     task = run.core.claim(run.learner, m.Claim()).task
     assert task is not None and task.attempt == 2 and granted > 10
 
-    second = BatchSource(
+    second = RestBatchSource(
         run.service,
         task,
         worker_id=run.learner,
@@ -170,7 +170,7 @@ def test_a_segment_that_cannot_be_read_is_left_out_and_reported(run: Run, monkey
         assert batch is not None
         check(batch, run.number)
         seen.update(batch["segment"].tolist())
-    run.source.report(6, dict, {})
+    run.source.feedback(6, priority=None, info=dict)
     run.source.close()
 
     assert 2 not in seen and len(seen) >= 3
@@ -294,7 +294,7 @@ def test_priorities_come_back_with_the_rows_that_they_are_of(run: Run, monkeypat
         assert batch is not None
         # Segment n is the one with serial n + 1.
         expected += ((batch["segment"] + 1) * m.ROWS_PER_SEGMENT + batch["row"]).tolist()
-        run.source.report(train_iter, dict, {"priority": np.full(4, train_iter, np.float32)})
+        run.source.feedback(train_iter, priority=np.full(4, train_iter, np.float32), info=dict)
     run.source.close()
 
     told = [message for message in sent if message.unique_ids is not None]
@@ -310,7 +310,7 @@ def test_the_end_of_the_run_ends_the_wait(run: Run) -> None:
 
     batch = run.source.next(timeout_s=5.0)
 
-    assert batch is None and run.source.finish
+    assert batch is None and run.source.finished
 
 
 def test_a_slow_learner_is_not_flooded_however_often_it_reports(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +329,7 @@ def test_a_slow_learner_is_not_flooded_however_often_it_reports(run: Run, monkey
 
     assert run.source.next(timeout_s=5.0) is not None
     for train_iter in range(20):
-        run.source.report(train_iter, dict, {})
+        run.source.feedback(train_iter, priority=None, info=dict)
         assert reported.acquire(timeout=5.0)
 
     assert run.core.granted_updates <= 3 * 3, "three batches a reply: one being drawn from and two ahead"
@@ -353,7 +353,7 @@ def test_an_answer_that_comes_twice_is_consumed_once(tmp_path: Path, monkeypatch
     while run.core.waiting_updates or drawn < run.core.granted_updates:
         assert run.source.next(timeout_s=5.0) is not None
         drawn += 1
-        run.source.report(drawn, dict, {})
+        run.source.feedback(drawn, priority=None, info=dict)
 
     assert run.source.next(timeout_s=0.3) is None
     assert drawn == run.core.granted_updates == run.source.num_received == run.source.num_learned > 10
@@ -384,7 +384,7 @@ def test_closing_does_not_wait_for_what_is_late(tmp_path: Path) -> None:
         looked.set()
         raise SegmentError("missing", "it has not come")
 
-    source = BatchSource(
+    source = RestBatchSource(
         made.service,
         made.learn,
         worker_id=made.learner,

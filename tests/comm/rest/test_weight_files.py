@@ -11,13 +11,12 @@ import pytest
 import torch
 from torch import nn
 
+from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.weight_files import (
     WrittenWeights,
-    flatten_state,
     prune_weights,
     read_weights,
-    unflatten_state,
     write_weights,
 )
 from ding_like.errors import CommError

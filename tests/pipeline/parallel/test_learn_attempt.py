@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.weight_files import flatten_state, read_weights, unflatten_state
+from ding_like.comm.rest.weight_files import read_weights
 from ding_like.config import compile_config
 from ding_like.data.rollout import Rollout
 from ding_like.data.segment_file import SegmentError, SegmentMeta, read_segment, write_segment
@@ -205,7 +206,8 @@ def test_a_version_that_was_published_before_is_no_reason_to_end(by_hand: ByHand
     by_hand.publish()
     attempt = by_hand.learner._attempt
 
-    attempt._published = -1  # as if the answer had been lost
+    attempt._role._published = -1  # as if the answer had been lost
+    attempt._publisher._last = None
     by_hand.publish()
     by_hand.train(1)
     by_hand.publish()
@@ -401,8 +403,8 @@ def test_a_collectors_advantages_are_those_of_the_learner_with_value_norm(tmp_pa
     try:
         learner.run()
         version = run.core.policies["policy"]
-        collector._loaded = None
-        collector._collector.policy.collect_mode.load_state_dict(collector.get_weights("policy", version))  # type: ignore[union-attr]
+        state = unflatten_state(collector._reader.read("policy", version).state)
+        collector._collector.policy.collect_mode.load_state_dict(state)  # type: ignore[union-attr]
     finally:
         collector.stop()
         thread.join(20)
@@ -476,9 +478,9 @@ def test_an_on_policy_collector_drops_what_a_task_taken_away_left(tmp_path: Path
     collector.start()
     info = m.SegmentInfo("w.1", 1, "x", 1, "s", 0, 1)
     write_segment(run.system.path_data, "w.1", {"a": np.zeros(1)}, SegmentMeta("t", 1, "w", 1, 0, 1))
-    collector._metadata_queue.append(info)
+    collector._sink._waiting.append(info)
 
-    collector._drop_unannounced()
+    collector._sink.drop_waiting()
 
     assert collector.deal_with_collector_data() == [] and list(run.system.path_data.glob("*.safetensors")) == []
     collector.close()

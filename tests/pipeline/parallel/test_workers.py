@@ -101,7 +101,7 @@ def given_task(run: Run, collector: FlaskFileSystemCollector, kind: str, policy:
     """Let a collector believe that it has a task; return what a heartbeat writes."""
     task = m.Task("t", 1, kind, "buffer", "policy", {}, 10.0, policy)
     handle = TaskHandle(task)
-    collector._current, collector._newest = (task, handle), policy
+    collector._begin(task, handle)
     return handle
 
 
@@ -119,12 +119,12 @@ def test_a_collector_loads_the_newest_weights_it_has_heard_of(run: Run) -> None:
     def update() -> Any:
         return collector.get_policy_update_info("policy")
 
-    assert update().iter == 1
+    assert update().version == (1, 1)
     assert update() is None, "it has these"
-    collector._note(m.TaskInfoReply(False, 0, third, 8))  # the answer to its data
+    handle.note(third)  # as the answer to its data does
     handle.take(m.HeartbeatReply((), {"policy": second}, 0, 10.0))  # an older heartbeat
     newest = update()
-    assert newest.iter == 3 and newest.attempt == 1 and newest.state["w"].tolist() == [3.0, 3.0]
+    assert newest.version == (1, 3) and newest.state["w"].tolist() == [3.0, 3.0]
     collector.close()
 
 
@@ -135,7 +135,7 @@ def test_an_evaluation_is_of_the_weights_that_it_was_asked_for(run: Run) -> None
     handle = given_task(run, collector, "eval", first)
     handle.take(m.HeartbeatReply((), {"policy": second}, 0, 10.0))
 
-    assert collector.get_policy_update_info("policy").iter == 1
+    assert collector.get_policy_update_info("policy").version == (1, 1)
     collector.close()
 
 

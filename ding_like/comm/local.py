@@ -1,0 +1,292 @@
+"""Carry weights, rows and commands between parts of one process.
+
+Collector and learner may share a policy: then no weights travel, and whoever collects has the newest anyway. All ends
+may be used by different threads.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ding_like.comm.channels import Batch, Command, Order, Receipt, Rows, Segment, Version, Weights
+from ding_like.data.rows import as_batch
+from ding_like.errors import CommError
+from ding_like.types import Array
+from ding_like.utils.log import one_time_warning
+
+
+class RowStore(Protocol):
+    """Keep rows until they are learned from: a replay buffer, or `BatchOnce`."""
+
+    def push(self, data: Any, cur_collector_envstep: int) -> None: ...  # Any: a buffer stores rows of any kind
+
+    def sample(self, batch_size: int, cur_learner_iter: int) -> Sequence[Any] | None: ...
+
+    def update(self, info: Mapping[str, Any]) -> None: ...
+
+    def count(self) -> int: ...
+
+
+class Ratio(Protocol):
+    """Hold collecting and learning to a ratio; here a step of collecting is a segment."""
+
+    def allowed_updates(self, collected: int, /) -> int: ...
+
+    def credit(self, collected: int, granted: int, /) -> int: ...
+
+
+class BatchOnce:
+    """Be a store that hands out what it was given last, whole and once: on-policy rows."""
+
+    def __init__(self) -> None:
+        self._batch: Rows | None = None
+
+    def push(self, data: Rows, cur_collector_envstep: int) -> None:
+        """Keep a batch, in place of one that nobody has taken."""
+        self._batch = data
+
+    def sample(self, batch_size: int, cur_learner_iter: int) -> Rows | None:
+        """Return the batch, however large; None when there is none."""
+        batch, self._batch = self._batch, None
+        return batch
+
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Do nothing: rows that are used once need no priorities."""
+
+    def count(self) -> int:
+        """Return the rows that are still to be taken."""
+        return 0 if self._batch is None else len(self._batch)
+
+
+class LocalRows:
+    """Be both ends of the way of rows: a RowSink that fills a store, and the BatchSource that draws from it.
+
+    Each segment of `segment_rows` rows allows updates by `ratio`. Where the store has too few rows for a batch, the
+    updates that are allowed by then are passed over and not made up later. `newest` returns the version of the
+    learner's weights; `env_step` is what was taken before.
+    """
+
+    def __init__(
+        self,
+        store: RowStore,
+        ratio: Ratio,
+        *,
+        segment_rows: int,
+        batch_size: int,
+        newest: Callable[[], Version],
+        env_step: int = 0,
+    ) -> None:
+        self._store = store
+        self._ratio = ratio
+        self._segment_rows = segment_rows
+        self._batch_size = batch_size
+        self._newest = newest
+        self._env_step = env_step
+        self._num_segments = 0
+        self._granted = 0  # updates that were handed out or passed over
+        self._drawn: Batch | None = None
+        self._is_finished = False
+        self._changed = threading.Condition()
+
+    # --- a collector's end
+
+    def put(self, segment: Segment) -> Order:
+        """Store a segment's rows; see `RowSink`. After `finish` they are dropped."""
+        with self._changed:
+            if not self._is_finished:
+                self._env_step += segment.env_steps
+                self._store.push(segment.batch, cur_collector_envstep=self._env_step)
+                self._num_segments += 1
+                self._changed.notify_all()
+            return self._order()
+
+    def order(self, *, timeout_s: float) -> Order:
+        """Return what is to be done next; see `RowSink`."""
+        with self._changed:
+            if timeout_s > 0:
+                self._changed.wait_for(lambda: self._is_finished or self._has_credit, timeout_s)
+            return self._order()
+
+    def _order(self) -> Order:
+        rows = self._segment_rows if self._has_credit and not self._is_finished else 0
+        return Order(self._is_finished, rows, self._env_step, self._newest())
+
+    @property
+    def _has_credit(self) -> bool:
+        return self._ratio.credit(self._num_segments, self._granted) > 0
+
+    # --- a learner's end
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether `finish` was called."""
+        return self._is_finished
+
+    @property
+    def env_step(self) -> int:
+        """Return the env steps of all segments, and those before."""
+        return self._env_step
+
+    def next(self, *, timeout_s: float) -> Batch | None:
+        """Draw a batch if the ratio allows one; see `BatchSource`."""
+        with self._changed:
+            if timeout_s > 0:
+                self._changed.wait_for(lambda: self._is_finished or self._has_updates, timeout_s)
+            if self._is_finished or not self._has_updates:
+                return None
+            batch: Any = self._store.sample(self._batch_size, self._newest().update)
+            if batch is None:
+                self._granted = self._ratio.allowed_updates(self._num_segments)
+                one_time_warning(
+                    f"the replay buffer holds {self._store.count()} rows, fewer than batch_size {self._batch_size}: "
+                    "no update yet. policy.random_collect_size fills it first."
+                )
+            else:
+                self._granted += 1
+            self._drawn = batch
+            self._changed.notify_all()
+            return batch  # type: ignore[no-any-return]  # what a store samples is what it was given
+
+    @property
+    def _has_updates(self) -> bool:
+        return self._granted < self._ratio.allowed_updates(self._num_segments)
+
+    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
+        """Give the store the priorities of the batch that was drawn last; nobody reads `info` here."""
+        if priority is None:
+            return
+        with self._changed:
+            batch = as_batch(self._drawn)
+            # Windows have a priority each, so their places stand apart from their rows' columns.
+            columns = getattr(self._drawn, "per_window", {}) if batch is None else batch.columns
+            names = ("replay_buffer_idx", "replay_unique_id")
+            self._store.update({"priority": priority, **{name: columns.get(name) for name in names}})
+
+    def finish(self) -> None:
+        """End the way of rows: orders say so, and no batch comes any more."""
+        with self._changed:
+            self._is_finished = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Do what `finish` does; the store is its owner's."""
+        self.finish()
+
+
+class LocalWeights:
+    """Send copies of weights to the readers that `reader` has made."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._readers: dict[str, LocalWeightReader] = {}
+        self._published: dict[str, Version] = {}  # the newest of each policy
+        self._is_closed = False
+
+    def reader(self, name: str) -> LocalWeightReader:
+        """Return the reader of a name, a new one the first time; it begins with what is published from now on."""
+        with self._changed:
+            if name not in self._readers:
+                self._readers[name] = LocalWeightReader(self._changed)
+            return self._readers[name]
+
+    def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
+        """Give readers a copy, which they share; see `WeightPublisher`. There is nothing to wait for."""
+        with self._changed:
+            if self._is_closed:
+                raise CommError("weights are published after the publisher was closed.")
+            names = tuple(self._readers) if to is None else tuple(to)
+            before = self._published.get(weights.policy_id)
+            if before is not None and weights.version <= before:
+                return Receipt(skipped=names)
+            self._published[weights.policy_id] = weights.version
+            copied = {name: tensor.detach().clone() for name, tensor in weights.state.items()}
+            known = tuple(name for name in names if name in self._readers)
+            for name in known:
+                self._readers[name].receive(weights._replace(state=copied))
+            self._changed.notify_all()
+            return Receipt(delivered=known, failed=tuple(name for name in names if name not in known))
+
+    def close(self) -> None:
+        """Publish no more; readers keep what they have."""
+        with self._changed:
+            self._is_closed = True
+
+
+class LocalWeightReader:
+    """Receive what a LocalWeights publishes."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self._changed = changed
+        self._newest: dict[str, Weights] = {}
+
+    def receive(self, weights: Weights) -> None:
+        """Take weights in; whoever calls holds the condition."""
+        self._newest[weights.policy_id] = weights
+
+    def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
+        """Return the newest weights of a policy; see `WeightReader`."""
+
+        def found() -> Weights | None:
+            weights = self._newest.get(policy_id)
+            return None if weights is None or (newer_than is not None and weights.version <= newer_than) else weights
+
+        with self._changed:
+            return self._changed.wait_for(found, max(timeout_s, 0.0)) or None
+
+
+class LocalControl:
+    """Carry commands between the members that `member` has made."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._members: dict[str, LocalMember] = {}
+
+    def member(self, name: str) -> LocalMember:
+        """Return the end of a member, a new one the first time."""
+        with self._lock:
+            if name not in self._members:
+                self._members[name] = LocalMember(name, self, self._lock)
+            return self._members[name]
+
+    def send(self, command: Command, to: Sequence[str] | None, sender: str) -> Receipt:
+        """Put a command into the queues of `to` (None: all but the sender)."""
+        with self._lock:
+            names = [name for name in self._members if name != sender] if to is None else list(to)
+            for name in names:
+                if name in self._members:
+                    self._members[name].receive(command)
+            delivered = tuple(name for name in names if name in self._members)
+        return Receipt(delivered=delivered, failed=tuple(name for name in names if name not in delivered))
+
+
+class LocalMember:
+    """Be one member's end of a LocalControl."""
+
+    def __init__(self, name: str, hub: LocalControl, lock: threading.Lock) -> None:
+        self._name = name
+        self._hub = hub
+        self._lock = lock
+        self._queue: list[Command] = []
+
+    def receive(self, command: Command) -> None:
+        """Take a command in; whoever calls holds the lock."""
+        self._queue.append(command)
+
+    def command(
+        self, kind: str, payload: Mapping[str, Any], *, to: Sequence[str] | None = None, round_id: int | None = None
+    ) -> Receipt:
+        """Send a command; see `Control`. Raises CommError for a payload that is no JSON."""
+        try:
+            plain = json.loads(json.dumps(payload))
+        except (TypeError, ValueError) as error:
+            raise CommError(f"the payload of command '{kind}' is no plain JSON ({error}): {payload!r}.") from error
+        return self._hub.send(Command(kind, plain, round_id), to, self._name)
+
+    def poll(self) -> list[Command]:
+        """Return the commands that have come since, each once, the oldest first."""
+        with self._lock:
+            found, self._queue = self._queue, []
+        return found

@@ -1,0 +1,39 @@
+"""Read the segments that a learner is told of: bring the file, parse it, look at its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.shared_files import SharedFiles
+from ding_like.data.schema import Schema
+from ding_like.data.segment_file import read_segment
+from ding_like.types import Array
+
+
+class SegmentReader:
+    """Return the columns of a segment, once: a copy of this process's own is let go of."""
+
+    def __init__(self, files: SharedFiles, schema: Schema, check: Callable[[Mapping[str, Array]], None]) -> None:
+        """`schema` is that of rows to learn from; `check` raises SegmentError for rows that are not to be."""
+        self._files = files
+        self._schema = schema
+        self._check = check
+
+    def __call__(self, segment: m.NewSegment) -> dict[str, Array]:
+        """Read a segment. Raises SegmentError for one that is not to be learned from."""
+        files = self._files
+        files.fetch_segment(segment.name, nbytes=segment.nbytes, sha256=segment.sha256)
+        try:
+            columns, _ = read_segment(
+                files.segments,
+                segment.name,
+                rows=segment.rows,
+                sha256=segment.sha256,
+                nbytes=segment.nbytes,
+                row_bytes=self._schema.row_bytes,
+            )
+        finally:
+            files.forget_segment(segment.name)
+        self._check(columns)
+        return columns

@@ -1,0 +1,142 @@
+"""Publish weights beside training: a thread writes and announces the newest; older ones are passed over."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from ding_like.comm.channels import Receipt, Version, Weights
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.weight_files import write_weights
+from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.errors import CommError
+
+logger = logging.getLogger(__name__)
+
+CLOSE_S = 30.0
+_LOOK_S = 5.0
+_TO = ("coordinator",)  # who takes weights, for all readers
+
+
+class RestWeightPublisher:
+    """Write the newest weights as a file and announce them to the coordinator, in a thread of its own.
+
+    It is for one attempt at a task: one that is over is raised as RefusedError. What the thread raises is raised by the
+    next call.
+    """
+
+    def __init__(self, link: WorkerLink, task: m.Task) -> None:
+        self._link = link
+        self._task = task
+        self._changed = threading.Condition()
+        self._last: Version | None = None  # that was offered
+        self._newest: Weights | None = None  # that is offered and not begun
+        self._is_closed = False
+        self._is_idle = True  # nothing is offered and nothing under way
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+        self._thread.start()
+
+    def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
+        """Have a copy of weights published soon, in place of older ones that were not begun; see `WeightPublisher`.
+
+        Raises CommError for `to`: the coordinator tells all readers of weights.
+        """
+        if to is not None:
+            raise CommError(f"weights cannot be sent to {list(to)} alone: the coordinator tells all readers of them.")
+        if self._last is not None and weights.version <= self._last:
+            with self._changed:
+                self._raise_failure()
+            return Receipt(skipped=_TO)
+        copied = {name: tensor.detach().cpu().clone() for name, tensor in weights.state.items()}
+        with self._changed:
+            self._raise_failure()
+            if self._is_closed:
+                raise CommError("weights are published after the publisher was closed.")
+            self._last = weights.version
+            self._newest, self._is_idle = weights._replace(state=copied), False
+            self._changed.notify_all()
+        if wait_s is None:
+            return Receipt()
+        return Receipt(delivered=_TO) if self._wait_until_idle(wait_s) else Receipt(failed=_TO)
+
+    def flush(self, *, timeout_s: float = CLOSE_S) -> None:
+        """Return when what was offered last is published. Raises CommError if that takes longer than `timeout_s`."""
+        if not self._wait_until_idle(timeout_s):
+            raise CommError(f"the last weights could not be published in {timeout_s:g} s.")
+
+    def close(self, *, timeout_s: float = CLOSE_S) -> None:
+        """Publish what was offered last, and end the thread; may be called again.
+
+        Raises CommError if that takes longer than `timeout_s`.
+        """
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise CommError(f"the last weights could not be published in {timeout_s:g} s.")
+        with self._changed:
+            self._raise_failure()
+
+    def abandon(self, *, timeout_s: float) -> bool:
+        """End the thread without publishing what was offered last; return whether it has ended in time.
+
+        What it raised does not matter any more.
+        """
+        with self._changed:
+            self._is_closed, self._newest = True, None
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _wait_until_idle(self, timeout_s: float) -> bool:
+        with self._changed:
+            is_out = self._changed.wait_for(lambda: self._failure is not None or self._is_idle, timeout_s)
+            self._raise_failure()
+        return is_out
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    # --- the thread's side
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._newest is not None or self._is_closed, _LOOK_S):
+                    continue
+                weights, self._newest = self._newest, None
+                self._is_idle = weights is None
+            if weights is None:
+                return
+            try:
+                self._write_and_announce(weights)
+            except BaseException as error:  # whatever it is, the learner's thread is to raise it
+                with self._changed:
+                    self._failure = error
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._is_idle = self._newest is None
+                self._changed.notify_all()
+
+    def _write_and_announce(self, weights: Weights) -> None:
+        task, files, link = self._task, self._link.files, self._link
+        policy_id, (attempt, version) = weights.policy_id, weights.version
+        written = link.when_there_is_room(
+            task, lambda: write_weights(files.weights, policy_id, attempt, version, weights.state)
+        )
+        files.share_weights(policy_id, attempt, version)
+        message = m.Publish(task.task_id, attempt, version, written.sha256, written.nbytes)
+        try:
+            link.coordinator.publish(link.agent.worker_id, policy_id, message)
+        except RefusedError as error:
+            if error.code != "version_not_newer":
+                raise
+            # It was taken before, and the answer to that was lost.
+            logger.info("version %d was published before: %s", version, error)

@@ -1,0 +1,61 @@
+"""Build the env managers of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from ding_like.config import FrozenConfig
+from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
+from ding_like.envs.factory import AnyEnv
+from ding_like.envs.manager.versus import VersusManager
+from ding_like.pipeline.self_play import is_game, versus
+from ding_like.types import EnvManager
+
+# (env factories, one config per collector env, one per evaluator env): what `get_vec_env_setting` returns. Any: an
+# env's config is whatever its factory reads.
+EnvSetting: TypeAlias = tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]
+
+
+def build_collect_env(
+    cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None, dynamic_seed: bool = True
+) -> EnvManager:
+    """Return the launched envs of collecting; lane i starts from `seed + i`.
+
+    `env_setting` stands in place of the config's envs. With `dynamic_seed=False` every episode of a lane starts from
+    the same seed.
+    """
+    env_fn, env_cfgs, _ = env_setting or get_vec_env_setting(cfg.env, eval_=False)
+    return _launch(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs], seed, dynamic_seed=dynamic_seed)
+
+
+def build_eval_env(cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None) -> EnvManager:
+    """Return the launched envs of evaluations, which bring seeds of their own."""
+    env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
+    return _launch(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs], seed)
+
+
+def build_single_env(make_env: Callable[[], AnyEnv]) -> EnvManager:
+    """Return a manager of one env in this process, not launched: to look at its spaces, or to film it."""
+    return create_env_manager({"type": "base"}, [make_env])
+
+
+def one_player_sees(cfg: FrozenConfig, env: EnvManager, *, seed: int, name: str) -> VersusManager | None:
+    """Return games as one player sees them, None where the env is no game; whom it plays against is still to be set.
+
+    `name` is of the part that plays: its generator depends on it.
+    """
+    return versus(env, seed=seed, name=name) if is_game(cfg) else None
+
+
+def _launch(
+    cfg: Mapping[str, Any], env_fns: Sequence[Callable[[], AnyEnv]], seed: int, *, dynamic_seed: bool = True
+) -> EnvManager:
+    manager = create_env_manager(cfg, env_fns)
+    manager.seed(seed, dynamic_seed=dynamic_seed)
+    try:
+        manager.launch()
+    except BaseException:
+        manager.close()
+        raise
+    return manager

@@ -1,0 +1,102 @@
+"""Collect: orders in, segments out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gymnasium import Space
+
+from ding_like.comm.channels import Order, RowSink, Segment
+from ding_like.errors import ConfigError
+from ding_like.pipeline.roles.loaded_weights import UNTRAINED, LoadedWeights
+from ding_like.policy.random_policy import random_collect_mode
+from ding_like.types import Array
+from ding_like.worker import SampleSerialCollector
+
+_WAIT_S = 1.0  # for rows that may be collected, before it is asked again
+
+# What a policy is told while it collects (`eps`, say); Any: of the policy's own making.
+Setting = Mapping[str, Any]
+
+
+class CollectRole:
+    """Collect as many rows as are ordered, each segment with the newest weights that there are.
+
+    Envs, open episodes and weights stay from order to order. `settings` returns what the policy is told for an order,
+    by default what its command mode says of the order's env step, and `stats` what a segment reports. `observed`
+    returns what the envs' wrappers saw since it was called last. `after_segment` is called once a segment is put. For
+    the run's first `random_steps` env steps actions are random, drawn from `action_space`.
+    """
+
+    def __init__(
+        self,
+        collector: SampleSerialCollector,
+        weights: LoadedWeights,
+        *,
+        sink: RowSink,
+        random_steps: int = 0,
+        action_space: Space[Any] | None = None,  # a space is generic in what it samples, which differs from env to env
+        settings: Callable[[Order], Setting] | None = None,
+        stats: Callable[[Setting], Mapping[str, Any]] | None = None,
+        observed: Callable[[], Mapping[str, Array]] | None = None,
+        after_segment: Callable[[Segment], None] | None = None,
+    ) -> None:
+        if random_steps > 0 and action_space is None:
+            raise ConfigError(f"{random_steps} random steps need the action space that they are drawn from.")
+        self._collector = collector
+        self._weights = weights
+        self._sink = sink
+        self._random_steps = random_steps
+        self._action_space = action_space
+        self._settings = settings or self._command
+        self._stats = stats
+        self._observed = observed
+        self._after_segment = after_segment
+        self._acts_at_random = False
+        self.setting: Setting = {}  # what was said last
+
+    def run(self, *, is_done: Callable[[], bool] = lambda: False) -> int:
+        """Collect until an order says that it is enough, or `is_done`; return the number of segments."""
+        num_segments = 0
+        order = self._sink.order(timeout_s=_WAIT_S)
+        while not order.finish and not is_done():
+            if order.rows > 0:
+                order = self.collect(order)
+                num_segments += 1
+            else:
+                order = self._sink.order(timeout_s=_WAIT_S)
+        return num_segments
+
+    def collect(self, order: Order) -> Order:
+        """Collect as many rows as an order wants, put them, and return the next order."""
+        self._weights.take_newest()
+        version = (order.newest or UNTRAINED) if self._weights.is_shared else self._weights.version
+        self._act_at_random(order.env_step < self._random_steps)
+        collector, self.setting = self._collector, self._settings(order)
+        first_step = collector.envstep
+        batch = collector.collect_rows(order.rows, train_iter=version.update, policy_kwargs=self.setting)
+        segment = Segment(
+            batch,
+            version,
+            collector.envstep - first_step,
+            {} if self._stats is None else self._stats(self.setting),
+            {} if self._observed is None else self._observed(),
+        )
+        following = self._sink.put(segment)
+        if self._after_segment is not None:
+            self._after_segment(segment)
+        return following
+
+    def _command(self, order: Order) -> Setting:
+        setting: Setting = self._weights.policy.command_mode.get_setting_collect({"envstep": order.env_step})
+        return setting
+
+    def _act_at_random(self, at_random: bool) -> None:
+        if at_random == self._acts_at_random:
+            return
+        mode = self._weights.policy.collect_mode
+        if at_random and self._action_space is not None:
+            mode = random_collect_mode(mode, self._action_space)
+        self._collector.reset_policy(mode)
+        self._acts_at_random = at_random

@@ -1,0 +1,72 @@
+"""Evaluate: play fresh episodes with one version of the weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ding_like.data.records import EvalResult
+from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.worker import InteractionSerialEvaluator
+
+_FINAL_EPISODES = 20
+# The number of the evaluation that is the last word on a run: its episodes are none that a stop rule has seen.
+_FINAL_NUMBER = -1
+
+
+class Evaluation(NamedTuple):
+    """Hold what an evaluation of a run found."""
+
+    stop: bool  # the mean return reached `stop_value`
+    returns: Sequence[float]
+    best_return: float  # mean of the best evaluation so far, this one included
+    duration_s: float  # saving the best model included
+
+
+class EvaluateRole:
+    """Play the episodes of evaluations, each with the weights that it is asked for.
+
+    `before` is called before each.
+    """
+
+    def __init__(
+        self,
+        evaluator: InteractionSerialEvaluator,
+        weights: LoadedWeights,
+        *,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        self._evaluator = evaluator
+        self.weights = weights
+        self._before = before
+
+    def play(self, n_episode: int, *, number: int) -> EvalResult:
+        """Return what the `n_episode` episodes of the evaluation `number` gave, with `weights.version`."""
+        self._prepare()
+        return self._evaluator.play(n_episode, number=number)
+
+    def is_due(self, train_iter: int) -> bool:
+        """Tell whether the next evaluation of a run is due."""
+        return self._evaluator.should_eval(train_iter)
+
+    def evaluate(self, train_iter: int, env_step: int, *, save_checkpoint: Callable[[str], None]) -> Evaluation:
+        """Evaluate what a learner has made until `train_iter`, write it down, and save the model if it is the best."""
+        started = time.perf_counter()
+        self._prepare()
+        stop, info = self._evaluator.eval(save_checkpoint, train_iter, env_step)
+        return Evaluation(stop, info["eval_episode_return"], self._evaluator.best_return, time.perf_counter() - started)
+
+    def final(self) -> EvalResult:
+        """Return the last word on a run: what the last model gives in episodes that no stop rule has seen."""
+        env = self._evaluator.env
+        return self.play(max(_FINAL_EPISODES, 0 if env is None else env.num_lanes), number=_FINAL_NUMBER)
+
+    def _prepare(self) -> None:
+        self.weights.take_asked()
+        if self._before is not None:
+            self._before()
+
+    def close(self) -> None:
+        """Close the envs; may be called again."""
+        self._evaluator.close()

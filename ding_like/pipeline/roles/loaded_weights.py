@@ -1,0 +1,46 @@
+"""Hold which weights a policy acts with, beside the policy: roles of one process may share both."""
+
+from __future__ import annotations
+
+from ding_like.comm.channels import Version, WeightReader, Weights
+from ding_like.comm.flat_state import unflatten_state
+from ding_like.policy import Policy
+
+# Of a policy as it was made: every learner's attempt publishes later ones.
+UNTRAINED = Version(0, 0)
+
+
+class LoadedWeights:
+    """Load what a reader gives into a policy's collect mode, and remember its version.
+
+    Without a reader the policy is shared with the learner that trains it: nothing is loaded.
+    """
+
+    def __init__(self, policy: Policy, reader: WeightReader | None = None, *, policy_id: str = "policy") -> None:
+        self.policy = policy
+        self.policy_id = policy_id
+        self.version = UNTRAINED
+        self._reader = reader
+
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether the policy is the learner's own."""
+        return self._reader is None
+
+    def take_newest(self) -> None:
+        """Load the newest weights if they are newer than those that are loaded."""
+        if self._reader is not None:
+            newest = self._reader.newest(self.policy_id, newer_than=self.version)
+            if newest is not None:
+                self.take(newest)
+
+    def take_asked(self) -> None:
+        """Load the weights that the reader gives, older ones as well: an evaluation is of those that were asked for."""
+        asked = None if self._reader is None else self._reader.newest(self.policy_id)
+        if asked is not None:
+            self.take(asked)
+
+    def take(self, weights: Weights) -> None:
+        """Load weights, whichever they are."""
+        self.policy.collect_mode.load_state_dict(unflatten_state(weights.state))
+        self.version = weights.version

@@ -1,0 +1,123 @@
+"""Keep the record of a run: how far it is, its evaluations, the best of them, and at last its result."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ding_like.data.records import EvalResult
+from ding_like.pipeline.report.progress import Progress
+from ding_like.pipeline.report.run_console import RunConsole
+from ding_like.pipeline.report.text import measure
+from ding_like.types import State
+from ding_like.utils.files import atomic_write
+
+BEST_CHECKPOINT = "ckpt/ckpt_best.pth.tar"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Describe a finished run; it is what `result.json` holds."""
+
+    stop: bool  # whether an evaluation reached stop_value
+    eval_value: float  # mean return of a fresh evaluation of the last model
+    eval_value_raw: list[float]
+    env_step: int
+    train_iter: int
+    duration_s: float  # the whole loop
+    eval_duration_s: float  # of which evaluations
+    finish_time: str
+
+
+class RunRecord:
+    """Keep what a run says of itself, whichever pipeline runs it; it begins with the run."""
+
+    def __init__(self, exp_name: str, console: RunConsole, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._exp_name = exp_name
+        self._console = console
+        self._clock = clock
+        self._started_s = clock()
+        self._earlier_s = 0.0  # what the run took before it was resumed
+        self._eval_returns: Sequence[float] = ()  # of the last evaluation
+        self._eval_duration_s = 0.0
+        self.best_eval = math.nan  # mean return of the best evaluation; NaN before there is one
+
+    @property
+    def duration_s(self) -> float:
+        """Return how long the run has taken, stretches before a resume included."""
+        return self._earlier_s + self._clock() - self._started_s
+
+    def note_evaluation(self, returns: Sequence[float], *, best: float, env_step: int, duration_s: float) -> None:
+        """Take note of an evaluation, after which the best mean return is `best`, and say so if it is a better one."""
+        is_better = best > self.best_eval  # not of the first one: no number is above NaN
+        self._eval_returns, self.best_eval = list(returns), best
+        self._eval_duration_s += duration_s
+        if is_better:
+            self._console.event(f"env step {env_step:,}  eval {measure(best)} is the best so far -> {BEST_CHECKPOINT}")
+
+    def progress(
+        self,
+        *,
+        env_step: int,
+        train_iter: int,
+        mean_return: float = math.nan,
+        mean_length: float = math.nan,
+        setting: Mapping[str, Any] | None = None,  # what the commander says, of any kind
+        learn: Mapping[str, float] | None = None,
+        workers: Mapping[str, str] | None = None,
+    ) -> Progress:
+        """Return how far the run is: what the pipeline says, and what is known here."""
+        return Progress(
+            env_step=env_step,
+            train_iter=train_iter,
+            duration_s=self.duration_s,
+            eval_duration_s=self._eval_duration_s,
+            mean_return=mean_return,
+            mean_length=mean_length,
+            eval_returns=self._eval_returns,
+            best_eval=self.best_eval,
+            setting=setting or {},
+            learn=learn or {},
+            workers=workers or {},
+        )
+
+    def conclude(
+        self, final: EvalResult, *, stop: bool, env_step: int, train_iter: int, more: Mapping[str, float] | None = None
+    ) -> RunResult:
+        """Write `result.json`, with what there is `more` to say, and return the result.
+
+        `final` is the evaluation that has the last word. Raises OSError if the file cannot be written; another call
+        writes it again.
+        """
+        result = RunResult(
+            stop=stop,
+            eval_value=final.mean,
+            eval_value_raw=list(final.returns),
+            env_step=env_step,
+            train_iter=train_iter,
+            duration_s=self.duration_s,
+            eval_duration_s=self._eval_duration_s + final.duration_s,
+            finish_time=time.strftime("%Y-%m-%d %H:%M:%S"),
+        )
+        with atomic_write(Path(self._exp_name) / "result.json") as file:
+            file.write(json.dumps({**asdict(result), **(more or {})}, indent=2).encode())
+        return result
+
+    def state_dict(self) -> State:
+        """Return what a resumed run goes on from."""
+        return {
+            "eval_returns": list(self._eval_returns),
+            "eval_duration_s": self._eval_duration_s,
+            "duration_s": self.duration_s,
+        }
+
+    def load_state_dict(self, state: State, *, best: float) -> None:
+        """Go on from what `state_dict` returned; `best` is the best mean return until then."""
+        self._eval_returns, self._eval_duration_s = state["eval_returns"], state["eval_duration_s"]
+        self._earlier_s = state["duration_s"]
+        self.best_eval = best if self._eval_returns else math.nan
