@@ -11,7 +11,7 @@ EXTRAS = {
     "classic": ["pygame-ce>=2.5"],
     "atari": ["ale-py>=0.12.1", "opencv-python-headless>=4.8.1.78"],  # CVE-2023-4863
     "envpool": ["envpool>=1.2"],
-    "petting_zoo": ["pettingzoo>=1.25"],
+    "petting_zoo": ["pettingzoo>=1.27"],
     "image_classification": ["scikit-learn>=1.5"],  # CVE-2024-5206
     "league": ["openskill>=6"],
     "server": ["gunicorn>=23"],  # CVE-2024-6827
@@ -28,7 +28,7 @@ EXTRAS = {
         "types-requests",
         "ale-py>=0.12.1",
         "opencv-python-headless>=4.8.1.78",
-        "pettingzoo>=1.25",
+        "pettingzoo>=1.27",
         "scikit-learn>=1.5",
         "openskill>=6",
         "mpe2>=1.0",
@@ -71,8 +71,8 @@ setup(
         # Lower bounds are the first versions without a hole that is known and that would matter here.
         "torch>=2.6",  # torch.load(weights_only=True) ran code: CVE-2025-32434
         "numpy>=1.26.4",
-        "easydict>=1.11",
-        "gymnasium>=1.0",
+        "easydict>=1.12",
+        "gymnasium>=1.1",
         "tensorboardX>=2.6.2.2",
         "flask>=3.1.1",  # CVE-2025-47278
         "werkzeug>=3.1.4",  # CVE-2024-49767, CVE-2025-66221
@@ -81,7 +81,7 @@ setup(
         "rich>=13.0",
         "click>=8.1.3",
         "waitress>=3.0.1",  # CVE-2024-49768, CVE-2024-49769
-        "safetensors>=0.4.3",
+        "safetensors>=0.5",
         "threadpoolctl>=3.1",
     ],
     extras_require=EXTRAS,

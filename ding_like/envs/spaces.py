@@ -143,6 +143,8 @@ def _start(space: Space) -> Any:
 def _as_held(space: Space) -> Space:
     """Return the space of what our arrays hold: a float64 Box becomes a float32 one, numbers begin at 0."""
     if isinstance(space, spaces.Discrete):
+        if space.dtype == np.int64:  # before gymnasium 1.3 all were, and there was no such argument
+            return spaces.Discrete(int(space.n))
         return spaces.Discrete(int(space.n), dtype=space.dtype.type)
     if isinstance(space, spaces.MultiDiscrete):
         return spaces.MultiDiscrete(space.nvec, dtype=space.dtype.type)

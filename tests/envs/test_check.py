@@ -49,7 +49,7 @@ FAULTS = {
     "TupleSpace": ("fault", "observation space", "Tuple does not fit in arrays", "env.wrappers="),
     "ChannelsLast": ("warning", "observation space", "channels last", "dict(type='obs_transpose')"),
     "FlatBox": ("warning", "observation space", "lower bound equal to the upper", "leave out"),
-    "ActionsFromOne": ("fault", "step", "with action np.int64(0) it raised ValueError", "Discrete(n, start=1)"),
+    "ActionsFromOne": ("fault", "step", f"with action {np.int64(0)!r} it raised ValueError", "Discrete(n, start=1)"),
     "BreaksAtTheBound": ("fault", "step", "ValueError: too far", "mend step()"),
     "Unbounded": ("warning", "action space", "has no bounds", "declare Box(-1.0, 1.0, ...)"),
     "WritesIntoAction": ("warning", "step", "it wrote into the action", "not out=action"),

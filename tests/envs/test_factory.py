@@ -61,10 +61,9 @@ def test_an_unknown_id_is_a_config_error_with_close_ids() -> None:
         make_env(dict(type="gymnasium", env_id="CartPol-v1"))
 
 
-@pytest.mark.parametrize(("old", "new"), [("Taxi-v3", "Taxi-v4"), ("LunarLander-v2", "LunarLander-v3")])
-def test_an_id_that_gymnasium_gave_up_is_a_config_error_with_its_successor(old: str, new: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{old}'.*'{new}'"):
-        make_env(dict(type="gymnasium", env_id=old))
+def test_an_id_that_gymnasium_gave_up_is_a_config_error_with_its_successor() -> None:
+    with pytest.raises(ConfigError, match="'LunarLander-v2'.*'LunarLander-v3'"):
+        make_env(dict(type="gymnasium", env_id="LunarLander-v2"))
 
 
 def test_a_missing_id_is_a_config_error() -> None:

@@ -390,11 +390,10 @@ def test_objects_stay_objects_when_a_batch_is_pushed(make: Any) -> None:
 
     buffer.push(TransitionBatch({"reward": np.ones(2)}), 0)
 
-    assert sorted(map(str, buffer.sample(3, 0))) == [
-        "text",
-        "{'reward': np.float64(1.0)}",
-        "{'reward': np.float64(1.0)}",
-    ]
+    texts, rows = [], []
+    for each in buffer.sample(3, 0):
+        (texts if isinstance(each, str) else rows).append(each)
+    assert texts == ["text"] and [dict(row) for row in rows] == [{"reward": 1.0}] * 2
 
 
 def test_objects_survive_a_file_as_objects(make: Any, tmp_path: Path) -> None:
