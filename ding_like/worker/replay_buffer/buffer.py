@@ -145,7 +145,10 @@ class ReplayBuffer(IBuffer):
             is_of_use = self._sampler.update(self._store.storage, info)
         if not is_of_use and not self._has_warned_of_update:
             self._has_warned_of_update = True
-            self._logger.warning("this buffer samples evenly: priorities are ignored; type='advanced' uses them")
+            self._logger.warning(
+                "this buffer samples evenly: priorities are ignored; type='advanced' uses them, and for windows "
+                "type='prioritised_sequence'"
+            )
 
     def clear(self) -> None:
         """Forget all data, their schema and `push_count`."""

@@ -74,13 +74,15 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         `sample_range` restricts where windows begin, by age: slice(-100, None) are the hundred newest rows of each
         stream. Returns None, and says why in the log, if there are too few windows.
         """
-        assert isinstance(self._sampler, WindowSampler), "make_parts gives one"
-        shape = self._sampler.shape
+        sampler = self._sampler
+        assert isinstance(sampler, WindowSampler), "make_parts gives one"
+        shape = sampler.shape
         if batch < 1 or sequence < 1:
             raise SchemaError(f"{batch} windows of {sequence} rows were asked for; give numbers from 1.")
         if sequence <= shape.burn_in:
             raise SchemaError(f"windows of {sequence} rows are all burn-in ({shape.burn_in}); make them longer.")
-        sampler = WindowSampler(changed(shape, num_steps=sequence))
+        if sequence != shape.num_steps:
+            sampler = self._sampler = WindowSampler(changed(shape, num_steps=sequence))  # kept: most ask for one length
         windows = self._sample(sampler, batch, cur_learner_iter, sample_range, replace=replace)
         assert windows is None or isinstance(windows, SequenceBatch), "a window sampler gives windows"
         return windows
