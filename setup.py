@@ -81,7 +81,7 @@ setup(
         "rich>=13.0",
         "click>=8.1.3",
         "waitress>=3.0.1",  # CVE-2024-49768, CVE-2024-49769
-        "safetensors>=0.5",
+        "safetensors>=0.5",  # reads tensors without elements
         "threadpoolctl>=3.1",
     ],
     extras_require=EXTRAS,
