@@ -282,7 +282,8 @@ def test_a_source_may_be_closed_twice(row_ends: RowEnds) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [(name, "priority") for name, each in TRANSPORTS.items() if each.rows and each.priorities_at_once]
+    ("name", "kind"),
+    [each for each in WITH_ROWS if each.values[1] == "priority" and TRANSPORTS[str(each.values[0])].priorities_at_once],
 )
 def test_rows_of_no_priority_are_not_drawn_again(row_ends: RowEnds) -> None:
     used: set[int] = set()
