@@ -13,7 +13,7 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ _MAX_COLUMNS = 512
 # Opening brackets of a header: three a column, twice for the lists and texts of the metadata, and its own few. This
 # bounds columns and depth before anything is parsed.
 _MAX_BRACKETS = 3 * _MAX_COLUMNS + 16
+_TOLD = "~observed/"  # before the names of tensors that are no columns
 _READ_TIMEOUT_S = 2.0  # network disks lag
 MAX_BYTES = 64 << 20
 
@@ -59,6 +60,8 @@ class SegmentMeta:
     policy_version: int
     env_steps: int
     policy_attempt: int = 0  # (policy_attempt, policy_version) are the weights that acted
+    # Arrays by name that are told beside the rows: what the envs' wrappers observed. They are tensors of the file.
+    observed: Mapping[str, Array] = field(default_factory=dict)
 
 
 class WrittenSegment(NamedTuple):
@@ -81,7 +84,7 @@ def write_segment(
 ) -> WrittenSegment:
     """Write columns [B, ...] as `{folder}/{name}.safetensors`; the rename of the finished file is the commit.
 
-    Raises SegmentError where the disk is full, and leaves nothing behind.
+    Raises SegmentError where the disk is full, or for more bytes than are read, and leaves nothing behind.
     """
     arrays = {column: np.ascontiguousarray(values) for column, values in columns.items()}
     schema = Schema.of(arrays)
@@ -90,9 +93,17 @@ def write_segment(
         "format": _FORMAT,
         "columns": json.dumps(list(arrays)),
         "rows": str(rows),
-        "meta": json.dumps(dataclasses.asdict(meta)),
+        "meta": json.dumps({name: getattr(meta, name) for name in _META_TYPES}),
+        "observed": json.dumps(list(meta.observed)),
     }
-    data = save_tensors(arrays, metadata=header)
+    told = {f"{_TOLD}{each}": np.array(values, order="C") for each, values in meta.observed.items()}
+    data = save_tensors({**arrays, **told}, metadata=header)
+    if len(data) > MAX_BYTES:
+        raise SegmentError(
+            "schema",
+            f"a segment of {rows:,} rows takes {len(data):,} bytes; up to {MAX_BYTES:,} are read. Lower "
+            "system.segment_rows, or policy.collect.n_episode where whole episodes are collected.",
+        )
     try:
         with atomic_write(_path(folder, name), durable=durable) as file:
             file.write(data)
@@ -111,12 +122,14 @@ def read_segment(
     sha256: str,
     nbytes: int,
     row_bytes: int | None = None,
+    observed_bytes: int = 0,
 ) -> tuple[dict[str, Array], SegmentMeta]:
     """Return the columns of a segment and where it comes from. Raises SegmentError for one that is not as announced.
 
-    With `row_bytes`, what a row's columns take, a file of another size than so many rows can have is not even read.
+    With `row_bytes`, what a row's columns take, and `observed_bytes`, what is told beside them, a file of another size
+    than so many rows can have is not even read.
     """
-    _check_size(name, nbytes, None if row_bytes is None else rows * row_bytes)
+    _check_size(name, nbytes, None if row_bytes is None else rows * row_bytes + observed_bytes)
     data = _read_bytes(_path(folder, name), nbytes)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise SegmentError("corrupt", f"segment {name} has another hash than was announced")
@@ -124,7 +137,8 @@ def read_segment(
         header = _header(data, name)
         arrays = load_tensors(data)
         columns = {column: arrays.pop(column) for column in json.loads(header["columns"])}
-        meta = _meta(json.loads(header["meta"]))
+        observed = {told: arrays.pop(f"{_TOLD}{told}") for told in json.loads(header.get("observed", "[]"))}
+        meta = dataclasses.replace(_meta(json.loads(header["meta"])), observed=observed)
     # What a stranger nests or multiplies until Python gives up is his fault, not the reader's.
     except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise SegmentError("foreign", f"segment {name} cannot be parsed: {str(error)[:200]!r}") from error
@@ -213,13 +227,17 @@ def _header(data: bytes, name: str) -> dict[str, Any]:
 
 def _meta(given: Mapping[str, Any]) -> SegmentMeta:
     """Return where a segment comes from. Raises TypeError for other fields or types than SegmentMeta has."""
+    if not set(given) <= set(_META_TYPES):
+        raise TypeError(f"there are no fields {sorted(set(given) - set(_META_TYPES))}")
     meta = SegmentMeta(**given)
-    for field, kind in _META_TYPES.items():
-        if type(getattr(meta, field)) is not kind:
-            raise TypeError(f"{field} is no {kind.__name__}")
+    for name, kind in _META_TYPES.items():
+        if type(getattr(meta, name)) is not kind:
+            raise TypeError(f"{name} is no {kind.__name__}")
     return meta
 
 
 _META_TYPES = {
-    each.name: str if each.name in ("task_id", "worker_id") else int for each in dataclasses.fields(SegmentMeta)
+    each.name: str if each.name in ("task_id", "worker_id") else int
+    for each in dataclasses.fields(SegmentMeta)
+    if each.name != "observed"
 }

@@ -37,18 +37,28 @@ class UpdateRatio:
         needed = self.warmup_steps + -(-granted * self.steps // self.updates)
         return max(0, needed + self.max_lead - env_step)
 
+    @property
+    def lasting_credit(self) -> int:
+        """Return the credit that there is, at least, whenever all updates that are allowed were handed out."""
+        return max(1, self.max_lead - -(-self.steps // max(self.updates, 1)))
+
 
 @dataclass(frozen=True)
 class OnPolicyRatio:
-    """Have a batch of `batch_rows` rows collected with the newest weights, learned from once, and so on."""
+    """Have a batch of `batch_rows` rows collected with the newest weights, learned from once, and so on.
+
+    With `batch_segments` a batch is so many segments of whole episodes, however many rows they have, and an order of
+    one row stands for one of them.
+    """
 
     batch_rows: int
+    batch_segments: int = 0
 
 
-def least_lead(*, warmup_steps: int, steps: int, updates: int, segment_rows: int, batch_size: int) -> int:
-    """Return the smallest lead with which neither side waits for the other for ever.
+def least_lead(*, warmup_steps: int, steps: int, updates: int, segment_steps: int, batch_steps: int) -> int:
+    """Return the smallest lead, in env steps, with which neither side waits for the other for ever.
 
-    Collectors are given a whole segment or nothing, an update needs `steps / updates` env steps, and the first needs a
-    whole batch, even where there is no warm-up.
+    Collectors are given a whole segment, of `segment_steps` env steps, or nothing, an update needs `steps / updates`
+    env steps, and the first needs a whole batch, which takes `batch_steps`, even where there is no warm-up.
     """
-    return max(0, batch_size - warmup_steps) + segment_rows + -(-steps // updates)
+    return max(0, batch_steps - warmup_steps) + segment_steps + -(-steps // updates)

@@ -38,7 +38,7 @@ def test_credit_is_never_negative():
 @pytest.mark.parametrize(("batch_size", "warmup", "lead"), [(64, 0, 64 + 8 + 3), (64, 100, 8 + 3), (64, 60, 4 + 8 + 3)])
 def test_the_least_lead_holds_a_batch_a_segment_and_the_steps_of_an_update(batch_size, warmup, lead):
     # 5 env steps for 2 updates: an update needs 3 of them.
-    found = least_lead(warmup_steps=warmup, steps=5, updates=2, segment_rows=8, batch_size=batch_size)
+    found = least_lead(warmup_steps=warmup, steps=5, updates=2, segment_steps=8, batch_steps=batch_size)
 
     assert found == lead
 

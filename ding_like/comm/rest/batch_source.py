@@ -54,11 +54,13 @@ class _Drawn(NamedTuple):
 
 
 class BatchReader:
-    """Turn row numbers into batches: take segments into the mirror, then gather."""
+    """Turn row numbers into batches: take segments into the mirror, then gather.
 
-    def __init__(self, buffer_size: int, batch_size: int, schema: Schema | None = None) -> None:
-        self._batch_size = batch_size
-        self._mirror = Mirror(buffer_size, schema)
+    All batches of a reply have as many rows. With `grows` the mirror takes memory as rows come.
+    """
+
+    def __init__(self, buffer_size: int, schema: Schema | None = None, *, grows: bool = False) -> None:
+        self._mirror = Mirror(buffer_size, schema, grows=grows)
         self._batches: m.Batches | None = None
         self._next = 0
         self.num_replaced = 0  # rows of batches that could not be read
@@ -84,7 +86,8 @@ class BatchReader:
         """Return the next batch, with a column `weight` where the index has priorities."""
         batches = self._batches
         assert batches is not None and not self.is_empty
-        rows = slice(self._next * self._batch_size, (self._next + 1) * self._batch_size)
+        size = len(batches.places) // batches.num_batches
+        rows = slice(self._next * size, (self._next + 1) * size)
         self._next += 1
         places, unique_ids = batches.places[rows], batches.unique_ids[rows]
         there = self._mirror.are_there(places, unique_ids)
@@ -137,7 +140,7 @@ class RestBatchSource:
         self._read_segment = read
         self._batch_size = batch_size
         self._num_batches = num_batches
-        self._reader = BatchReader(buffer_size, batch_size, schema)
+        self._reader = BatchReader(buffer_size, schema, grows=waits_for_late)
         self._changed = threading.Condition()  # guards what both threads write
         self._fetched: deque[Fetched] = deque()
         self._failure: BaseException | None = None

@@ -12,23 +12,28 @@ from ding_like.data.schema import Schema
 from ding_like.errors import CommError
 from ding_like.types import Array
 
+_FIRST_ROWS = 1024  # of a mirror that grows
+
 
 class Mirror:
     """Keep `size` rows at the places that the index gave them, each with its unique id.
 
-    Columns are those of `schema`; without it, those of the first segment that is taken in.
+    A row may be a sequence: it has one place. Columns are those of `schema`; without it, those of the first segment
+    that is taken in. With `grows` memory is taken for as many rows as there were at once, up to `size`.
     """
 
-    def __init__(self, size: int, schema: Schema | None = None) -> None:
+    def __init__(self, size: int, schema: Schema | None = None, *, grows: bool = False) -> None:
         self.size = size
         self.last_serial = 0  # of the segments taken in; they come in order
+        self._room = min(size, _FIRST_ROWS) if grows else size
         self._schema = schema
-        self._columns: dict[str, Array] = {} if schema is None else schema.allocate(size)
-        self._unique_ids = np.full(size, -1, np.int64)
+        self._columns: dict[str, Array] = {} if schema is None else schema.allocate(self._room)
+        self._unique_ids = np.full(self._room, -1, np.int64)
 
     def take_in(self, segment: NewSegment, columns: Mapping[str, Array]) -> None:
         """Copy a segment's rows to their places. Raises SchemaError if they do not fit those that are there."""
         self._check(columns)
+        self._grow(segment)
         first = segment.first_row
         head = min(segment.rows, self.size - first)  # rows before the ring's end
         for name, own in self._columns.items():
@@ -42,6 +47,7 @@ class Mirror:
     def take_late(self, segment: NewSegment, columns: Mapping[str, Array]) -> None:
         """Copy the rows of a segment that was skipped, but for those whose places newer segments have taken."""
         self._check(columns)
+        self._grow(segment)
         places = (segment.first_row + np.arange(segment.rows)) % self.size
         unique_ids = segment.serial * ROWS_PER_SEGMENT + np.arange(segment.rows, dtype=np.int64)
         is_free = self._unique_ids[places] < unique_ids
@@ -52,11 +58,27 @@ class Mirror:
     def _check(self, columns: Mapping[str, Array]) -> None:
         if self._schema is None:
             self._schema = Schema.of(columns)
-            self._columns = self._schema.allocate(self.size)
+            self._columns = self._schema.allocate(self._room)
         self._schema.check(columns, where="the learner's mirror")
+
+    def _grow(self, segment: NewSegment) -> None:
+        """Take memory for the places of a segment: twice as much as there is, as often as it must be."""
+        needed = min(segment.first_row + segment.rows, self.size)
+        if needed <= self._room:
+            return
+        old = self._room
+        while self._room < needed:
+            self._room = min(2 * self._room, self.size)
+        if self._schema is not None:
+            grown = self._schema.allocate(self._room)
+            for name, column in grown.items():
+                column[:old] = self._columns[name]
+            self._columns = grown
+        self._unique_ids = np.concatenate([self._unique_ids, np.full(self._room - old, -1, np.int64)])
 
     def skip(self, segment: NewSegment) -> None:
         """Leave out a segment that cannot be read: its rows are none that a batch could hold."""
+        self._grow(segment)
         places = (segment.first_row + np.arange(segment.rows)) % self.size
         self._unique_ids[places] = -1
         self.last_serial = segment.serial

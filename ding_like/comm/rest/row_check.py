@@ -19,8 +19,8 @@ _OBS = ("obs", "next_obs")
 class RowCheck:
     """Refuse rows that no env of these spaces gives: other shapes, actions out of range, numbers that are not finite.
 
-    `schema` says which columns there are; without it, those of the first segment that passes are those of all that
-    follow.
+    `schema` says which columns there are, and of what shape: where rows are sequences, [T, ...]. Without it rows are
+    single steps, and the columns of the first segment that passes are those of all that follow.
     """
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], schema: Schema | None = None) -> None:
@@ -34,12 +34,12 @@ class RowCheck:
         self.schema = schema
 
     def __call__(self, columns: Mapping[str, Array]) -> None:
-        """Raise SegmentError for columns [B, ...] that are not to be learned from."""
+        """Raise SegmentError for columns [B, ...] or [B, T, ...] that are not to be learned from."""
         if self.schema is not None:
             self._check_schema(self.schema, columns)
         for name, column in columns.items():
             expected = self._shapes.get(name)
-            if expected is not None and column.shape[1:] != expected:
+            if expected is not None and not self._is_of(column, expected):
                 raise SegmentError("schema", f"column {name} has rows {column.shape[1:]}, the envs give {expected}")
             if column.dtype.kind == "f" and not np.isfinite(column).all():
                 raise SegmentError("schema", f"column {name} has numbers that are not finite")
@@ -59,10 +59,15 @@ class RowCheck:
 
     def _check_action(self, action: Array) -> None:
         space = self._action_space
-        if action.shape[1:] != tuple(space.shape or ()):
+        if not self._is_of(action, tuple(space.shape or ())):
             raise SegmentError("schema", f"column action has rows {action.shape[1:]}, the envs take {space.shape}")
         if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) or not len(action):
             return
         limit = space.n if isinstance(space, spaces.Discrete) else space.nvec
         if action.dtype.kind not in "iu" or bool((action < 0).any()) or bool((action >= limit).any()):
             raise SegmentError("schema", f"column action has numbers that {space} does not have")
+
+    def _is_of(self, column: Array, step: tuple[int, ...]) -> bool:
+        """Tell whether each row of a column has the shape of a step or, as the schema has it, is a sequence of some."""
+        row = column.shape[1:]
+        return row == step or (self.schema is not None and len(row) == len(step) + 1 and row[1:] == step)

@@ -75,6 +75,7 @@ class RestRowSink:
             policy_version=segment.version.update,
             env_steps=segment.env_steps,
             policy_attempt=segment.version.attempt,
+            observed=segment.observed,
         )
         written = self._link.when_there_is_room(task, lambda: write_segment(files.segments, name, columns, meta))
         files.share_segment(name)

@@ -13,7 +13,10 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from ding_like.envs.wrappers.returns import EpisodeReturn
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.types import State
+from ding_like.utils.moments import Moments, Observer
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
+
+_COUNT_AT_FIRST = 1e-4  # gymnasium's, of a mean of 0 and a variance of 1
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
@@ -29,6 +32,7 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
     What is then beyond `clip` is cut: early on, with little known, a number can be far out.
     An observation with a NaN or an infinity passes unchanged and is not learned from: one of them would spoil the
     statistics for good, and the env manager has to see it. `update_running_mean = False` stops learning.
+    What it observes for others to merge, and what they merged, come and go with its state: see `_Observed`.
     """
 
     def __init__(self, env: AnyEnv, epsilon: float = 1e-8, *, clip: float = 10.0) -> None:
@@ -41,21 +45,26 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
         self._clip = clip
         # Gymnasium counts in float32, in which a mean stands still after some ten million observations.
         self.obs_rms = RunningMeanStd(shape=env.observation_space.shape)  # type: ignore[no-untyped-call]
+        self._observed = _Observed()
 
     def observation(self, observation: Any) -> Any:
         """Return the observation normalised, float32."""
         if not np.isfinite(observation).all():
             return np.float32(observation)
+        if self._observed.is_on:
+            self._observed.add(observation)
         return np.clip(super().observation(observation), -self._clip, self._clip)
 
     def state_dict(self) -> State:
         """Return the statistics."""
-        return _state_of(self.obs_rms, is_frozen=not self.update_running_mean)
+        return {**_state_of(self.obs_rms, is_frozen=not self.update_running_mean), **self._observed.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Go on from the statistics that `state_dict` returned."""
-        _load(self.obs_rms, state)
-        self.update_running_mean = not state["is_frozen"]
+        if "mean" in state:
+            _load(self.obs_rms, state)
+            self.update_running_mean = not state["is_frozen"]
+        self._observed.load_state_dict(state, shape=np.shape(self.obs_rms.mean))
 
     def adopt(self, states: Sequence[State]) -> None:
         """Use the joint statistics of several wrappers from now on and learn no more."""
@@ -76,6 +85,7 @@ class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
     def __init__(self, env: AnyEnv, gamma: float = 0.99, epsilon: float = 1e-8, *, clip: float = 10.0) -> None:
         super().__init__(EpisodeReturn(env), gamma, epsilon)
         self._clip = clip
+        self._observed = _Observed()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with a discounted return of 0."""
@@ -88,6 +98,8 @@ class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
         reward = float(given)
         if math.isfinite(reward):
             self.discounted_reward = self.discounted_reward * self.gamma + reward
+            if self._observed.is_on:
+                self._observed.add(self.discounted_reward[0])
             if self.update_running_mean:
                 self.return_rms.update(self.discounted_reward)  # type: ignore[no-untyped-call]
             reward /= math.sqrt(float(self.return_rms.var) + self.epsilon)
@@ -96,17 +108,62 @@ class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
 
     def state_dict(self) -> State:
         """Return the statistics; the discounted return belongs to the open episode, which is played again."""
-        return _state_of(self.return_rms, is_frozen=not self.update_running_mean)
+        return {**_state_of(self.return_rms, is_frozen=not self.update_running_mean), **self._observed.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Go on from the statistics that `state_dict` returned."""
-        _load(self.return_rms, state)
-        self.update_running_mean = not state["is_frozen"]
+        if "mean" in state:
+            _load(self.return_rms, state)
+            self.update_running_mean = not state["is_frozen"]
+        self._observed.load_state_dict(state, shape=np.shape(self.return_rms.mean))
 
     def adopt(self, states: Sequence[State]) -> None:
         """Use the joint statistics of several wrappers from now on and learn no more."""
         _load(self.return_rms, _joined(states))
         self.update_running_mean = False
+
+
+class _Observed:
+    """Keep what a wrapper observes apart from what it normalises by, for whoever merges it with that of others.
+
+    Off until a state with `round` is loaded. A `round` that is not the present one closes that: what was observed in it
+    is `taken` and stays so until the next is closed, and observing begins anew. As the closing is one message, nothing
+    is lost or counted twice, whatever an env does before the state with `taken` is asked for; and a state as it was
+    told, which an env that is made anew gets, holds both.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._round = 0
+
+    def add(self, row: Any) -> None:
+        """Take one row in."""
+        self._observer.add(row)
+
+    def state_dict(self) -> State:
+        """Return the round with what was observed in it and taken of the one before; nothing while it is off."""
+        if not self.is_on:
+            return {}
+        return {
+            "round": self._round,
+            "observed": self._observer.moments._asdict(),
+            "taken": self._taken._asdict(),
+        }
+
+    def load_state_dict(self, state: State, *, shape: tuple[int, ...]) -> None:
+        """Go on from a state as it was told, or begin the round that a state names."""
+        if "round" not in state:
+            return
+        if not self.is_on:
+            self.is_on = True
+            self._observer, self._taken = Observer(shape), Moments.empty(shape)
+        if "observed" in state:
+            self._observer.restart(Moments(**state["observed"]))
+            self._taken = Moments(**state["taken"])
+        elif state["round"] != self._round:
+            self._taken = self._observer.moments
+            self._observer.restart()
+        self._round = int(state["round"])
 
 
 def _state_of(rms: RunningMeanStd, *, is_frozen: bool) -> State:
@@ -130,3 +187,17 @@ def _joined(states: Sequence[State]) -> State:
     weight = (count / count.sum()).reshape(-1, *[1] * (mean.ndim - 1))
     joint = (weight * mean).sum(axis=0)
     return {"mean": joint, "var": (weight * (var + (mean - joint) ** 2)).sum(axis=0), "count": float(count.sum())}
+
+
+def moments_of(state: State) -> Moments:
+    """Return what the state of one of these wrappers knows."""
+    mean, count = np.asarray(state["mean"], np.float64), float(state["count"])
+    if count <= _COUNT_AT_FIRST:
+        return Moments.empty(mean.shape)
+    return Moments(count, mean, np.asarray(np.asarray(state["var"]) * count))
+
+
+def state_of_moments(moments: Moments) -> State:
+    """Return the state of a wrapper that knows just this, and learns no more; with no data, mean 0 and variance 1."""
+    count = moments.count or _COUNT_AT_FIRST
+    return {"mean": moments.mean, "var": np.asarray(moments.var), "count": float(count), "is_frozen": True}

@@ -18,15 +18,21 @@ EnvSetting: TypeAlias = tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]
 
 
 def build_collect_env(
-    cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None, dynamic_seed: bool = True
+    cfg: FrozenConfig,
+    *,
+    seed: int,
+    env_setting: EnvSetting | None = None,
+    dynamic_seed: bool = True,
+    before_launch: Callable[[EnvManager], None] | None = None,
 ) -> EnvManager:
     """Return the launched envs of collecting; lane i starts from `seed + i`.
 
     `env_setting` stands in place of the config's envs. With `dynamic_seed=False` every episode of a lane starts from
-    the same seed.
+    the same seed. `before_launch` gets the manager while no env has been reset.
     """
     env_fn, env_cfgs, _ = env_setting or get_vec_env_setting(cfg.env, eval_=False)
-    return _launch(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs], seed, dynamic_seed=dynamic_seed)
+    env_fns = [EnvFactory(each, env_fn) for each in env_cfgs]
+    return _launch(cfg.env.manager, env_fns, seed, dynamic_seed=dynamic_seed, before_launch=before_launch)
 
 
 def build_eval_env(cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None) -> EnvManager:
@@ -49,11 +55,18 @@ def one_player_sees(cfg: FrozenConfig, env: EnvManager, *, seed: int, name: str)
 
 
 def _launch(
-    cfg: Mapping[str, Any], env_fns: Sequence[Callable[[], AnyEnv]], seed: int, *, dynamic_seed: bool = True
+    cfg: Mapping[str, Any],
+    env_fns: Sequence[Callable[[], AnyEnv]],
+    seed: int,
+    *,
+    dynamic_seed: bool = True,
+    before_launch: Callable[[EnvManager], None] | None = None,
 ) -> EnvManager:
     manager = create_env_manager(cfg, env_fns)
     manager.seed(seed, dynamic_seed=dynamic_seed)
     try:
+        if before_launch is not None:
+            before_launch(manager)
         manager.launch()
     except BaseException:
         manager.close()

@@ -24,7 +24,7 @@ from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.learn_attempt import LearnAttempt
 from ding_like.pipeline.parallel.training import Training
-from ding_like.types import Array
+from ding_like.types import Array, State
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import COMM_LEARNER_REGISTRY
 from ding_like.utils.resume import ResumeStore
@@ -191,10 +191,9 @@ class FlaskFileSystemLearner(BaseCommLearner):
             SendPolicyHook("send_policy_after_run", position="after_run", ext_args={"comm": self}),
         ]
 
-    def policy_state(self) -> dict[str, Any]:
-        """Return what collectors load: the whole state of the collect mode."""
-        state: dict[str, Any] = self._begun()[1].policy.collect_mode.state_dict()
-        return state
+    def policy_state(self) -> State:
+        """Return what collectors load: the whole state of the collect mode, and by what its envs are normalised."""
+        return self._begun()[1].acting_state()
 
     def send_policy(self, state_dict: Mapping[str, Any]) -> None:
         """Have weights published soon as the learner's present version, if that is newer than the attempt's last."""

@@ -22,6 +22,7 @@ from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
 from ding_like.pipeline.roles.record import BEST_CHECKPOINT, RunRecord, RunResult
+from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import is_full
 from ding_like.utils.full_disk import when_there_is_room
@@ -153,8 +154,12 @@ class CoordinatorRun:
             logger.warning("ckpt_best.pth.tar is not that of iteration %s: %s", policy["version"], error)
             return
         path = Path(self._cfg.exp_name) / BEST_CHECKPOINT
+        acting = unflatten_state(state)
+        saved = {"model": acting["model"], "last_iter": policy["version"]}
+        if ENV_WRAPPERS in acting:
+            saved[ENV_WRAPPERS] = checkpoint_entry(acting[ENV_WRAPPERS])
         try:
-            save_state(path, {"model": unflatten_state(state)["model"], "last_iter": policy["version"]})
+            save_state(path, saved)
         except OSError as error:
             if not is_full(error):
                 raise

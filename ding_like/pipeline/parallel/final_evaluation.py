@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ding_like.config import FrozenConfig
@@ -24,12 +25,15 @@ class FinalEvaluation:
         self._evaluator = build_evaluator(cfg, self.env, None, seed=seed)
         self._role: EvaluateRole | None = None
 
-    def judge(self, policy: Policy, opponents: Opponents) -> None:
-        """Choose the policy that is judged, and in games whom it plays; before the first `play`."""
+    def judge(self, policy: Policy, opponents: Opponents, *, before: Callable[[], None] | None = None) -> None:
+        """Choose the policy that is judged, and in games whom it plays; before the first `play`.
+
+        `before` is called before each.
+        """
         if self._versus is not None:
             opponents.face(self._versus, str(self._cfg.env.manager.opponent))
         self._evaluator.reset_policy(policy.eval_mode)
-        self._role = EvaluateRole(self._evaluator, LoadedWeights(policy))
+        self._role = EvaluateRole(self._evaluator, LoadedWeights(policy), before=before)
 
     def play(self) -> dict[str, Any]:
         """Return what the policy is worth: `eval_value`, the mean return, and what it is of."""

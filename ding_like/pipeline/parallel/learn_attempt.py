@@ -19,7 +19,7 @@ from ding_like.comm.rest.segment_reader import SegmentReader
 from ding_like.comm.rest.weight_publisher import RestWeightPublisher
 from ding_like.comm.rest.weight_reader import read_published
 from ding_like.comm.rest.worker_link import WorkerLink
-from ding_like.pipeline.parallel.settings import buffer_size
+from ding_like.pipeline.parallel.settings import batch_rows, buffer_size
 from ding_like.pipeline.parallel.training import Training
 from ding_like.pipeline.roles.train import TrainRole
 
@@ -41,13 +41,20 @@ class LearnAttempt:
         self._training = training
         self._cfg = cfg
         self._main = cfg["main"]
-        self.read = SegmentReader(link.files, training.schema, training.row_check)
+        statistics = training.statistics
+        self.read = SegmentReader(
+            link.files,
+            training.schema,
+            training.row_check,
+            observed_bytes=statistics.num_bytes,
+            on_observed=statistics.merge,
+        )
         self._source: RestBatchSource | None = None  # once batches are asked for
         self._publisher = RestWeightPublisher(link, task)
         self._role = TrainRole(
             training.learner,
             publisher=self._publisher,
-            acting_state=training.policy.collect_mode.state_dict,
+            acting_state=training.acting_state,
             policy_id=task.policy_id,
             attempt=task.attempt,
             publish_interval_s=float(cfg["publish_interval_s"]),
@@ -114,9 +121,8 @@ class LearnAttempt:
     @property
     def batch_rows(self) -> int:
         """Return the rows of one `train` call: on-policy, all that are collected for it."""
-        policy = self._main.policy
-        if policy.on_policy:
-            return int(policy.collect.n_sample)
+        if self._main.policy.on_policy:
+            return batch_rows(self._main.policy)
         return int(self._training.learner.policy.get_attribute("batch_size"))
 
     def open_source(self, batch_size: int) -> None:
@@ -171,7 +177,7 @@ class LearnAttempt:
 
     @cached_property
     def _reader(self) -> BatchReader:
-        return BatchReader(buffer_size(self._main), self.batch_rows, self._training.schema)
+        return BatchReader(buffer_size(self._main), self._training.schema, grows=bool(self._main.policy.on_policy))
 
     def demand(self) -> dict[str, Any]:
         """Return what is asked for next: the fields of messages.Sample."""

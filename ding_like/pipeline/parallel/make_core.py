@@ -9,7 +9,7 @@ from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.index import BufferIndex
 from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.parallel.settings import SystemConfig, buffer_size
+from ding_like.pipeline.parallel.settings import SystemConfig, batch_rows, buffer_size, steps_per_row, warmup_steps
 from ding_like.pipeline.self_play import has_league, make_league
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.utils.seeding import make_rng
@@ -41,7 +41,8 @@ def make_core(
 
     def make_index(buffer_id: str) -> BufferIndex | OnPolicyIndex:
         if cfg.policy.on_policy:
-            return OnPolicyIndex(size, int(cfg.policy.collect.n_sample))
+            ratio = _on_policy_ratio(cfg.policy, system)
+            return OnPolicyIndex(size, ratio.batch_rows, batch_segments=ratio.batch_segments)
         buffer = create_buffer(
             cfg.policy.other.replay_buffer,
             exp_name=cfg.exp_name,
@@ -60,6 +61,9 @@ def make_core(
             max_failures=int(system.coordinator["max_failures"]),
             publish_timeout_s=float(system.coordinator["publish_timeout_s"]),
             lanes=int(cfg.env.collector_env_num),
+            steps_per_row=steps_per_row(cfg.policy),
+            first_batch_rows=0 if cfg.policy.on_policy else batch_rows(cfg.policy),
+            segment_episodes=system.segment_episodes,
         ),
         clock=time.monotonic,
         wall_clock=time.time,
@@ -72,10 +76,17 @@ def make_core(
 
 def _ratio(policy: Any, system: SystemConfig) -> UpdateRatio | OnPolicyRatio:
     if policy.on_policy:
-        return OnPolicyRatio(int(policy.collect.n_sample))
+        return _on_policy_ratio(policy, system)
+    collect = policy.collect
     return UpdateRatio(
-        warmup_steps=int(policy.random_collect_size),
-        steps=int(policy.collect.n_sample),
+        warmup_steps=warmup_steps(policy),
+        steps=int(collect.n_episode) if system.segment_episodes else int(collect.n_sample) * steps_per_row(policy),
         updates=int(policy.learn.update_per_collect),
         max_lead=system.max_lead_rows,
     )
+
+
+def _on_policy_ratio(policy: Any, system: SystemConfig) -> OnPolicyRatio:
+    if not system.segment_episodes:
+        return OnPolicyRatio(int(policy.collect.n_sample))
+    return OnPolicyRatio(1, batch_segments=-(-int(policy.collect.n_episode) // system.segment_episodes))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
 from ding_like.config import deep_merge, to_plain
 from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
 from ding_like.errors import ConfigError
@@ -13,7 +14,7 @@ from ding_like.pipeline.parallel.shares import check_shares
 from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.update_ratio import least_lead
 from ding_like.utils.own_folder import make_own_folder
-from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
+from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 
 _MEMORY = Path("/dev/shm")
 
@@ -56,8 +57,9 @@ class SystemConfig(NamedTuple):
     coordinator: dict[str, Any]
     num_collectors: int
     num_learners: int
-    segment_rows: int
-    max_lead_rows: int
+    segment_rows: int  # with n_episode: 1, an order for `segment_episodes`
+    segment_episodes: int
+    max_lead_rows: int  # env steps; with n_episode: episodes
     publish_interval_s: float
     num_batches: int
 
@@ -80,8 +82,14 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     system = deep_merge(SYSTEM_TEMPLATE, {key: value for key, value in given.items() if not _is_worker(key)})
     sections = sum(key.startswith("collector") and key not in SYSTEM_TEMPLATE for key in given)
     num_collectors = int(system["num_collectors"]) or sections or 2
-    segment_rows = _segment_rows(int(system["segment_rows"]), cfg, num_collectors)
-    max_lead_rows = 0 if cfg.policy.on_policy else _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
+    segment_episodes = _segment_episodes(system, cfg, num_collectors)
+    segment_rows = 1 if segment_episodes else _segment_rows(int(system["segment_rows"]), cfg, num_collectors)
+    if cfg.policy.on_policy:
+        max_lead = 0
+    elif segment_episodes:
+        max_lead = _lead_of_episodes(cfg.policy, segment_episodes, num_collectors)
+    else:
+        max_lead = _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
     if not cfg.policy.on_policy:
         check_buffer(cfg.policy, pipeline="mode parallel", offered=("row",))
     num_learners = int(system["num_learners"])
@@ -100,7 +108,8 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
         num_collectors=num_collectors,
         num_learners=num_learners,
         segment_rows=segment_rows,
-        max_lead_rows=max_lead_rows,
+        segment_episodes=segment_episodes,
+        max_lead_rows=max_lead,
         publish_interval_s=float(system["publish_interval_s"]),
         num_batches=int(system["num_batches"]),
     )
@@ -132,18 +141,71 @@ def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
     return main, create
 
 
+def steps_per_row(policy: Any) -> int:
+    """Return the env steps of one row of a policy: more than 1 where rows are sequences."""
+    return int(policy.collect.get("unroll_len") or 1)
+
+
+def warmup_steps(policy: Any) -> int:
+    """Return the env steps at whose begin collectors act at random: those of `random_collect_size` rows."""
+    return int(policy.random_collect_size) * steps_per_row(policy)
+
+
+def batch_rows(policy: Any) -> int:
+    """Return the rows of a batch that is asked for; on-policy episodes have as many as they have: 1 asks for all."""
+    if policy.on_policy:
+        return int(policy.collect.get("n_sample") or 1)
+    return int(policy.learn.batch_size)
+
+
 def buffer_size(cfg: Any) -> int:
-    """Return the rows of the coordinator's index and the learner's mirror; on-policy, they hold a few batches."""
+    """Return the rows of the coordinator's index and the learner's mirror.
+
+    On-policy, they hold a few batches, or one of as many episodes as come: the mirror grows as far as it must.
+    """
     if cfg.policy.on_policy:
-        return 4 * int(cfg.policy.collect.n_sample)
+        return 4 * int(cfg.policy.collect.get("n_sample") or ROWS_PER_SEGMENT // 4)
     return int(cfg.policy.other.replay_buffer.replay_buffer_size)
+
+
+def _segment_episodes(system: Mapping[str, Any], cfg: Any, num_collectors: int) -> int:
+    """Return how many whole episodes a collector sends at once: its share of n_episode, one of each env at least."""
+    n_episode = int(cfg.policy.collect.get("n_episode") or 0)
+    if not n_episode:
+        return 0
+    for name in ("segment_rows", "max_lead_rows"):
+        if system[name]:
+            raise ConfigError(
+                f"system.{name} is {system[name]}, but policy.collect.n_episode collects whole episodes, of as many "
+                "rows as they have. Omit it, or give policy.collect.n_sample in place of n_episode."
+            )
+    collector = cfg.policy.collect.collector
+    if SERIAL_COLLECTOR_REGISTRY.get(collector.type, collector.get("import_names") or ()).unit != "episodes":
+        raise ConfigError(
+            f"policy.collect.n_episode is {n_episode}, but policy.collect.collector.type names collector "
+            f"'{collector.type}', which collects rows. Set policy.collect.collector=dict(type='episode', "
+            "get_train_sample=True), or give policy.collect.n_sample in place of n_episode."
+        )
+    lanes = int(cfg.env.collector_env_num)
+    if n_episode < lanes:
+        raise ConfigError(
+            f"policy.collect.n_episode is {n_episode}, fewer than the {lanes} envs of a collector, each of which plays "
+            "one. Raise it, or lower env.collector_env_num."
+        )
+    return max(lanes, -(-n_episode // num_collectors))
+
+
+def _lead_of_episodes(policy: Any, segment_episodes: int, num_collectors: int) -> int:
+    """Return how many episodes collecting may be ahead of learning: a segment for each collector, and an update's."""
+    for_an_update = -(-int(policy.collect.n_episode) // int(policy.learn.update_per_collect))
+    return num_collectors * segment_episodes + for_an_update
 
 
 def _segment_rows(given: int, cfg: Any, num_collectors: int) -> int:
     """Return what a collector sends at once: on-policy, its share of a batch."""
     n_sample, size = int(cfg.policy.collect.get("n_sample") or 0), buffer_size(cfg)
     if n_sample < 1:
-        raise ConfigError("mode parallel collects by samples: give policy.collect.n_sample in place of n_episode.")
+        raise ConfigError("nothing says how much is collected: give policy.collect.n_sample or n_episode.")
     if cfg.policy.on_policy:
         return min(given, n_sample) or -(-n_sample // num_collectors)
     if given > size:
@@ -160,16 +222,17 @@ def _is_worker(key: str) -> bool:
 
 
 def _lead(given: int, segment_rows: int, policy: Any) -> int:
+    per_row = steps_per_row(policy)
     least = least_lead(
-        warmup_steps=int(policy.random_collect_size),
-        steps=int(policy.collect.n_sample),
+        warmup_steps=warmup_steps(policy),
+        steps=int(policy.collect.n_sample) * per_row,
         updates=int(policy.learn.update_per_collect),
-        segment_rows=segment_rows,
-        batch_size=int(policy.learn.batch_size),
+        segment_steps=segment_rows * per_row,
+        batch_steps=int(policy.learn.batch_size) * per_row,
     )
     if 0 < given < least:
         raise ConfigError(
             f"system.max_lead_rows is {given}, but collectors and learner would wait for each other for ever below "
             f"{least}: a segment has {segment_rows} rows and a batch {policy.learn.batch_size}. Raise it or omit it."
         )
-    return given or max(2 * segment_rows, least)
+    return given or max(2 * segment_rows * per_row, least)

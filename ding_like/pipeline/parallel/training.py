@@ -26,6 +26,8 @@ from ding_like.pipeline.build import (
 from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.self_play import has_league
+from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statistics
+from ding_like.types import State
 from ding_like.utils.files import is_full
 from ding_like.utils.resume import ResumeStore
 from ding_like.worker import LearnerHook
@@ -66,7 +68,12 @@ class Training:
             parts.callback(self.final_evaluation.close)
             fitted = fit_policy_config(main.policy, self.final_evaluation.env)
             self.policy = build_policy(fitted, seed=seed, model=model)
-            self.final_evaluation.judge(self.policy, Opponents(fitted, self.policy))
+            self.statistics = MergedStatistics(self.final_evaluation.manager)
+            self.final_evaluation.judge(
+                self.policy,
+                Opponents(fitted, self.policy),
+                before=lambda: self.statistics.evaluate_with(self.final_evaluation.manager),
+            )
             # A league's collectors see one player of each game, others all of them.
             acted_in = self.final_evaluation.env if has_league(main) else self.final_evaluation.manager
             self.schema = rows_schema(fitted, acted_in, seed=seed)
@@ -84,6 +91,7 @@ class Training:
             parts.callback(self.learner.close)
             for hook in hooks:
                 self.learner.register_hook(hook)
+            self.learner.checkpoint_parts[ENV_WRAPPERS] = self.statistics
             self.learner.get_data = get_data
             self._parts = parts.pop_all()
 
@@ -98,6 +106,11 @@ class Training:
     def close(self) -> None:
         """Close all parts, also where closing one of them fails; may be called again."""
         self._parts.close()
+
+    def acting_state(self) -> State:
+        """Return all that an actor needs: the collect mode's state, and by what its envs are normalised."""
+        state, statistics = self.policy.collect_mode.state_dict(), self.statistics.weights()
+        return {**state, ENV_WRAPPERS: statistics} if statistics else state
 
     # --- several learners as one
 
@@ -132,6 +145,7 @@ class Training:
             version, state = self._newer
             self._newer = None
             self._load_acting(version, state)
+            self.statistics.show(None)
         self.num_updates = self.learner.train_iter
 
     def result(self) -> dict[str, Any]:
@@ -148,12 +162,16 @@ class Training:
         """
         newest = flatten_state(self.policy.collect_mode.state_dict())
         self._newer = (self.learner.train_iter, {name: tensor.detach().clone() for name, tensor in newest.items()})
-        self._load_acting(version, state)
+        self.statistics.show(self._load_acting(version, state))
         self.learner.info(f"the run ends with the weights of iteration {version}, whose evaluation ended it")
 
-    def _load_acting(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
-        self.policy.collect_mode.load_state_dict(unflatten_state(state))
+    def _load_acting(self, version: int, state: Mapping[str, torch.Tensor]) -> Statistics | None:
+        """Load published weights; return the statistics that came with them, if any."""
+        acting = unflatten_state(state)
+        statistics: Statistics | None = acting.pop(ENV_WRAPPERS, None)
+        self.policy.collect_mode.load_state_dict(acting)
         self.learner.last_iter.update(version)
+        return statistics
 
     # --- saved points
 
@@ -169,6 +187,7 @@ class Training:
             return
         self.learner.policy.load_state_dict(saved.parts["policy"])
         self.learner.load_state_dict(saved.parts["learner"])
+        self.statistics.load_resume_state(saved.parts.get(ENV_WRAPPERS, {}))
         self.learned_updates = int(saved.meta.get("learned_updates", self.learner.train_iter))
         logger.info("the learner goes on from iteration %s", f"{self.learner.train_iter:,}")
 
@@ -182,6 +201,8 @@ class Training:
         self._saved_s = time.monotonic()
         learner = self.learner
         parts = {"policy": learner.policy.state_dict(), "learner": learner.state_dict()}
+        if statistics := self.statistics.resume_state():
+            parts[ENV_WRAPPERS] = statistics
         meta = {"run_id": self.run_id, "learned_updates": learned_updates}
         try:
             self._store.save(learner.train_iter, parts, meta)

@@ -24,9 +24,11 @@ from ding_like.pipeline.build import (
     fit_policy_config,
     one_player_sees,
 )
+from ding_like.pipeline.parallel.settings import warmup_steps
 from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.evaluate import EvaluateRole
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.statistics import CollectorStatistics, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.types import EnvManager
 from ding_like.utils.configurable import Configurable
@@ -115,11 +117,6 @@ class ZerglingParallelCollector(BaseParallelCollector):
         # Lanes of all collectors have seeds of their own.
         self._seed = int(self._cfg.seed) + int(self._cfg.index) * len(self._setting[1])
         self._manager = self._launch_collect()
-        if any(self._manager.wrapper_states()):
-            raise ConfigError(
-                "the env's wrappers learn statistics (obs_norm, reward_norm), which the processes of a parallel run "
-                "do not share: each would train on another scale. Use mode serial, or normalise by fixed numbers."
-            )
         fitted = fit_policy_config(self._main.policy, self._manager)
         self.policy = build_policy(fitted, seed=self._seed, modes=["collect", "eval", "command"])
         self._opponents = Opponents(fitted, self.policy)
@@ -150,6 +147,8 @@ class ZerglingParallelCollector(BaseParallelCollector):
     # --- collecting
 
     def _collect(self, task_info: Mapping[str, Any]) -> None:
+        if task_info.get("segment_episodes"):  # this collector's share of what one would collect at a time
+            self.policy.collect_mode.set_attribute("n_episode", int(task_info["segment_episodes"]))
         role = self._role(str(task_info["policy_id"]))
         self._finish_info = {"segments": role.run(is_done=lambda: self._is_done(task_info))}
 
@@ -165,9 +164,10 @@ class ZerglingParallelCollector(BaseParallelCollector):
                 self._collector,
                 self._loaded(policy_id),
                 sink=self._sink,
-                random_steps=int(self._main.policy.random_collect_size),
+                random_steps=warmup_steps(self._main.policy),
                 action_space=self._manager.action_space,
                 stats=self._stats,
+                observed=self._statistics.take,
                 after_segment=self._say,
             )
         return self._collect_role
@@ -176,7 +176,9 @@ class ZerglingParallelCollector(BaseParallelCollector):
         if self._weights is None:
             if self._reader is None:
                 raise ConfigError("the collector has no weights to act with: give it the channels `sink` and `reader`.")
-            self._weights = LoadedWeights(self.policy, self._reader, policy_id=policy_id)
+            self._weights = LoadedWeights(
+                self.policy, self._reader, policy_id=policy_id, on_statistics=self._statistics.use
+            )
         return self._weights
 
     def _stats(self, setting: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,8 +195,11 @@ class ZerglingParallelCollector(BaseParallelCollector):
     def _evaluate(self, task_info: Mapping[str, Any]) -> None:
         if self._evaluate_role is None:
             weights = self._loaded(str(task_info["policy_id"]))
-            evaluator = build_evaluator(self._main, self._launch_eval(), self.policy, seed=int(self._cfg.seed))
-            self._evaluate_role = EvaluateRole(evaluator, weights)
+            envs = self._launch_eval()
+            evaluator = build_evaluator(self._main, envs, self.policy, seed=int(self._cfg.seed))
+            self._evaluate_role = EvaluateRole(
+                evaluator, weights, before=lambda: adopt_statistics(envs, weights.statistics)
+            )
         number = int(task_info["number"])
         result = self._evaluate_role.play(int(task_info["n_episode"]), number=number)
         iteration = self._evaluate_role.weights.version.update
@@ -208,7 +213,12 @@ class ZerglingParallelCollector(BaseParallelCollector):
 
     def _launch_collect(self) -> EnvManager:
         """Return the envs of collecting, as the policy sees them."""
-        return build_collect_env(self._main, seed=self._seed, env_setting=self._setting)
+        return build_collect_env(
+            self._main, seed=self._seed, env_setting=self._setting, before_launch=self._share_statistics
+        )
+
+    def _share_statistics(self, envs: EnvManager) -> None:
+        self._statistics = CollectorStatistics(envs)
 
     def _launch_eval(self) -> EnvManager:
         seed = int(self._cfg.seed)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ding_like.comm.channels import Version, WeightReader, Weights
 from ding_like.comm.flat_state import unflatten_state
+from ding_like.pipeline.statistics import ENV_WRAPPERS, Statistics
 from ding_like.policy import Policy
 
 # Of a policy as it was made: every learner's attempt publishes later ones.
@@ -13,11 +16,21 @@ UNTRAINED = Version(0, 0)
 class LoadedWeights:
     """Load what a reader gives into a policy's collect mode, and remember its version.
 
-    Without a reader the policy is shared with the learner that trains it: nothing is loaded.
+    Without a reader the policy is shared with the learner that trains it: nothing is loaded. `statistics` are those of
+    the envs' wrappers that came with the weights, and `on_statistics` is told of them.
     """
 
-    def __init__(self, policy: Policy, reader: WeightReader | None = None, *, policy_id: str = "policy") -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        reader: WeightReader | None = None,
+        *,
+        policy_id: str = "policy",
+        on_statistics: Callable[[Statistics], None] | None = None,
+    ) -> None:
         self.policy = policy
+        self.statistics: Statistics = {}
+        self._on_statistics = on_statistics
         self.policy_id = policy_id
         self.version = UNTRAINED
         self._reader = reader
@@ -42,5 +55,9 @@ class LoadedWeights:
 
     def take(self, weights: Weights) -> None:
         """Load weights, whichever they are."""
-        self.policy.collect_mode.load_state_dict(unflatten_state(weights.state))
+        state = unflatten_state(weights.state)
+        self.statistics = state.pop(ENV_WRAPPERS, {})
+        self.policy.collect_mode.load_state_dict(state)
         self.version = weights.version
+        if self._on_statistics is not None:
+            self._on_statistics(self.statistics)

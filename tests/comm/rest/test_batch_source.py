@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.batch_source import RestBatchSource
+from ding_like.comm.rest.batch_source import BatchReader, Fetched, RestBatchSource
 from ding_like.comm.rest.mirror import Mirror
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.data.batch import TransitionBatch
@@ -402,3 +402,28 @@ def test_closing_does_not_wait_for_what_is_late(tmp_path: Path) -> None:
 
     assert time.monotonic() - started < 1.5 and not source._thread.is_alive()
     made.core.close()
+
+
+def test_a_mirror_grows_with_the_rows_that_come_and_loses_none() -> None:
+    mirror = Mirror(1 << 20, grows=True)
+    for serial, (rows, first) in enumerate([(700, 0), (900, 700), (5000, 1600)], start=1):
+        mirror.take_in(m.NewSegment(serial, "s", rows, first, "x", 1), columns_of("w", serial, rows))
+
+    places, ids = np.arange(6600), np.repeat([1, 2, 3], [700, 900, 5000])
+    found = mirror.gather(places)
+    assert (found["segment"] == ids).all() and found["row"][[0, 699, 700, 1600]].tolist() == [0, 699, 0, 0]
+    assert mirror.are_there(places, (ids << 20) + found["row"]).all()
+
+    mirror.skip(m.NewSegment(4, "s", 20_000, 0, "x", 1))
+    assert not mirror.are_there(places, (ids << 20) + found["row"]).any()
+
+
+def test_batches_have_as_many_rows_as_the_reply_says() -> None:
+    reader = BatchReader(100)
+    places = np.arange(12)
+    batches = m.Batches(3, places, (1 << 20) + places, None)
+
+    reader.take(Fetched([(m.NewSegment(1, "s", 12, 0, "x", 1), columns_of("w", 1, 12))], batches))
+
+    assert [reader.draw()["row"].tolist() for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert reader.is_empty

@@ -9,6 +9,7 @@ import pytest
 from gymnasium import Space, spaces
 
 from ding_like.comm.rest.row_check import RowCheck
+from ding_like.data.schema import Schema
 from ding_like.data.segment_file import SegmentError
 
 BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -94,3 +95,46 @@ def test_dict_observations_are_held_to_their_spaces() -> None:
 
     with pytest.raises(SegmentError, match="obs/arm"):
         check({**own, "obs/arm": np.zeros((4, 9), np.float32)})
+
+
+SEQUENCES = Schema.of(
+    {
+        "obs": np.zeros((1, 5, 3), np.float32),
+        "action": np.zeros((1, 5), np.int64),
+        "reward": np.zeros((1, 5), np.float32),
+    }
+)
+
+
+def sequences(**changes: Any) -> dict[str, Any]:
+    columns = {"obs": np.ones((2, 5, 3)), "action": np.array([[0, 1, 1, 0, 0]] * 2), "reward": np.ones((2, 5))}
+    typed = {name: column.astype(SEQUENCES[name].dtype) for name, column in columns.items()}
+    return {**typed, **changes}
+
+
+def test_rows_that_are_sequences_pass_where_the_policys_rows_are() -> None:
+    box = spaces.Box(-1, 1, (3,), np.float32)
+
+    RowCheck(box, spaces.Discrete(2), SEQUENCES)(sequences())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (dict(obs=np.ones((2, 4, 3), np.float32)), "column 'obs' has rows"),
+        (dict(obs=np.ones((2, 5, 2), np.float32)), "column 'obs' has rows"),
+        (dict(action=np.zeros((2, 4), np.int64)), "column 'action' has rows"),
+        (dict(action=np.array([[0, 1, 1, 0, 0], [0, 0, 0, 0, 2]])), "column action has numbers"),
+        (dict(reward=np.array([[0, 0, 0, 0, 0], [0, 0, 0, np.nan, 0]], np.float32)), "are not finite"),
+    ],
+)
+def test_sequences_that_are_not_the_policys_are_refused(changes: Any, said: str) -> None:
+    check = RowCheck(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), SEQUENCES)
+
+    with pytest.raises(SegmentError, match=said):
+        check(sequences(**changes))
+
+
+def test_sequences_of_another_env_are_refused_even_where_the_schema_has_them() -> None:
+    with pytest.raises(SegmentError, match=r"column obs has rows \(5, 3\), the envs give \(4,\)"):
+        RowCheck(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2), SEQUENCES)(sequences())

@@ -102,12 +102,12 @@ def test_updates_are_rounded_down() -> None:
 
 
 def test_the_least_lead_reaches_to_the_next_update() -> None:
-    assert least_lead(warmup_steps=10, steps=5, updates=2, segment_rows=8, batch_size=32) == 22 + 8 + 3
+    assert least_lead(warmup_steps=10, steps=5, updates=2, segment_steps=8, batch_steps=32) == 22 + 8 + 3
 
 
 @pytest.mark.parametrize(("warmup", "steps", "updates"), [(0, 5, 2), (16, 3, 7), (7, 1, 1), (0, 64, 3)])
 def test_with_the_least_lead_neither_side_waits_for_ever(warmup: int, steps: int, updates: int) -> None:
-    lead = least_lead(warmup_steps=warmup, steps=steps, updates=updates, segment_rows=8, batch_size=32)
+    lead = least_lead(warmup_steps=warmup, steps=steps, updates=updates, segment_steps=8, batch_steps=32)
     ratio = UpdateRatio(warmup, steps, updates, lead)
     env_step = granted = 0
     for _ in range(2000):

@@ -64,7 +64,7 @@ def test_a_segment_that_never_fits_the_buffer_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize(("warmup", "steps", "updates"), list(itertools.product((0, 5, 100), (1, 8, 100), (1, 3, 50))))
 def test_with_the_least_lead_nobody_waits_for_ever(warmup: int, steps: int, updates: int) -> None:
     for rows, batch in itertools.product((1, 8, 32), (1, 64, 200)):
-        lead = least_lead(warmup_steps=warmup, steps=steps, updates=updates, segment_rows=rows, batch_size=batch)
+        lead = least_lead(warmup_steps=warmup, steps=steps, updates=updates, segment_steps=rows, batch_steps=batch)
         ratio = UpdateRatio(warmup, steps, updates, lead)
         env_step = granted = 0
         for _ in range(300):

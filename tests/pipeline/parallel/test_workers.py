@@ -26,7 +26,6 @@ from ding_like.worker import (
     FlaskFileSystemCollector,
     FlaskFileSystemLearner,
     NaiveCollector,
-    ZerglingParallelCollector,
     create_comm_collector,
     create_comm_learner,
     create_parallel_commander,
@@ -237,14 +236,6 @@ def test_a_learner_trains_on_what_get_data_returns_until_none(tmp_path: Path, ru
 
     assert learner.learn_info["learner_done"] and not batches and sizes == [4]
     learner.close()
-
-
-def test_statistics_that_processes_do_not_share_are_refused(run: Run, tmp_path: Path) -> None:
-    env = {**MAIN["env"], "wrappers": [{"type": "obs_norm"}]}  # type: ignore[dict-item]
-    main = compile_config({**MAIN, "env": env, "exp_name": str(tmp_path / "norm")}, CREATE, seed=0)
-
-    with pytest.raises(ConfigError, match="do not share"):
-        ZerglingParallelCollector({"main": main, "seed": 0, "collector_uid": "c", "index": 0})
 
 
 @pytest.mark.timeout(60)

@@ -18,9 +18,9 @@ _SLACK_S = 5.0  # by which the duration of an evaluation may exceed its lease: c
 _MAX_STATS = 64  # numbers that a worker shows beside its work
 
 
-def most_env_steps(*, lanes: int, segment_rows: int, present_s: float) -> float:
+def most_env_steps(*, lanes: int, segment_steps: int, present_s: float) -> float:
     """Return how many env steps a worker can have taken in the time that it has been there."""
-    return lanes * (_STEPS_PER_LANE_S * present_s + _SLACK_PER_LANE) + _SLACK_SEGMENTS * segment_rows
+    return lanes * (_STEPS_PER_LANE_S * present_s + _SLACK_PER_LANE) + _SLACK_SEGMENTS * segment_steps
 
 
 def check_evaluation(result: Mapping[str, Any], *, n_episode: int, version: int | None, leased_s: float) -> None:

@@ -237,7 +237,8 @@ class CoordinatorCore(Run):
         if not cfg.lanes:
             return float("inf")
         present_s = self._clock() - worker.joined_s
-        most = most_env_steps(lanes=cfg.lanes, segment_rows=cfg.segment_rows, present_s=present_s)
+        segment_steps = cfg.segment_rows * cfg.steps_per_row
+        most = most_env_steps(lanes=cfg.lanes, segment_steps=segment_steps, present_s=present_s)
         return most - worker.env_steps
 
     def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
@@ -320,7 +321,7 @@ class CoordinatorCore(Run):
             task.kind,
             task.buffer_id,
             task.policy_id,
-            {**task.cfg, "worker_index": worker.index},
+            {**task.cfg, "worker_index": worker.index, "segment_episodes": self.cfg.segment_episodes},
             self.cfg.lease_ttl_s,
             self.policies.get(task.policy_id) if task.policy is None else m.PolicyVersion(**task.policy),
         )

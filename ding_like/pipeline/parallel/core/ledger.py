@@ -1,4 +1,9 @@
-"""Keep account of data: which segments there are, how many env steps were taken, how many updates they allow."""
+"""Keep account of data: which segments there are, how many env steps were taken, how many updates they allow.
+
+Rows are what is stored and drawn; a row may be a sequence. Collectors are given orders of rows. Updates are allowed by
+env steps or, where whole episodes are collected, by episodes; what an order of rows comes to in these is known from the
+segments that came.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +39,12 @@ class Drawn(NamedTuple):
 
 
 class SegmentLedger:
-    """Number segments, each once, and hand out batches of their rows at the update ratio of the config."""
+    """Number segments, each once, and hand out batches of their rows at the update ratio of the config.
+
+    `steps_per_row` are the env steps of a row as long as no segment has come, and `first_batch_rows` what the first
+    update needs. With `segment_episodes` an order of one row is a segment of so many whole episodes, and `ratio` counts
+    those: its `warmup_steps` are env steps, after which `updates` follow each `steps` episodes.
+    """
 
     def __init__(
         self,
@@ -42,10 +52,17 @@ class SegmentLedger:
         store: StateStore,
         ratio: UpdateRatio | OnPolicyRatio,
         make_index: Callable[[str], BufferIndex | OnPolicyIndex],
+        steps_per_row: int = 1,
+        first_batch_rows: int = 0,
+        segment_episodes: int = 0,
     ) -> None:
         self._store = store
         self._ratio = ratio
         self._make_index = make_index
+        self._steps_per_row = steps_per_row
+        self._first_batch_rows = first_batch_rows
+        self._segment_episodes = segment_episodes
+        self._warmup_segments: int | None = None  # that had come when the warm-up was over
         self.buffers: dict[str, BufferIndex | OnPolicyIndex] = {}
         self.env_step = 0
         self.granted_updates = 0
@@ -93,6 +110,7 @@ class SegmentLedger:
                 f"come, {worker_id} can have taken {most_env_steps:,.0f} more",
             )
         self._last_number[worker_id] = number
+        self._note_warmup()
         self.env_step += entry.env_steps
         weights = (info.policy_attempt, info.policy_version)
         if isinstance(index, OnPolicyIndex) and not self._is_fresh(index, entry, weights, newest):
@@ -103,6 +121,12 @@ class SegmentLedger:
         self._store.put("segment", _segment_key(buffer_id, entry.serial), vars(entry))
         return True
 
+    def _note_warmup(self) -> None:
+        """Note, before the first segment beyond the warm-up, how many there were."""
+        ratio = self._ratio
+        if self._warmup_segments is None and isinstance(ratio, UpdateRatio) and self.env_step >= ratio.warmup_steps:
+            self._warmup_segments = self._num_segments
+
     def save_number(self, worker_id: str) -> None:
         """Save the number of the last segment that was taken from a worker."""
         self._store.put("stream", worker_id, {"last": self._last_number[worker_id]})
@@ -112,15 +136,59 @@ class SegmentLedger:
     ) -> bool:
         """Tell whether rows are of the newest weights, and wanted: those of no batch would never be learned from."""
         is_newest = newest is not None and weights == (newest.attempt, newest.version)
-        return is_newest and weights != self._learned and index.count + entry.rows <= index.batch_rows
+        return is_newest and weights != self._learned and index.has_place(entry)
 
-    def room(self, credited: int, newest: m.PolicyVersion | None) -> int:
-        """Return how many more env steps may be taken beside those that were `credited` already."""
-        if isinstance(self._ratio, UpdateRatio):
-            return self._ratio.credit(self.env_step + credited, self.granted_updates)
+    def has_room(self, ordered_rows: int, segment_rows: int) -> bool:
+        """Tell whether one more segment may be collected beside `ordered_rows` that are under way; off-policy.
+
+        There is room until the first batch can be drawn: nobody could learn before. Later a segment that takes more
+        than the room that always comes again may exceed it: else nobody would ever collect.
+        """
+        ratio = self._ratio
+        assert isinstance(ratio, UpdateRatio), "on-policy, `room` says how many rows are wanted"
+        if self._num_rows + ordered_rows < self._first_batch_rows:
+            return True
+        room = ratio.credit(self._progress + self._cost(ordered_rows), self.granted_updates)
+        return room >= min(self._cost(segment_rows), ratio.lasting_credit)
+
+    def room(self, ordered_rows: int, newest: m.PolicyVersion | None) -> int:
+        """Return how many more rows are wanted, on-policy, beside `ordered_rows` that are under way."""
+        ratio = self._ratio
+        assert isinstance(ratio, OnPolicyRatio), "off-policy, `has_room` says whether a segment is"
         if newest is None or (newest.attempt, newest.version) == self._learned:
             return 0
-        return self._ratio.batch_rows - credited - sum(index.count for index in self.buffers.values())
+        wanted = ratio.batch_segments or ratio.batch_rows
+        return (
+            wanted
+            - ordered_rows
+            - sum(index.filled for index in self.buffers.values() if isinstance(index, OnPolicyIndex))
+        )
+
+    @property
+    def _num_rows(self) -> int:
+        return sum(index.num_rows for index in self.buffers.values())
+
+    @property
+    def _num_segments(self) -> int:
+        return sum(index.next_serial - 1 for index in self.buffers.values())
+
+    @property
+    def _progress(self) -> int:
+        """Return what the update ratio counts: env steps or, after those of the warm-up, episodes."""
+        if not self._segment_episodes:
+            return self.env_step
+        assert isinstance(self._ratio, UpdateRatio), "on-policy, nothing is counted"
+        if self._warmup_segments is None:
+            return 0
+        return self._ratio.warmup_steps + (self._num_segments - self._warmup_segments) * self._segment_episodes
+
+    def _cost(self, rows: int) -> int:
+        """Return what an order of rows takes, in the unit of `_progress`."""
+        if self._segment_episodes:
+            return rows * self._segment_episodes
+        have = self._num_rows
+        # Rounded: where a row is one step, some steps are still on their way, or were dropped.
+        return rows * max(1, (self.env_step + have // 2) // have if have else self._steps_per_row)
 
     # --- what the learner asks and tells
 
@@ -166,8 +234,8 @@ class SegmentLedger:
 
     def _allowed(self, index: BufferIndex | OnPolicyIndex) -> int:
         if isinstance(self._ratio, UpdateRatio):
-            return self._ratio.allowed_updates(self.env_step) - self.granted_updates
-        return int(index.count >= self._ratio.batch_rows)
+            return self._ratio.allowed_updates(self._progress) - self.granted_updates
+        return int(isinstance(index, OnPolicyIndex) and index.is_full)
 
     def update(self, buffer_id: str, message: m.Update) -> str | None:
         """Take priorities and the names of files that cannot be read; return why the run cannot go on."""
@@ -206,6 +274,7 @@ class SegmentLedger:
             "bad_rows": self.bad_rows,
             "learned": None if self._learned is None else list(self._learned),
             "learner_attempt": self._learner_attempt,
+            "warmup_segments": self._warmup_segments,
             "once": {name: index.plain() for name, index in self.buffers.items() if isinstance(index, OnPolicyIndex)},
         }
 
@@ -220,6 +289,7 @@ class SegmentLedger:
             setattr(self, name, saved[name])
         self._learned = None if saved["learned"] is None else tuple(saved["learned"])
         self._learner_attempt = saved.get("learner_attempt", 0)
+        self._warmup_segments = saved.get("warmup_segments")
         self._last_number = {stream: item["last"] for stream, item in self._store.items("stream")}
         for key, plain in self._store.items("segment"):
             buffer_id, entry = key.rpartition("/")[0], SegmentEntry(**plain)

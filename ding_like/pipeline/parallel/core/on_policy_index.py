@@ -13,13 +13,18 @@ from ding_like.types import Array
 
 
 class OnPolicyIndex:
-    """Collect `batch_rows` rows for the learner's mirror of `size` rows, which must hold two batches and more."""
+    """Collect `batch_rows` rows for the learner's mirror of `size` rows, which must hold two batches and more.
 
-    def __init__(self, size: int, batch_rows: int) -> None:
+    With `batch_segments` a batch is so many segments, of whole episodes, and the rows of each batch begin at the start
+    of the mirror: the learner has drawn the batch before.
+    """
+
+    def __init__(self, size: int, batch_rows: int, *, batch_segments: int = 0) -> None:
         if size < 2 * batch_rows:
             raise ValueError(f"a mirror of {size} rows does not hold two batches of {batch_rows}")
         self.size = size
         self.batch_rows = batch_rows
+        self._batch_segments = batch_segments
         self.num_rows = 0  # ever
         self.next_serial = 1
         self.used_up_to = 0  # serial of the last segment that was handed out or dropped
@@ -27,7 +32,8 @@ class OnPolicyIndex:
 
     def number(self, info: SegmentInfo) -> SegmentEntry:
         """Return the entry that a new segment will have. Raises RefusedError for one that can never fit."""
-        return entry_of(info, serial=self.next_serial, first_row=self.num_rows, limit=self.batch_rows)
+        limit = self.size - self.count if self._batch_segments else self.batch_rows
+        return entry_of(info, serial=self.next_serial, first_row=self.num_rows, limit=limit)
 
     def add(self, entry: SegmentEntry) -> list[SegmentEntry]:
         """Take a numbered segment in; none has to give way to it."""
@@ -41,9 +47,28 @@ class OnPolicyIndex:
         """Return how many rows wait to be learned from."""
         return sum(entry.rows for entry in self._waiting)
 
+    @property
+    def filled(self) -> int:
+        """Return how much of a batch waits: rows, or segments where these make it up."""
+        return len(self._waiting) if self._batch_segments else self.count
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether a batch waits to be learned from."""
+        return self.filled >= (self._batch_segments or self.batch_rows)
+
+    def has_place(self, entry: SegmentEntry) -> bool:
+        """Tell whether a segment belongs to the batch that is waited for."""
+        if self._batch_segments:
+            return not self.is_full
+        return self.count + entry.rows <= self.batch_rows
+
     def draw(self, batch_size: int, num_batches: int, learner_iter: int) -> Batches | None:
-        """Return all waiting rows as one batch. Raises RefusedError if the learner wants another number of rows."""
-        if batch_size != self.batch_rows:
+        """Return all waiting rows as one batch.
+
+        Raises RefusedError if the learner wants another number of rows, where the number is fixed.
+        """
+        if batch_size != self.batch_rows and not self._batch_segments:
             raise RefusedError("malformed", f"an on-policy batch has {self.batch_rows} rows, not {batch_size}")
         places = [(entry.first_row + np.arange(entry.rows, dtype=np.int64)) % self.size for entry in self._waiting]
         unique_ids = [
@@ -56,6 +81,8 @@ class OnPolicyIndex:
         gone = list(self._waiting)
         self._waiting.clear()
         self.used_up_to = self.next_serial - 1
+        if self._batch_segments:
+            self.num_rows = 0
         return gone
 
     def plain(self) -> dict[str, int]:

@@ -34,12 +34,15 @@ class CoreConfig:
 
     ratio: UpdateRatio | OnPolicyRatio
     buffer_size: int
-    segment_rows: int  # what a worker collects between two messages
+    segment_rows: int  # what a worker collects between two messages; 1 where that is `segment_episodes`
     lease_ttl_s: float = 10.0
     heartbeat_s: float = 3.0
     max_failures: int = 3  # of one task, before the run fails
     publish_timeout_s: float = 30.0  # that a learner may go on without publishing weights
     lanes: int = 0  # envs of a collector; 0: what it says of env steps is not held against the time
+    steps_per_row: int = 1  # env steps; more where a row is a sequence
+    first_batch_rows: int = 0  # that the first update needs
+    segment_episodes: int = 0  # whole episodes that make up a segment; 0: rows do
 
     @property
     def is_on_policy(self) -> bool:
@@ -68,7 +71,14 @@ class Run:
         self._wall_clock = wall_clock
         self._store = store
         self._commander = commander
-        self.book = SegmentLedger(store=store, ratio=cfg.ratio, make_index=make_index)
+        self.book = SegmentLedger(
+            store=store,
+            ratio=cfg.ratio,
+            make_index=make_index,
+            steps_per_row=cfg.steps_per_row,
+            first_batch_rows=cfg.first_batch_rows,
+            segment_episodes=cfg.segment_episodes,
+        )
         self.tasks = TaskTable(cfg.lease_ttl_s)
         self.workers = WorkerTable()
         self.journal = Journal(store)

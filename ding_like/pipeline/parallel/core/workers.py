@@ -24,7 +24,7 @@ class WorkerEntry:
     state: str = "new"
     env_steps: int = 0
     policy_version: int = 0  # that it acted with last
-    credit: int = 0  # env steps it was allowed and has not sent yet
+    credit: int = 0  # rows it was allowed and has not sent yet
     waits_since_s: float | None = None  # for such an allowance
     heard_s: float = 0.0  # when it asked for one last
     has_worked: bool = False  # rows of its were taken, or batches given to it
@@ -71,5 +71,5 @@ class WorkerTable(dict[str, WorkerEntry]):
         return [each for each in self.values() if each.role == role]
 
     def credit_of_others(self, worker: WorkerEntry) -> int:
-        """Return the env steps that all but one worker were allowed and have not sent yet."""
+        """Return the rows that all but one worker were allowed and have not sent yet."""
         return sum(each.credit for each in self.values() if each is not worker)

@@ -1,0 +1,96 @@
+"""Count, mean and variance of data that several observed, each a part of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ding_like.types import Array
+
+_MOST_ROWS, _MOST_BYTES = 256, 1 << 20  # that wait to be summed up
+
+
+class Moments(NamedTuple):
+    """Hold what is known of numbers [N, ...]: how many rows, their mean and their summed squared deviations from it.
+
+    Merging is exact but for rounding, in float64 and in any order: parts give what all the data together give.
+    Source: Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
+    """
+
+    count: float  # type: ignore[assignment]  # tuples have a method of that name, which nobody needs here
+    mean: Array  # [...], float64
+    m2: Array  # [...], float64: the sum of squared deviations
+
+    @staticmethod
+    def empty(shape: tuple[int, ...]) -> Moments:
+        """Return what is known of no data."""
+        return Moments(0, np.zeros(shape), np.zeros(shape))
+
+    @staticmethod
+    def of(values: Array) -> Moments:
+        """Return what is known of `values` [N, ...], of any dtype of numbers."""
+        if not len(values):
+            return Moments.empty(values.shape[1:])
+        numbers = np.asarray(values, np.float64)
+        mean = numbers.mean(axis=0)
+        return Moments(len(numbers), np.asarray(mean), np.asarray(np.square(numbers - mean).sum(axis=0)))
+
+    def merge(self, other: Moments) -> Moments:
+        """Return what is known of the data of both."""
+        if not other.count:
+            return self
+        if not self.count:
+            return other
+        count = self.count + other.count
+        delta = other.mean - self.mean
+        mean = self.mean + delta * (other.count / count)
+        m2 = self.m2 + other.m2 + np.square(delta) * (self.count * (other.count / count))
+        return Moments(count, np.asarray(mean), np.asarray(m2))
+
+    @property
+    def var(self) -> Array:
+        """Return the variance [...], 1 where nothing is known."""
+        return self.m2 / self.count if self.count else np.ones_like(self.m2)
+
+
+def merged(parts: Sequence[Moments]) -> Moments:
+    """Return what is known of the data of all `parts`, of which there is at least one."""
+    first, *others = parts
+    for each in others:
+        first = first.merge(each)
+    return first
+
+
+class Observer:
+    """Collect rows one at a time and say what is known of them; they are summed up many at once."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        row_bytes = 8 * math.prod(shape)
+        self._rows = np.empty((max(1, min(_MOST_ROWS, _MOST_BYTES // max(row_bytes, 1))), *shape))
+        self._used = 0
+        self._moments = Moments.empty(shape)
+
+    def add(self, row: Array) -> None:
+        """Take one row in."""
+        if self._used == len(self._rows):
+            self._sum_up()
+        self._rows[self._used] = row
+        self._used += 1
+
+    @property
+    def moments(self) -> Moments:
+        """Return what is known of all rows since the start, or the last `restart`."""
+        self._sum_up()
+        return self._moments
+
+    def restart(self, moments: Moments | None = None) -> None:
+        """Forget what came so far; go on from `moments` if given."""
+        self._used = 0
+        self._moments = Moments.empty(self._rows.shape[1:]) if moments is None else moments
+
+    def _sum_up(self) -> None:
+        self._moments = self._moments.merge(Moments.of(self._rows[: self._used]))
+        self._used = 0
