@@ -51,11 +51,12 @@ class Transport:
 
 def transports() -> dict[str, Transport]:
     """Return the transports by name."""
-    from tests.contracts import local_transport, pipe_transport, rest_transport
+    from tests.contracts import local_transport, pipe_transport, rest_transport, torch_dist_transport
 
     return {
         "local": local_transport.TRANSPORT,
         "pipe": pipe_transport.TRANSPORT,
         "rest": rest_transport.TRANSPORT,
         "rest over http": rest_transport.OVER_HTTP,
+        "torch_dist": torch_dist_transport.TRANSPORT,
     }
