@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.errors import ConfigError
 from ding_like.policy import Policy
@@ -78,13 +80,15 @@ def build_learner(
     seed: int,
     metrics: MetricsSink | None = None,
     max_updates: float = float("inf"),
+    rng: np.random.Generator | None = None,
     reducer: Reducer | None = None,
     rank: int = 0,
     num_learners: int = 1,
 ) -> BaseLearner:
     """Return the learner of a config, which stops after `max_updates` where the config does not stop it before.
 
-    Of several, which share gradients through `reducer`, it is the one of `rank`.
+    `rng` draws its minibatches, by default a generator that follows from `seed`. Of several learners, which share
+    gradients through `reducer`, it is the one of `rank`.
     """
     section = cfg.policy.learn.learner
     if max_updates < section.get("train_iterations", float("inf")):
@@ -94,7 +98,7 @@ def build_learner(
         policy=policy.learn_mode,
         tb_logger=metrics,
         dist_info=(rank, num_learners) if num_learners > 1 else None,
-        rng=make_rng(seed, "learner", *([str(rank)] if rank else [])),
+        rng=make_rng(seed, "learner", *([str(rank)] if rank else [])) if rng is None else rng,
         reducer=reducer,
         exp_name=cfg.exp_name,
         instance_name=f"learner_rank{rank}" if rank else "learner",

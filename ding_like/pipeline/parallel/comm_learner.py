@@ -40,7 +40,7 @@ class BaseCommLearner(ABC, Configurable):
         self._cfg = cfg
 
     @abstractmethod
-    def send_policy(self, state_dict: Mapping[str, Any]) -> None:
+    def send_policy(self, state_dict: State) -> None:
         """Publish weights."""
 
     @abstractmethod
@@ -195,7 +195,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         """Return what collectors load: the whole state of the collect mode, and by what its envs are normalised."""
         return self._begun()[1].acting_state()
 
-    def send_policy(self, state_dict: Mapping[str, Any]) -> None:
+    def send_policy(self, state_dict: State) -> None:
         """Have weights published soon as the learner's present version, if that is newer than the attempt's last."""
         self._begun()[0].publish(state_dict)
 

@@ -89,8 +89,7 @@ class AdvancedReplayBuffer(PresetBuffer):
         included) and `staleness` (-1 if not known). `sample_range` restricts the draw by age: slice(-10, None) are the
         ten newest places. Returns None, and says why in the log, if there are too few rows.
         """
-        rows: Sequence[Any] | None = super().sample(size, cur_learner_iter, sample_range)
-        return rows
+        return super().sample(size, cur_learner_iter, sample_range)
 
     def load_state_dict(self, _state_dict: State, deepcopy: bool = False) -> None:
         """Take over what `state_dict` returned, so that equal calls give equal samples; all is copied in any case."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +96,8 @@ class ReplayBuffer(IBuffer):
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
-    ) -> Any:  # a batch of the sampler's unit, or a list of objects
-        """Return `size` units of data, drawn as the sampler does: rows, windows or episodes.
+    ) -> Sequence[Any] | None:
+        """Return `size` units of data, drawn as the sampler does: a batch of rows, windows or episodes, or objects.
 
         `sample_range` restricts the draw by age: slice(-10, None) are the ten newest. Without `replace` nothing comes
         twice, except by priority. Returns None, and says why in the log, if there is too little.
@@ -106,7 +106,7 @@ class ReplayBuffer(IBuffer):
 
     def _sample(
         self, sampler: Sampler[Any], size: int, train_iter: int, ages: slice | None, *, replace: bool
-    ) -> Any:  # as `sample`
+    ) -> Sequence[Any] | None:
         if size < 0:
             raise SchemaError(f"a sample of {size} was asked for; give a number from 0.")
         with self._lock:

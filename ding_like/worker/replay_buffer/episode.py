@@ -112,7 +112,7 @@ class EpisodeSampler(UniformSampler):
     def __init__(self, *, padding: bool) -> None:
         self._padding = padding
 
-    def gather(self, storage: RingStorage, places: Array, train_iter: int) -> Any:  # EpisodeBatch, SequenceBatch, list
+    def gather(self, storage: RingStorage, places: Array, train_iter: int) -> Sequence[Any]:
         data = storage.gather(places)
         return _padded(data) if self._padding and isinstance(data, EpisodeBatch) and len(data) else data
 

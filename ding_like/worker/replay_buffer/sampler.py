@@ -58,7 +58,7 @@ class Sampler(ABC, Generic[StorageT]):
         """
 
     @abstractmethod
-    def gather(self, storage: StorageT, places: Array, train_iter: int) -> Any:
+    def gather(self, storage: StorageT, places: Array, train_iter: int) -> Sequence[Any]:
         """Return what lies at places that were drawn, in fresh memory, and count it as sampled."""
 
     def update(self, storage: StorageT | None, info: Mapping[str, Any]) -> bool:

@@ -81,7 +81,8 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         if sequence <= shape.burn_in:
             raise SchemaError(f"windows of {sequence} rows are all burn-in ({shape.burn_in}); make them longer.")
         sampler = WindowSampler(changed(shape, num_steps=sequence))
-        windows: SequenceBatch | None = self._sample(sampler, batch, cur_learner_iter, sample_range, replace=replace)
+        windows = self._sample(sampler, batch, cur_learner_iter, sample_range, replace=replace)
+        assert windows is None or isinstance(windows, SequenceBatch), "a window sampler gives windows"
         return windows
 
 
