@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import pickle
@@ -261,5 +262,30 @@ def test_removing_is_for_what_is_there(tmp_path: Path) -> None:
     written = write(tmp_path)
 
     remove_segments(tmp_path, [written.name, "never.1"])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_told_beside_the_rows_comes_back_as_it_was(tmp_path: Path) -> None:
+    told = {"0.ObsNorm/count": np.array(3.0), "0.ObsNorm/mean": np.array([0.1, 1e-300])}
+    columns = {"a": np.arange(3)}
+    written = write_segment(tmp_path, "w.1", columns, dataclasses.replace(META, observed=told))
+    said = {"rows": 3, "sha256": written.sha256, "nbytes": written.nbytes}
+
+    read, meta = read_segment(tmp_path, "w.1", **said, row_bytes=8, observed_bytes=24)
+
+    assert list(read) == ["a"] and read["a"].tolist() == [0, 1, 2]
+    assert meta.observed.keys() == told.keys()
+    for name, value in told.items():
+        assert meta.observed[name].dtype == value.dtype and meta.observed[name].shape == value.shape
+        assert (meta.observed[name] == value).all()
+    assert dataclasses.replace(meta, observed={}) == META
+
+
+def test_more_bytes_than_are_read_are_not_even_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ding_like.data.segment_file.MAX_BYTES", 500)
+
+    with pytest.raises(SegmentError, match=r"up to 500 are read\. Lower system\.segment_rows"):
+        write_segment(tmp_path, "w.1", {"a": np.zeros(100)}, META)
 
     assert list(tmp_path.iterdir()) == []

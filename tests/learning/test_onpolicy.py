@@ -50,3 +50,15 @@ def test_ppo_swings_acrobot_up_within_150000_env_steps():
     found = values("acrobot/config/acrobot_ppo_config.py", seeds=3, env_step=150_000)
 
     assert statistics.median(found) >= -100
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", ["serial_onpolicy", "parallel"])
+def test_ppo_with_normalised_observations_solves_acrobot_in_both_modes(mode):
+    config = CONFIGS / "acrobot/config/acrobot_ppo_config.py"
+    overrides = ["env.wrappers=[{'type': 'obs_norm'}]"]
+
+    rows = record(config, mode=mode, seeds=3, episodes=20, env_step=150_000, overrides=overrides)
+
+    assert statistics.median(row["eval_value"] for row in rows) >= -100

@@ -21,6 +21,7 @@ from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.make_core import make_core
 from ding_like.pipeline.parallel.service import LockedService
 from ding_like.pipeline.parallel.settings import read_system
+from ding_like.pipeline.parallel.training import Training
 from ding_like.utils.checkpoint import load_state
 from ding_like.worker import BaseLearner, FlaskFileSystemCollector, FlaskFileSystemLearner
 
@@ -259,3 +260,27 @@ def test_value_norm_gives_the_advantages_of_one_process_with_the_learners_policy
             for name in ("advantage", "return_", "value"):
                 np.testing.assert_allclose(again[name][order], batch[name][as_sent], rtol=1e-5, atol=1e-5)
     assert len(scales) >= 2 and all(scale != 1.0 for scale in scales)
+
+
+@pytest.mark.timeout(60)
+def test_a_learner_that_is_started_again_goes_on_from_the_statistics_that_were_saved(tmp_path: Path) -> None:
+    config = configs("ppo", env=dict(wrappers=NORMS), collect=dict(n_sample=128))
+    with running(tmp_path, config, max_env_step=300) as run:
+        run.train()
+        first = run.learner._training
+        assert first is not None
+        first.save(print, 0)
+
+        second = Training(
+            run.cfg, run_id=first.run_id, store=run.learner._store, hooks=[], get_data=lambda size: lambda: None
+        )
+        second.go_on_from_saved()
+
+        for name, entry in first.statistics.weights().items():
+            for field, value in entry.items():
+                assert np.array_equal(second.statistics.weights()[name][field], value) and value.any()
+        before = second.statistics.weights()["1.ObsNorm"]["count"]
+        told = {f"{name}/{field}": v for name, e in second.statistics.weights().items() for field, v in e.items()}
+        second.statistics.merge(told, serial=1)
+        assert second.statistics.weights()["1.ObsNorm"]["count"] == before, "that segment is in them already"
+        second.close()
