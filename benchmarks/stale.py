@@ -17,7 +17,13 @@ from benchmarks.provenance import ROOT, git
 LIMIT = 50  # commits
 _PACKAGE = "ding_like"
 _TRAINING = ("rl_utils", "model", "data", "envs", "policy", "worker", "utils")
-_SERIAL_FILES = ("pipeline/build", "pipeline/serial.py", "pipeline/statistics.py")
+_SERIAL_FILES = (
+    "comm/local.py",
+    "pipeline/build",
+    "pipeline/roles",
+    "pipeline/serial.py",
+    "pipeline/statistics.py",
+)
 _PARALLEL = ("pipeline/parallel", "comm")
 _MODE_OF = {"parallel": _PARALLEL}
 # What a benchmark measures beside its contenders.

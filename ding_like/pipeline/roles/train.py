@@ -134,14 +134,3 @@ class TrainRole:
             self._policy_id, self.version, flatten_state(self._acting_state() if state is None else state)
         )
         return self._publisher.publish(weights, wait_s=wait_s)
-
-    # --- saved points
-
-    def state_dict(self) -> State:
-        """Return what training goes on from: the policy, and the learner's counters and generators."""
-        return {"policy": self._learner.policy.state_dict(), "learner": self._learner.state_dict()}
-
-    def load_state_dict(self, state: State) -> None:
-        """Go on from what `state_dict` returned."""
-        self._learner.policy.load_state_dict(state["policy"])
-        self._learner.load_state_dict(state["learner"])

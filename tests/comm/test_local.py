@@ -1,0 +1,104 @@
+"""Rows in one process: how updates follow segments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.comm.channels import Segment, Version
+from ding_like.comm.local import LocalControl, LocalRows, LocalWeights
+from ding_like.data.batch import TransitionBatch
+from ding_like.pipeline.update_ratio import UpdateRatio
+from ding_like.worker import create_buffer
+
+
+def rows_over(buffer: Any, *, updates: int, batch_size: int = 6) -> LocalRows:
+    return LocalRows(
+        buffer,
+        UpdateRatio.per_segment(updates),
+        segment_rows=4,
+        batch_size=batch_size,
+        newest=lambda: Version(0, 3),
+        env_step=100,
+    )
+
+
+def segment(rows: int = 4) -> Segment:
+    return Segment(TransitionBatch({"reward": np.zeros(rows, np.float32)}), Version(0, 0), rows)
+
+
+def num_updates(rows: LocalRows) -> int:
+    count = 0
+    while rows.next(timeout_s=0.0) is not None:
+        count += 1
+    return count
+
+
+def test_updates_that_too_few_rows_cannot_give_are_not_made_up_later(tmp_path: Path) -> None:
+    buffer = create_buffer(dict(type="naive", replay_buffer_size=64), exp_name=str(tmp_path))
+    rows = rows_over(buffer, updates=3)
+    rows.put(segment())
+    assert num_updates(rows) == 0  # 4 rows, a batch has 6
+    assert rows.order(timeout_s=0.0).rows == 4, "the collector must not wait for updates that do not come"
+
+    rows.put(segment())
+
+    assert num_updates(rows) == 3
+    buffer.close()
+
+
+class Watched:
+    """Keep what a store is told."""
+
+    def __init__(self) -> None:
+        self.pushed_at: list[int] = []
+        self.sampled: list[tuple[int, int]] = []
+        self.updates: list[dict[str, Any]] = []
+
+    def push(self, data: Any, cur_collector_envstep: int) -> None:
+        self.pushed_at.append(cur_collector_envstep)
+
+    def sample(self, batch_size: int, cur_learner_iter: int) -> TransitionBatch:
+        self.sampled.append((batch_size, cur_learner_iter))
+        ids = np.arange(2)
+        return TransitionBatch({"replay_buffer_idx": ids, "replay_unique_id": ids + 10})
+
+    def update(self, info: Any) -> None:
+        self.updates.append(info)
+
+    def count(self) -> int:
+        return 0
+
+
+def test_a_store_is_told_the_env_step_the_iteration_and_whose_priorities_they_are() -> None:
+    store = Watched()
+    rows = rows_over(store, updates=1)
+    rows.put(segment())
+    rows.next(timeout_s=0.0)
+    rows.feedback(4, priority=np.array([0.5, 2.0], np.float32), info=dict)
+
+    assert store.pushed_at == [104] and store.sampled == [(6, 3)]
+    (info,) = store.updates
+    assert info["replay_buffer_idx"].tolist() == [0, 1] and info["replay_unique_id"].tolist() == [10, 11]
+    assert info["priority"].tolist() == [0.5, 2.0]
+
+
+def test_without_priorities_a_store_is_told_nothing() -> None:
+    store = Watched()
+    rows = rows_over(store, updates=1)
+    rows.put(segment())
+    rows.next(timeout_s=0.0)
+
+    rows.feedback(4, priority=None, info=lambda: pytest.fail("nobody reads it here"))
+
+    assert store.updates == []
+
+
+def test_the_same_name_is_the_same_end() -> None:
+    weights, control = LocalWeights(), LocalControl()
+
+    assert weights.reader("a") is weights.reader("a") is not weights.reader("b")
+    assert control.member("a") is control.member("a") is not control.member("b")
