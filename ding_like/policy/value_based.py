@@ -33,7 +33,7 @@ from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
 from ding_like.rl_utils.value_family import ByHand, ScalarValue, ValueFamily, weighted_mean
-from ding_like.types import Array
+from ding_like.types import Array, Info, State
 
 
 class ValueBasedPolicy(Policy):
@@ -149,7 +149,7 @@ class ValueBasedPolicy(Policy):
         known = self._cfg.learn.backend == "auto" and isinstance(self._family, ByHand) and not is_own
         return known and can_differentiate(self._model)
 
-    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradient of the loss for rows of a replay buffer; return (what to log, priorities [B] or None)."""
         self._params.follow()
         rows = batch.to(self._device)
@@ -204,7 +204,7 @@ class ValueBasedPolicy(Policy):
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_value", "target_q_value"]
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _state_dict_learn(self) -> State:
         return {
             "model": self._model.state_dict(),
             "target_model": self._target_model.state_dict(),
