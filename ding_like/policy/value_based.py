@@ -174,7 +174,7 @@ class ValueBasedPolicy(Policy):
         each = self._family.loss(chosen, target)
         loss = weighted_mean(each.loss, self._weight(rows))
         self._params.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
         return loss.detach(), values.detach(), each.priority
 
     def _fill_by_hand(self, model: NumpyGrad, rows: TransitionBatch, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import torch
 
 from ding_like.comm.rest.row_check import RowCheck
@@ -69,23 +70,26 @@ class Training:
             self.schema = rows_schema(fitted, acted_in, seed=seed)
             env = self.final_evaluation.env
             self.row_check = RowCheck(env.observation_space, env.action_space, self.schema)
-            self._aggregator = self._make_aggregator(cfg, parts)
-            self.learner = self._make_learner(cfg, seed)
+            rng = make_rng(seed, "learner")
+            self._aggregator = self._make_aggregator(cfg, parts, rng)
+            self.learner = self._make_learner(cfg, rng)
             parts.callback(self.learner.close)
             for hook in hooks:
                 self.learner.register_hook(hook)
             self.learner.get_data = get_data
             self._parts = parts.pop_all()
 
-    def _make_aggregator(self, cfg: Mapping[str, Any], parts: ExitStack) -> LearnerAggregator | None:
+    def _make_aggregator(
+        self, cfg: Mapping[str, Any], parts: ExitStack, rng: np.random.Generator
+    ) -> LearnerAggregator | None:
         if int(cfg.get("num_learners") or 1) < 2:
             return None
         aggregator = LearnerAggregator(cfg)
         parts.callback(aggregator.close)
-        aggregator.start(self.policy.learn_mode.state_dict(), self.policy.grad_vectors())
+        aggregator.start(self.policy, rng=rng)
         return aggregator
 
-    def _make_learner(self, cfg: Mapping[str, Any], seed: int) -> BaseLearner:
+    def _make_learner(self, cfg: Mapping[str, Any], rng: np.random.Generator) -> BaseLearner:
         learner_cfg = self._main.policy.learn.learner
         limit = min(float(cfg.get("max_train_iter") or float("inf")), learner_cfg.train_iterations)
         shared: dict[str, Any] = {}
@@ -95,7 +99,7 @@ class Training:
             {**learner_cfg, "train_iterations": int(limit)},
             **shared,
             policy=self.policy.learn_mode,
-            rng=make_rng(seed, "learner"),
+            rng=rng,
             exp_name=self._main.exp_name,
         )
 
@@ -107,7 +111,9 @@ class Training:
 
     def share(self, batch: TransitionBatch) -> TransitionBatch:
         """Return this learner's share of a batch; the others get theirs."""
-        return batch if self._aggregator is None else self._aggregator.share(batch)
+        if self._aggregator is None:
+            return batch
+        return self._aggregator.share(batch, train_iter=self.learner.train_iter)
 
     def priorities(self, priority_info: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the priorities of the whole batch, of which this learner has those of its share."""
@@ -127,6 +133,8 @@ class Training:
     def begin(self, attempt: int) -> None:
         """Begin another attempt, with the newest weights of this process."""
         self.last_attempt = attempt
+        if self._aggregator is not None:  # what was loaded since, they have not got
+            self._aggregator.renew()
         # What an attempt goes on from is not the checkpoint that the run was begun with.
         if attempt > 1 and self.learner.train_iter > 0:
             self.learner.remove_hooks(LoadCkptHook)
