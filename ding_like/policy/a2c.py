@@ -16,7 +16,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.rl_utils.a2c import a2c_loss
-from ding_like.types import Array
+from ding_like.types import Array, Info
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -55,7 +55,7 @@ class A2CPolicy(OnPolicyActorCritic):
         else:
             yield from self._shuffled(batch, self._cfg.learn.batch_size, rng)
 
-    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradient of the loss for one minibatch."""
         learn, rows = self._cfg.learn, batch.to(self._device)
         log_prob, entropy, value = self._evaluate(rows)

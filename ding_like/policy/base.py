@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.share import Share
 from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
 from ding_like.rl_utils.returns import nstep_return
-from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, LearnMode, SampleUnit, State
+from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, Info, LearnMode, SampleUnit, State
 from ding_like.utils.checkpoint import check_model_state
 from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
 
@@ -188,7 +188,7 @@ class Policy:
     _collect_actor: Actor
     _eval_actor: Actor
 
-    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradient for one minibatch; return (what to log, priorities [B] or None).
 
         What it computes follows from the minibatch and `grad_state` alone, and it leaves that as it is: only `apply`
@@ -238,10 +238,10 @@ class Policy:
         """Name what the learner logs of `grad`'s results."""
         return ["total_loss", "cur_lr"]
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _state_dict_learn(self) -> State:
         return {"model": self._model.state_dict()}
 
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+    def _load_state_dict_learn(self, state: State) -> None:
         self._load_model(state["model"])
 
     def _get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,10 +256,10 @@ class Policy:
     # ---- the four views
 
     @property
-    def learn_mode(self) -> Any:
+    def learn_mode(self) -> LearnMode:
         """Return what a learner uses: a `LearnMode`, or DI-engine's fields for a policy in DI-engine's style."""
         if di_engine_view.overrides(self, "_forward_learn"):
-            return di_engine_view.di_engine_learn_mode(self)
+            return cast(LearnMode, di_engine_view.di_engine_learn_mode(self))  # the parts adapt what it lacks
         return LearnMode(
             # Partial and not lambda: a deep copy of the mode must run the copy.
             forward=partial(di_engine_view.forward_learn, self),
@@ -280,10 +280,10 @@ class Policy:
         )
 
     @property
-    def collect_mode(self) -> Any:
+    def collect_mode(self) -> CollectMode:
         """Return what a collector uses: a `CollectMode`, or DI-engine's fields for a policy in DI-engine's style."""
         if di_engine_view.overrides(self, "_forward_collect"):
-            return di_engine_view.di_engine_collect_mode(self)
+            return cast(CollectMode, di_engine_view.di_engine_collect_mode(self))  # the parts adapt what it lacks
         actor = self._collect_actor
         return CollectMode(
             forward=partial(di_engine_view.forward_rows, actor),
@@ -300,10 +300,10 @@ class Policy:
         )
 
     @property
-    def eval_mode(self) -> Any:
+    def eval_mode(self) -> EvalMode:
         """Return what an evaluator uses: an `EvalMode`, or DI-engine's fields for a policy in DI-engine's style."""
         if di_engine_view.overrides(self, "_forward_eval"):
-            return di_engine_view.di_engine_eval_mode(self)
+            return cast(EvalMode, di_engine_view.di_engine_eval_mode(self))  # the parts adapt what it lacks
         actor = self._eval_actor
         return EvalMode(
             forward=partial(di_engine_view.forward_rows, actor),
@@ -386,7 +386,7 @@ class Policy:
         parts: dict[str, State] = {name: module.state_dict() for name, module in self._grad_modules().items()}
         return self._grad_versions.give({**parts, "numbers": {**self._grad_numbers(), "learning_rates": rates}}, since)
 
-    def load_grad_state(self, state: Mapping[str, Any]) -> None:
+    def load_grad_state(self, state: State) -> None:
         """Take over what another policy's `grad_state` returned: `grad` computes what it would compute there.
 
         Optimizers stay as they are: whoever applies has those. Raises CheckpointError for parts that do not fit, or
@@ -410,7 +410,7 @@ class Policy:
             "moves": self._grad_moves(),
         }
 
-    def load_gradient(self, gradient: Mapping[str, Any]) -> None:
+    def load_gradient(self, gradient: State) -> None:
         """Take over what another policy's `gradient` returned, for `apply`; CheckpointError if it does not fit."""
         own, given = self.grad_vectors(), gradient["vectors"]
         shapes = [tuple(vector.shape) for vector in own], [tuple(given[name].shape) for name in sorted(given, key=int)]
@@ -428,14 +428,14 @@ class Policy:
         """Return what else `grad` reads: running statistics, counters, random state; small, as it is sent whole."""
         return {}
 
-    def _load_grad_numbers(self, numbers: Mapping[str, Any]) -> None:
+    def _load_grad_numbers(self, numbers: State) -> None:
         """Take over what `_grad_numbers` returned."""
 
     def _grad_moves(self) -> State:
         """Return what of `_grad_numbers` the update under way moves for a reason that only `grad` knows."""
         return {}
 
-    def _load_grad_moves(self, moves: Mapping[str, Any]) -> None:
+    def _load_grad_moves(self, moves: State) -> None:
         """Let `apply` move what `_grad_moves` of another policy returned."""
 
     def _reset_learn(self, data_id: Any = None) -> None:
@@ -445,11 +445,11 @@ class Policy:
         num_params = sum(parameter.numel() for parameter in self._model.parameters())
         return f"{type(self).__name__} on {self._device}, {num_params} parameters"
 
-    def _state_dict_act(self) -> dict[str, Any]:
+    def _state_dict_act(self) -> State:
         """Return all that acting and `segment` need: dicts of tensors by name, one level deep, which is published."""
         return {"model": self._model.state_dict()}
 
-    def _load_state_dict_act(self, state: Mapping[str, Any]) -> None:
+    def _load_state_dict_act(self, state: State) -> None:
         self._load_model(state["model"])
 
     def _load_model(self, state: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.policy.choose import GaussianNoise
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.td import nstep_td_target
-from ding_like.types import Array
+from ding_like.types import Array, Info
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -47,7 +47,7 @@ class DDPGPolicy(OffPolicyActorCritic):
     def _init_eval(self) -> None:
         self._eval_actor = self._actor_that(GaussianNoise(self._action_range()))
 
-    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradients of critic and actor; priorities are absolute TD errors [B]."""
         rows = self._rows(batch)
         with torch.no_grad():

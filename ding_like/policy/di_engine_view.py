@@ -1,7 +1,8 @@
 """Derive DI-engine's row functions from an actor and `segment`, or name those of a policy in DI-engine's style.
 
 DI-engine calls a policy with dicts by env id and lists of transitions: `forward({id: obs})`,
-`process_transition(obs, output, timestep)`, `get_train_sample(list)`.
+`process_transition(obs, output, timestep)`, `get_train_sample(list)`. What they hold is the
+env's and the policy's own, and a policy in DI-engine's style has no type here: hence Any.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from ding_like.policy.base import Policy
 
 
-def _seed_mode(name: str, mode: Any) -> Any:
+def _fields_of_di_engine(name: str, mode: Any) -> Any:
     """Return a named tuple type of DI-engine's fields of a mode; Any, as a checker cannot read computed fields."""
     return namedtuple(name, [field for field in mode._fields if field not in OUR_FIELDS])
 
 
-DiEngineLearnMode = _seed_mode("DiEngineLearnMode", LearnMode)
-DiEngineCollectMode = _seed_mode("DiEngineCollectMode", CollectMode)
-DiEngineEvalMode = _seed_mode("DiEngineEvalMode", EvalMode)
+DiEngineLearnMode = _fields_of_di_engine("DiEngineLearnMode", LearnMode)
+DiEngineCollectMode = _fields_of_di_engine("DiEngineCollectMode", CollectMode)
+DiEngineEvalMode = _fields_of_di_engine("DiEngineEvalMode", EvalMode)
 
 
 def overrides(policy: Policy, name: str) -> bool:
@@ -87,12 +88,12 @@ def forward_rows(actor: Actor, data: Mapping[int, Any], **setting: Any) -> dict[
         raise SchemaError("forward needs {id: observation} with observations of one shape.")
     obs = rows["obs"] if "obs" in rows.columns else {k.removeprefix("obs/"): v for k, v in rows.columns.items()}
     lanes = np.array(list(data), np.int64)
-    columns = actor.act(obs, lanes=lanes, is_first=np.zeros(len(lanes), bool), rng=_seed_rng, **setting)
+    columns = actor.act(obs, lanes=lanes, is_first=np.zeros(len(lanes), bool), rng=_fixed_rng, **setting)
     return {int(lane): {name: column[i] for name, column in columns.items()} for i, lane in enumerate(lanes)}
 
 
 # DI-engine's `forward` has no generator to pass; ours are passed in by collectors and evaluators.
-_seed_rng = np.random.default_rng(0)
+_fixed_rng = np.random.default_rng(0)
 
 
 def process_transition(obs: Any, policy_output: Mapping[str, Any], timestep: Any) -> dict[str, Any]:
@@ -125,7 +126,7 @@ def forward_learn(policy: Policy, data: Any) -> Any:
     if batch is None:
         raise SchemaError("forward needs transitions of equal keys and shapes.")
     results = []
-    for minibatch in policy.minibatches(batch, _seed_rng):
+    for minibatch in policy.minibatches(batch, _fixed_rng):
         info, priority = policy.grad(minibatch)
         policy.apply()
         result = {name: float(np.asarray(value).mean()) for name, value in info.items()}

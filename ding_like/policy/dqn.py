@@ -27,7 +27,7 @@ class DQNPolicy(ValueBasedPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         return "dqn", []
 
-    # Any: arrays or tensors, in a dict or not; what the family predicts.
+    # Any: tensors, in a dict or not; what the family predicts.
     def _next_value(self, next_obs: Any, mask: Any) -> Any:
         """Return the value [B, ...] of next observations: the best legal action's, by the target network."""
         values = self._target.tensor(next_obs)

@@ -53,7 +53,7 @@ class NetworkForward:
     def tensor(self, obs: Obs | Tensor | dict[str, Tensor]) -> Tensor:
         """Return the output [R, ...] on the network's device."""
         if self._fast is not None and not isinstance(obs, dict):
-            return torch.from_numpy(self._fast(np.asarray(obs)))
+            return torch.from_numpy(self._fast(obs.numpy() if isinstance(obs, Tensor) else obs))
         with torch.no_grad():
             return self._run(_to_device(obs, self._device))
 

@@ -46,7 +46,7 @@ class TrainedNetwork:
     def backward(self, loss: Tensor) -> Tensor:
         """Fill the gradients of this network, of no other that `loss` (0-dim) went through, and return it detached."""
         self.params.zero_grad()
-        loss.backward(inputs=self.params.parameters())
+        loss.backward(inputs=self.params.parameters())  # type: ignore[no-untyped-call]  # torch gives it no types
         detached = loss.detach()
         self.params.loss.copy_(detached)
         return detached
@@ -183,17 +183,17 @@ class OffPolicyActorCritic(Policy):
     def _grad_numbers(self) -> State:
         return {"num_updates": self._num_updates, "noise": self._noise.state}
 
-    def _load_grad_numbers(self, numbers: Mapping[str, Any]) -> None:
+    def _load_grad_numbers(self, numbers: State) -> None:
         self._num_updates = int(numbers["num_updates"])
         self._noise.load(numbers["noise"])
 
     def _grad_moves(self) -> State:
         return {"noise": self._noise.drawn}
 
-    def _load_grad_moves(self, moves: Mapping[str, Any]) -> None:
+    def _load_grad_moves(self, moves: State) -> None:
         self._noise.load_drawn(moves["noise"])
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _state_dict_learn(self) -> State:
         return {
             "model": self._model.state_dict(),
             "networks": {name: network.state_dict() for name, network in self._networks().items()},
@@ -201,7 +201,7 @@ class OffPolicyActorCritic(Policy):
             "num_updates": self._num_updates,
         }
 
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+    def _load_state_dict_learn(self, state: State) -> None:
         self._load_model(state["model"])
         # A checkpoint of weights alone (a pre-trained model) starts with fresh optimizers and equal targets.
         saved = state.get("networks", {})

@@ -278,7 +278,7 @@ class OnPolicyActorCritic(Policy):
     def _backward(self, loss: Tensor) -> Tensor:
         """Fill the gradient of `loss` (0-dim) and return it detached."""
         self._params.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
         detached = loss.detach()
         self._params.loss.copy_(detached)
         return detached
@@ -295,14 +295,14 @@ class OnPolicyActorCritic(Policy):
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "policy_loss", "value_loss", "entropy"]
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _state_dict_learn(self) -> State:
         return {
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "rows_trained": self._progress.rows,
         }
 
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+    def _load_state_dict_learn(self, state: State) -> None:
         self._load_model(state["model"])
         # A checkpoint of weights alone (a pre-trained model) starts with a fresh optimizer and schedule.
         if "optimizer" in state:
@@ -312,13 +312,13 @@ class OnPolicyActorCritic(Policy):
     def _grad_numbers(self) -> State:
         return {"progress": self._progress._asdict()}
 
-    def _load_grad_numbers(self, numbers: Mapping[str, Any]) -> None:
+    def _load_grad_numbers(self, numbers: State) -> None:
         self._progress = self._next_progress = Progress(**numbers["progress"])
 
     def _grad_moves(self) -> State:
         return {"progress": self._next_progress._asdict()}
 
-    def _load_grad_moves(self, moves: Mapping[str, Any]) -> None:
+    def _load_grad_moves(self, moves: State) -> None:
         self._next_progress = Progress(**moves["progress"])
 
 

@@ -76,7 +76,7 @@ class FlatOptimizer:
         # Parameters that left their vector since the gradient was taken would stay as they are.
         self._params.follow()
         grad = self._params.grad_vector
-        norm = torch.linalg.vector_norm(grad)
+        norm: Tensor = torch.linalg.vector_norm(grad)
         check = norm + (self._params.loss if loss is None else loss.detach())
         # 1.0 if not finite: infinity - infinity is NaN too, and NaN is not 0.
         bad = (check - check).ne_(0.0).float()

@@ -32,7 +32,7 @@ from ding_like.rl_utils.ppo import (
     ppo_value_loss,
     ppo_value_loss_by_hand,
 )
-from ding_like.types import Array, Obs, State
+from ding_like.types import Array, Info, Obs, State
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -153,7 +153,7 @@ class PPOPolicy(OnPolicyActorCritic):
         values = super()._values(obs)
         return values * np.float32(self._returns.std) if self._cfg.learn.value_norm else values
 
-    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradient of the loss for one minibatch."""
         if self._by_hand is not None and isinstance(batch["advantage"], np.ndarray):
             return self._grad_by_hand(self._by_hand, batch), None
@@ -234,21 +234,21 @@ class PPOPolicy(OnPolicyActorCritic):
     def _monitor_vars_learn(self) -> list[str]:
         return [*super()._monitor_vars_learn(), "approx_kl", "clip_fraction", "clip_ratio"]
 
-    def _state_dict_act(self) -> dict[str, Any]:
+    def _state_dict_act(self) -> State:
         return {**super()._state_dict_act(), "returns": self._returns.state_dict()}
 
-    def _load_state_dict_act(self, state: Mapping[str, Any]) -> None:
+    def _load_state_dict_act(self, state: State) -> None:
         super()._load_state_dict_act(state)
         self._load_returns(state)
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _state_dict_learn(self) -> State:
         return {**super()._state_dict_learn(), "returns": self._returns.state_dict()}
 
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+    def _load_state_dict_learn(self, state: State) -> None:
         super()._load_state_dict_learn(state)
         self._load_returns(state)
 
-    def _load_returns(self, state: Mapping[str, Any]) -> None:
+    def _load_returns(self, state: State) -> None:
         # Weights alone, as another program may have saved them, come without.
         if "returns" in state:
             self._returns.load_state_dict(state["returns"])
@@ -257,14 +257,14 @@ class PPOPolicy(OnPolicyActorCritic):
     def _grad_numbers(self) -> State:
         return {**super()._grad_numbers(), "returns": self._returns.state_dict()}
 
-    def _load_grad_numbers(self, numbers: Mapping[str, Any]) -> None:
+    def _load_grad_numbers(self, numbers: State) -> None:
         super()._load_grad_numbers(numbers)
         self._load_returns(numbers)
 
     def _grad_moves(self) -> State:
         return {**super()._grad_moves(), "returns": self._next_returns.state_dict()}
 
-    def _load_grad_moves(self, moves: Mapping[str, Any]) -> None:
+    def _load_grad_moves(self, moves: State) -> None:
         super()._load_grad_moves(moves)
         self._next_returns = RunningStd()
         self._next_returns.load_state_dict(moves["returns"])

@@ -43,7 +43,7 @@ class QMIXPolicy(DQNPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         return "qmix", []
 
-    # Any: observations as the model takes them, arrays or tensors.
+    # Any: tensors, in a dict.
     def _next_value(self, next_obs: Any, mask: Any) -> Tensor:
         """Return Q_tot' [B] where every agent takes its best legal action: by the online network with `double`."""
         total: Tensor = self._target_model.mix(super()._next_value(next_obs, mask), next_obs)

@@ -25,7 +25,7 @@ class RandomActor:
         self._draw = _drawer(action_space)
 
     def act(
-        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: Any
+        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array
     ) -> dict[str, Array]:
         """Return `action` [R, A...]."""
         return {"action": self._draw(len(lanes), rng, split_mask(obs)[1])}

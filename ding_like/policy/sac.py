@@ -26,7 +26,7 @@ from ding_like.policy.choose import SquashedGaussian
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.squashed import squashed_gaussian
 from ding_like.rl_utils.td import nstep_td_target
-from ding_like.types import Array
+from ding_like.types import Array, Info, State
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -84,7 +84,7 @@ class SACPolicy(OffPolicyActorCritic):
     def _init_eval(self) -> None:
         self._eval_actor = self._actor_that(SquashedGaussian(self._action_range(), is_random=False))
 
-    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradients of critics, actor and temperature; priorities are absolute TD errors [B]."""
         rows = self._rows(batch)
         alpha = self._temperature.network.log_alpha.detach().exp()
@@ -122,7 +122,8 @@ class SACPolicy(OffPolicyActorCritic):
         """Return the loss whose gradient raises alpha where the entropy, -mean(log_prob [B]), is below its target."""
         learn, log_alpha = self._cfg.learn, self._temperature.network.log_alpha
         target_entropy = -num_dims if learn.target_entropy is None else learn.target_entropy
-        return -(log_alpha if learn.log_space else log_alpha.exp()) * (log_prob + target_entropy).mean()
+        loss: Tensor = -(log_alpha if learn.log_space else log_alpha.exp()) * (log_prob + target_entropy).mean()
+        return loss
 
     def apply(self) -> None:
         """Take one Adam step of critics, actor and temperature, and move the critics' targets."""
@@ -151,10 +152,10 @@ class SACPolicy(OffPolicyActorCritic):
             "target_q_value",
         ]
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _state_dict_learn(self) -> State:
         return {**super()._state_dict_learn(), "log_alpha": self._temperature.network.state_dict()}
 
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+    def _load_state_dict_learn(self, state: State) -> None:
         super()._load_state_dict_learn(state)
         if "log_alpha" in state:
             self._temperature.network.load_state_dict(state["log_alpha"])

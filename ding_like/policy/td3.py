@@ -23,7 +23,7 @@ from torch import Tensor
 from ding_like.data.batch import TransitionBatch
 from ding_like.policy.ddpg import DDPGPolicy
 from ding_like.rl_utils.td import nstep_td_target
-from ding_like.types import Array
+from ding_like.types import Array, Info
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -57,7 +57,7 @@ class TD3Policy(DDPGPolicy):
         if learn["noise_range"]["min"] > learn["noise_range"]["max"]:
             yield "learn.noise_range", f"min must not be above max, got {dict(learn['noise_range'])}"
 
-    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradients of the critics and, in its turn, of the actor; priorities are absolute TD errors [B]."""
         rows = self._rows(batch)
         with torch.no_grad():
@@ -79,11 +79,12 @@ class TD3Policy(DDPGPolicy):
         if not learn.noise:
             return action
         noise = (learn.noise_sigma * self._normal_like(action)).clamp_(learn.noise_range.min, learn.noise_range.max)
-        return (action + noise).clamp_(-1.0, 1.0)
+        smoothed: Tensor = (action + noise).clamp_(-1.0, 1.0)
+        return smoothed
 
     def _is_actors_turn(self) -> bool:
         """Tell whether the update under way is one of the actor's."""
-        return (self._num_updates + 1) % self._cfg.learn.actor_update_freq == 0
+        return (self._num_updates + 1) % int(self._cfg.learn.actor_update_freq) == 0
 
     def apply(self) -> None:
         """Take one Adam step of the critics; in the actor's turn also of the actor, and move the targets."""

@@ -33,7 +33,7 @@ from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
 from ding_like.rl_utils.value_family import ByHand, ScalarValue, ValueFamily, weighted_mean
-from ding_like.types import Array
+from ding_like.types import Array, Info, State
 
 
 class ValueBasedPolicy(Policy):
@@ -81,18 +81,18 @@ class ValueBasedPolicy(Policy):
         return ScalarValue(self._cfg.learn.loss)
 
     def _td_target(self, rows: TransitionBatch) -> Any:
-        """Return the targets [B, ...] of rows, which are arrays or tensors; called without a gradient."""
-        terminated = self._column(rows, "terminated")
+        """Return the targets [B, ...] of rows, a batch of tensors; called without a gradient."""
+        terminated = rows["terminated"]
         if self._cfg.learn.ignore_done:
             terminated = torch.zeros_like(terminated)
         return self._family.backup(
-            self._column(rows, "reward"),
+            rows["reward"],
             self._next_value(*split_mask(self._obs(rows, "next_obs"))),
-            discount=self._column(rows, "discount") if "discount" in rows.columns else self._gamma,
+            discount=rows.columns.get("discount", self._gamma),
             terminated=terminated,
         )
 
-    # Any: arrays or tensors, in a dict or not.
+    # Any: tensors, in a dict or not.
     def _next_value(self, next_obs: Any, mask: Any) -> Any:
         """Return what next observations are worth [B, ...], of those actions that `mask` marks as legal."""
         raise NotImplementedError(f"{type(self).__name__} must say what next observations are worth: _next_value().")
@@ -149,17 +149,16 @@ class ValueBasedPolicy(Policy):
         known = self._cfg.learn.backend == "auto" and isinstance(self._family, ByHand) and not is_own
         return known and can_differentiate(self._model)
 
-    def _column(self, rows: TransitionBatch, name: str) -> Tensor:
-        return torch.as_tensor(rows[name], device=self._device)
-
-    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradient of the loss for rows of a replay buffer; return (what to log, priorities [B] or None)."""
         self._params.follow()
-        is_by_hand = self._by_hand is not None and isinstance(batch["reward"], np.ndarray)
-        rows = batch if is_by_hand else batch.to(self._device)
+        rows = batch.to(self._device)
         with torch.no_grad():
             target = self._td_target(rows)
-        loss, values, priority = (self._fill_by_hand if is_by_hand else self._fill)(rows, target)
+        if self._by_hand is not None and isinstance(batch["reward"], np.ndarray):
+            loss, values, priority = self._fill_by_hand(self._by_hand, batch, target)
+        else:
+            loss, values, priority = self._fill(rows, target)
         self._params.loss.copy_(loss)
         info = {
             "cur_lr": self._optimizer.learning_rate,
@@ -175,15 +174,15 @@ class ValueBasedPolicy(Policy):
         each = self._family.loss(chosen, target)
         loss = weighted_mean(each.loss, self._weight(rows))
         self._params.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
         return loss.detach(), values.detach(), each.priority
 
-    def _fill_by_hand(self, rows: TransitionBatch, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _fill_by_hand(self, model: NumpyGrad, rows: TransitionBatch, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Do what `_fill` does, in numpy."""
-        assert self._by_hand is not None and isinstance(self._family, ByHand), "known since the policy was made"
-        q = self._by_hand.forward(split_mask(self._obs(rows))[0])
+        assert isinstance(self._family, ByHand), "known since the policy was made"
+        q = model.forward(split_mask(self._obs(rows))[0])
         each = self._family.loss_by_hand(q, rows["action"], target.numpy(), weight=self._weight(rows))
-        self._by_hand.backward(each.grad)
+        model.backward(each.grad)
         return torch.tensor(each.loss), torch.from_numpy(q), torch.from_numpy(each.priority)
 
     def apply(self) -> None:
@@ -205,7 +204,7 @@ class ValueBasedPolicy(Policy):
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_value", "target_q_value"]
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _state_dict_learn(self) -> State:
         return {
             "model": self._model.state_dict(),
             "target_model": self._target_model.state_dict(),

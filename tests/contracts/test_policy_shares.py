@@ -17,7 +17,7 @@ from ding_like.policy.share import Share
 from tests.contracts.grad_cases import GRAD_CASES, batches_of, rng_of
 from tests.contracts.policy_cases import make, tensors_of
 
-UPDATES = 12
+UPDATES = 8
 
 
 def reduce(policies: list[Policy]) -> None:

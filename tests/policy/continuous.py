@@ -86,7 +86,7 @@ def td_target(row, next_value: float, *, ignore_done: bool) -> float:
 def peek_noise(policy: OffPolicyActorCritic, *shape: int) -> torch.Tensor:
     """Return the noise that the policy draws next, without drawing it."""
     generator = torch.Generator()
-    generator.set_state(policy._generator.get_state())
+    generator.set_state(policy._noise.state)
     return torch.randn(shape, generator=generator).double()
 
 

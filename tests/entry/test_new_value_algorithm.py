@@ -1,0 +1,166 @@
+"""An algorithm on the frame of TD updates is three new files, model, policy and config, and edits none: here is one."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.entry.cli import main
+from ding_like.policy import create_policy, get_policy_cls
+from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
+
+MODEL = '''
+"""A table of action values."""
+
+import torch
+from torch import nn
+
+from ding_like.utils.registries import MODEL_REGISTRY
+
+
+@MODEL_REGISTRY.register("value_table")
+class ValueTable(nn.Module):
+    def __init__(self, obs_shape, action_shape):
+        super().__init__()
+        self.values = nn.Parameter(torch.zeros(obs_shape["one_hot"][0], action_shape))
+
+    def q(self, state):
+        return self.values[state]
+'''
+
+POLICY = '''
+"""Munchausen DQN (Vieillard et al. 2020): rewards grow by how much the policy, softmax(Q / tau), likes the action.
+
+    y = r + alpha * clip(tau * log pi(a | s), low, 0) + gamma * sum_a' pi(a' | s') * (Q(s', a') - tau * log pi(a' | s'))
+"""
+
+import torch
+
+from ding_like.policy.value_based import ValueBasedPolicy
+from ding_like.utils.registries import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("munchausen_dqn")
+class MunchausenDQN(ValueBasedPolicy):
+    config = dict(type="munchausen_dqn", tau=0.01, alpha=0.5, low=-0.2)
+
+    def default_model(self):
+        return "value_table", ["my_value_algorithm.model"]
+
+    def _log_pi(self, q):
+        return torch.log_softmax(q / self._cfg.tau, dim=1)
+
+    def _next_value(self, next_obs, mask):
+        q = self._target.tensor(next_obs)
+        log_pi = self._log_pi(q)
+        return (log_pi.exp() * (q - self._cfg.tau * log_pi)).sum(dim=1)
+
+    def _td_target(self, rows):
+        log_pi = self._family.of_action(self._log_pi(self._target.tensor(rows["obs"])), rows["action"])
+        bonus = (self._cfg.tau * log_pi).clamp(self._cfg.low, 0.0)
+        return super()._td_target(rows) + self._cfg.alpha * bonus
+'''
+
+CONFIG = """
+lake = dict(desc=["SFF", "FHF", "FFG"], is_slippery=False)
+main_config = dict(
+    exp_name="lake",
+    env=dict(
+        env_id="FrozenLake-v1",
+        kwargs=lake,
+        max_episode_steps=20,
+        collector_env_num=4,
+        evaluator_env_num=1,
+        n_evaluator_episode=1,
+        stop_value=1,
+    ),
+    policy=dict(
+        discount_factor=0.9,
+        random_collect_size=400,
+        learn=dict(learning_rate=0.05, batch_size=32, target_update_freq=20),
+        eval=dict(evaluator=dict(eval_freq=100)),
+    ),
+)
+create_config = dict(
+    env=dict(type="gymnasium"),
+    env_manager=dict(type="base"),
+    policy=dict(type="munchausen_dqn", import_names=["my_value_algorithm.policy"]),
+)
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> Path:
+    """Return a folder with the three files in it, which python finds."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for registry in (POLICY_REGISTRY, MODEL_REGISTRY):
+        monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+    folder = tmp_path / "my_value_algorithm"
+    folder.mkdir()
+    for name, text in (("model", MODEL), ("policy", POLICY), ("config", CONFIG)):
+        (folder / f"{name}.py").write_text(text)
+    yield folder
+    for name in ("my_value_algorithm", "my_value_algorithm.model", "my_value_algorithm.policy"):
+        sys.modules.pop(name, None)
+
+
+def make_policy(**model):
+    names = dict(type="munchausen_dqn", import_names=["my_value_algorithm.policy"])
+    cfg = get_policy_cls(names).default_config()
+    cfg.import_names = names["import_names"]
+    cfg.model.update(model)
+    return create_policy(cfg)
+
+
+def test_three_new_files_train_and_are_listed(package, tmp_path, capsys):
+    assert "munchausen_dqn" not in POLICY_REGISTRY and "value_table" not in MODEL_REGISTRY
+
+    main(["-m", "serial", "-c", str(package / "config.py"), "--env-step", "4000", "policy.alpha=0.4"])
+    capsys.readouterr()
+    main(["-q", "policy"])
+
+    result = json.loads((tmp_path / "lake/result.json").read_text())
+    assert result["eval_value"] == 1.0, "the way over the ice was found"
+    assert result["train_iter"] >= 100
+    listed = next(line for line in capsys.readouterr().out.splitlines() if "munchausen_dqn" in line)
+    assert "MunchausenDQN" in listed
+
+
+@pytest.mark.parametrize(
+    "model", [dict(obs_shape=dict(one_hot=[5])), dict(type="dqn", obs_shape=3)], ids=["table", "MLP"]
+)
+def test_its_target_is_that_of_the_paper_with_any_model(package, model):
+    torch.manual_seed(0)
+    policy, rng = make_policy(**model, action_shape=4), np.random.default_rng(0)
+    policy._target_params.data_vector.add_(0.1 * torch.randn_like(policy._target_params.data_vector))
+    obs, next_obs = (
+        rng.integers(0, 5, 8) if "type" not in model else rng.normal(size=(8, 3)).astype(np.float32) for _ in range(2)
+    )
+    action, reward = rng.integers(0, 4, 8), rng.normal(size=8).astype(np.float32)
+    rows = dict(obs=obs, next_obs=next_obs, action=action, reward=reward, terminated=rng.random(8) < 0.3)
+
+    info, _ = policy.grad(TransitionBatch(rows))
+
+    assert (policy._by_hand is not None) == ("type" in model)
+    for row in range(8):
+        with torch.no_grad():
+            q, next_q = (policy._target_model.q(torch.from_numpy(x[row : row + 1]))[0] for x in (obs, next_obs))
+        log_pi, next_log_pi = ((x.double() / 0.01).log_softmax(0).tolist() for x in (q, next_q))
+        expected = reward[row] + 0.5 * max(0.01 * log_pi[action[row]], -0.2)
+        if not rows["terminated"][row]:
+            expected += 0.97 * sum(
+                np.exp(p) * (v - 0.01 * p) for p, v in zip(next_log_pi, next_q.tolist(), strict=True)
+            )
+        assert float(info["target_q_value"][row]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_it_fits_on_a_screen():
+    lines = [line for line in POLICY.split('"""')[2].splitlines() if line.strip()]
+
+    assert len(lines) <= 20, "the frame asks more of an algorithm than what the paper says"
