@@ -16,6 +16,8 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 # One array [R, O...], or one array per key of a dict space. Keys are flat: {"image": ..., "arm/angle": ...}.
 Obs: TypeAlias = "Array | dict[str, Array]"
+# One part's section of a config: plain values of every kind, by name, which `config/check.py` has looked at.
+Config: TypeAlias = Mapping[str, Any]
 # JSON-like Python and tensors or arrays: what checkpoints hold.
 State: TypeAlias = dict[str, Any]
 # What one item of a sample of a replay buffer is; a window is rows of one lane that follow each other.
