@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ding_like.comm.channels import Rows
+from ding_like.comm.channels import Batch
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.agent import TaskHandle
 from ding_like.comm.rest.service import CoordinatorService
@@ -200,7 +200,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         """Have weights published soon as the learner's present version, if that is newer than the attempt's last."""
         self._begun()[0].publish(state_dict)
 
-    def get_data(self, batch_size: int) -> Callable[[], Rows | None]:
+    def get_data(self, batch_size: int) -> Callable[[], Batch | None]:
         """Return what waits for the next batch; None from it: the task is to be finished.
 
         Batches are fetched ahead of need by a thread. Raises CommError if no data come for ten minutes.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from ding_like.comm.channels import Rows
+from ding_like.comm.channels import Batch
 from ding_like.comm.rest import batch_source, weight_publisher
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.agent import TaskHandle, TaskLeftError
@@ -139,7 +139,7 @@ class LearnAttempt:
             waits_for_late=bool(self._main.policy.on_policy),
         )
 
-    def next_batch(self) -> Rows | None:
+    def next_batch(self) -> Batch | None:
         """Return this learner's share of the next batch; None: the task is to be finished.
 
         What is due is published and saved before. Raises CommError if no batch comes for ten minutes.
@@ -184,7 +184,7 @@ class LearnAttempt:
             "have_segments_up_to": self._have,
         }
 
-    def take(self, reply: m.SampleReply, train: Callable[[Rows], object]) -> None:
+    def take(self, reply: m.SampleReply, train: Callable[[Batch], object]) -> None:
         """Call `train` with this learner's share of each batch of a reply."""
         self._reader.take(Fetched([(each, self.read(each)) for each in reply.new_segments], reply.batches))
         if reply.new_segments:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ding_like.comm.channels import Rows
+from ding_like.comm.channels import Batch
 from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.row_check import RowCheck
 from ding_like.data.batch import TransitionBatch
@@ -101,7 +101,7 @@ class Training:
 
     # --- several learners as one
 
-    def share(self, batch: Rows) -> Rows:
+    def share(self, batch: Batch) -> Batch:
         """Return this learner's share of a batch; the others get theirs."""
         if self._aggregator is None or not isinstance(batch, TransitionBatch):
             return batch
