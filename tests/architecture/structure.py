@@ -137,7 +137,9 @@ def _calls(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def _called(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def main(arguments: list[str]) -> None:
