@@ -170,7 +170,9 @@ class LoopCollector(BaseSerialCollector):
 
     def _target(self, given: int | None, name: str) -> int:
         """Return how many are to be collected. Raises ConfigError if neither the caller nor the policy says so."""
-        return target_of(given, name, None if self._policy is None else attribute_of(self._policy, name, None))
+        if given is None and self._policy is not None:
+            return target_of(None, name, attribute_of(self._policy, name, None))
+        return target_of(given, name, None)
 
     def _count(
         self, episodes: list[EpisodeRecord], *, first_step: int, samples: int, started_s: float, train_iter: int

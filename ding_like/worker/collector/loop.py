@@ -147,7 +147,7 @@ class RolloutLoop:
         for lane in answer.dropped:
             self._drop_episode(int(lane))
         ended = self._close_rows(answer) if len(answer.lanes) else []
-        self.ended_lanes = [record.lane for record in ended]
+        self.ended_lanes = [record.lane for record in ended] if ended else ()
         return ended
 
     def _act(self, obs: Obs, lanes: Array, is_first: Array, setting: Mapping[str, object]) -> dict[str, Array]:
