@@ -24,6 +24,8 @@ Array: TypeAlias = npt.NDArray[Any]
 Obs: TypeAlias = "Array | dict[str, Array]"
 # What a commander tells an actor, by name (`eps`, `noise_sigma`): a number for all lanes, or one per lane [R].
 Setting: TypeAlias = "Mapping[str, float | Array]"
+# One part's section of a config: plain values of every kind, by name, which `config/check.py` has looked at.
+Config: TypeAlias = Mapping[str, Any]
 # JSON-like Python and tensors or arrays: what checkpoints hold.
 State: TypeAlias = dict[str, Any]
 # What one item of a sample of a replay buffer is; a window is rows of one lane that follow each other.

@@ -103,8 +103,9 @@ class BaseEnvManager(ArrayEnvManager):
             return self._counted(self._settle(batch, ended, failed))
         no_flag = self._all_false[: len(chosen)]
         next_obs = after if is_full else take_lanes(after, rows)
-        batch = StepBatch(rows, next_obs, reward_row, no_flag, no_flag, infos, NO_LANES)
-        return self._counted(batch, has_ended=False)
+        self.game_steps += len(chosen)
+        self.ended_games = []
+        return StepBatch(rows, next_obs, reward_row, no_flag, no_flag, infos, NO_LANES)
 
     def _find_nonfinite(self, chosen: list[int], after: Obs, reward: Array, failed: dict[int, Exception]) -> None:
         """Add the lanes whose reward or observation is not finite to those that failed."""

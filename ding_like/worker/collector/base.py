@@ -13,7 +13,7 @@ import numpy as np
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
-from ding_like.types import CollectMode, EnvManager, State
+from ding_like.types import CollectMode, Config, EnvManager, State
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.seeding import rng_state, set_rng_state
@@ -40,10 +40,10 @@ class BaseSerialCollector(ISerialCollector):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any],
+        cfg: Config,
         env: EnvManager | None = None,
-        policy: Any = None,  # a collect mode, ours or one with DI-engine's fields; in battles a list of them
-        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
+        policy: Any = None,  # a `PolicyMode`; in battles a list of them
+        tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
         instance_name: str = "collector",
         *,
@@ -66,6 +66,7 @@ class BaseSerialCollector(ISerialCollector):
             self._env.reset()
         self._make_loop()
 
+    # What a policy is differs between collectors, see __init__: hence Any.
     def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
         """Reset env, policies and all counters."""
         self._last_print_iter = 0
@@ -130,7 +131,7 @@ class LoopCollector(BaseSerialCollector):
     _policy: CollectMode | None = None
     _loop: RolloutLoop | None = None
 
-    def reset_policy(self, _policy: Any = None) -> None:
+    def reset_policy(self, _policy: PolicyMode | None = None) -> None:
         """Act with a new collect mode if one is given; open episodes go on, recurrent state is forgotten."""
         if _policy is not None:
             self._policy = adapt_collect_mode(_policy)
@@ -140,7 +141,7 @@ class LoopCollector(BaseSerialCollector):
         elif self._policy is not None:
             self._loop.use_actor(self._policy.actor)
 
-    def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
+    def reset(self, _policy: PolicyMode | None = None, _env: EnvManager | None = None) -> None:
         """Reset env, policy and all counters."""
         self._report = CollectReport()
         super().reset(_policy, _env)
@@ -169,7 +170,9 @@ class LoopCollector(BaseSerialCollector):
 
     def _target(self, given: int | None, name: str) -> int:
         """Return how many are to be collected. Raises ConfigError if neither the caller nor the policy says so."""
-        return target_of(given, name, None if self._policy is None else attribute_of(self._policy, name, None))
+        if given is None and self._policy is not None:
+            return target_of(None, name, attribute_of(self._policy, name, None))
+        return target_of(given, name, None)
 
     def _count(
         self, episodes: list[EpisodeRecord], *, first_step: int, samples: int, started_s: float, train_iter: int

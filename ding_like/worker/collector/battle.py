@@ -193,7 +193,7 @@ class BattleSampleSerialCollector(BattleCollector):
         }
         if not takers:
             raise ConfigError("no player's data are kept: let collect_data be True for one of the policies.")
-        rule: StopRule = reduce(and_, (taker.rule for taker in takers.values()))
+        rule: StopRule = reduce(and_, (taker.rule() for taker in takers.values()))
         self._surplus = {}
         episodes: list[list[EpisodeRecord]] = [[] for _ in policies]
         for ended in step_until(loop, rule if stop is None else rule | stop, settings, policy_version=train_iter):

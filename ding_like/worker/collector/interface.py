@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 from ding_like.errors import ConfigError
-from ding_like.types import EnvManager, Setting
+from ding_like.types import Config, EnvManager, Setting
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.worker.collector.row_taker import Samples
@@ -34,6 +34,7 @@ class ISerialCollector(Configurable, ABC):
     def reset_env(self, _env: EnvManager | None = None) -> None:
         """Start from fresh episodes, in a new env manager if one is given."""
 
+    # What a policy is differs between collectors (a `PolicyMode`, or one for each player): hence Any.
     @abstractmethod
     def reset_policy(self, _policy: Any = None) -> None:
         """Act with a new collect mode if one is given; forget recurrent state in any case."""
@@ -43,7 +44,7 @@ class ISerialCollector(Configurable, ABC):
         """Reset env, policy and all counters."""
 
     @abstractmethod
-    def collect(self, per_collect_target: Any) -> Any:
+    def collect(self, per_collect_target: int | None) -> object:
         """Collect up to the target, which each collector defines, and return the data."""
 
     def collect_rows(
@@ -62,7 +63,8 @@ class ISerialCollector(Configurable, ABC):
         if stop is not None:
             raise ConfigError(f"{type(self).__name__} takes no stop rules: define collect_rows with a `stop`.")
         target = () if rows is None else (rows,)
-        collect: Callable[..., Samples] = self.collect  # pipelines have always asked with these two names
+        # Pipelines ask every collector with these two names.
+        collect = cast(Callable[..., Samples], self.collect)
         return collect(*target, train_iter=train_iter, policy_kwargs=policy_kwargs)
 
     @property
@@ -71,7 +73,7 @@ class ISerialCollector(Configurable, ABC):
         """Return the number of env steps taken so far, over all lanes."""
 
 
-def create_serial_collector(cfg: Mapping[str, Any], **kwargs: Any) -> ISerialCollector:
+def create_serial_collector(cfg: Config, **kwargs: object) -> ISerialCollector:
     """Build the collector that `cfg.type` names; raises RegistryError for an unknown name."""
     collector: ISerialCollector = SERIAL_COLLECTOR_REGISTRY.build(
         cfg["type"], cfg=cfg, import_names=cfg.get("import_names", ()), **kwargs
@@ -79,7 +81,7 @@ def create_serial_collector(cfg: Mapping[str, Any], **kwargs: Any) -> ISerialCol
     return collector
 
 
-def get_serial_collector_cls(cfg: Mapping[str, Any]) -> type[ISerialCollector]:
+def get_serial_collector_cls(cfg: Config) -> type[ISerialCollector]:
     """Return the class that `cfg.type` names; raises RegistryError for an unknown name."""
     cls: type[ISerialCollector] = SERIAL_COLLECTOR_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
     return cls

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -43,6 +43,8 @@ class Lanes(Protocol):
 
 SettingT = TypeVar("SettingT", contravariant=True)
 Ended = TypeVar("Ended", covariant=True)
+# What a policy makes of a rollout: a TransitionBatch, or a list of whatever does not stack.
+Taken = TypeVar("Taken")
 
 
 class Steps(Protocol[SettingT, Ended]):
@@ -141,7 +143,7 @@ class RolloutLoop:
         for lane in answer.dropped:
             self._drop_episode(int(lane))
         ended = self._close_rows(answer) if len(answer.lanes) else []
-        self.ended_lanes = [record.lane for record in ended]
+        self.ended_lanes = [record.lane for record in ended] if ended else ()
         return ended
 
     def _act(self, obs: Obs, lanes: Array, is_first: Array, setting: Setting) -> dict[str, Array]:
@@ -308,12 +310,12 @@ class RolloutLoop:
         ended = np.arange(len(length)) < len(self._closed)
         return count(length, ended)
 
-    def take(self, segment: Callable[[Rollout], tuple[Any, Array]]) -> Any:
+    def take(self, segment: Callable[[Rollout], tuple[Taken, Array]]) -> Taken:
         """Return the training rows that `segment` makes of the rollout; the rows it keeps lead the next call."""
         batch, keep = segment(self.rollout)
         # The rows handed out may be views of the log, which goes on to be written.
         if isinstance(batch, TransitionBatch):
-            batch = batch.own_memory()
+            batch = cast(Taken, batch.own_memory())
         self.rollout.keep_last(keep)
         self._open_rows[:] = keep
         self._closed = []

@@ -25,7 +25,7 @@ class Division(NamedTuple):
 class RowTaker:
     """Gather `target` samples of one policy, `first` (an earlier surplus) before all others.
 
-    `rule` stops a collection when they are there. `mark` is applied to samples as they are taken.
+    `mark` is applied to samples as they are taken.
     """
 
     def __init__(
@@ -42,19 +42,23 @@ class RowTaker:
         self._mark = mark
         self._target = target
         self._samples = first
+        self._have = len(first) if first is not None else 0
         self._dropped = 0  # of `first`, because the columns of a later policy are others
-        self.rule = Rows(target, self._count, have=len(first or ()))
+
+    def rule(self) -> Rows:
+        """Return the rule that stops a collection when the samples are there.
+
+        It is not kept here: a circle of the two would hold the samples until the garbage collector comes by.
+        """
+        return Rows(self._target, self._count, have=self._have)
 
     def _count(self) -> int:
         """Take the rows of the loop if they are all that lacks; return how many samples there are."""
-        have = len(self._samples or ())
-        lacks = self._target - have
-        loop = self._loop
+        lacks, loop = self._target - self._have, self._loop
         # A policy never makes more samples than rows, so most steps need no closer look.
-        if lacks <= 0 or len(loop.rollout) < lacks or loop.num_ready(self._mode.num_ready) < lacks:
-            return have
-        self._take()
-        return len(self._samples or ())
+        if 0 < lacks <= len(loop.rollout) and loop.num_ready(self._mode.num_ready) >= lacks:
+            self._take()
+        return self._have
 
     def _take(self) -> None:
         rows: Samples = self._loop.take(self._mode.segment)
@@ -62,6 +66,7 @@ class RowTaker:
         rows = rows if self._mark is None else self._mark(rows)
         self._samples, dropped = join(self._samples, rows)
         self._dropped += dropped
+        self._have = len(self._samples)
 
     def divide(self, *, on_policy: bool, drop_extra: bool) -> Division:
         """Return the samples, at most `target` with `drop_extra`, and what becomes of the others.
@@ -69,10 +74,10 @@ class RowTaker:
         They lead the next call, or are dropped, with the rows that no sample was made of, if the policy that made them
         is gone by then (`on_policy`). A collection that was stopped early has fewer samples: all that can be made.
         """
-        if len(self._samples or ()) < self._target and len(self._loop.rollout):
+        if self._have < self._target and len(self._loop.rollout):
             self._take()
         samples: Samples = TransitionBatch({}) if self._samples is None else self._samples
-        extra = max(len(samples) - self._target, 0) if drop_extra else 0
+        extra = max(self._have - self._target, 0) if drop_extra else 0
         if on_policy:
             dropped = self._dropped + extra + len(self._loop.rollout)
             self._loop.forget_rows()

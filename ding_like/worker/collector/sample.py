@@ -76,7 +76,7 @@ class SampleSerialCollector(LoopCollector):
         started, first_step = time.perf_counter(), loop.env_steps
         mark = None if level_seeds is None else partial(_with_seeds, level_seeds=level_seeds)
         taker = RowTaker(loop, policy, target, first=self._surplus, mark=mark)
-        rule = taker.rule if stop is None else taker.rule | stop
+        rule = taker.rule() if stop is None else taker.rule() | stop
         self._surplus = None
         episodes: list[EpisodeRecord] = []
         for ended in step_until(loop, rule, dict(policy_kwargs or {}), policy_version=train_iter):

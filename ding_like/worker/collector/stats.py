@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -101,7 +100,7 @@ class CollectReport:
         self._duration_s = state["duration_s"]
 
 
-def describe(report: Mapping[str, Any]) -> str:
+def describe(report: Mapping[str, object]) -> str:
     """Return a report as one line for the text log."""
     return ", ".join(
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in report.items()

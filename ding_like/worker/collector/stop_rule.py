@@ -8,7 +8,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import SupportsIndex
 
 import numpy as np
 
@@ -282,9 +281,10 @@ def episode_shares(number: int, num_lanes: int) -> list[int]:
 
 def whole_number(name: str, value: object, *, least: int = 1) -> int:
     """Return `value` if it is a whole number of at least `least`. Raises ConfigError if not."""
-    number = least - 1
-    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
-        number = operator.index(value)
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
     if number < least:
         raise ConfigError(f"{name} is {value!r}; expected a whole number, {least} or more.")
     return number

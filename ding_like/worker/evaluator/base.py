@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ding_like.types import EnvManager, State
+from ding_like.types import Config, EnvManager, State
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.seeding import make_rng
+from ding_like.worker.collector.interface import PolicyMode
 from ding_like.worker.evaluator.interface import ISerialEvaluator
+
+# An eval mode, or one for each player.
+Modes: TypeAlias = "PolicyMode | Sequence[PolicyMode] | None"
 
 
 class BaseSerialEvaluator(ISerialEvaluator):
@@ -20,10 +24,10 @@ class BaseSerialEvaluator(ISerialEvaluator):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any],
+        cfg: Config,
         env: Any = None,  # what a sub-class evaluates in
         policy: Any = None,  # an eval mode, or several, as a sub-class says
-        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
+        tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
         instance_name: str = "evaluator",
     ) -> None:
@@ -34,6 +38,7 @@ class BaseSerialEvaluator(ISerialEvaluator):
         self._closed = False
         self.reset(policy, env)
 
+    # What is evaluated, and in what, differs between evaluators: hence Any.
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
         """Reset env, policy and the schedule."""
         self.reset_env(_env)
@@ -75,10 +80,10 @@ class EpisodeEvaluator(BaseSerialEvaluator):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any],
+        cfg: Config,
         env: EnvManager | None = None,
-        policy: Any = None,
-        tb_logger: Any = None,
+        policy: Modes = None,
+        tb_logger: object = None,
         exp_name: str = "default_experiment",
         instance_name: str = "evaluator",
         *,
@@ -93,7 +98,7 @@ class EpisodeEvaluator(BaseSerialEvaluator):
             self._env = _env
             self._env.launch()
 
-    def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
+    def reset(self, _policy: Modes = None, _env: EnvManager | None = None) -> None:
         """Reset env, policy, the best return and the number of the evaluation."""
         super().reset(_policy, _env)
         self.best_return = -np.inf

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
+from ding_like.types import Config
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 
@@ -13,7 +13,8 @@ from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 class ISerialEvaluator(Configurable, ABC):
     """FinalEvaluation a policy, in this process."""
 
-    # What an env is differs between evaluators (a manager; a data loader and a metric), hence Any.
+    # What an env is differs between evaluators (a manager; a data loader and a metric), and so does what they judge and
+    # are asked for: hence Any.
     @abstractmethod
     def reset_env(self, _env: Any = None) -> None:
         """Evaluate in another env if one is given."""
@@ -35,11 +36,11 @@ class ISerialEvaluator(Configurable, ABC):
         """Tell whether it is time for the next evaluation."""
 
     @abstractmethod
-    def eval(self, *args: Any, **kwargs: Any) -> Any:
+    def eval(self, *args: Any, **kwargs: Any) -> object:
         """Evaluate once."""
 
 
-def create_serial_evaluator(cfg: Mapping[str, Any], **kwargs: Any) -> ISerialEvaluator:
+def create_serial_evaluator(cfg: Config, **kwargs: object) -> ISerialEvaluator:
     """Build the evaluator that `cfg.type` names, 'interaction' by default; raises RegistryError for an unknown name."""
     evaluator: ISerialEvaluator = SERIAL_EVALUATOR_REGISTRY.build(
         cfg.get("type", "interaction"), cfg=cfg, import_names=cfg.get("import_names", ()), **kwargs

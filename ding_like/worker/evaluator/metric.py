@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 
@@ -18,9 +18,14 @@ from ding_like.worker.evaluator.base import BaseSerialEvaluator
 Metric = Any
 
 
+# (inputs, labels), again and again; a label for each item.
+Batches: TypeAlias = Iterable[tuple[object, Sized]]
+
+
 class IMetric(ABC):
     """Measure what a policy makes of inputs whose labels are known."""
 
+    # What a policy and a data set give is theirs alone: hence Any.
     @abstractmethod
     def eval(self, inputs: Any, label: Any) -> Metric:
         """Return the metric of one batch; `inputs` is what the policy made of it."""
@@ -53,11 +58,11 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
     without_effect: ClassVar[Mapping[str, str]] = {"multi_gpu": "one process evaluates"}
     config_types = {"stop_value": (int, float, dict)}
 
-    _batches: Iterable[Any] | None = None
+    _batches: Batches | None = None
     _metric: IMetric | None = None
     _policy: Any = None  # an eval mode: `forward(inputs)` gives what the metric takes
 
-    def reset_env(self, _env: tuple[Iterable[Any], IMetric] | None = None) -> None:
+    def reset_env(self, _env: tuple[Batches, IMetric] | None = None) -> None:
         """Evaluate on other data if some are given. Raises ConfigError for what is no (batches, IMetric)."""
         if _env is None:
             return
@@ -72,7 +77,7 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
         if self._policy is not None:
             self._policy.reset()
 
-    def reset(self, _policy: Any = None, _env: tuple[Iterable[Any], IMetric] | None = None) -> None:
+    def reset(self, _policy: Any = None, _env: tuple[Batches, IMetric] | None = None) -> None:
         """Reset data, policy and the best metric."""
         super().reset(_policy, _env)
         self.best_metric: Metric = None

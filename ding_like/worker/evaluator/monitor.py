@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import SupportsFloat, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ding_like.errors import ConfigError
 from ding_like.types import Array
@@ -23,7 +24,7 @@ class VectorEvalMonitor:
     def __init__(self, env_num: int, n_episode: int) -> None:
         self._quota = episode_shares(n_episode, env_num)
         self._returns: list[list[float]] = [[] for _ in range(env_num)]
-        self._info: list[list[Mapping[str, Any]]] = [[] for _ in range(env_num)]
+        self._info: list[list[Mapping[str, object]]] = [[] for _ in range(env_num)]
         self._open_frames: list[list[Array]] = [[] for _ in range(env_num)]  # of episodes under way
         self._videos: list[list[list[Array]]] = [[] for _ in range(env_num)]
 
@@ -35,19 +36,19 @@ class VectorEvalMonitor:
         """Return bool[E]: the envs whose quota is filled, which need not be stepped."""
         return np.array([len(mine) == quota for mine, quota in zip(self._returns, self._quota, strict=True)])
 
-    def update_reward(self, env_id: int, reward: Any) -> None:
+    def update_reward(self, env_id: int, reward: SupportsFloat) -> None:
         """Take the return of one finished episode, a number or an array of one; ignored once the quota is full."""
         if len(self._returns[env_id]) < self._quota[env_id]:
             self._returns[env_id].append(float(reward))
             self._videos[env_id].append(self._open_frames[env_id])
             self._open_frames[env_id] = []
 
-    def update_info(self, env_id: int, info: Mapping[str, Any]) -> None:
+    def update_info(self, env_id: int, info: Mapping[str, object]) -> None:
         """Take the info of one finished episode; ignored once the quota is full."""
         if len(self._info[env_id]) < self._quota[env_id]:
             self._info[env_id].append(info)
 
-    def update_video(self, imgs: Sequence[Any]) -> None:
+    def update_video(self, imgs: Sequence[npt.ArrayLike]) -> None:
         """Take one picture [H, W, C] of each env, of the episode under way; those of envs that are full are ignored."""
         for env_id, image in enumerate(imgs):
             if len(self._returns[env_id]) < self._quota[env_id]:
@@ -87,13 +88,15 @@ class VectorEvalMonitor:
         """Return all returns, env by env."""
         return [value for mine in self._returns for value in mine]
 
-    def get_episode_info(self) -> dict[str, Any] | None:
+    def get_episode_info(self) -> dict[str, object] | None:
         """Return lists of the infos by name, with `<name>_mean` for numbers; None if the envs gave none."""
         infos = [info for mine in self._info for info in mine]
         if not infos:
             return None
-        merged: dict[str, Any] = {name: [info[name] for info in infos if name in info] for name in infos[0]}
-        for name, values in list(merged.items()):
+        merged: dict[str, object] = {}
+        for name in infos[0]:
+            values = [info[name] for info in infos if name in info]
+            merged[name] = values
             if all(isinstance(value, numbers.Number) for value in values):
-                merged[f"{name}_mean"] = float(np.mean(values))
+                merged[f"{name}_mean"] = float(np.mean(cast(list[float], values)))
         return merged

@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -368,3 +371,18 @@ def test_an_episode_that_the_manager_dropped_itself_is_dropped_once(make):
 
     assert next(key for key in keys(batch) if key[0] == 1) == (1, 1, 0)
     assert collector.state_dict()["loop"]["counters"][2] == 1
+
+
+def test_what_was_handed_out_is_freed_as_soon_as_nobody_holds_it(make):
+    collector = make()
+    gc.disable()
+    try:
+        batch = collector.collect(n_sample=6)
+        gone = weakref.ref(batch.columns["obs"])
+        collector.collect(n_sample=6)
+
+        del batch
+
+        assert gone() is None, "a circle of references holds it until the garbage collector comes by"
+    finally:
+        gc.enable()
