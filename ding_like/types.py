@@ -7,17 +7,27 @@ Nothing here imports torch; a tensor appears only as an annotation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from ding_like.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ding_like.data.batch import TransitionBatch
+    from ding_like.data.rollout import Rollout
+
 Array: TypeAlias = npt.NDArray[Any]
 # One array [R, O...], or one array per key of a dict space. Keys are flat: {"image": ..., "arm/angle": ...}.
 Obs: TypeAlias = "Array | dict[str, Array]"
+# What a commander tells an actor, by name (`eps`, `noise_sigma`): a number for all lanes, or one per lane [R].
+Setting: TypeAlias = "Mapping[str, float | Array]"
 # JSON-like Python and tensors or arrays: what checkpoints hold.
 State: TypeAlias = dict[str, Any]
+# What one item of a sample of a replay buffer is; a window is rows of one lane that follow each other.
+SampleUnit: TypeAlias = Literal["row", "window", "episode"]
 
 
 class StepBatch(NamedTuple):
@@ -106,11 +116,26 @@ class CheckpointPart(Protocol):
     def load_state_dict(self, state: State) -> None: ...
 
 
+class Forward(Protocol):
+    """Compute what a network says of observations, without a gradient: in numpy, in torch, or on a server far away.
+
+    It draws no random numbers and keeps no state, so that rows of several lanes, or of several processes, may be put
+    into one call and give what they give alone. A recurrent network's state is columns that go in and come out.
+    """
+
+    @property
+    def initial_state(self) -> Mapping[str, Array]:
+        """Return the state before a lane's first step, [S...] by name; a feed-forward network has none."""
+
+    def __call__(self, obs: Obs, state: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array]]:
+        """Return (output [R, ...], new state) of observations without their mask and of state columns [R, S...]."""
+
+
 class Actor(Protocol):
     """Turn observations into columns, `action` among them; owns recurrent state, keyed by lane."""
 
     def act(
-        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: Any
+        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array
     ) -> dict[str, Array]:
         """Return columns of R rows for the R `lanes`; `setting` is what the commander says (`eps`: a float or [R])."""
 
@@ -127,56 +152,102 @@ class Reducer(Protocol):
     def reduce(self) -> None: ...
 
 
+# Of a mode's fields those that are ours; the others are DI-engine's.
+OUR_FIELDS = frozenset(
+    ("actor", "segment", "num_ready", "minibatches", "grad", "apply")
+    + ("grad_state", "load_grad_state", "gradient", "load_gradient")
+)
+
+# What DI-engine's functions take and give: rows as dicts of anything, by env id or in lists.
+Row: TypeAlias = Mapping[str, Any]
+# By name: an attribute of any type.
+GetAttribute: TypeAlias = Callable[[str], Any]
+SetAttribute: TypeAlias = Callable[[str, Any], None]
+GetState: TypeAlias = Callable[[], State]
+LoadState: TypeAlias = Callable[[State], None]
+# What to log of an update: numbers, or tensors that may still be computed.
+Info: TypeAlias = dict[str, Any]
+
+
+def refuse_to_part(*_args: object, **_kwargs: object) -> NoReturn:
+    """Refuse to compute a gradient in one process for another: a policy in DI-engine's style does both in `forward`.
+
+    Raises ConfigError.
+    """
+    raise ConfigError(
+        "this policy cannot compute gradients in one process and apply them in another: its learn mode has "
+        "forward() in DI-engine's style, which does both. Give the policy grad() and apply(), or learn in one process."
+    )
+
+
 class CollectMode(NamedTuple):
     """Name what a collector uses of a policy: DI-engine's fields first, ours after."""
 
-    forward: Any
-    process_transition: Any
-    get_train_sample: Any
-    reset: Any
-    get_attribute: Any
-    set_attribute: Any
-    state_dict: Any
-    load_state_dict: Any
+    forward: Callable[..., dict[int, dict[str, Any]]]  # ({id: obs}, **setting) -> {id: row of what was chosen}
+    process_transition: Callable[[Any, Row, Any], Row]  # (obs, what forward said of it, timestep)
+    get_train_sample: Callable[[Sequence[Row]], Iterable[Row]]
+    reset: Callable[..., None]  # (ids: list[int] | None = None)
+    get_attribute: GetAttribute
+    set_attribute: SetAttribute
+    state_dict: GetState
+    load_state_dict: LoadState
     actor: Actor
-    segment: Any  # (Rollout) -> (TransitionBatch, keep int[E])
-    num_ready: Any  # (length int[S], ended bool[S]) -> int: rows that segment makes of S stretches
+    segment: Callable[[Rollout], tuple[TransitionBatch, Array]]  # rows, and how many to keep per lane int[E]
+    num_ready: Callable[[Array, Array], int]  # (length int[S], ended bool[S]): rows that segment makes of S stretches
 
 
 class LearnMode(NamedTuple):
-    """Name what a learner uses of a policy: DI-engine's fields first, ours after."""
+    """Name what a learner uses of a policy: DI-engine's fields first, ours after.
 
-    forward: Any
-    reset: Any
-    info: Any
-    monitor_vars: Any
-    get_attribute: Any
-    set_attribute: Any
-    state_dict: Any
-    load_state_dict: Any
-    minibatches: Any  # (TransitionBatch, rng) -> Iterator of minibatches
-    grad: Any  # (minibatch) -> (dict name -> 0-dim tensor or number, priority [B] or None)
-    apply: Any  # () -> None
+    `minibatches` and `grad` belong to one process, and so may `apply`, or that is another's, which has the optimizer:
+
+        state = owner.grad_state()
+        worker.load_grad_state(state)
+        for minibatch in worker.minibatches(batch, rng):
+            info, priority = worker.grad(minibatch)
+            owner.load_gradient(worker.gradient())
+            owner.apply()
+            state = owner.grad_state(since=state["version"])
+            worker.load_grad_state(state)
+
+    learns bit by bit what one policy alone does. States and gradients are nested mappings of tensors and plain numbers.
+    """
+
+    forward: Callable[..., Any]  # (rows or a batch) -> a dict of floats, or a list of them: DI-engine allows both
+    reset: Callable[..., None]
+    info: Callable[[], object]
+    monitor_vars: Callable[[], Sequence[str] | None]
+    get_attribute: GetAttribute
+    set_attribute: SetAttribute
+    state_dict: GetState
+    load_state_dict: LoadState
+    minibatches: Callable[..., Iterator[Any]]  # (batch, rng, **policy_kwargs); an adapter's are results of forward
+    grad: Callable[[Any], tuple[Info, Array | None]]  # (a minibatch) -> what to log, priorities [B] or None
+    apply: Callable[[], None]
+    grad_state: Callable[..., State] = refuse_to_part  # (since: Mapping[str, int] | None = None)
+    load_grad_state: LoadState = refuse_to_part
+    gradient: GetState = refuse_to_part
+    load_gradient: LoadState = refuse_to_part
 
 
 class EvalMode(NamedTuple):
     """Name what an evaluator uses of a policy: DI-engine's fields first, ours after."""
 
-    forward: Any
-    reset: Any
-    get_attribute: Any
-    set_attribute: Any
-    state_dict: Any
-    load_state_dict: Any
+    forward: Callable[..., Any]  # ({id: obs}, **setting); of a supervised policy whatever its evaluator gives it
+    reset: Callable[..., None]
+    get_attribute: GetAttribute
+    set_attribute: SetAttribute
+    state_dict: GetState
+    load_state_dict: LoadState
     actor: Actor
 
 
 class CommandMode(NamedTuple):
-    """Name what a commander uses of a policy."""
+    """Name what a commander uses of a policy: what to tell each side, of the state of the run (`envstep`)."""
 
-    get_setting_learn: Any
-    get_setting_collect: Any
-    get_setting_eval: Any
+    get_setting_learn: Callable[[Mapping[str, Any]], dict[str, Any]]
+    get_setting_collect: Callable[[Mapping[str, Any]], dict[str, Any]]
+    get_setting_eval: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class MetricsWriter(Protocol):

@@ -17,10 +17,13 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.types import Array
 
 # A list holds rows that do not stack, of any kind that a policy makes: only a transport in one process carries those.
 Rows: TypeAlias = "TransitionBatch | list[Any]"
+# What a learner trains on: rows, or windows of them.
+Batch: TypeAlias = "Rows | SequenceBatch"
 
 
 class Version(NamedTuple):
@@ -125,7 +128,7 @@ class BatchSource(Protocol):
     def env_step(self) -> int:
         """Return the env steps of the run, as far as is known here."""
 
-    def next(self, *, timeout_s: float) -> Rows | None:
+    def next(self, *, timeout_s: float) -> Batch | None:
         """Return the next batch, with a column `weight` where rows are drawn by priority; None: none came in time.
 
         Raises what went wrong on its way.

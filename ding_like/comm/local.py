@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ding_like.comm.channels import Command, Order, Receipt, Rows, Segment, Version, Weights
+from ding_like.comm.channels import Batch, Command, Order, Receipt, Rows, Segment, Version, Weights
 from ding_like.data.rows import as_batch
 from ding_like.errors import CommError
 from ding_like.types import Array
@@ -87,7 +87,7 @@ class LocalRows:
         self._env_step = env_step
         self._num_segments = 0
         self._granted = 0  # updates that were handed out or passed over
-        self._drawn: Rows | None = None
+        self._drawn: Batch | None = None
         self._is_finished = False
         self._changed = threading.Condition()
 
@@ -130,7 +130,7 @@ class LocalRows:
         """Return the env steps of all segments, and those before."""
         return self._env_step
 
-    def next(self, *, timeout_s: float) -> Rows | None:
+    def next(self, *, timeout_s: float) -> Batch | None:
         """Draw a batch if the ratio allows one; see `BatchSource`."""
         with self._changed:
             if timeout_s > 0:
@@ -160,7 +160,8 @@ class LocalRows:
             return
         with self._changed:
             batch = as_batch(self._drawn)
-            columns = {} if batch is None else batch.columns
+            # Windows have a priority each, so their places stand apart from their rows' columns.
+            columns = getattr(self._drawn, "per_window", {}) if batch is None else batch.columns
             names = ("replay_buffer_idx", "replay_unique_id")
             self._store.update({"priority": priority, **{name: columns.get(name) for name in names}})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -44,16 +44,11 @@ class LearnerGroup:
         )
         self._is_open = True
 
-    def average(self, vectors: Iterable[torch.Tensor]) -> None:
-        """Put the mean over all learners in the place of each vector."""
+    def average(self, vectors: Iterable[torch.Tensor], *, weight: float) -> None:
+        """Put the mean over all learners in the place of each vector; this one counts `weight`, all together 1."""
         for vector in vectors:
+            vector.mul_(weight)
             self._call(dist.all_reduce, vector)
-            vector.div_(self.world_size)
-
-    def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Put the first learner's values in the place of all others'."""
-        for tensor in tensors:
-            self._call(dist.broadcast, tensor, 0)
 
     def scatter(self, shares: Sequence[bytes] | None) -> bytes | None:
         """Hand out bytes of equal length, one share for each learner; `shares` is the first learner's.
@@ -95,23 +90,15 @@ class LearnerGroup:
 
 
 class GlooReducer:
-    """Average the gradients of a policy over the learners of a group, between `grad` and `apply`."""
+    """Average the gradients of a policy over the learners of a group, between `grad` and `apply`.
 
-    def __init__(self, group: LearnerGroup, vectors: Sequence[torch.Tensor]) -> None:
+    `weight` says what this learner's gradient counts: its share of the minibatch.
+    """
+
+    def __init__(self, group: LearnerGroup, vectors: Sequence[torch.Tensor], *, weight: Callable[[], float]) -> None:
         self._group = group
         self._vectors = vectors
+        self._weight = weight
 
     def reduce(self) -> None:
-        self._group.average(self._vectors)
-
-
-def tensors_in(state: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Return the tensors of a nested state, in the order of their names."""
-    found: list[torch.Tensor] = []
-    for name in sorted(state):
-        value = state[name]
-        if isinstance(value, torch.Tensor):
-            found.append(value.detach())
-        elif isinstance(value, Mapping):
-            found += tensors_in(value)
-    return found
+        self._group.average(self._vectors, weight=self._weight())

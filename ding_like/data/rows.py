@@ -15,7 +15,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
 from ding_like.errors import SchemaError
-from ding_like.types import Array, CollectMode, EvalMode, LearnMode, Obs, State
+from ding_like.types import OUR_FIELDS, Array, CollectMode, EvalMode, LearnMode, Obs, State
 
 logger = logging.getLogger(__name__)
 
@@ -262,8 +262,7 @@ def adapt_learn_mode(mode: Any) -> LearnMode:
 
 def _seed_fields(mode: Any, target: Any) -> dict[str, Any]:
     """Return DI-engine's fields of `mode`; one that it lacks does nothing and returns None."""
-    ours = {"actor", "segment", "num_ready", "minibatches", "grad", "apply"}
-    return {name: getattr(mode, name, _absent) for name in target._fields if name not in ours}
+    return {name: getattr(mode, name, _absent) for name in target._fields if name not in OUR_FIELDS}
 
 
 def _absent(*_args: Any, **_kwargs: Any) -> None:

@@ -16,6 +16,9 @@ from ding_like.errors import SchemaError
 class FlatParams:
     """Make every parameter a view of `data_vector` and every gradient a view of `grad_vector`.
 
+    Behind the gradient lies one number more, `loss`: whoever fills the gradient fills it too, so that a step which must
+    not be applied, as its loss is not finite, is known wherever the gradient goes. `grad_and_loss` [P + 1] is both.
+
     `source` is a module, or (name, parameter) pairs for a choice of its parameters; several modules go in as one
     `nn.ModuleDict`. A shared parameter has one place in the vector, a frozen one has too and its gradient stays 0, and
     buffers stay outside. A parameter belongs to one FlatParams: building a second over it takes it away from the first.
@@ -43,7 +46,8 @@ class FlatParams:
         dtype, device = _common_kind(self._params)
         size = sum(param.numel() for param in self._params.values())
         self.data_vector = torch.empty(size, dtype=dtype, device=device)
-        self.grad_vector = torch.zeros_like(self.data_vector)
+        self.grad_and_loss = torch.zeros(size + 1, dtype=dtype, device=device)
+        self.grad_vector, self.loss = self.grad_and_loss[:size], self.grad_and_loss[size]
         self._views = _split(self.data_vector, self._params)
         for name, param in self._params.items():
             self._views[name].copy_(param.detach())
@@ -140,7 +144,7 @@ class FlatParams:
         twin._flat = copy.deepcopy(self._flat, memo)
         twin.rebuild()
         # The copy may be made between a gradient and its step.
-        twin.grad_vector.copy_(self.grad_vector)
+        twin.grad_and_loss.copy_(self.grad_and_loss)
         return twin
 
     def attach_grads(self) -> None:

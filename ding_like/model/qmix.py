@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.model.mlp import build_mlp
 from ding_like.utils.registries import MODEL_REGISTRY
 
@@ -65,7 +65,12 @@ class QMIX(nn.Module):
         self.mixer = Mixer(self.num_agents, state, mixer_embed_size)
 
     def q(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Return each agent's action values [B, N, A]."""
+        """Return each agent's action values [B, N, A]. Raises SchemaError for observations that are no dict."""
+        if not isinstance(obs, Mapping):
+            raise SchemaError(
+                f"a team's observation is a dict of 'agents' [B, N, O] and 'state' [B, S], got an array of shape "
+                f"{tuple(obs.shape)}: env type 'joint_petting_zoo' gives such observations."
+            )
         own = obs["agents"].to(self.head.weight.dtype)
         names = torch.eye(self.num_agents, dtype=own.dtype, device=own.device).expand(len(own), -1, -1)
         values: Tensor = self.head(self.agent(torch.cat([own, names], dim=-1)))

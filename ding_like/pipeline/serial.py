@@ -106,7 +106,7 @@ class SerialRun:
         self._rows = rows = LocalRows(
             BatchOnce() if parts.buffer is None else parts.buffer,
             UpdateRatio.per_segment(1 if parts.buffer is None else policy.learn.update_per_collect),
-            segment_rows=policy.collect.get("n_sample") or 1,  # 1: one call of a collector of episodes
+            segment_rows=policy.collect.get("n_sample") or policy.collect.get("n_episode") or 1,
             batch_size=policy.learn.batch_size,
             newest=lambda: Version(0, parts.learner.train_iter),
             env_step=parts.collector.envstep,

@@ -20,7 +20,10 @@ class UpdateRatio:
 
     @classmethod
     def per_segment(cls, updates: int) -> UpdateRatio:
-        """Return the ratio of `updates` for each segment, however many env steps it took; each side waits in turn."""
+        """Return the ratio of `updates` for each segment, however many env steps it took.
+
+        A segment is collected once the first update with the one before has been handed out.
+        """
         return cls(warmup_steps=0, steps=1, updates=updates, max_lead=1)
 
     def allowed_updates(self, env_step: int) -> int:

@@ -16,7 +16,6 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.rl_utils.a2c import a2c_loss
-from ding_like.rl_utils.ppo import normalise
 from ding_like.types import Array
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -50,9 +49,9 @@ class A2CPolicy(OnPolicyActorCritic):
 
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield every row once: all together, or in shuffled minibatches of `batch_size`."""
-        self._begin_train(len(batch))
+        self._begin_train(batch, num_rows=len(batch))
         if self._cfg.learn.batch_size is None:
-            yield batch
+            yield self._own_rows(batch)
         else:
             yield from self._shuffled(batch, self._cfg.learn.batch_size, rng)
 
@@ -60,12 +59,11 @@ class A2CPolicy(OnPolicyActorCritic):
         """Fill the gradient of the loss for one minibatch."""
         learn, rows = self._cfg.learn, batch.to(self._device)
         log_prob, entropy, value = self._evaluate(rows)
-        advantage = normalise(rows["advantage"]) if learn.adv_norm else rows["advantage"]
-        losses = a2c_loss(log_prob, value, advantage=advantage, return_=rows["return_"])
+        losses = a2c_loss(log_prob, value, advantage=self._advantage(rows), return_=rows["return_"])
         entropy = entropy.mean()
         loss = self._backward(losses.policy + learn.value_weight * losses.value - learn.entropy_weight * entropy)
         info = {
-            "cur_lr": self._optimizer.learning_rate,
+            "cur_lr": self._now(self._learning_rate),
             "total_loss": loss,
             "policy_loss": losses.policy.detach(),
             "value_loss": losses.value.detach(),

@@ -22,12 +22,14 @@ from ding_like.config.tree import get_path
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
-from ding_like.errors import ConfigError
+from ding_like.errors import CheckpointError, ConfigError
 from ding_like.policy import di_engine_view
+from ding_like.policy.grad_state import StateVersions, check_fits
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.share import Share
 from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
 from ding_like.rl_utils.returns import nstep_return
-from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, LearnMode
+from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, LearnMode, SampleUnit, State
 from ding_like.utils.checkpoint import check_model_state
 from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
 
@@ -94,6 +96,9 @@ class Policy:
     # Setting one of a group turns the defaults of the others off.
     config_alternatives: tuple[tuple[str, ...], ...] = (("collect.n_sample", "collect.n_episode"),)
 
+    # What the policy learns from: items of a replay buffer's samples.
+    sample_unit: SampleUnit = "row"
+
     # Names of gymnasium spaces: whose actions the algorithm can choose. None: any.
     action_spaces: tuple[str, ...] | None = ("Discrete",)
 
@@ -148,6 +153,9 @@ class Policy:
         self._n_episode = collect.get("n_episode")
         self._unroll_len = int(collect.get("unroll_len", 1))
         self._enabled = tuple(enable_field or FIELDS)
+        self._share = Share()
+        self._grad_versions = StateVersions()  # of what `grad_state` gave out
+        self._grad_version: dict[str, int] | None = None  # that `load_grad_state` took over last
         # Any: algorithms call methods of their own models (`q`, say), which nn.Module does not know.
         self._model: Any = (self._build_model() if model is None else model).to(self._device)
         if "learn" in self._enabled:
@@ -181,7 +189,12 @@ class Policy:
     _eval_actor: Actor
 
     def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
-        """Fill the gradient for one minibatch; return (what to log, priorities [B] or None)."""
+        """Fill the gradient for one minibatch; return (what to log, priorities [B] or None).
+
+        What it computes follows from the minibatch and `grad_state` alone, and it leaves that as it is: only `apply`
+        changes it, schedules and targets included. What else an update moves (random numbers drawn, rows counted)
+        `grad` says in `_grad_moves`.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not learn: it has no grad().")
 
     def apply(self) -> None:
@@ -260,6 +273,10 @@ class Policy:
             minibatches=self.minibatches,
             grad=self.grad,
             apply=self.apply,
+            grad_state=self.grad_state,
+            load_grad_state=self.load_grad_state,
+            gradient=self.gradient,
+            load_gradient=self.load_gradient,
         )
 
     @property
@@ -338,9 +355,88 @@ class Policy:
         """Return the optimizers whose steps are checked."""
         return ()
 
+    # ---- grad here, apply there
+
     def grad_vectors(self) -> list[torch.Tensor]:
-        """Return the vectors that `grad` fills, one for each optimizer: what several learners average."""
-        return [optimizer.params.grad_vector for optimizer in self._optimizers()]
+        """Return the live vectors that `grad` fills: what several learners average.
+
+        There is one for each optimizer, gradient and loss [P + 1], and behind them what an algorithm reads of an
+        update beside those.
+        """
+        return [optimizer.params.grad_and_loss for optimizer in self._optimizers()]
+
+    # Whether each of several learners is given whole batches, of which its `minibatches` are shares; else its own rows.
+    takes_whole_batches = False
+
+    def set_share(self, share: Share) -> None:
+        """Be one of several learners that act as one."""
+        self._share = share
+
+    def grad_weight(self) -> float:
+        """Return what this learner's gradient counts in that of all learners."""
+        return 1.0 / self._share.num_learners
+
+    def grad_state(self, since: Mapping[str, int] | None = None) -> State:
+        """Return all that `grad` depends on beside the minibatch: nested mappings of tensors and plain numbers.
+
+        Tensors are copies that stay as they are. Parts that have not changed since the version `since`, the entry
+        `version` of the state that the receiver loaded last, are left out.
+        """
+        rates = {str(i): optimizer.learning_rate for i, optimizer in enumerate(self._optimizers())}
+        parts: dict[str, State] = {name: module.state_dict() for name, module in self._grad_modules().items()}
+        return self._grad_versions.give({**parts, "numbers": {**self._grad_numbers(), "learning_rates": rates}}, since)
+
+    def load_grad_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what another policy's `grad_state` returned: `grad` computes what it would compute there.
+
+        Optimizers stay as they are: whoever applies has those. Raises CheckpointError for parts that do not fit, or
+        that are missing here.
+        """
+        modules, parts = self._grad_modules(), state["parts"]
+        check_fits(state, self._grad_version, {*modules, "numbers"})
+        for name in modules.keys() & parts.keys():
+            check_model_state(modules[name].state_dict(), parts[name], path=f"the gradient's state '{name}'")
+            modules[name].load_state_dict(parts[name])
+        if "numbers" in parts:
+            self._load_grad_numbers(parts["numbers"])
+            for i, optimizer in enumerate(self._optimizers()):
+                optimizer.learning_rate = float(parts["numbers"]["learning_rates"][str(i)])
+        self._grad_version = dict(state["version"])
+
+    def gradient(self) -> State:
+        """Return what `apply` needs of the last `grad` done in another process: live vectors, and what it moves."""
+        return {
+            "vectors": {str(i): vector for i, vector in enumerate(self.grad_vectors())},
+            "moves": self._grad_moves(),
+        }
+
+    def load_gradient(self, gradient: Mapping[str, Any]) -> None:
+        """Take over what another policy's `gradient` returned, for `apply`; CheckpointError if it does not fit."""
+        own, given = self.grad_vectors(), gradient["vectors"]
+        shapes = [tuple(vector.shape) for vector in own], [tuple(given[name].shape) for name in sorted(given, key=int)]
+        if shapes[0] != shapes[1]:
+            raise CheckpointError(f"a gradient has vectors of shapes {shapes[1]}, expected {shapes[0]}.")
+        for i, vector in enumerate(own):
+            vector.copy_(given[str(i)])
+        self._load_grad_moves(gradient["moves"])
+
+    def _grad_modules(self) -> dict[str, torch.nn.Module]:
+        """Return the networks that `grad` reads, targets among them, by the name they are sent under."""
+        return {"model": self._model}
+
+    def _grad_numbers(self) -> State:
+        """Return what else `grad` reads: running statistics, counters, random state; small, as it is sent whole."""
+        return {}
+
+    def _load_grad_numbers(self, numbers: Mapping[str, Any]) -> None:
+        """Take over what `_grad_numbers` returned."""
+
+    def _grad_moves(self) -> State:
+        """Return what of `_grad_numbers` the update under way moves for a reason that only `grad` knows."""
+        return {}
+
+    def _load_grad_moves(self, moves: Mapping[str, Any]) -> None:
+        """Let `apply` move what `_grad_moves` of another policy returned."""
 
     def _reset_learn(self, data_id: Any = None) -> None:
         """Forget nothing: a feed-forward learner has no state per lane."""

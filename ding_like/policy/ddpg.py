@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.policy.offpolicy import ActorOutput, NoisyActor, OffPolicyActorCritic, TrainedNetwork
+from ding_like.policy.choose import GaussianNoise
+from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -41,11 +42,10 @@ class DDPGPolicy(OffPolicyActorCritic):
         self._critic = self._trained(self._model.critic, "learning_rate_critic")
 
     def _init_collect(self) -> None:
-        output = ActorOutput(self._model.actor, self._device)
-        self._collect_actor = NoisyActor(output, self._action_range(), noise_sigma=self._cfg.collect.noise_sigma)
+        self._collect_actor = self._actor_that(GaussianNoise(self._action_range(), self._cfg.collect.noise_sigma))
 
     def _init_eval(self) -> None:
-        self._eval_actor = NoisyActor(ActorOutput(self._model.actor, self._device), self._action_range())
+        self._eval_actor = self._actor_that(GaussianNoise(self._action_range()))
 
     def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
         """Fill the gradients of critic and actor; priorities are absolute TD errors [B]."""
@@ -70,7 +70,7 @@ class DDPGPolicy(OffPolicyActorCritic):
 
     def apply(self) -> None:
         """Take one Adam step of critic and actor, and move both targets."""
-        self._num_updates += 1
+        self._end_update()
         for network in (self._critic, self._actor):
             network.step()
             network.move_target(self._cfg.learn.target_theta)

@@ -15,17 +15,15 @@ import numpy as np
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import as_batch
 from ding_like.errors import SchemaError
-from ding_like.types import Actor, CollectMode, EvalMode, LearnMode
+from ding_like.types import OUR_FIELDS, Actor, CollectMode, EvalMode, LearnMode
 
 if TYPE_CHECKING:
     from ding_like.policy.base import Policy
 
-_OURS = {"actor", "segment", "num_ready", "minibatches", "grad", "apply"}
-
 
 def _seed_mode(name: str, mode: Any) -> Any:
     """Return a named tuple type of DI-engine's fields of a mode; Any, as a checker cannot read computed fields."""
-    return namedtuple(name, [field for field in mode._fields if field not in _OURS])
+    return namedtuple(name, [field for field in mode._fields if field not in OUR_FIELDS])
 
 
 DiEngineLearnMode = _seed_mode("DiEngineLearnMode", LearnMode)

@@ -6,18 +6,18 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.numpy_forward import numpy_forward
 from ding_like.policy.base import Policy
+from ding_like.policy.choose import Choose
+from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.grad_noise import GradNoise
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.rl_utils.action_range import ActionRange
-from ding_like.rl_utils.noise import gaussian_noise
-from ding_like.types import Array, Obs, State
+from ding_like.types import Array, State
 
 
 class Rows(NamedTuple):
@@ -42,18 +42,18 @@ class TrainedNetwork:
         self.params = FlatParams(network)
         self.target_params = None if self.target is None else FlatParams(self.target)
         self.optimizer = FlatOptimizer.from_config(self.params, learn, learning_rate=learning_rate)
-        self._loss = torch.zeros(())
 
     def backward(self, loss: Tensor) -> Tensor:
         """Fill the gradients of this network, of no other that `loss` (0-dim) went through, and return it detached."""
         self.params.zero_grad()
         loss.backward(inputs=self.params.parameters())
-        self._loss = loss.detach()
-        return self._loss
+        detached = loss.detach()
+        self.params.loss.copy_(detached)
+        return detached
 
     def step(self) -> None:
-        """Apply the gradient of the last `backward`."""
-        self.optimizer.step(self._loss)
+        """Apply the gradient."""
+        self.optimizer.step()
 
     def move_target(self, theta: float) -> None:
         """Move the target a share `theta` of the way to the network."""
@@ -71,69 +71,6 @@ class TrainedNetwork:
             self.target.load_state_dict(self.network.state_dict() if state is None else state["target"])
         if state is not None:
             self.optimizer.load_state_dict(state["optimizer"])
-
-
-class ActorOutput:
-    """Compute what an actor network says, without a gradient: [R, ...] float32 on the host.
-
-    Small MLPs on the CPU run on live numpy views of the weights, faster than through torch.
-    """
-
-    def __init__(self, network: nn.Module, device: torch.device) -> None:
-        self._network = network
-        self._device = device
-        self._fast = numpy_forward(network) if device.type == "cpu" else None
-
-    def __call__(self, obs: Obs) -> Array:
-        if self._fast is not None and not isinstance(obs, dict):
-            return self._fast(obs)
-        with torch.no_grad():
-            output: Array = self._network(self._to_device(obs)).cpu().numpy()
-        return output
-
-    def _to_device(self, obs: Obs) -> Any:
-        if isinstance(obs, dict):
-            return {key: self._to_device(value) for key, value in obs.items()}
-        return torch.as_tensor(obs, device=self._device)
-
-
-class StatelessActor:
-    """Be the part of an actor that there is nothing to say about without recurrent state."""
-
-    def reset(self, lanes: Array | None = None) -> None:
-        """Forget nothing: a feed-forward network has no state."""
-
-    def state_dict(self) -> State:
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        """Do nothing: there is no state."""
-
-
-class NoisyActor(StatelessActor):
-    """Do what a deterministic network says, plus Gaussian noise whose unit is half of the action's range."""
-
-    def __init__(self, output: ActorOutput, action_range: ActionRange, *, noise_sigma: float = 0.0) -> None:
-        self._output = output
-        self._range = action_range
-        self._noise_sigma = noise_sigma
-
-    def act(
-        self,
-        obs: Obs,
-        *,
-        lanes: Array,
-        is_first: Array,
-        rng: np.random.Generator,
-        noise_sigma: float | Array | None = None,
-        **_: Any,
-    ) -> dict[str, Array]:
-        """Return `action` [R, A] in the env's units; `noise_sigma` is one for all, or one per lane [R]."""
-        action = self._output(obs)
-        sigma = self._noise_sigma if noise_sigma is None else noise_sigma
-        if not isinstance(sigma, float) or sigma != 0.0:
-            action = action + gaussian_noise(*action.shape, sigma=sigma, rng=rng)
-        return {"action": self._range.to_env(action)}
 
 
 class OffPolicyActorCritic(Policy):
@@ -182,9 +119,7 @@ class OffPolicyActorCritic(Policy):
     def _init_learn(self) -> None:
         reach = self._action_range()
         self._centre, self._half = (torch.from_numpy(part).to(self._device) for part in (reach.centre, reach.half))
-        # A generator of our own, saved with the rest: anyone may draw from torch's global one between two updates.
-        self._generator = torch.Generator(self._device)
-        self._generator.manual_seed(int(torch.randint(2**62, ())))
+        self._noise = GradNoise(self._device)
         self._num_updates = 0
 
     def _trained(self, network: Any, rate: str, *, has_target: bool = True) -> TrainedNetwork:
@@ -193,13 +128,18 @@ class OffPolicyActorCritic(Policy):
         learning_rate = learn[rate] if learn.learning_rate is None else learn.learning_rate
         return TrainedNetwork(network, learn, learning_rate=learning_rate, has_target=has_target)
 
+    def _actor_that(self, choose: Choose) -> ForwardActor:
+        """Return what acts by the model's actor and a choice."""
+        return ForwardActor(NetworkForward(self._model.actor, self._model.actor, self._device), choose)
+
     def _action_range(self) -> ActionRange:
         """Return the bounds of actions; without an env to say them, -1 and 1."""
         low, high = self._cfg.get("action_low"), self._cfg.get("action_high")
         return ActionRange(-1.0 if low is None else low, 1.0 if high is None else high)
 
     def _rows(self, batch: TransitionBatch) -> Rows:
-        """Return a batch of rows as tensors, actions scaled to [-1, 1]."""
+        """Begin a gradient: return a batch of rows as tensors, actions scaled to [-1, 1]."""
+        self._noise.begin()
         for network in self._networks().values():
             network.params.follow()
         tensors = batch.to(self._device)
@@ -216,8 +156,15 @@ class OffPolicyActorCritic(Policy):
         )
 
     def _normal_like(self, action: Tensor) -> Tensor:
-        """Return standard normal noise in the shape of actions [B, A], from the policy's own generator."""
-        return torch.randn(action.shape, generator=self._generator, device=self._device)
+        """Return standard normal noise in the shape of actions [B, A]; of several learners', each takes its rows."""
+        rows, share = len(action), self._share
+        noise = self._noise.normal((rows * share.num_learners, *action.shape[1:]))
+        return noise[share.rank * rows : (share.rank + 1) * rows]
+
+    def _end_update(self) -> None:
+        """Count an update that is being applied, and take over the random numbers that its gradient drew."""
+        self._num_updates += 1
+        self._noise.commit()
 
     def _priority(self, error: Tensor) -> Array | None:
         """Return the absolute TD error [B], the mean of the critics' [N, B]; None without priorities."""
@@ -229,11 +176,28 @@ class OffPolicyActorCritic(Policy):
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (network.optimizer for network in self._networks().values())
 
+    def _grad_modules(self) -> dict[str, nn.Module]:
+        targets = {f"{name}_target": network.target for name, network in self._networks().items()}
+        return {**super()._grad_modules(), **{name: target for name, target in targets.items() if target is not None}}
+
+    def _grad_numbers(self) -> State:
+        return {"num_updates": self._num_updates, "noise": self._noise.state}
+
+    def _load_grad_numbers(self, numbers: Mapping[str, Any]) -> None:
+        self._num_updates = int(numbers["num_updates"])
+        self._noise.load(numbers["noise"])
+
+    def _grad_moves(self) -> State:
+        return {"noise": self._noise.drawn}
+
+    def _load_grad_moves(self, moves: Mapping[str, Any]) -> None:
+        self._noise.load_drawn(moves["noise"])
+
     def _state_dict_learn(self) -> dict[str, Any]:
         return {
             "model": self._model.state_dict(),
             "networks": {name: network.state_dict() for name, network in self._networks().items()},
-            "generator": self._generator.get_state(),
+            "generator": self._noise.state,
             "num_updates": self._num_updates,
         }
 
@@ -244,5 +208,5 @@ class OffPolicyActorCritic(Policy):
         for name, network in self._networks().items():
             network.load_state_dict(saved.get(name))
         if "generator" in state:
-            self._generator.set_state(state["generator"])
+            self._noise.load(state["generator"])
         self._num_updates = state.get("num_updates", 0)

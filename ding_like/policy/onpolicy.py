@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
@@ -16,67 +15,23 @@ from ding_like.data.obs import columns_to_obs, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.numpy_forward import numpy_forward
 from ding_like.policy.base import Policy
+from ding_like.policy.choose import OfFamily
+from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.rl_utils.distributions import FORBIDDEN, ActionFamily, build_family, mask_logits
+from ding_like.rl_utils.distributions import FORBIDDEN, ActionFamily, build_family
+from ding_like.rl_utils.ppo import normalise
 from ding_like.rl_utils.returns import gae
 from ding_like.rl_utils.schedule import Schedule, constant, linear_schedule
 from ding_like.types import Array, Obs, State
 from ding_like.utils.log import one_time_warning
 
 
-class Tower:
-    """Compute one tower of an actor-critic without a gradient, arrays in and out.
+class Progress(NamedTuple):
+    """Say how far schedules are, in rows trained on; a share of a row where rows are used more than once."""
 
-    `run` is the network's own method; `stack`, if given, the same as a module: small MLPs on the CPU run on live numpy
-    views of the weights, faster than through torch.
-    """
-
-    def __init__(self, run: Callable[[Any], Tensor], stack: nn.Module | None, device: torch.device) -> None:
-        self._run = run
-        self._device = device
-        self._fast = numpy_forward(stack) if stack is not None and device.type == "cpu" else None
-
-    def __call__(self, obs: Obs) -> Array:
-        """Return the output for observations [R, O...], or a dict of them."""
-        if self._fast is not None and not isinstance(obs, dict):
-            return self._fast(obs)
-        with torch.no_grad():
-            output: Array = self._run(self._to_device(obs)).cpu().numpy()
-        return output
-
-    def _to_device(self, obs: Obs) -> Any:
-        if isinstance(obs, dict):
-            return {key: self._to_device(value) for key, value in obs.items()}
-        return torch.as_tensor(obs, device=self._device)
-
-
-class FamilyActor:
-    """Draw actions from a family of distributions, or with `greedy` take the most likely ones."""
-
-    def __init__(self, tower: Tower, family: ActionFamily, *, greedy: bool) -> None:
-        self._tower = tower
-        self._family = family
-        self._greedy = greedy
-
-    def act(self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **_: Any) -> dict[str, Array]:
-        """Return `action` [R, ...]; unless greedy also `log_prob` [R] and, of continuous actions, `action_raw`."""
-        obs, mask = split_mask(obs)
-        output = self._tower(obs)
-        if mask is not None:
-            self._family.check_mask(mask)
-            output = mask_logits(output, mask)
-        return {"action": self._family.mode(output)} if self._greedy else self._family.sample(output, rng)
-
-    def reset(self, lanes: Array | None = None) -> None:
-        """Forget nothing: a feed-forward network has no state."""
-
-    def state_dict(self) -> State:
-        return {}
-
-    def load_state_dict(self, state: State) -> None:
-        """Do nothing: there is no state."""
+    rows: float = 0.0
+    begun: float = 0.0  # `rows` before the train call under way, by which its schedules stand
 
 
 class OnPolicyActorCritic(Policy):
@@ -192,28 +147,29 @@ class OnPolicyActorCritic(Policy):
             cfg.action_space or "discrete", shape, low=low, high=high, squash=cfg.action_bound == "tanh"
         )
 
-    def _tower(self, which: str) -> Tower:
+    def _forward(self, which: str) -> NetworkForward:
+        """Return what computes the model's 'actor' or 'critic'."""
         towers = getattr(self._model, "towers", None)
         stack = None if towers is None else towers()[("actor", "critic").index(which)]
-        return Tower(getattr(self._model, which), stack, self._device)
+        return NetworkForward(getattr(self._model, which), stack, self._device)
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
         self._params = FlatParams(self._model)
         self._optimizer = FlatOptimizer.from_config(self._params, learn)
         self._learning_rate = self._schedule(learn.learning_rate, learn.schedule.lr_end)
-        self._rows_trained = 0.0  # a share of a row where rows are used more than once
-        self._loss = torch.zeros(())
+        self._progress = self._next_progress = Progress()  # now, and from the update under way on
+        self._grad_weight = 1.0
 
     @cached_property
-    def _critic(self) -> Tower:
-        return self._tower("critic")
+    def _critic(self) -> Callable[[Obs], Array]:
+        return self._forward("critic").array
 
     def _init_collect(self) -> None:
-        self._collect_actor = FamilyActor(self._tower("actor"), self._family, greedy=False)
+        self._collect_actor = ForwardActor(self._forward("actor"), OfFamily(self._family, is_greedy=False))
 
     def _init_eval(self) -> None:
-        self._eval_actor = FamilyActor(self._tower("actor"), self._family, greedy=True)
+        self._eval_actor = ForwardActor(self._forward("actor"), OfFamily(self._family, is_greedy=True))
 
     def _schedule(self, start: float, end: float | None) -> Schedule:
         num_steps = self._cfg.learn.schedule.env_steps
@@ -262,11 +218,35 @@ class OnPolicyActorCritic(Policy):
 
     # Whether `grad` takes arrays.
     _learns_by_hand = False
+    # Advantages are normalised, and returns counted, over whole batches.
+    takes_whole_batches = True
 
-    def _begin_train(self, num_rows: float) -> None:
-        """Set what follows a schedule for a batch that stands for so many env steps, and count them."""
-        self._optimizer.learning_rate = self._learning_rate(int(self._rows_trained))
-        self._rows_trained += num_rows
+    def _begin_train(self, batch: TransitionBatch, *, num_rows: float) -> None:
+        """Begin to train on a batch that stands for so many env steps: its first `apply` counts them."""
+        self._next_progress = Progress(self._progress.rows + num_rows, begun=self._progress.rows)
+
+    def _now(self, schedule: Schedule) -> float:
+        """Return what a schedule says for the update under way."""
+        return schedule(int(self._next_progress.begun))
+
+    def _own_rows(self, minibatch: TransitionBatch) -> TransitionBatch:
+        """Return a minibatch, or, of several learners, this one's rows, with what is computed of all of them."""
+        if self._share.num_learners == 1:
+            return minibatch
+        if self._cfg.learn.adv_norm is True:
+            minibatch = minibatch.with_columns(normalised_advantage=normalise(minibatch["advantage"]))
+        self._grad_weight = self._share.weight(len(minibatch))
+        return minibatch[self._share.of(len(minibatch))]
+
+    def _advantage(self, rows: TransitionBatch) -> Any:
+        """Return the advantages [B], of mean 0 and deviation 1 in the whole minibatch with learn.adv_norm=True."""
+        if self._cfg.learn.adv_norm is not True:
+            return rows["advantage"]
+        of_whole = rows.columns.get("normalised_advantage")
+        return normalise(rows["advantage"]) if of_whole is None else of_whole
+
+    def grad_weight(self) -> float:
+        return self._grad_weight
 
     def _shuffled(self, batch: TransitionBatch, batch_size: int, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield the rows once, in random order, in minibatches of about `batch_size` that differ by at most one row.
@@ -283,7 +263,7 @@ class OnPolicyActorCritic(Policy):
         parts = max(1, round(len(batch) / batch_size))
         ends = [len(batch) * part // parts for part in range(parts + 1)]
         for start, stop in itertools.pairwise(ends):
-            yield rows[start:stop]
+            yield self._own_rows(rows[start:stop])
 
     def _evaluate(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return (log probability of each row's action, entropy, value), all [B] and with gradients."""
@@ -299,12 +279,15 @@ class OnPolicyActorCritic(Policy):
         """Fill the gradient of `loss` (0-dim) and return it detached."""
         self._params.zero_grad()
         loss.backward()
-        self._loss = loss.detach()
-        return self._loss
+        detached = loss.detach()
+        self._params.loss.copy_(detached)
+        return detached
 
     def apply(self) -> None:
-        """Take one Adam step."""
-        self._optimizer.step(self._loss)
+        """Take one Adam step, at the learning rate that the schedule says, and count the rows of a batch begun."""
+        self._optimizer.learning_rate = self._now(self._learning_rate)
+        self._progress = self._next_progress
+        self._optimizer.step()
 
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (self._optimizer,)
@@ -316,7 +299,7 @@ class OnPolicyActorCritic(Policy):
         return {
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
-            "rows_trained": self._rows_trained,
+            "rows_trained": self._progress.rows,
         }
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
@@ -324,7 +307,19 @@ class OnPolicyActorCritic(Policy):
         # A checkpoint of weights alone (a pre-trained model) starts with a fresh optimizer and schedule.
         if "optimizer" in state:
             self._optimizer.load_state_dict(state["optimizer"])
-        self._rows_trained = state.get("rows_trained", 0.0)
+        self._progress = self._next_progress = Progress(state.get("rows_trained", 0.0))
+
+    def _grad_numbers(self) -> State:
+        return {"progress": self._progress._asdict()}
+
+    def _load_grad_numbers(self, numbers: Mapping[str, Any]) -> None:
+        self._progress = self._next_progress = Progress(**numbers["progress"])
+
+    def _grad_moves(self) -> State:
+        return {"progress": self._next_progress._asdict()}
+
+    def _load_grad_moves(self, moves: Mapping[str, Any]) -> None:
+        self._next_progress = Progress(**moves["progress"])
 
 
 def _bound(side: Any, shape: Any) -> Array | None:

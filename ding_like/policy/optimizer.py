@@ -67,16 +67,17 @@ class FlatOptimizer:
         """Return what is optimized."""
         return self._params
 
-    def step(self, loss: Tensor) -> Tensor:
+    def step(self, loss: Tensor | None = None) -> Tensor:
         """Apply the gradient in `params` and return its norm before clipping, a 0-dim tensor.
 
-        Nothing is applied if `loss` (0-dim) or the gradient is not finite.
+        Nothing is applied if the gradient or its loss is not finite. `loss` (0-dim) takes the place of `params.loss`,
+        which travels with the gradient where another process, or several, computed it.
         """
         # Parameters that left their vector since the gradient was taken would stay as they are.
         self._params.follow()
         grad = self._params.grad_vector
         norm = torch.linalg.vector_norm(grad)
-        check = norm + loss.detach()
+        check = norm + (self._params.loss if loss is None else loss.detach())
         # 1.0 if not finite: infinity - infinity is NaN too, and NaN is not 0.
         bad = (check - check).ne_(0.0).float()
         if self._clip is not None:

@@ -9,6 +9,7 @@ far from the one that acted. With r = exp(log_prob - log_prob when acting), adva
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -31,7 +32,7 @@ from ding_like.rl_utils.ppo import (
     ppo_value_loss,
     ppo_value_loss_by_hand,
 )
-from ding_like.types import Array, Obs
+from ding_like.types import Array, Obs, State
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -101,8 +102,8 @@ class PPOPolicy(OnPolicyActorCritic):
         super()._init_learn()
         learn = self._cfg.learn
         self._clip_ratio = self._schedule(learn.clip_ratio, learn.schedule.clip_end)
-        self._clip = learn.clip_ratio
-        self._epoch_kl: list[Any] = []  # numbers, or tensors that may still be computed
+        # Of the update under way; read through a vector, which several learners average.
+        self._approx_kl = torch.zeros(1, dtype=torch.float64, device=self._device)
         by_hand = learn.backend == "auto" and can_differentiate(self._model)
         self._by_hand = NumpyGrad(self._model, self._params) if by_hand else None
         self._learns_by_hand = by_hand
@@ -112,29 +113,41 @@ class PPOPolicy(OnPolicyActorCritic):
         """Return what the critic counts in with learn.value_norm."""
         return RunningStd()
 
+    @cached_property
+    def _next_returns(self) -> RunningStd:
+        """Return what the critic counts in from the update under way on."""
+        return self._returns
+
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield shuffled minibatches, epoch after epoch, until the policy has moved by `target_kl`.
 
         The KL is read once per epoch: it is the only tensor that training waits for.
         """
         learn = self._cfg.learn
-        self._begin_train(len(batch))
-        if learn.value_norm:
-            self._returns.update(batch["return_"])
+        self._begin_train(batch, num_rows=len(batch))
         for epoch in range(learn.epoch_per_collect):
             if epoch and self._cfg.recompute_adv:
                 batch = batch.with_columns(**self._targets(_as_rollout(batch)))
             rows = batch
             if learn.adv_norm == "batch":
                 rows = batch.with_columns(advantage=normalise(batch["advantage"]))
-            self._epoch_kl = []
-            yield from self._shuffled(rows, learn.batch_size, rng)
-            if learn.target_kl is not None and _mean(self._epoch_kl) > learn.target_kl:
+            epoch_kl: list[torch.Tensor] = []
+            for minibatch in self._shuffled(rows, learn.batch_size, rng):
+                yield minibatch
+                if learn.target_kl is not None:
+                    epoch_kl.append(self._approx_kl.clone())
+            if learn.target_kl is not None and _mean(epoch_kl) > learn.target_kl:
                 return
 
-    def _begin_train(self, num_rows: float) -> None:
-        self._clip = self._clip_ratio(int(self._rows_trained))
-        super()._begin_train(num_rows)
+    def _begin_train(self, batch: TransitionBatch, *, num_rows: float) -> None:
+        super()._begin_train(batch, num_rows=num_rows)
+        if self._cfg.learn.value_norm:
+            self._next_returns = copy.copy(self._returns)
+            self._next_returns.update(batch["return_"])
+
+    def apply(self) -> None:
+        super().apply()
+        self._returns = self._next_returns
 
     def _values(self, obs: Obs) -> Array:
         values = super()._values(obs)
@@ -146,9 +159,9 @@ class PPOPolicy(OnPolicyActorCritic):
             return self._grad_by_hand(self._by_hand, batch), None
         learn, rows = self._cfg.learn, batch.to(self._device)
         log_prob, entropy, value = self._evaluate(rows)
-        advantage = normalise(rows["advantage"]) if learn.adv_norm is True else rows["advantage"]
+        clip = self._now(self._clip_ratio)
         policy = ppo_policy_loss(
-            log_prob, rows["log_prob"], advantage, clip_ratio=self._clip, dual_clip=learn.dual_clip
+            log_prob, rows["log_prob"], self._advantage(rows), clip_ratio=clip, dual_clip=learn.dual_clip
         )
         value_loss = ppo_value_loss(value, **self._value_targets(rows))
         entropy = entropy.mean()
@@ -174,9 +187,9 @@ class PPOPolicy(OnPolicyActorCritic):
             logit = mask_logits(logit, mask)
         with np.errstate(all="ignore"):  # numbers that are not finite are the optimizer's to find
             actor = self._family.by_hand(logit, rows[self._family.column])
-            advantage = normalise(rows["advantage"]) if learn.adv_norm is True else rows["advantage"]
+            advantage, clip = self._advantage(rows), self._now(self._clip_ratio)
             policy, approx_kl, clip_fraction = ppo_policy_loss_by_hand(
-                actor.log_prob, rows["log_prob"], advantage, clip_ratio=self._clip, dual_clip=learn.dual_clip
+                actor.log_prob, rows["log_prob"], advantage, clip_ratio=clip, dual_clip=learn.dual_clip
             )
             critic = ppo_value_loss_by_hand(value, **self._value_targets(rows))
             entropy = float(np.add.reduce(actor.entropy)) / size
@@ -185,7 +198,7 @@ class PPOPolicy(OnPolicyActorCritic):
             grad[:, -1] = learn.value_weight * critic.grad
         model.backward(grad)
         loss = policy.loss + learn.value_weight * critic.loss - learn.entropy_weight * entropy
-        self._loss = torch.tensor(loss)
+        self._params.loss.fill_(loss)
         return self._info(
             total_loss=loss,
             policy_loss=policy.loss,
@@ -197,7 +210,7 @@ class PPOPolicy(OnPolicyActorCritic):
 
     def _value_targets(self, rows: TransitionBatch) -> dict[str, Any]:
         """Return what the value loss compares the critic with, in the unit that the critic counts in."""
-        scale = self._returns.std if self._cfg.learn.value_norm else 1.0
+        scale = self._next_returns.std if self._cfg.learn.value_norm else 1.0
         clip = self._cfg.learn.value_clip
         if scale == 1.0:
             return {"return_": rows["return_"], "old_value": rows["value"], "value_clip": clip}
@@ -210,8 +223,13 @@ class PPOPolicy(OnPolicyActorCritic):
     def _info(self, *, approx_kl: Any, **values: Any) -> dict[str, Any]:
         """Return what the learner is told of a minibatch; numbers, or tensors that may still be computed."""
         if self._cfg.learn.target_kl is not None:
-            self._epoch_kl.append(approx_kl)
-        return {**values, "approx_kl": approx_kl, "cur_lr": self._optimizer.learning_rate, "clip_ratio": self._clip}
+            self._approx_kl[0] = approx_kl
+        rates = {"cur_lr": self._now(self._learning_rate), "clip_ratio": self._now(self._clip_ratio)}
+        return {**values, "approx_kl": approx_kl, **rates}
+
+    def grad_vectors(self) -> list[torch.Tensor]:
+        """Return the live vectors that `grad` fills; with learn.target_kl, the last is the approximate KL [1]."""
+        return [*super().grad_vectors(), *([] if self._cfg.learn.target_kl is None else [self._approx_kl])]
 
     def _monitor_vars_learn(self) -> list[str]:
         return [*super()._monitor_vars_learn(), "approx_kl", "clip_fraction", "clip_ratio"]
@@ -234,10 +252,26 @@ class PPOPolicy(OnPolicyActorCritic):
         # Weights alone, as another program may have saved them, come without.
         if "returns" in state:
             self._returns.load_state_dict(state["returns"])
+            self._next_returns = self._returns
+
+    def _grad_numbers(self) -> State:
+        return {**super()._grad_numbers(), "returns": self._returns.state_dict()}
+
+    def _load_grad_numbers(self, numbers: Mapping[str, Any]) -> None:
+        super()._load_grad_numbers(numbers)
+        self._load_returns(numbers)
+
+    def _grad_moves(self) -> State:
+        return {**super()._grad_moves(), "returns": self._next_returns.state_dict()}
+
+    def _load_grad_moves(self, moves: Mapping[str, Any]) -> None:
+        super()._load_grad_moves(moves)
+        self._next_returns = RunningStd()
+        self._next_returns.load_state_dict(moves["returns"])
 
 
-def _mean(values: list[Any]) -> float:
-    """Return the mean of numbers or 0-dim tensors; waits for them."""
+def _mean(values: list[torch.Tensor]) -> float:
+    """Return the mean of tensors [1]; waits for them."""
     return float(sum(values) / len(values))
 
 

@@ -48,7 +48,5 @@ class PPOOffPolicy(PPOPolicy):
         learn, n_sample = self._cfg.learn, self._cfg.collect.n_sample
         # update_per_collect batches follow each n_sample env steps.
         share = 1.0 if n_sample is None else n_sample / (learn.update_per_collect * learn.batch_size)
-        self._begin_train(share * len(batch))
-        if learn.value_norm:
-            self._returns.update(batch["return_"])
-        yield batch
+        self._begin_train(batch, num_rows=share * len(batch))
+        yield self._own_rows(batch)

@@ -6,64 +6,21 @@ for all. Agent a's value Q_a depends on its own observation; the mixer puts them
     y    = r + discount * Q_tot'(s', (argmax_u Q_a(o_a', u))_a)      u legal; second part only if not terminated
     loss = mean((Q_tot(s, (Q_a(o_a, u_a))_a) - y)^2)                 or Huber's loss with learn.loss="huber"
 
-The networks are feed-forward: agents remember nothing, where the paper gives them a recurrent network.
+The update is DQN's, with these two in place of one agent's values. The networks are feed-forward: agents remember
+nothing, where the paper gives them a recurrent network.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
-from torch.nn.functional import huber_loss
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
-from ding_like.errors import SchemaError
-from ding_like.model.flat_params import FlatParams
 from ding_like.policy.dqn import DQNPolicy
-from ding_like.policy.offpolicy import StatelessActor
-from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.rl_utils.exploration import epsilon_greedy, greedy_action
-from ding_like.rl_utils.td import legal_value, nstep_td_target
-from ding_like.types import Array, Obs
 from ding_like.utils.registries import POLICY_REGISTRY
-
-
-class TeamActor(StatelessActor):
-    """Let every agent take its best action, or, each by itself with probability epsilon, any."""
-
-    def __init__(self, model: Any, device: torch.device) -> None:
-        self._model, self._device = model, device
-
-    def act(
-        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, eps: float | Array = 0.0, **_: Any
-    ) -> dict[str, Array]:
-        """Return `action` [R, N] int64; `eps` is one probability, or one per lane [R].
-
-        The entry `action_mask` of the observation, [R, N, A] or [R, N * A], says which actions are legal. Raises
-        SchemaError for observations that are no dict.
-        """
-        obs, mask = split_mask(obs)
-        if not isinstance(obs, dict):
-            raise SchemaError(
-                f"a team's observation is a dict of 'agents' [R, N, O] and 'state' [R, S], got an array of shape "
-                f"{np.shape(obs)}: env type 'joint_petting_zoo' gives such observations."
-            )
-        with torch.no_grad():
-            tensors = {key: torch.as_tensor(array, device=self._device) for key, array in obs.items()}
-            values = self._model.q(tensors).cpu().numpy()
-        rows, agents, actions = values.shape
-        greedy = greedy_action(values, mask)
-        if isinstance(eps, float) and eps == 0.0:
-            return {"action": greedy}
-        each = eps if isinstance(eps, float) else np.repeat(eps, agents)
-        legal = None if mask is None else mask.reshape(rows * agents, actions)
-        chosen = epsilon_greedy(greedy.ravel(), each, num_actions=actions, rng=rng, action_mask=legal)
-        return {"action": chosen.reshape(rows, agents)}
 
 
 @POLICY_REGISTRY.register("qmix")
@@ -86,47 +43,14 @@ class QMIXPolicy(DQNPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         return "qmix", []
 
-    def _init_learn(self) -> None:
-        self._target_model = copy.deepcopy(self._model)
-        self._params = FlatParams(self._model)
-        self._target_params = FlatParams(self._target_model)
-        self._optimizer = FlatOptimizer.from_config(self._params, self._cfg.learn)
-        self._num_updates = 0
-        self._loss = torch.zeros(())
-
-    def _init_collect(self) -> None:
-        self._collect_actor = TeamActor(self._model, self._device)
-
-    def _init_eval(self) -> None:
-        self._eval_actor = TeamActor(self._model, self._device)
-
-    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
-        """Fill the gradient of the TD loss; priorities are absolute TD errors [B]."""
-        self._params.follow()
-        tensors = batch.to(self._device)
-        obs, _ = split_mask(self._obs(tensors))
-        terminated = tensors["terminated"]
-        if self._cfg.learn.ignore_done:
-            terminated = torch.zeros_like(terminated)
-        discount = tensors.columns.get("discount", self._gamma)
-        with torch.no_grad():
-            next_value = self._next_total(*split_mask(self._obs(tensors, "next_obs")))
-        target = nstep_td_target(tensors["reward"], next_value, discount=discount, terminated=terminated)
-        chosen = self._model.q(obs).gather(2, tensors["action"].long().unsqueeze(2)).squeeze(2)
-        total = self._model.mix(chosen, obs)
-        error = total - target
-        each = error.square() if self._cfg.learn.loss == "mse" else huber_loss(total, target, reduction="none")
-        weight = self._weight(tensors)
-        loss = (each if weight is None else weight * each).mean()
-        self._params.zero_grad()
-        loss.backward()
-        self._loss = loss.detach()
-        info = {**self._lr_and_loss(), "q_value": total.detach(), "target_q_value": target}
-        return info, error.detach().abs().cpu().numpy() if self._cfg.priority else None
-
-    def _next_total(self, next_obs: Any, mask: Tensor | None) -> Tensor:
+    # Any: observations as the model takes them, arrays or tensors.
+    def _next_value(self, next_obs: Any, mask: Any) -> Tensor:
         """Return Q_tot' [B] where every agent takes its best legal action: by the online network with `double`."""
-        values = self._target_model.q(next_obs)
-        judge = self._model.q(next_obs) if self._cfg.double else values
-        total: Tensor = self._target_model.mix(legal_value(judge, values, mask), next_obs)
+        total: Tensor = self._target_model.mix(super()._next_value(next_obs, mask), next_obs)
         return total
+
+    def _chosen(self, rows: TransitionBatch) -> tuple[Tensor, Tensor]:
+        """Return Q_tot [B] of the actions that the agents took, twice: it is what to log as well."""
+        obs, _ = split_mask(self._obs(rows))
+        total = self._model.mix(self._family.of_action(self._model.q(obs), rows["action"]), obs)
+        return total, total

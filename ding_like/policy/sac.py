@@ -18,34 +18,16 @@ from collections.abc import Iterable, Mapping
 from math import log
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.policy.offpolicy import ActorOutput, OffPolicyActorCritic, StatelessActor, TrainedNetwork
-from ding_like.rl_utils.action_range import ActionRange
-from ding_like.rl_utils.squashed import MAX_LOG_SIGMA, MIN_LOG_SIGMA, squashed_gaussian
+from ding_like.policy.choose import SquashedGaussian
+from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
+from ding_like.rl_utils.squashed import squashed_gaussian
 from ding_like.rl_utils.td import nstep_td_target
-from ding_like.types import Array, Obs
+from ding_like.types import Array
 from ding_like.utils.registries import POLICY_REGISTRY
-
-
-class SquashedGaussianActor(StatelessActor):
-    """Draw from the squashed Gaussian, or do its tanh(mean)."""
-
-    def __init__(self, output: ActorOutput, action_range: ActionRange, *, is_random: bool) -> None:
-        self._output = output
-        self._range = action_range
-        self._is_random = is_random
-
-    def act(self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **_: Any) -> dict[str, Array]:
-        """Return `action` [R, A] in the env's units."""
-        mean, log_sigma = np.split(self._output(obs), 2, axis=1)
-        if self._is_random:
-            sigma = np.exp(log_sigma.clip(MIN_LOG_SIGMA, MAX_LOG_SIGMA))
-            mean = mean + sigma * rng.standard_normal(mean.shape, dtype=np.float32)
-        return {"action": self._range.to_env(np.tanh(mean))}
 
 
 class Temperature(nn.Module):
@@ -97,12 +79,10 @@ class SACPolicy(OffPolicyActorCritic):
         self._temperature = self._trained(temperature, "learning_rate_alpha", has_target=False)
 
     def _init_collect(self) -> None:
-        output = ActorOutput(self._model.actor, self._device)
-        self._collect_actor = SquashedGaussianActor(output, self._action_range(), is_random=True)
+        self._collect_actor = self._actor_that(SquashedGaussian(self._action_range(), is_random=True))
 
     def _init_eval(self) -> None:
-        output = ActorOutput(self._model.actor, self._device)
-        self._eval_actor = SquashedGaussianActor(output, self._action_range(), is_random=False)
+        self._eval_actor = self._actor_that(SquashedGaussian(self._action_range(), is_random=False))
 
     def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
         """Fill the gradients of critics, actor and temperature; priorities are absolute TD errors [B]."""
@@ -146,7 +126,7 @@ class SACPolicy(OffPolicyActorCritic):
 
     def apply(self) -> None:
         """Take one Adam step of critics, actor and temperature, and move the critics' targets."""
-        self._num_updates += 1
+        self._end_update()
         self._critic.step()
         self._actor.step()
         if self._cfg.learn.auto_alpha:
@@ -155,6 +135,9 @@ class SACPolicy(OffPolicyActorCritic):
 
     def _networks(self) -> dict[str, TrainedNetwork]:
         return {"actor": self._actor, "critic": self._critic, "temperature": self._temperature}
+
+    def _grad_modules(self) -> dict[str, nn.Module]:
+        return {**super()._grad_modules(), "temperature": self._temperature.network}
 
     def _monitor_vars_learn(self) -> list[str]:
         return [

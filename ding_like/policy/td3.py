@@ -88,7 +88,7 @@ class TD3Policy(DDPGPolicy):
     def apply(self) -> None:
         """Take one Adam step of the critics; in the actor's turn also of the actor, and move the targets."""
         is_actors_turn = self._is_actors_turn()
-        self._num_updates += 1
+        self._end_update()
         self._critic.step()
         if is_actors_turn:
             self._actor.step()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -87,7 +86,6 @@ class ImageClassificationPolicy(Policy):
     def _init_learn(self) -> None:
         self._params = FlatParams(self._model)
         self._optimizer = FlatOptimizer.from_config(self._params, self._cfg.learn)
-        self._loss = torch.zeros(())
 
     def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
         """Fill the gradient of the cross entropy."""
@@ -97,12 +95,12 @@ class ImageClassificationPolicy(Policy):
         loss = F.cross_entropy(logits, tensors["label"])
         self._params.zero_grad()
         loss.backward()
-        self._loss = loss.detach()
-        return {"cur_lr": self._optimizer.learning_rate, "total_loss": self._loss}, None
+        self._params.loss.copy_(loss.detach())
+        return {"cur_lr": self._optimizer.learning_rate, "total_loss": loss.detach()}, None
 
     def apply(self) -> None:
         """Take one Adam step."""
-        self._optimizer.step(self._loss)
+        self._optimizer.step()
 
     def _optimizers(self) -> tuple[FlatOptimizer, ...]:
         return (self._optimizer,)

@@ -53,27 +53,33 @@ def rows(number: int, *, size: int = 4) -> TransitionBatch:
 
 
 def use_buffer(cls: Any, cfg: Config, folder: Path) -> str:
-    buffer = cls(cfg, exp_name=str(folder), rng=np.random.default_rng(0))
+    buffer = cls.for_pipeline(cfg, exp_name=str(folder), rng=np.random.default_rng(0))
     seen: list[str] = []
     try:
         for number in range(6):
             buffer.push(rows(number), 0)
-            size = 1 if cls.samples == "episodes" else 3
+            size = 1 if cls.unit == "episode" else 3
             for _ in range(3):
-                sample = buffer.sample(*((3, 4, number) if cls.samples == "windows" else (size, number)))
+                sample = buffer.sample(size, number)
                 seen.append("nothing" if sample is None else _text(sample))
                 if hasattr(buffer, "beta") and sample is not None:
                     seen.append(f"beta {buffer.beta}")
                     names = ("replay_buffer_idx", "replay_unique_id")
-                    buffer.update({**{name: sample[name] for name in names}, "priority": np.abs(sample["reward"])})
+                    buffer.update({**{name: sample[name] for name in names}, "priority": _priority(sample)})
         seen.append(f"{buffer.count()} {buffer.num_bytes}")
     finally:
         buffer.close()
     return "\n".join(seen) + log_of(folder)
 
 
+def _priority(sample: Any) -> Any:
+    reward = np.abs(sample["reward"])
+    return reward if reward.ndim == 1 else reward[:, 0]
+
+
 def _text(sample: Any) -> str:
     columns = getattr(sample, "columns", None) or sample.batch.columns
+    columns = {**columns, **getattr(sample, "per_window", {})}
     return f"{type(sample).__name__} " + " ".join(f"{name}={np.asarray(columns[name]).tolist()}" for name in columns)
 
 

@@ -16,7 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.utils.checkpoint import load_state, save_state
-from ding_like.worker import EpisodeReplayBuffer, IBuffer, NaiveReplayBuffer
+from ding_like.worker import EpisodeReplayBuffer, IBuffer, NaiveReplayBuffer, ReplayBuffer
+from ding_like.worker.replay_buffer.store import StreamStore
+from ding_like.worker.replay_buffer.windows import WindowSampler, WindowShape
 
 SIZE = 7
 
@@ -120,10 +122,26 @@ def spoil_episodes(data: Any) -> None:
         spoil_columns(each)
 
 
+def make_windows(folder: str, seed: int) -> ReplayBuffer:
+    sampler = WindowSampler(WindowShape(1))
+    return ReplayBuffer(StreamStore(SIZE), sampler, exp_name=folder, rng=np.random.default_rng(seed))
+
+
+def window_number(rows: Any) -> int:
+    assert len(rows) == 1
+    return column_number({"value": rows["value"][0], "obs": rows["obs"][0]})
+
+
+def spoil_windows(data: Any) -> None:
+    for column in [data["obs"]] if isinstance(data, dict) else data.columns.values():
+        column[...] = -1
+
+
 CASES = [
     Case("naive columns", make_naive, column_rows, column_row, column_number, spoil_columns),
     Case("naive objects", make_naive, object_rows, object_row, object_number, spoil_objects),
     Case("naive frames", make_frames, frame_rows, frame_row, frame_number, spoil_columns),
+    Case("windows of one row", make_windows, column_rows, column_row, window_number, spoil_windows),
     Case("episodes", make_episodes, episodes, episode, episode_number, spoil_episodes),
 ]
 

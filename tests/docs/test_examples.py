@@ -14,10 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ding_like.config import compile_config, read_config
+from ding_like.data.batch import TransitionBatch
 from ding_like.entry import cli, serial_entry
+from ding_like.worker import create_buffer
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -169,6 +172,7 @@ def test_the_check_of_the_environments_page_finds_what_it_shows(in_tmp: Path, ca
 def test_pythons_blocks_are_all_known() -> None:
     assert {page.name: len(blocks(page, "python")) for page in PAGES if blocks(page, "python")} == {
         "README.md": 1,
+        "buffers.md": 1,
         "environments.md": 1,
         "self_play.md": 2,
     }
@@ -220,6 +224,18 @@ def test_the_wrapper_of_the_environments_page_plays(in_tmp: Path) -> None:
 
     assert names["timestep"].reward.shape == (1,)
     names["env"].close()
+
+
+def test_the_buffer_of_the_buffers_page_samples_the_newest(in_tmp: Path) -> None:
+    (block,) = blocks(ROOT / "docs/buffers.md", "python")
+    exec(block, {})
+
+    buffer = create_buffer(dict(type="newest", replay_buffer_size=3000))
+    buffer.push(TransitionBatch({"number": np.arange(3000)}), 0)
+    sample: Any = buffer.sample(500, 0)
+
+    assert sample["number"].min() >= 2000
+    buffer.close()
 
 
 def test_the_configs_of_the_self_play_page_compile(in_tmp: Path) -> None:

@@ -126,26 +126,26 @@ MUTATIONS = (
         ("tests/rl_utils/test_td.py::test_double_q_value_reads_the_target_network_at_the_online_choice",),
     ),
     Mutation(
-        "ding_like/rl_utils/td.py",
+        "ding_like/rl_utils/value_family.py",
         "target = target.detach()",
         "target = target + 0.0",
         ("tests/rl_utils/test_td.py::test_gradient_reaches_chosen_actions_only_and_never_the_target",),
     ),
     Mutation(
-        "ding_like/rl_utils/td.py",
+        "ding_like/rl_utils/value_family.py",
         "slope, value = slope * weight, value * weight",
         "value = value * weight",
         ("tests/rl_utils/test_td_by_hand.py::test_weights_multiply_the_slope_of_their_rows",),
     ),
     Mutation(
-        "ding_like/rl_utils/td.py",
+        "ding_like/rl_utils/value_family.py",
         "grad[rows, action] = slope / len(q)",
         "grad[rows, action] = slope",
         ("tests/rl_utils/test_td_by_hand.py::test_it_equals_autograd",),
     ),
     Mutation(
-        "ding_like/rl_utils/td.py",
-        "slope = np.clip(error, -delta, delta)",
+        "ding_like/rl_utils/value_family.py",
+        "slope = np.clip(error, -self._delta, self._delta)",
         "slope = np.clip(error, -1.0, 1.0)",
         ("tests/rl_utils/test_td_by_hand.py::test_it_equals_autograd",),
     ),
@@ -157,12 +157,12 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/dqn.py",
-        "next_q = self._target_q(next_obs)",
-        "next_q = self._online_q(next_obs)",
+        "values = self._target.tensor(next_obs)",
+        "values = self._online.tensor(next_obs)",
         ("tests/policy/test_dqn.py::test_loss_equals_a_slow_walk_over_rows",),
     ),
     Mutation(
-        "ding_like/policy/dqn.py",
+        "ding_like/policy/value_based.py",
         "% learn.target_update_freq == 0",
         "% learn.target_update_freq == 1",
         ("tests/policy/test_dqn.py::test_target_network_is_copied_every_so_many_updates",),
@@ -174,9 +174,9 @@ MUTATIONS = (
         ("tests/policy/test_dqn.py::test_the_target_looks_at_legal_next_actions_only",),
     ),
     Mutation(
-        "ding_like/policy/dqn.py",
-        'else ~batch["terminated"]',
-        "else True",
+        "ding_like/policy/value_based.py",
+        "terminated=terminated,",
+        "terminated=torch.zeros_like(terminated),",
         ("tests/policy/test_dqn.py::test_loss_equals_a_slow_walk_over_rows",),
     ),
     Mutation(
@@ -247,8 +247,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/ppo.py",
-        "_mean(self._epoch_kl) > learn.target_kl",
-        "_mean(self._epoch_kl) < learn.target_kl",
+        "_mean(epoch_kl) > learn.target_kl",
+        "_mean(epoch_kl) < learn.target_kl",
         ("tests/policy/test_ppo.py::test_epochs_end_once_the_policy_has_moved_by_the_target_kl",),
     ),
     Mutation(
@@ -312,8 +312,8 @@ MUTATIONS = (
         ("tests/model/test_numpy_grad.py::test_gradients_equal_autograds",),
     ),
     Mutation(
-        "ding_like/policy/qmix.py",
-        "judge = self._model.q(next_obs) if self._cfg.double else values",
+        "ding_like/policy/dqn.py",
+        "judge = self._online.tensor(next_obs) if self._cfg.double else values",
         "judge = values",
         ("tests/policy/test_qmix_double.py::test_the_online_network_chooses_only_with_double",),
     ),

@@ -26,7 +26,7 @@ def configs(buffer: str) -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.mark.parametrize("mode", ["serial", "parallel"])
 @pytest.mark.parametrize(("buffer", "unit"), [("sequence", "windows"), ("episode", "episodes")])
 def test_a_buffer_of_windows_or_episodes_is_refused_when_the_run_is_built(mode: str, buffer: str, unit: str) -> None:
-    with pytest.raises(ConfigError, match=f"'{buffer}', which samples {unit}, but pipelines learn from rows"):
+    with pytest.raises(ConfigError, match=f"'{buffer}', which samples {unit}, but policy 'dqn' learns from rows"):
         if mode == "serial":
             serial_pipeline(configs(buffer), max_env_step=100)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from ding_like.config import read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.entry import serial_pipeline
 from ding_like.envs.manager.game import GameEnvManager
+from ding_like.envs.manager.subprocess import SubprocessEnvManager
 from ding_like.worker import NaiveReplayBuffer
+from tests.pipeline.test_serial import make_configs
 
 ROOT = Path(__file__).parents[2]
 TICTACTOE = ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py"
@@ -39,21 +42,24 @@ def pushed(monkeypatch: pytest.MonkeyPatch) -> list[TransitionBatch]:
     return batches
 
 
-@pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[tuple[bytes, int]]]:
-    """Return (observation, action) of every move in the games that are collected, by lane and in order."""
-    moves: dict[int, list[tuple[bytes, int]]] = defaultdict(list)
-    first: list[GameEnvManager] = []
-    step = GameEnvManager.step
+# By lane and in order: what was observed -> the action that was played.
+Moves = dict[int, list[tuple[bytes, int]]]
 
-    def spy(self: GameEnvManager, lanes: Any, actions: Any, **kwargs: Any) -> Any:
+
+def spy_on_steps(monkeypatch: pytest.MonkeyPatch, manager: type, see: Callable[[Any, int], bytes]) -> Moves:
+    """Return what is going to be played in the envs of the first manager of a class, the collector's."""
+    moves: Moves = defaultdict(list)
+    first: list[Any] = []
+    step = manager.step  # type: ignore[attr-defined]
+
+    def spy(self: Any, lanes: Any, actions: Any, **kwargs: Any) -> Any:
         first.append(self)
-        if self is first[0]:  # the evaluator's games come later
+        if self is first[0]:  # the evaluator's come later
             for lane, action in zip(lanes.tolist(), actions.tolist(), strict=True):
-                moves[lane].append((board(self.obs, lane), action))
+                moves[lane].append((see(self.obs, lane), action))
         return step(self, lanes, actions, **kwargs)
 
-    monkeypatch.setattr(GameEnvManager, "step", spy)
+    monkeypatch.setattr(manager, "step", spy)
     return moves
 
 
@@ -61,7 +67,8 @@ def board(obs: Any, row: int) -> bytes:
     return bytes(obs["observation"][row].astype(np.uint8))
 
 
-def test_tic_tac_toe_logs_the_moves_that_were_played(pushed: Any, played: Any) -> None:
+def test_tic_tac_toe_logs_the_moves_that_were_played(pushed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = spy_on_steps(monkeypatch, GameEnvManager, board)
     file = read_config(TICTACTOE)
     small = ["policy.random_collect_size=100", "policy.model.encoder_hidden_size_list=[16]", "env.stop_value=2"]
     small += ["env.n_evaluator_episode=8", "policy.learn.update_per_collect=1"]
@@ -76,5 +83,30 @@ def test_tic_tac_toe_logs_the_moves_that_were_played(pushed: Any, played: Any) -
             assert mask[action] == 1, "nobody can have played this"
             logged[int(lane)].append((bytes(obs.astype(np.uint8)), int(action)))
     assert sum(map(len, logged.values())) > 400 and len(logged) == 16
+    for lane, moves in logged.items():
+        assert moves == played[lane][: len(moves)], "each move is logged once, as it was played"
+
+
+def cart(obs: Any, row: int) -> bytes:
+    return bytes(np.asarray(obs[row], np.float32).tobytes())
+
+
+@pytest.mark.slow
+def test_a_run_that_does_not_wait_for_all_lanes_logs_what_was_played(
+    pushed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = spy_on_steps(monkeypatch, SubprocessEnvManager, cart)
+    main, create = make_configs(random_collect_size=50)
+    # One lane that has answered is enough: when the policy takes over from the random one, others have open rows.
+    main["env"] |= dict(collector_env_num=4, manager=dict(wait_num=1))
+    create["env_manager"] = dict(type="subprocess")
+
+    serial_pipeline((main, create), seed=0, max_env_step=300)
+
+    logged: Moves = defaultdict(list)
+    for batch in pushed:
+        for lane, obs, action in zip(batch["lane"], batch["obs"], batch["action"], strict=True):
+            logged[int(lane)].append((cart(obs[None], 0), int(action)))
+    assert sum(map(len, logged.values())) > 250 and len(logged) == 4
     for lane, moves in logged.items():
         assert moves == played[lane][: len(moves)], "each move is logged once, as it was played"

@@ -26,7 +26,7 @@ def test_what_the_learner_says_arrives_as_priorities(tmp_path: Path, monkeypatch
     def record_update(self: AdvancedReplayBuffer, info: Any) -> None:
         updates.append(info)
         update(self, info)
-        stored = self._records.priority[info["replay_buffer_idx"]]
+        stored = self._priorities.records.priority[info["replay_buffer_idx"]]
         seen: dict[int, float] = dict(zip(info["replay_buffer_idx"].tolist(), info["priority"].tolist(), strict=True))
         expected = [seen[place] + 1e-5 for place in info["replay_buffer_idx"].tolist()]
         np.testing.assert_allclose(stored, expected, rtol=1e-5)

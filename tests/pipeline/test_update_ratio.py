@@ -41,3 +41,14 @@ def test_the_least_lead_holds_a_batch_a_segment_and_the_steps_of_an_update(batch
     found = least_lead(warmup_steps=warmup, steps=5, updates=2, segment_steps=8, batch_steps=batch_size)
 
     assert found == lead
+
+
+def test_in_one_process_a_segment_allows_its_updates_and_the_next_one_waits_for_the_first_of_them():
+    ratio = UpdateRatio.per_segment(3)
+
+    assert [ratio.allowed_updates(segments) for segments in (0, 1, 2)] == [0, 3, 6]
+    assert [ratio.credit(1, granted) for granted in (0, 1, 3)] == [0, 1, 1]
+
+
+def test_without_updates_collecting_waits_for_nobody():
+    assert UpdateRatio.per_segment(0).credit(100, 0) > 0

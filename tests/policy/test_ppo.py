@@ -445,6 +445,7 @@ def test_the_critic_counts_in_deviations_of_the_returns():
     before = policy._values(obs)
 
     list(policy.minibatches(batch, np.random.default_rng(0)))
+    policy.apply()  # no gradient has been filled: weights stay, statistics move
 
     np.testing.assert_allclose(policy._values(obs), before * batch["return_"].std(), rtol=1e-5)
 
@@ -577,7 +578,7 @@ def test_weights_alone_start_with_a_fresh_optimizer():
     fresh.learn_mode.load_state_dict({"model": trained._model.state_dict()})
 
     assert torch.equal(fresh._params.data_vector, trained._params.data_vector)
-    assert fresh._rows_trained == 0
+    assert fresh._progress.rows == 0
 
 
 # ---- off-policy
@@ -706,7 +707,7 @@ def test_every_action_space_trains_through_the_pipeline(policy, space, tmp_path,
     run = serial_pipeline if off else serial_pipeline_onpolicy
     trained = run((main, create), seed=0, env_setting=setting, max_env_step=48)
 
-    assert trained._rows_trained >= 32
+    assert trained._progress.rows >= 32
     assert trained._get_nonfinite_steps() == 0
 
 

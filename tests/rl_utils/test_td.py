@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.rl_utils.td import double_q_value, nstep_td_target, q_td_error
+from ding_like.rl_utils.td import double_q_value, nstep_td_target
+from ding_like.rl_utils.value_family import RowLoss, ScalarValue, weighted_mean
+
+
+def q_td_error(q, action, target, *, weight=None, loss="huber", delta=1.0):
+    """Return (mean loss, priorities [B]) as a TD update computes them."""
+    family = ScalarValue(loss, delta=delta)
+    each = family.loss(family.of_action(q, action), target)
+    return RowLoss(weighted_mean(each.loss, weight), each.priority)
 
 
 def slow_loss(error, loss, delta):
@@ -44,7 +52,7 @@ def test_q_td_error_equals_the_mean_over_rows(seed, num_rows, num_actions, loss,
     factors = weight.tolist() if weighted else [1.0] * num_rows
     expected = sum(f * slow_loss(e, loss, delta) for f, e in zip(factors, errors, strict=True)) / num_rows
     assert result.loss.item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
-    np.testing.assert_allclose(result.abs_error.numpy(), np.abs(errors), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result.priority.numpy(), np.abs(errors), rtol=1e-5, atol=1e-6)
 
 
 def test_q_td_error_of_the_worked_example():
@@ -54,7 +62,7 @@ def test_q_td_error_of_the_worked_example():
     result = q_td_error(q, torch.tensor([0, 1]), torch.zeros(2))
 
     assert result.loss.item() == 1.3125
-    assert result.abs_error.tolist() == [0.5, 3.0]
+    assert result.priority.tolist() == [0.5, 3.0]
 
 
 def test_gradient_reaches_chosen_actions_only_and_never_the_target():
@@ -66,7 +74,7 @@ def test_gradient_reaches_chosen_actions_only_and_never_the_target():
 
     assert q.grad.tolist() == [[0.25, 0.0], [0.0, 0.125]]
     assert target.grad is None
-    assert not result.abs_error.requires_grad
+    assert not result.priority.requires_grad
 
 
 def test_huber_gradient_is_clipped_at_delta():

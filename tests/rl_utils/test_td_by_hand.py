@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.errors import ConfigError
-from ding_like.rl_utils.td import q_td_error, q_td_error_grad
+from ding_like.rl_utils.value_family import ScalarValue
+from tests.rl_utils.test_td import q_td_error
 
 ROWS, ACTIONS = 6, 3
 OPTIONS = list(itertools.product(["huber", "mse"], [False, True], [1.0, 0.3]))
@@ -32,25 +32,20 @@ def test_it_equals_autograd(loss, is_weighted, delta):
     )
     expected.loss.backward()
 
-    value, grad, errors = q_td_error_grad(q, action, target, weight=weight, loss=loss, delta=delta)
+    value, grad, errors = ScalarValue(loss, delta=delta).loss_by_hand(q, action, target, weight=weight)
 
     np.testing.assert_allclose(value, expected.loss.item(), rtol=1e-6)
     np.testing.assert_allclose(grad, leaf.grad.numpy(), rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(errors, expected.abs_error.numpy(), rtol=1e-6)
+    np.testing.assert_allclose(errors, expected.priority.numpy(), rtol=1e-6)
 
 
 def test_weights_multiply_the_slope_of_their_rows():
     # Two rows, mse: slopes 2, 4 times weights 0.5, 0.25 over 2 rows are 0.5, 0.5; loss (0.5 * 1 + 0.25 * 4) / 2.
     q = np.array([[1.0, 0.0], [0.0, 2.0]], np.float32)
 
-    value, grad, errors = q_td_error_grad(
-        q, np.array([0, 1]), np.zeros(2, np.float32), weight=np.array([0.5, 0.25], np.float32), loss="mse"
+    value, grad, errors = ScalarValue("mse").loss_by_hand(
+        q, np.array([0, 1]), np.zeros(2, np.float32), weight=np.array([0.5, 0.25], np.float32)
     )
 
     assert (value, errors.tolist()) == (0.75, [1.0, 2.0])
     assert grad.tolist() == [[0.5, 0.0], [0.0, 0.5]]
-
-
-def test_an_unknown_loss_is_refused():
-    with pytest.raises(ConfigError, match="'l1'.*'huber' or 'mse'"):
-        q_td_error_grad(np.zeros((1, 2)), np.zeros(1, np.int64), np.zeros(1), loss="l1")

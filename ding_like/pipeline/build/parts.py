@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.errors import ConfigError
 from ding_like.policy import Policy
@@ -13,8 +15,8 @@ from ding_like.worker import (
     IBuffer,
     InteractionSerialEvaluator,
     SampleSerialCollector,
-    create_buffer,
     create_learner,
+    create_pipeline_buffer,
     create_serial_collector,
     create_serial_evaluator,
 )
@@ -78,13 +80,15 @@ def build_learner(
     seed: int,
     metrics: MetricsSink | None = None,
     max_updates: float = float("inf"),
+    rng: np.random.Generator | None = None,
     reducer: Reducer | None = None,
     rank: int = 0,
     num_learners: int = 1,
 ) -> BaseLearner:
     """Return the learner of a config, which stops after `max_updates` where the config does not stop it before.
 
-    Of several, which share gradients through `reducer`, it is the one of `rank`.
+    `rng` draws its minibatches, by default a generator that follows from `seed`. Of several learners, which share
+    gradients through `reducer`, it is the one of `rank`.
     """
     section = cfg.policy.learn.learner
     if max_updates < section.get("train_iterations", float("inf")):
@@ -94,7 +98,7 @@ def build_learner(
         policy=policy.learn_mode,
         tb_logger=metrics,
         dist_info=(rank, num_learners) if num_learners > 1 else None,
-        rng=make_rng(seed, "learner", *([str(rank)] if rank else [])),
+        rng=make_rng(seed, "learner", *([str(rank)] if rank else [])) if rng is None else rng,
         reducer=reducer,
         exp_name=cfg.exp_name,
         instance_name=f"learner_rank{rank}" if rank else "learner",
@@ -103,8 +107,8 @@ def build_learner(
 
 
 def build_buffer(cfg: FrozenConfig, *, seed: int, metrics: MetricsSink | None = None, name: str = "buffer") -> IBuffer:
-    """Return the replay buffer of a config."""
-    return create_buffer(
+    """Return the replay buffer of a config, to be sampled by `sample(size, train_iter)` whatever its unit is."""
+    return create_pipeline_buffer(
         cfg.policy.other.replay_buffer,
         rng=make_rng(seed, "buffer"),
         tb_logger=metrics,

@@ -12,7 +12,8 @@ from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.build.policies import build_policy
 from ding_like.types import EnvManager
 from ding_like.utils.seeding import global_rng_state, make_rng, set_global_rng_state
-from ding_like.worker.collector.loop import RolloutLoop
+from ding_like.worker.collector.loop import RolloutLoop, step_until
+from ding_like.worker.collector.stop_rule import EnvSteps, Rows
 
 _MAX_STEPS = 100_000  # of all lanes, without a row that is ready
 
@@ -29,13 +30,14 @@ def rows_schema(fitted: Mapping[str, Any], env: EnvManager, *, seed: int) -> Sch
         mode = adapt_collect_mode(policy.collect_mode)
         loop = RolloutLoop(env, mode.actor, rng=make_rng(seed, "row_schema"))
         setting = policy.command_mode.get_setting_collect({"envstep": 0})
-        while loop.num_ready(mode.num_ready) < 1:
-            if loop.env_steps > _MAX_STEPS:
-                raise TrainingError(
-                    f"policy '{fitted.get('type')}' has made no row in {loop.env_steps:,} env steps: see its `segment` "
-                    "and `num_ready`."
-                )
-            loop.step(setting)
+        rows = Rows(1, lambda: loop.num_ready(mode.num_ready))
+        for _ in step_until(loop, rows | EnvSteps(_MAX_STEPS, lambda: loop.env_steps), setting):
+            pass
+        if not rows.is_met:
+            raise TrainingError(
+                f"policy '{fitted.get('type')}' has made no row in {loop.env_steps:,} env steps: see its `segment` "
+                "and `num_ready`."
+            )
         batch = loop.take(mode.segment)
     finally:
         set_global_rng_state(generators)

@@ -20,6 +20,7 @@ from ding_like.pipeline.build.parts import (
 )
 from ding_like.pipeline.build.policies import build_policy
 from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.self_play import LeaguePlay, has_league, versus
 from ding_like.pipeline.statistics import ENV_WRAPPERS, WrapperStatistics
 from ding_like.policy import Policy
@@ -32,7 +33,6 @@ from ding_like.worker import (
     InteractionSerialEvaluator,
     SampleSerialCollector,
 )
-from ding_like.worker.replay_buffer.interface import check_samples_rows
 
 
 @dataclass
@@ -111,7 +111,7 @@ def _check(cfg: FrozenConfig, *, with_buffer: bool) -> None:
     check_hands_out_rows(cfg.policy.collect.collector)
     has_league(cfg)
     if with_buffer:
-        check_samples_rows(cfg.policy.other.replay_buffer)
+        check_buffer(cfg.policy)
     elif cfg.policy.random_collect_size:
         raise ConfigError(
             f"policy.random_collect_size is {cfg.policy.random_collect_size}, but an on-policy run has no buffer that "

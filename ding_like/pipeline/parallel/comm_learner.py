@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
+from ding_like.comm.channels import Batch
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.agent import TaskHandle
 from ding_like.comm.rest.service import CoordinatorService
 from ding_like.comm.rest.worker_link import WorkerLink
-from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import read_with_retries
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
@@ -40,7 +40,7 @@ class BaseCommLearner(ABC, Configurable):
         self._cfg = cfg
 
     @abstractmethod
-    def send_policy(self, state_dict: Mapping[str, Any]) -> None:
+    def send_policy(self, state_dict: State) -> None:
         """Publish weights."""
 
     @abstractmethod
@@ -199,7 +199,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         """Have weights published soon as the learner's present version, if that is newer than the attempt's last."""
         self._begun()[0].publish(state_dict)
 
-    def get_data(self, batch_size: int) -> Callable[[], TransitionBatch | None]:
+    def get_data(self, batch_size: int) -> Callable[[], Batch | None]:
         """Return what waits for the next batch; None from it: the task is to be finished.
 
         Batches are fetched ahead of need by a thread. Raises CommError if no data come for ten minutes.

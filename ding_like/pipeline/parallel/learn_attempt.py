@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from ding_like.comm.channels import Batch
 from ding_like.comm.rest import batch_source, weight_publisher
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.agent import TaskHandle, TaskLeftError
@@ -18,11 +19,9 @@ from ding_like.comm.rest.segment_reader import SegmentReader
 from ding_like.comm.rest.weight_publisher import RestWeightPublisher
 from ding_like.comm.rest.weight_reader import read_published
 from ding_like.comm.rest.worker_link import WorkerLink
-from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.parallel.settings import batch_rows, buffer_size
 from ding_like.pipeline.parallel.training import Training
 from ding_like.pipeline.roles.train import TrainRole
-from ding_like.types import State
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +112,7 @@ class LearnAttempt:
 
     # --- weights out
 
-    def publish(self, state: State) -> None:
+    def publish(self, state: Mapping[str, Any]) -> None:
         """Have the collect mode's state published soon as the learner's version, if that is newer than the last."""
         self._role.publish(state)
 
@@ -146,7 +145,7 @@ class LearnAttempt:
             waits_for_late=bool(self._main.policy.on_policy),
         )
 
-    def next_batch(self) -> TransitionBatch | None:
+    def next_batch(self) -> Batch | None:
         """Return this learner's share of the next batch; None: the task is to be finished.
 
         What is due is published and saved before. Raises CommError if no batch comes for ten minutes.
@@ -191,7 +190,7 @@ class LearnAttempt:
             "have_segments_up_to": self._have,
         }
 
-    def take(self, reply: m.SampleReply, train: Callable[[TransitionBatch], object]) -> None:
+    def take(self, reply: m.SampleReply, train: Callable[[Batch], object]) -> None:
         """Call `train` with this learner's share of each batch of a reply."""
         self._reader.take(Fetched([(each, self.read(each)) for each in reply.new_segments], reply.batches))
         if reply.new_segments:

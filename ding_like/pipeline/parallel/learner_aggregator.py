@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import subprocess
@@ -13,18 +14,24 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from ding_like.comm.torch_dist import GlooReducer, LearnerGroup, tensors_in
+from ding_like.comm.torch_dist import GlooReducer, LearnerGroup
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.shares import check_shares
+from ding_like.policy import Policy
+from ding_like.policy.share import Share
 from ding_like.types import Array
+from ding_like.utils.checkpoint import save_state
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.parent import start_child
+from ding_like.utils.seeding import rng_state
 
 logger = logging.getLogger(__name__)
 
+STATE_FILE = "state.pt"  # beside the group's store: the first learner's state, for the others to load
+_HEADER = "~header"
 _START_S = 120.0  # for the other learners to import torch and build their policies
 
 
@@ -33,14 +40,14 @@ class LearnerAggregator(Configurable):
 
     `cfg` holds `main`, a compiled config whose `policy.learn.batch_size` is that of all learners together, `seed`,
     `num_learners`, `config_file` and `overrides`, from which the others compile the same config, and `timeout_s`.
-    After `start` with the learn mode and gradient vectors of this process's policy:
+    After `start` with this process's policy and the generator that shuffles its minibatches:
 
-        learner = create_learner(..., reducer=aggregator.reducer, dist_info=(0, num_learners))
-        learner.train(aggregator.share(batch))
+        learner = create_learner(..., rng=rng, reducer=aggregator.reducer, dist_info=(0, num_learners))
+        learner.train(aggregator.share(batch, train_iter=learner.train_iter))
         priority = aggregator.merge_priority(learner.priority_info)
 
-    Losses that are means over rows are those of one learner with the whole batch; what a policy normalises over its
-    rows, it normalises over its share.
+    They learn what one learner with the whole batch would. A policy with `takes_whole_batches` (all that learn from
+    advantages) is given those in every process, and takes its share of each minibatch; others are given their rows.
     """
 
     config: dict[str, Any] = {"num_learners": 2, "timeout_s": 60.0}
@@ -52,12 +59,15 @@ class LearnerAggregator(Configurable):
         self._group: LearnerGroup | None = None
         self._folder: Path | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._policy: Policy | None = None
+        self._rng = np.random.default_rng(0)
+        self._is_stale = True  # the others' state, until the first batch
         self.reducer: GlooReducer | None = None
         check_shares(self._cfg["main"].policy, self._world_size)
 
-    def start(self, state: Mapping[str, Any], grad_vectors: Sequence[Any]) -> None:
-        """Start the other learners, with the first one's `state`; its gradients are averaged in `grad_vectors`."""
-        if not grad_vectors:
+    def start(self, policy: Policy, *, rng: np.random.Generator) -> None:
+        """Start the other learners beside the one that trains `policy` and shuffles by `rng`."""
+        if not policy.grad_vectors():
             raise ConfigError(
                 f"policy '{self._cfg['main'].policy.type}' does not say where its gradients are; several learners "
                 "train policies with grad() and apply() only. Give system.num_learners=1."
@@ -67,8 +77,13 @@ class LearnerAggregator(Configurable):
         for rank in range(1, self._world_size):
             self._processes.append(self._spawn(rank, store))
         self._group = LearnerGroup(store, rank=0, world_size=self._world_size, timeout_s=_START_S)
-        self._group.broadcast(tensors_in(state))
-        self.reducer = GlooReducer(self._group, list(grad_vectors))
+        self.reducer = GlooReducer(self._group, policy.grad_vectors(), weight=policy.grad_weight)
+        policy.set_share(Share(0, self._world_size))
+        self._policy, self._rng = policy, rng
+
+    def renew(self) -> None:
+        """Give the others the first learner's state before the next batch: it may have been loaded or changed."""
+        self._is_stale = True
 
     def _spawn(self, rank: int, store: Path) -> subprocess.Popen[bytes]:
         main = self._cfg["main"]
@@ -83,20 +98,32 @@ class LearnerAggregator(Configurable):
                 stderr=subprocess.STDOUT,
             )
 
-    def share(self, batch: TransitionBatch) -> TransitionBatch:
-        """Send every other learner its share [B / num_learners] of a batch [B]; return the first's."""
+    def share(self, batch: TransitionBatch, *, train_iter: int = 0) -> TransitionBatch:
+        """Send every other learner what it is to train on of a batch [B], the whole or its rows; return the first's.
+
+        `train_iter` is what the first learner has counted so far.
+        """
+        group, policy = self._joined()
+        if self._is_stale:
+            assert self._folder is not None, "made by start"
+            save_state(self._folder / STATE_FILE, policy.learn_mode.state_dict())
+            group.scatter([pack({}, {"train_iter": train_iter})] * self._world_size)
+            self._is_stale = False
+        if policy.takes_whole_batches:
+            group.scatter([pack(batch.columns, {"rng": rng_state(self._rng)})] * self._world_size)
+            return batch
         rows = len(batch) // self._world_size
         if rows * self._world_size != len(batch):
             raise ConfigError(f"a batch of {len(batch)} rows cannot be shared equally by {self._world_size} learners.")
         shares = [batch.take(np.arange(rank * rows, (rank + 1) * rows)) for rank in range(self._world_size)]
-        self._joined().scatter([to_bytes(share) for share in shares])
+        group.scatter([pack(share.columns, {}) for share in shares])
         return shares[0]
 
     def merge_priority(self, priority_info: Mapping[str, Any]) -> dict[str, Any]:
         """Return the first learner's `priority_info` with the priorities [B] of all; nothing without priorities."""
         if not priority_info:
             return {}
-        return {**priority_info, "priority": self._joined().gather(np.asarray(priority_info["priority"]))}
+        return {**priority_info, "priority": self._joined()[0].gather(np.asarray(priority_info["priority"]))}
 
     @staticmethod
     def merge_info(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -132,19 +159,21 @@ class LearnerAggregator(Configurable):
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def _joined(self) -> LearnerGroup:
-        if self._group is None:
+    def _joined(self) -> tuple[LearnerGroup, Policy]:
+        if self._group is None or self._policy is None:
             raise CommError("the other learners have not been started.")
-        return self._group
+        return self._group, self._policy
 
 
-def to_bytes(batch: TransitionBatch) -> bytes:
-    """Return a batch as safetensors, with nothing that could be executed."""
-    data: bytes = save({name: np.ascontiguousarray(column) for name, column in batch.columns.items()})
+def pack(columns: Mapping[str, Array], header: Mapping[str, Any]) -> bytes:
+    """Return columns and a JSON-like header as safetensors, with nothing that could be executed."""
+    arrays = {name: np.ascontiguousarray(column) for name, column in columns.items()}
+    data: bytes = save({**arrays, _HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8)})
     return data
 
 
-def from_bytes(data: bytes) -> TransitionBatch:
-    """Return the batch that `to_bytes` was given."""
-    columns: dict[str, Array] = load(data)
-    return TransitionBatch(columns)
+def unpack(data: bytes) -> tuple[TransitionBatch, dict[str, Any]]:
+    """Return (the columns as a batch, the header) that `pack` was given."""
+    arrays: dict[str, Array] = load(data)
+    header: dict[str, Any] = json.loads(arrays.pop(_HEADER).tobytes())
+    return TransitionBatch(arrays), header

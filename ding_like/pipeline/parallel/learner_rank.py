@@ -9,18 +9,21 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from ding_like.comm.torch_dist import GlooReducer, LearnerGroup, tensors_in
+from ding_like.comm.torch_dist import GlooReducer, LearnerGroup
 from ding_like.config import compile_config, read_config
 from ding_like.pipeline.build import training_process
 from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
-from ding_like.pipeline.parallel.learner_aggregator import from_bytes
+from ding_like.pipeline.parallel.learner_aggregator import STATE_FILE, unpack
 from ding_like.policy import create_policy
+from ding_like.policy.share import Share
+from ding_like.utils.checkpoint import load_state
 from ding_like.utils.parent import watch_parent
-from ding_like.utils.seeding import make_rng, set_pkg_seed
+from ding_like.utils.seeding import make_rng, set_pkg_seed, set_rng_state
 from ding_like.worker import create_learner
 
 
@@ -46,20 +49,27 @@ def main(argv: Sequence[str]) -> None:
             policy = create_policy(fit_policy_config(cfg.policy, final_evaluation.env))
         finally:
             final_evaluation.close()
-        mode = policy.learn_mode
-        group.broadcast(tensors_in(mode.state_dict()))
+        policy.set_share(Share(int(rank), int(world_size)))
+        mode, rng = policy.learn_mode, make_rng(int(seed), "learner")
         learner = create_learner(
             cfg.policy.learn.learner,
             policy=mode,
-            rng=make_rng(int(seed), "learner", rank),
-            reducer=GlooReducer(group, policy.grad_vectors()),
+            rng=rng,
+            reducer=GlooReducer(group, policy.grad_vectors(), weight=policy.grad_weight),
             dist_info=(int(rank), int(world_size)),
             exp_name=cfg.exp_name,
             instance_name=f"learner_rank{rank}",
         )
         try:
             while (share := group.scatter(None)) is not None:
-                learner.train(from_bytes(share))
+                batch, header = unpack(share)
+                if "train_iter" in header:  # the first learner's state has changed otherwise than by training
+                    mode.load_state_dict(load_state(Path(store).parent / STATE_FILE, what="the first learner's state"))
+                    learner.last_iter.update(int(header["train_iter"]))
+                    continue
+                if "rng" in header:
+                    set_rng_state(rng, header["rng"])
+                learner.train(batch)
                 if learner.priority_info:
                     group.gather(np.asarray(learner.priority_info["priority"]))
         finally:

@@ -11,10 +11,10 @@ from ding_like.config import deep_merge, to_plain
 from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.shares import check_shares
+from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.update_ratio import least_lead
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY
-from ding_like.worker.replay_buffer.interface import check_samples_rows
 
 _MEMORY = Path("/dev/shm")
 
@@ -91,7 +91,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     else:
         max_lead = _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
     if not cfg.policy.on_policy:
-        check_samples_rows(cfg.policy.other.replay_buffer)
+        check_buffer(cfg.policy, pipeline="mode parallel", offered=("row",))
     num_learners = int(system["num_learners"])
     if num_learners > 1:
         check_shares(cfg.policy, num_learners)

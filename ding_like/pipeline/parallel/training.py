@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import torch
 
+from ding_like.comm.channels import Batch
 from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.row_check import RowCheck
 from ding_like.data.batch import TransitionBatch
@@ -29,6 +31,7 @@ from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statis
 from ding_like.types import State
 from ding_like.utils.files import is_full
 from ding_like.utils.resume import ResumeStore
+from ding_like.utils.seeding import make_rng
 from ding_like.worker import LearnerHook
 from ding_like.worker.learner.hooks import LoadCkptHook
 
@@ -78,11 +81,13 @@ class Training:
             self.schema = rows_schema(fitted, acted_in, seed=seed)
             env = self.final_evaluation.env
             self.row_check = RowCheck(env.observation_space, env.action_space, self.schema)
-            self._aggregator = self._make_aggregator(cfg, parts)
+            rng = make_rng(seed, "learner")
+            self._aggregator = self._make_aggregator(cfg, parts, rng)
             self.learner = build_learner(
                 main,
                 self.policy,
                 seed=seed,
+                rng=rng,
                 max_updates=float(cfg.get("max_train_iter") or float("inf")),
                 reducer=None if self._aggregator is None else self._aggregator.reducer,
                 num_learners=int(cfg.get("num_learners") or 1),
@@ -94,12 +99,14 @@ class Training:
             self.learner.get_data = get_data
             self._parts = parts.pop_all()
 
-    def _make_aggregator(self, cfg: Mapping[str, Any], parts: ExitStack) -> LearnerAggregator | None:
+    def _make_aggregator(
+        self, cfg: Mapping[str, Any], parts: ExitStack, rng: np.random.Generator
+    ) -> LearnerAggregator | None:
         if int(cfg.get("num_learners") or 1) < 2:
             return None
         aggregator = LearnerAggregator(cfg)
         parts.callback(aggregator.close)
-        aggregator.start(self.policy.learn_mode.state_dict(), self.policy.grad_vectors())
+        aggregator.start(self.policy, rng=rng)
         return aggregator
 
     def close(self) -> None:
@@ -113,9 +120,11 @@ class Training:
 
     # --- several learners as one
 
-    def share(self, batch: TransitionBatch) -> TransitionBatch:
+    def share(self, batch: Batch) -> Batch:
         """Return this learner's share of a batch; the others get theirs."""
-        return batch if self._aggregator is None else self._aggregator.share(batch)
+        if self._aggregator is None or not isinstance(batch, TransitionBatch):
+            return batch
+        return self._aggregator.share(batch, train_iter=self.learner.train_iter)
 
     def priorities(self, priority_info: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the priorities of the whole batch, of which this learner has those of its share."""
@@ -135,6 +144,8 @@ class Training:
     def begin(self, attempt: int) -> None:
         """Begin another attempt, with the newest weights of this process."""
         self.last_attempt = attempt
+        if self._aggregator is not None:  # what was loaded since, they have not got
+            self._aggregator.renew()
         # What an attempt goes on from is not the checkpoint that the run was begun with.
         if attempt > 1 and self.learner.train_iter > 0:
             self.learner.remove_hooks(LoadCkptHook)

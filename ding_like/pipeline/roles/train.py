@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ding_like.comm.channels import BatchSource, Receipt, Rows, Version, WeightPublisher, Weights
+from ding_like.comm.channels import Batch, BatchSource, Receipt, Version, WeightPublisher, Weights
 from ding_like.comm.flat_state import flatten_state
 from ding_like.errors import CommError, SchemaError
 from ding_like.types import Array, State
@@ -66,7 +66,7 @@ class TrainRole:
                 self.publish()
         return num_batches
 
-    def next_batch(self, *, go_on: Callable[[], bool] = lambda: True) -> Rows | None:
+    def next_batch(self, *, go_on: Callable[[], bool] = lambda: True) -> Batch | None:
         """Publish what is due and wait for the next batch; None: there is none to come, or `go_on` says no.
 
         Raises CommError if none comes for ten minutes.
@@ -122,7 +122,7 @@ class TrainRole:
         is_late = self._clock() - self._published_s >= self._publish_interval_s
         return is_late or self._is_awaited(self._learner.train_iter)
 
-    def publish(self, state: State | None = None, *, wait_s: float | None = None) -> Receipt:
+    def publish(self, state: Mapping[str, Any] | None = None, *, wait_s: float | None = None) -> Receipt:
         """Publish the weights as they are now, unless these were published before.
 
         `state` stands in place of the acting state.

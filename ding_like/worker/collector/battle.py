@@ -14,12 +14,12 @@ from ding_like.data.batch import EpisodeBatch
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
-from ding_like.types import CollectMode, EnvManager
+from ding_like.types import CollectMode, EnvManager, Setting
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.worker.collector.base import BaseSerialCollector, attribute_of, target_of
 from ding_like.worker.collector.battle_loop import BattleLoop
 from ding_like.worker.collector.episode import as_episodes, whole_episodes
-from ding_like.worker.collector.interface import ActSetting, PolicyMode, Unit
+from ding_like.worker.collector.interface import PolicyMode, Unit
 from ding_like.worker.collector.loop import step_until
 from ding_like.worker.collector.row_taker import RowTaker, Samples
 from ding_like.worker.collector.stats import CollectReport, describe
@@ -29,7 +29,7 @@ BattleSamples: TypeAlias = "EpisodeBatch | Samples"
 # What is handed out: (data of each player, statistics of each player).
 BattleData: TypeAlias = tuple[list[BattleSamples], list[dict[str, float]]]
 # What the actors are told: the same for all, or a list with an entry for each player.
-BattleSetting: TypeAlias = "ActSetting | Sequence[ActSetting | None] | None"
+BattleSetting: TypeAlias = "Setting | Sequence[Setting | None] | None"
 
 
 class BattleCollector(BaseSerialCollector):
@@ -60,7 +60,7 @@ class BattleCollector(BaseSerialCollector):
         rows: int | None = None,
         *,
         train_iter: int = 0,
-        policy_kwargs: ActSetting | None = None,
+        policy_kwargs: Setting | None = None,
         stop: StopRule | None = None,
     ) -> Samples:
         """Refuse: what is collected is each player's own. Raises ConfigError."""
@@ -96,7 +96,7 @@ class BattleCollector(BaseSerialCollector):
         """Return how many are to be collected. Raises ConfigError if neither the caller nor a policy says so."""
         return target_of(given, name, attribute_of(self._policies[0], name, None))
 
-    def _settings(self, policy_kwargs: BattleSetting) -> list[ActSetting]:
+    def _settings(self, policy_kwargs: BattleSetting) -> list[Setting]:
         """Return what each player's actor is told. Raises ConfigError for a list that is not one for each."""
         if policy_kwargs is None or isinstance(policy_kwargs, Mapping):
             return [dict(policy_kwargs or {})] * len(self._policies)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ding_like.data.obs import take_lanes
 from ding_like.data.records import EpisodeRecord
 from ding_like.errors import ConfigError, EnvError
-from ding_like.types import Actor, Array, EnvManager, Obs, StepBatch
+from ding_like.types import Actor, Array, EnvManager, Obs, Setting, StepBatch
 from ding_like.worker.collector.loop import RolloutLoop
 
 
@@ -72,7 +72,7 @@ class BattleLoop:
         return self._manager.ended_games
 
     def step(
-        self, setting: Sequence[Mapping[str, object]], *, policy_version: int = 0, idle: Array | None = None
+        self, setting: Sequence[Setting], *, policy_version: int = 0, idle: Array | None = None
     ) -> list[list[EpisodeRecord]]:
         """Let all who are to move do so, but in `idle` games [E]; return the episodes that ended, by player.
 

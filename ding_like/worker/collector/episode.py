@@ -12,10 +12,10 @@ from ding_like.data.records import EpisodeRecord
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import as_batch
 from ding_like.errors import ConfigError, TrainingError
-from ding_like.types import Array, RewardShaping
+from ding_like.types import Array, RewardShaping, Setting
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.worker.collector.base import LoopCollector, attribute_of
-from ding_like.worker.collector.interface import ActSetting, Unit
+from ding_like.worker.collector.interface import Unit
 from ding_like.worker.collector.loop import step_until
 from ding_like.worker.collector.row_taker import Samples, join
 from ding_like.worker.collector.stop_rule import Episodes, StopRule, whole_number
@@ -45,7 +45,7 @@ class EpisodeSerialCollector(LoopCollector):
     unit: ClassVar[Unit] = "episodes"
 
     def collect(
-        self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: ActSetting | None = None
+        self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: Setting | None = None
     ) -> EpisodeBatch | Samples:
         """Return `n_episode` episodes (default: the policy's) as an EpisodeBatch, or training samples.
 
@@ -73,7 +73,7 @@ class EpisodeSerialCollector(LoopCollector):
         rows: int | None = None,
         *,
         train_iter: int = 0,
-        policy_kwargs: ActSetting | None = None,
+        policy_kwargs: Setting | None = None,
         stop: StopRule | None = None,
     ) -> Samples:
         """Collect the policy's `n_episode` episodes (default: one a lane), and again while they have fewer than `rows`.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from ding_like.errors import ConfigError
-from ding_like.types import EnvManager
+from ding_like.types import EnvManager, Setting
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.worker.collector.row_taker import Samples
@@ -15,8 +15,6 @@ from ding_like.worker.collector.stop_rule import StopRule
 
 # What a collector is asked for so many of.
 Unit: TypeAlias = Literal["rows", "episodes"]
-# What an actor is told by name, as the commander says it (`eps`).
-ActSetting: TypeAlias = Mapping[str, object]
 
 
 class PolicyMode(Protocol):
@@ -53,7 +51,7 @@ class ISerialCollector(Configurable, ABC):
         rows: int | None = None,
         *,
         train_iter: int = 0,
-        policy_kwargs: ActSetting | None = None,
+        policy_kwargs: Setting | None = None,
         stop: StopRule | None = None,
     ) -> Samples:
         """Collect training rows, whatever `collect` counts: about `rows`, by default what the policy asks for.

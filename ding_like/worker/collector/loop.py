@@ -17,7 +17,7 @@ from ding_like.data.obs import copy_obs, obs_to_columns, take_lanes, write_obs
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rollout import Rollout
 from ding_like.data.schema import Schema, can_hold
-from ding_like.types import Actor, Array, Obs, State, StepBatch
+from ding_like.types import Actor, Array, Obs, Setting, State, StepBatch
 from ding_like.worker.collector.stop_rule import StopRule
 
 logger = logging.getLogger(__name__)
@@ -41,21 +41,21 @@ class Lanes(Protocol):
     def step(self, lanes: Array, actions: Array) -> StepBatch: ...
 
 
-Setting = TypeVar("Setting", contravariant=True)
+SettingT = TypeVar("SettingT", contravariant=True)
 Ended = TypeVar("Ended", covariant=True)
 
 
-class Steps(Protocol[Setting, Ended]):
+class Steps(Protocol[SettingT, Ended]):
     """Step lanes with actors: a `RolloutLoop`, or a `BattleLoop` whose lanes are games."""
 
     @property
     def ended_lanes(self) -> Sequence[int]: ...
 
-    def step(self, setting: Setting, *, policy_version: int = 0, idle: Array | None = None) -> Ended: ...
+    def step(self, setting: SettingT, *, policy_version: int = 0, idle: Array | None = None) -> Ended: ...
 
 
 def step_until(
-    loop: Steps[Setting, Ended], rule: StopRule, setting: Setting, *, policy_version: int = 0
+    loop: Steps[SettingT, Ended], rule: StopRule, setting: SettingT, *, policy_version: int = 0
 ) -> Iterator[Ended]:
     """Step until the rule is met, which may be at once; yield the episodes that ended in each step."""
     while not rule.is_met:
@@ -113,16 +113,12 @@ class RolloutLoop:
         actor.reset()
         self._is_new_actor = True
 
-    def step(
-        self, setting: Mapping[str, object], *, policy_version: int = 0, idle: Array | None = None
-    ) -> list[EpisodeRecord]:
+    def step(self, setting: Setting, *, policy_version: int = 0, idle: Array | None = None) -> list[EpisodeRecord]:
         """Act on all ready lanes that are not `idle` [E], step them once, and return the episodes that ended."""
         lanes, actions = self.act(setting, policy_version=policy_version, idle=idle)
         return self.close(self._manager.step(lanes, actions))
 
-    def act(
-        self, setting: Mapping[str, object], *, policy_version: int = 0, idle: Array | None = None
-    ) -> tuple[Array, Array]:
+    def act(self, setting: Setting, *, policy_version: int = 0, idle: Array | None = None) -> tuple[Array, Array]:
         """Open a row for each ready lane that is not `idle` [E]; return those lanes [R] and their actions [R, A...]."""
         ready = self._manager.ready
         if idle is not None:
@@ -148,7 +144,7 @@ class RolloutLoop:
         self.ended_lanes = [record.lane for record in ended]
         return ended
 
-    def _act(self, obs: Obs, lanes: Array, is_first: Array, setting: Mapping[str, object]) -> dict[str, Array]:
+    def _act(self, obs: Obs, lanes: Array, is_first: Array, setting: Setting) -> dict[str, Array]:
         columns = self._actor.act(obs, lanes=lanes, is_first=is_first, rng=self._rng, **setting)
         if self._is_new_actor:
             self._is_new_actor = False
@@ -182,7 +178,7 @@ class RolloutLoop:
         self._unwanted = ~self._manager.ready
         self._has_unwanted = bool(self._unwanted.any())
 
-    def _open_some(self, lanes: Array, policy_version: int, setting: Mapping[str, object]) -> Array:
+    def _open_some(self, lanes: Array, policy_version: int, setting: Setting) -> Array:
         """Open rows of some lanes beside the open rows of the others. Raises SchemaError if their columns differ."""
         if not len(lanes):
             return _NO_ACTION

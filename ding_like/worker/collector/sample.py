@@ -12,11 +12,11 @@ import numpy as np
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.records import EpisodeRecord
 from ding_like.errors import ConfigError
-from ding_like.types import EnvManager, State
+from ding_like.types import EnvManager, Setting, State
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.worker.collector.base import LoopCollector
-from ding_like.worker.collector.interface import ActSetting, PolicyMode, Unit
+from ding_like.worker.collector.interface import PolicyMode, Unit
 from ding_like.worker.collector.loop import step_until
 from ding_like.worker.collector.row_taker import RowTaker, Samples
 from ding_like.worker.collector.stop_rule import StopRule
@@ -53,7 +53,7 @@ class SampleSerialCollector(LoopCollector):
         drop_extra: bool = True,
         random_collect: bool = False,
         record_random_collect: bool = True,
-        policy_kwargs: ActSetting | None = None,
+        policy_kwargs: Setting | None = None,
         level_seeds: Mapping[int, int] | None = None,
         *,
         stop: StopRule | None = None,
@@ -92,7 +92,7 @@ class SampleSerialCollector(LoopCollector):
         rows: int | None = None,
         *,
         train_iter: int = 0,
-        policy_kwargs: ActSetting | None = None,
+        policy_kwargs: Setting | None = None,
         stop: StopRule | None = None,
     ) -> Samples:
         """Collect exactly `rows` samples, as `collect` does."""

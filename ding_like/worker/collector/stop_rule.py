@@ -262,7 +262,7 @@ class TargetShare(StopRule):
         reached, number = self._progress()
         if not 0 <= reached <= number or number < 1:
             raise ConfigError(f"{reached} of {number} collectors have reached their targets; expected 0 of 1 or more.")
-        # 1e-9: 0.7 * 10 is a little more than 7.
+        # 1e-9: 0.07 * 100 is a little more than 7.
         return reached >= self._share * number - 1e-9
 
 

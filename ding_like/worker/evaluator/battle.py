@@ -10,10 +10,10 @@ import numpy as np
 
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
-from ding_like.types import EvalMode
+from ding_like.types import EvalMode, Setting
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.collector.battle_loop import BattleLoop
-from ding_like.worker.collector.interface import ActSetting, PolicyMode
+from ding_like.worker.collector.interface import PolicyMode
 from ding_like.worker.collector.loop import step_until
 from ding_like.worker.collector.stop_rule import EpisodeQuota
 from ding_like.worker.evaluator.base import EpisodeEvaluator
@@ -56,7 +56,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         envstep: int = -1,
         n_episode: int | None = None,
         *,
-        policy_kwargs: ActSetting | None = None,
+        policy_kwargs: Setting | None = None,
     ) -> tuple[bool, list[dict[str, Any]]]:
         """Play the games, log them, and call `save_ckpt_fn('ckpt_best.pth.tar')` if player 0 has a new best.
 
@@ -75,7 +75,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         stop = self._conclude(mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn, whose=" of player 0")
         return stop, infos
 
-    def play(self, n_episode: int, *, number: int, policy_kwargs: ActSetting | None = None) -> list[dict[str, Any]]:
+    def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> list[dict[str, Any]]:
         """Play the first `n_episode` games of evaluation `number` without logging them; return each player's info."""
         if self._env is None or not self._policies:
             raise ConfigError("the evaluator needs an env and policies before eval(): call reset(policy, env).")

@@ -11,9 +11,9 @@ import numpy as np
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
-from ding_like.types import EnvManager, EvalMode
+from ding_like.types import EnvManager, EvalMode, Setting
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
-from ding_like.worker.collector.interface import ActSetting, PolicyMode
+from ding_like.worker.collector.interface import PolicyMode
 from ding_like.worker.collector.loop import RolloutLoop, step_until
 from ding_like.worker.collector.stop_rule import EpisodeQuota
 from ding_like.worker.evaluator.base import EpisodeEvaluator
@@ -72,7 +72,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         envstep: int = -1,
         n_episode: int | None = None,
         force_render: bool = False,
-        policy_kwargs: ActSetting | None = None,
+        policy_kwargs: Setting | None = None,
     ) -> tuple[bool, dict[str, Any]]:
         """Play the episodes, log them, and call `save_ckpt_fn('ckpt_best.pth.tar')` if the mean return is a new best.
 
@@ -90,7 +90,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         stop = self._conclude(result.mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn)
         return stop, {**result.info, "eval_episode_return": result.returns}
 
-    def play(self, n_episode: int, *, number: int, policy_kwargs: ActSetting | None = None) -> EvalResult:
+    def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> EvalResult:
         """Play the first `n_episode` episodes of evaluation `number` without logging them.
 
         `number` picks the seeds: the same number plays the same episodes where the env manager seeds lanes.
@@ -124,7 +124,7 @@ def play_episodes(
     n_episode: int,
     *,
     rng: np.random.Generator,
-    policy_kwargs: ActSetting | None = None,
+    policy_kwargs: Setting | None = None,
 ) -> EvalResult:
     """Reset all lanes with seeds from `rng` and play the first `n_episode` episodes, each lane its share."""
     started = time.perf_counter()

@@ -371,7 +371,8 @@ class BaseLearner(Configurable):
 
 def _priority_info(priority: Any, data: Any) -> dict[str, Any]:
     batch = as_batch(data)
-    columns = {} if batch is None else batch.columns
+    # Windows have a priority each, so their places stand apart from their rows' columns.
+    columns = getattr(data, "per_window", {}) if batch is None else batch.columns
     return {
         "priority": priority,
         "replay_buffer_idx": columns.get("replay_buffer_idx"),

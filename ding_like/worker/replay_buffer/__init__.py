@@ -1,17 +1,47 @@
-"""Keep data for training: storage, sampler and counters, and the buffers put together from them."""
+"""Keep data for training: a store, a sampler and a limiter, and the buffers put together from them."""
 
 from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
-from ding_like.worker.replay_buffer.episode import EpisodeReplayBuffer
-from ding_like.worker.replay_buffer.interface import IBuffer, create_buffer, get_buffer_cls
+from ding_like.worker.replay_buffer.buffer import ReplayBuffer
+from ding_like.worker.replay_buffer.episode import EpisodeReplayBuffer, EpisodeSampler, EpisodeStore
+from ding_like.worker.replay_buffer.interface import (
+    IBuffer,
+    check_sample_unit,
+    create_buffer,
+    create_pipeline_buffer,
+    get_buffer_cls,
+)
+from ding_like.worker.replay_buffer.limiter import RateLimiter
 from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
-from ding_like.worker.replay_buffer.sequence import SequenceReplayBuffer
+from ding_like.worker.replay_buffer.preset import Parts
+from ding_like.worker.replay_buffer.prioritised import PrioritisedSampler
+from ding_like.worker.replay_buffer.sampler import Sampler, UniformSampler
+from ding_like.worker.replay_buffer.sequence import PrioritisedSequenceReplayBuffer, SequenceReplayBuffer
+from ding_like.worker.replay_buffer.store import RowStore, Store, StreamStore
+from ding_like.worker.replay_buffer.windows import PrioritisedWindowSampler, WindowSampler, WindowShape
 
 __all__ = [
     "AdvancedReplayBuffer",
     "EpisodeReplayBuffer",
+    "EpisodeSampler",
+    "EpisodeStore",
     "IBuffer",
     "NaiveReplayBuffer",
+    "Parts",
+    "PrioritisedSampler",
+    "PrioritisedSequenceReplayBuffer",
+    "PrioritisedWindowSampler",
+    "RateLimiter",
+    "ReplayBuffer",
+    "RowStore",
+    "Sampler",
     "SequenceReplayBuffer",
+    "Store",
+    "StreamStore",
+    "UniformSampler",
+    "WindowSampler",
+    "WindowShape",
+    "check_sample_unit",
     "create_buffer",
+    "create_pipeline_buffer",
     "get_buffer_cls",
 ]

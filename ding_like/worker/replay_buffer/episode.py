@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,13 @@ from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.data.rows import as_batch
 from ding_like.data.schema import Schema
 from ding_like.data.sequence_batch import SequenceBatch
-from ding_like.errors import ConfigError
-from ding_like.types import Array
+from ding_like.types import Array, SampleUnit
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
+from ding_like.worker.replay_buffer.preset import Parts, refuse_frame_stack
+from ding_like.worker.replay_buffer.sampler import UniformSampler
 from ding_like.worker.replay_buffer.storage import ObjectStorage, RingStorage
+from ding_like.worker.replay_buffer.store import Dump, Store
 
 _PREFIX, _OFFSETS = "column/", "offsets"  # how a saved buffer names its parts
 
@@ -68,6 +70,53 @@ class EpisodeStorage(RingStorage):
         self._episodes[places] = new
 
 
+class EpisodeStore(Store[RingStorage]):
+    """Keep whole episodes: in columns of their own, or as objects where their rows do not stack."""
+
+    def as_rows(self, data: Any, *, as_objects: bool) -> Sequence[Any]:
+        storage, episodes = self.storage, _episodes_of(data)
+        stacked = [as_batch(episode) for episode in episodes]
+        if as_objects or isinstance(storage, ObjectStorage) or any(episode is None for episode in stacked):
+            return self._objects(list(episodes), storage.schema if isinstance(storage, EpisodeStorage) else None)
+        return stacked
+
+    def make(self, rows: Sequence[Any]) -> RingStorage:
+        if not isinstance(rows[0], TransitionBatch):
+            return ObjectStorage(self.capacity)
+        columns = {name: np.asarray(column) for name, column in rows[0].columns.items()}
+        return EpisodeStorage(self.capacity, Schema.of(columns))
+
+    def dump(self) -> Dump:
+        if not isinstance(self.storage, EpisodeStorage):
+            return super().dump()
+        episodes = self.storage.dump()
+        assert isinstance(episodes, EpisodeBatch), "an episode storage gives episodes"
+        columns = {f"{_PREFIX}{name}": column for name, column in episodes.batch.columns.items()}
+        return {_OFFSETS: episodes.offsets, **columns}
+
+    def parts_of(self, dump: Dump) -> Iterator[Any]:
+        if isinstance(dump, dict):
+            columns = {name[len(_PREFIX) :]: column for name, column in dump.items() if name != _OFFSETS}
+            yield EpisodeBatch(TransitionBatch(columns), dump[_OFFSETS])
+            return
+        if dump and self.storage is None:
+            self.storage = ObjectStorage(self.capacity)  # what was objects stays so, even if it stacks
+        yield dump
+
+
+class EpisodeSampler(UniformSampler):
+    """Draw each episode as likely as any other; `padding` fills them up to rectangles."""
+
+    unit: SampleUnit = "episode"
+
+    def __init__(self, *, padding: bool) -> None:
+        self._padding = padding
+
+    def gather(self, storage: RingStorage, places: Array, train_iter: int) -> Sequence[Any]:
+        data = storage.gather(places)
+        return _padded(data) if self._padding and isinstance(data, EpisodeBatch) and len(data) else data
+
+
 @BUFFER_REGISTRY.register("episode")
 class EpisodeReplayBuffer(NaiveReplayBuffer):
     """Keep the last `replay_buffer_size` episodes, each as likely to be sampled as any other, however long it is.
@@ -82,49 +131,12 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         # Return a SequenceBatch [B, T_max, ...], filled up with zeros and False in the column `mask`.
         "padding": False,
     }
-    samples = "episodes"
+    unit: SampleUnit = "episode"
 
-    def sample(
-        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
-    ) -> Any:  # EpisodeBatch, SequenceBatch or list, by what is stored
-        """Return `size` episodes, drawn evenly; as in the naive buffer otherwise."""
-        data = super().sample(size, cur_learner_iter, sample_range=sample_range, replace=replace)
-        return _padded(data) if self._padding and isinstance(data, EpisodeBatch) and len(data) else data
-
-    def _configure(self, cfg: Mapping[str, Any]) -> None:
-        if self._frame_stack:
-            raise ConfigError(
-                f"frame_stack is {self._frame_stack}, but an episode buffer keeps rows as they come. Set it to 0."
-            )
-        self._padding = bool(cfg["padding"])
-
-    def _as_rows(self, data: Any) -> Sequence[Any]:
-        episodes = _episodes_of(data)
-        stacked = [as_batch(episode) for episode in episodes]
-        if self._remover is not None or isinstance(self._storage, ObjectStorage) or any(e is None for e in stacked):
-            return super()._as_rows(list(episodes))
-        return stacked
-
-    def _new_storage(self, rows: Sequence[Any]) -> Any:
-        if not isinstance(rows[0], TransitionBatch):
-            return ObjectStorage(self._replay_buffer_size)
-        columns = {name: np.asarray(column) for name, column in rows[0].columns.items()}
-        return EpisodeStorage(self._replay_buffer_size, Schema.of(columns))
-
-    def _dump(self) -> dict[str, Any] | list[Any]:
-        if not isinstance(self._storage, EpisodeStorage):
-            return super()._dump()
-        episodes = self._storage.dump()
-        assert isinstance(episodes, EpisodeBatch), "an episode storage gives episodes"
-        columns = {f"{_PREFIX}{name}": column for name, column in episodes.batch.columns.items()}
-        return {_OFFSETS: episodes.offsets, **columns}
-
-    def _append_dump(self, dump: dict[str, Any] | list[Any]) -> None:
-        if not isinstance(dump, dict):
-            super()._append_dump(dump)
-            return
-        columns = {name[len(_PREFIX) :]: column for name, column in dump.items() if name != _OFFSETS}
-        self._append(EpisodeBatch(TransitionBatch(columns), dump[_OFFSETS]))
+    @classmethod
+    def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
+        refuse_frame_stack(cfg, what="an episode")
+        return Parts(EpisodeStore(int(cfg["replay_buffer_size"])), EpisodeSampler(padding=bool(cfg["padding"])))
 
 
 def _episodes_of(data: Any) -> Sequence[Any]:

@@ -1,24 +1,36 @@
-"""Say what every replay buffer offers, and build one from a config."""
+"""Say what every replay buffer offers, build one from a config, and hold it against what the policy learns from."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from ding_like.errors import ConfigError
-from ding_like.types import State
+from ding_like.types import SampleUnit, State
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import BUFFER_REGISTRY
+
+# What to set, by what a policy learns from.
+_BUFFERS_OF: Mapping[SampleUnit, str] = {
+    "row": "'naive' or 'advanced'",
+    "window": "'sequence' or 'prioritised_sequence'",
+    "episode": "'episode'",
+}
 
 
 class IBuffer(Configurable, ABC):
     """Keep training data and hand out samples of it. Whoever stores, copies; whoever samples, gets fresh memory.
 
-    `samples` says what `sample` hands out: the pipelines of this package learn from rows.
+    `unit` says of what kind the data are that `sample` hands out.
     """
 
-    samples: ClassVar[Literal["rows", "windows", "episodes"]] = "rows"
+    unit: SampleUnit = "row"
+
+    @classmethod
+    def for_pipeline(cls, cfg: Mapping[str, Any], **kwargs: Any) -> IBuffer:  # those of the class's constructor
+        """Return a buffer as pipelines use it, by `sample(size, train_iter)`."""
+        return cls(cfg, **kwargs)  # type: ignore[call-arg]  # each class has its own constructor
 
     @abstractmethod
     def push(self, data: Any, cur_collector_envstep: int) -> None:
@@ -73,13 +85,34 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
     return cls
 
 
-def check_samples_rows(buffer_cfg: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a buffer that samples windows or whole episodes: pipelines learn from rows."""
-    if "type" not in buffer_cfg:
-        return  # the buffer of a config that says nothing: 'naive'
-    unit = getattr(get_buffer_cls(buffer_cfg), "samples", "rows")
-    if unit != "rows":
+def create_pipeline_buffer(cfg: Mapping[str, Any], **kwargs: Any) -> IBuffer:  # those of the class's constructor
+    """Build the buffer that `cfg.type` names, to be sampled by `sample(size, train_iter)` whatever its unit is."""
+    return get_buffer_cls(cfg).for_pipeline(cfg, **kwargs)
+
+
+def check_sample_unit(
+    buffer_cfg: Mapping[str, Any],
+    unit: SampleUnit,
+    *,
+    policy: str,
+    pipeline: str,
+    offered: tuple[SampleUnit, ...],
+) -> None:
+    """Raise ConfigError unless the buffer hands out the `unit` that the policy of this name learns from.
+
+    `offered` are the units that the pipeline can fill a buffer for.
+    """
+    if unit not in offered:
+        units = " or ".join(f"{each}s" for each in offered)
         raise ConfigError(
-            f"policy.other.replay_buffer.type is '{buffer_cfg['type']}', which samples {unit}, but pipelines learn "
-            "from rows. Set it to 'naive' or 'advanced'; docs/buffers.md says how the others are used from Python."
+            f"policy '{policy}' learns from {unit}s, but {pipeline} fills buffers of {units} only. "
+            "Choose another mode or policy; docs/buffers.md says how the buffers are used from Python."
+        )
+    # A config that names no buffer has 'naive'.
+    kind = buffer_cfg.get("type", "naive")
+    given: SampleUnit = getattr(get_buffer_cls({"type": kind, **buffer_cfg}), "unit", "row")
+    if given != unit:
+        raise ConfigError(
+            f"policy.other.replay_buffer.type is '{kind}', which samples {given}s, but policy '{policy}' learns from "
+            f"{unit}s. Set it to {_BUFFERS_OF[unit]}."
         )

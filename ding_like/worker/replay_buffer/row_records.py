@@ -31,7 +31,7 @@ class RowRecords:
         """Say which places have a row to sample, bool [B]."""
         return self.priority.take(places) > 0
 
-    def write(self, places: slice, priority: Array, collect_iter: Array, use: Array) -> None:
+    def write(self, places: slice | Array, priority: Array, collect_iter: Array, use: Array) -> None:
         """Note new rows at these places."""
         self.num_live += int(np.count_nonzero(priority)) - int(np.count_nonzero(self.priority[places]))
         self.priority[places] = priority

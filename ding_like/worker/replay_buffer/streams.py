@@ -9,7 +9,7 @@ import numpy as np
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.schema import Schema
 from ding_like.errors import SchemaError
-from ding_like.types import Array
+from ding_like.types import Array, State
 
 _STREAM_COLUMNS = ("lane", "env_id")
 _END_COLUMNS = ("done", "terminated", "truncated")
@@ -29,6 +29,10 @@ class StreamStorage:
         self.schema = schema
         self._num_rows = capacity
         self._may_widen = may_widen  # make room for lanes that are new
+        # Of the last `append`: where its rows lie and which they are, in any order, [N] each; and where rows that were
+        # here before went from and to, [K] each, None if they stayed.
+        self.written: tuple[Array, Array] = (np.arange(0), np.arange(0))
+        self.moved: tuple[Array, Array] | None = None
         self._allocate(num_streams)
 
     def _allocate(self, num_streams: int) -> None:
@@ -64,7 +68,9 @@ class StreamStorage:
         columns = {name: np.asarray(column) for name, column in rows.columns.items()}
         self.schema.check(columns, where="the buffer")
         streams = self.streams_of(columns)
+        self.moved = None
         if not len(streams):
+            self.written = (np.arange(0), np.arange(0))
             return
         self._check_streams(streams)
         order = streams.argsort(kind="stable")
@@ -79,6 +85,7 @@ class StreamStorage:
         for name, own in self._columns.items():
             own[places] = columns[name][order]
         self.serial[places] = serial
+        self.written = (places, order)
         self._next = (self._next + added) % self.ring_size
         self._set_counts(np.minimum(self.counts + added, self.ring_size))
         self.is_cut &= added == 0
@@ -103,11 +110,13 @@ class StreamStorage:
 
     def _widen(self, num_streams: int) -> None:
         """Go over to more streams and so to smaller rings; the newest rows of each stay."""
-        rows, serial, is_cut = self.dump(), self.dump_serials(), self.is_cut
+        rows, serial, is_cut, before = self.dump(), self.dump_serials(), self.is_cut, self.all_places()
         self._allocate(num_streams)
         self.append(rows)
-        self.load_serials(serial, self.streams_of(rows.columns))
+        streams = self.streams_of(rows.columns)
+        self.load_serials(serial, streams)
         self.is_cut[: len(is_cut)] = is_cut
+        self.moved = (before[self.found_room(streams)], self.all_places())
 
     def _serials(self, columns: Mapping[str, Array], order: Array, streams: Array, rank: Array) -> Array:
         """Return `serial` of new rows, sorted by stream."""
@@ -146,6 +155,12 @@ class StreamStorage:
         places: Array = (index + self._shifts.take(stream)) % self.ring_size
         places += stream * self.ring_size
         return places
+
+    def newest(self, added: Array) -> Array:
+        """Return the places of the newest `added[s]` rows of each stream s, fewer where there are not so many."""
+        taken = np.minimum(added, self.counts)
+        number = np.arange(int(taken.sum())) - np.repeat(taken.cumsum() - taken, taken)
+        return self.places_of(np.repeat(self._ends - taken, taken) + number)
 
     def ages(self) -> Array:
         """Return the age of all rows in their streams (0: the oldest), in the order of `all_places`."""
@@ -190,6 +205,40 @@ class StreamStorage:
 
     def load_serials(self, serial: Array, streams: Array) -> None:
         """Take over `serial` of all rows that were dumped [N], of which the newest of each stream are here."""
+        self.serial[self.all_places()] = serial[self.found_room(streams)]
+
+    def found_room(self, streams: Array) -> Array:
+        """Tell which of all rows that were dumped, of these streams [N], found room here; bool [N]."""
         dumped = np.bincount(streams, minlength=self.num_streams)
         age = np.arange(len(streams)) - (dumped.cumsum() - dumped)[streams]
-        self.serial[self.all_places()] = serial[age >= dumped[streams] - self.ring_size]
+        stays: Array = age >= dumped[streams] - self.ring_size
+        return stays
+
+    def state_dict(self) -> State:
+        """Return what is known of the rows beside their data, in the order of `dump`."""
+        return {
+            "serials": self.dump_serials(),
+            "is_cut": self.is_cut.copy(),
+            "num_streams": self.num_streams,
+            "ring_size": self.ring_size,
+            "next": self._next.copy(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what `state_dict` returned; the rows, `state["data"]`, were appended to an empty storage."""
+        self.load_serials(state["serials"], self.streams_of(state["data"]))
+        self.is_cut[:] = state["is_cut"]
+        if state.get("ring_size") == self.ring_size:  # absent from states saved before there were priorities
+            self._turn(state["next"])
+
+    def _turn(self, next_rows: Array) -> None:
+        """Turn each ring until the next row of stream s comes to `next_rows[s]`."""
+        before = self.all_places()
+        self._next = np.array(next_rows, np.int64)
+        self._set_counts(self.counts)
+        after = self.all_places()
+        for own in self._columns.values():
+            own[after] = own[before]
+        serial = self.serial[before]
+        self.serial.fill(-1)
+        self.serial[after] = serial

@@ -102,6 +102,22 @@ def test_batches_are_granted_by_the_pace_and_rows_are_those_of_the_index(tmp_pat
     assert sample(core, learner, learn, have=4).batches is None
 
 
+def test_a_learner_that_asks_rarely_catches_up_and_draws(tmp_path: Path) -> None:
+    """Between two of its questions a busy coordinator takes in a thousand segments."""
+    core = make_core(tmp_path, size=100_000)
+    learner, learn, collector, task = begin(core)
+    have, replies = 0, []
+    for turn in range(4):
+        news = [announced(collector, turn * 1000 + number, rows=1) for number in range(1000)]
+        for first in range(0, 1000, 16):
+            send(core, collector, task, *news[first : first + 16])
+        replies.append(sample(core, learner, learn, have))
+        have = replies[-1].new_segments[-1].serial
+
+    assert all(reply.batches is not None for reply in replies)
+    core.close()
+
+
 def test_files_go_when_their_rows_are_overwritten_and_the_learner_has_passed(tmp_path: Path) -> None:
     core = make_core(tmp_path, size=16)
     learner, learn, collector, task = begin(core)

@@ -60,6 +60,32 @@ def test_calls_return_n_sample_and_the_surplus_leads_the_next(make, nstep, delay
     assert collector.envstep == len(manager.history)
 
 
+def test_a_surplus_that_is_enough_needs_no_step(make):
+    manager = ScriptedManager([[9]] * 6)
+    collector = make(manager)
+    collector.collect(n_sample=2)
+
+    batch = collector.collect(n_sample=3)
+
+    assert [key[0] for key in keys(batch)] == [2, 3, 4] and collector.envstep == 6
+
+
+def test_a_lane_that_a_resume_could_not_bring_back_loses_its_open_episode(make):
+    collector, other_manager = make(nstep=3), ScriptedManager([[9], [9], [9]])
+    collector.reset_env(ScriptedManager([[9], [9], [9]]))
+    collector.collect(n_sample=3)
+    other = make(other_manager, nstep=3)
+    other_manager.lanes_lost = [1]
+
+    other.load_state_dict(collector.state_dict())
+    batch = other.collect(n_sample=9)
+
+    assert other._loop.dropped_episodes == 1 and other._loop.dropped_steps == 3
+    # Windows of lanes 0 and 2 go on from their third step; lane 1 begins a new episode.
+    assert batch["step"][batch["lane"] == 1].tolist()[:1] == [0]
+    assert batch["step"][batch["lane"] == 0].tolist()[:1] == [1]
+
+
 def test_drop_extra_false_returns_the_surplus(make):
     collector = make()
 

@@ -232,7 +232,7 @@ def test_a_share_of_all_collectors_stops_the_slow_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "number", "needed"), [(0.7, 10, 7), (1.0, 3, 3), (0.1, 3, 1), (1 / 3, 3, 1), (0.5, 3, 2), (1, 1, 1)]
+    ("share", "number", "needed"), [(0.07, 100, 7), (1.0, 3, 3), (0.1, 3, 1), (1 / 3, 3, 1), (0.5, 3, 2), (1, 1, 1)]
 )
 def test_a_share_is_met_by_the_fewest_collectors_that_make_it_up(share: float, number: int, needed: int) -> None:
     assert [TargetShare(share, lambda n=n: (n, number)).is_met for n in (needed - 1, needed)] == [False, True]

@@ -30,21 +30,24 @@ def evaluator_of(folder: Path, manager: GameEnvManager, **cfg: Any) -> Any:
 @pytest.mark.parametrize("in_turn", [False, True])
 def test_the_first_games_of_each_env_count(tmp_path: Path, in_turn: bool) -> None:
     lengths = (3, 5, 2, 4)
-    evaluator = evaluator_of(tmp_path, manager_of(in_turn=in_turn, lengths=lengths), stop_value=400.0)
+    manager = manager_of(in_turn=in_turn, lengths=lengths)
+    evaluator = evaluator_of(tmp_path, manager, stop_value=400.0)
     saved: list[str] = []
 
     stop, infos = evaluator.eval(saved.append, train_iter=7, envstep=3, n_episode=7)
 
     # Game e's first episode was begun at launch and broken off by the evaluation's reset: the next one is number 1.
-    expected = []
+    expected, moves_of_all = [], []
     for player in (0, 1):
         returns = []
         for game, number in ((0, 3), (1, 2), (2, 2)):
             for episode in range(1, number + 1):
                 moves = lengths[(game + episode) % 4]
+                moves_of_all.append(moves)
                 returns.append(float(sum(100 * episode + 10 * (move + 1) + player for move in range(moves))))
         expected.append(returns)
     assert [info["eval_episode_return"] for info in infos] == expected
+    assert manager.game_steps == sum(moves_of_all) / 2, "a game whose quota is full stands still"
     assert stop and saved == ["ckpt_best.pth.tar"] and evaluator.best_return == sum(expected[0]) / 7
     assert not evaluator.should_eval(7) and not evaluator.should_eval(56) and evaluator.should_eval(57)
     evaluator.close()

@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_BATCHES = 256
 _MAX_BATCH_SIZE = 65_536
-_MAX_NEW_SEGMENTS = 256  # told in one reply
+# Told in one reply, up to 1 MB: more than a busy coordinator takes in between two, or a learner never catches up.
+_MAX_NEW_SEGMENTS = 4096
 _MAX_BAD_SHARE = 0.1  # of rows; above it something is broken
 _MAX_DIGITS = 15  # of the number of a segment
 _MANY_ROWS = 1000  # before their share says something

@@ -1,0 +1,99 @@
+"""Choose actions from what a network says: exploration is here, and its random numbers.
+
+Each class is one way to choose, for R rows at once. All of them take (output, action mask or None, generator, setting)
+and return columns [R, ...], `action` among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ding_like.rl_utils.action_range import ActionRange
+from ding_like.rl_utils.distributions import ActionFamily, mask_logits
+from ding_like.rl_utils.exploration import epsilon_greedy, greedy_action
+from ding_like.rl_utils.noise import gaussian_noise
+from ding_like.rl_utils.squashed import MAX_LOG_SIGMA, MIN_LOG_SIGMA
+from ding_like.types import Array, Setting
+
+
+class Choose(Protocol):
+    """Turn a network's output into columns of rows, `action` among them."""
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]: ...
+
+
+class EpsilonGreedy:
+    """Take the best action by its value, or with probability `eps` of the setting (default 0) any legal one."""
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]:
+        """Return `action` int64, [R] of values [R, A]; of a team's [R, N, A] it is [R, N], drawn for each member."""
+        greedy = greedy_action(output, mask)
+        eps = setting.get("eps", 0.0)
+        if isinstance(eps, float) and eps == 0.0:
+            return {"action": greedy}
+        num_actions = output.shape[-1]
+        if greedy.ndim == 1:
+            return {"action": epsilon_greedy(greedy, eps, num_actions=num_actions, rng=rng, action_mask=mask)}
+        each = np.broadcast_to(eps, len(greedy)).repeat(greedy.shape[1])
+        legal = None if mask is None else mask.reshape(-1, num_actions)
+        chosen = epsilon_greedy(greedy.ravel(), each, num_actions=num_actions, rng=rng, action_mask=legal)
+        return {"action": chosen.reshape(greedy.shape)}
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """Do what the network says, an action in [-1, 1], plus noise whose unit is half of the action's range."""
+
+    action_range: ActionRange
+    noise_sigma: float = 0.0  # unless the setting says another: one for all, or one per lane [R]
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]:
+        """Return `action` [R, A] in the env's units."""
+        sigma = setting.get("noise_sigma", self.noise_sigma)
+        if not isinstance(sigma, float) or sigma != 0.0:
+            output = output + gaussian_noise(*output.shape, sigma=sigma, rng=rng)
+        return {"action": self.action_range.to_env(output)}
+
+
+@dataclass(frozen=True)
+class SquashedGaussian:
+    """Draw from a Gaussian squashed by tanh, or do its tanh(mean)."""
+
+    action_range: ActionRange
+    is_random: bool
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]:
+        """Return `action` [R, A] in the env's units, of mean and log sigma side by side [R, 2 A]."""
+        mean, log_sigma = np.split(output, 2, axis=1)
+        if self.is_random:
+            sigma = np.exp(log_sigma.clip(MIN_LOG_SIGMA, MAX_LOG_SIGMA))
+            mean = mean + sigma * rng.standard_normal(mean.shape, dtype=np.float32)
+        return {"action": self.action_range.to_env(np.tanh(mean))}
+
+
+@dataclass(frozen=True)
+class OfFamily:
+    """Draw actions from a family of distributions, or with `is_greedy` take the most likely ones."""
+
+    family: ActionFamily
+    is_greedy: bool
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]:
+        """Return `action` [R, ...]; unless greedy also `log_prob` [R] and, of continuous actions, `action_raw`."""
+        if mask is not None:
+            self.family.check_mask(mask)
+            output = mask_logits(output, mask)
+        return {"action": self.family.mode(output)} if self.is_greedy else self.family.sample(output, rng)

@@ -1,0 +1,227 @@
+"""Be the frame of algorithms that learn action values off-policy, from a replay buffer.
+
+A row is (obs, action, R, discount, next_obs, terminated), R the discounted sum of its rewards. An update is
+
+    target = R + discount * next               _td_target: `next`, a value or distribution, is what _next_value says of
+                                               next_obs; the second part only if not terminated
+    chosen = Q(obs, action)                    _chosen
+    loss   = mean(weight * compare(chosen, target))
+
+An algorithm replaces the methods named here. What is predicted, added and compared is its family's to know
+(`rl_utils/value_family.py`). Where network and family are plain enough, the gradient is computed by hand in numpy: for
+small networks several times faster than by autograd.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import split_mask
+from ding_like.model.flat_params import FlatParams
+from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
+from ding_like.policy.base import Policy
+from ding_like.policy.choose import EpsilonGreedy
+from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
+from ding_like.rl_utils.value_family import ByHand, ScalarValue, ValueFamily, weighted_mean
+from ding_like.types import Array
+
+
+class ValueBasedPolicy(Policy):
+    """Learn the values of discrete actions off-policy; epsilon-greedy, with a target network."""
+
+    config: dict[str, Any] = dict(
+        # Let the online network choose and the target network judge the next action.
+        double=True,
+        learn=dict(
+            update_per_collect=3,
+            # Updates between two copies of the online network into the target network.
+            target_update_freq=100,
+            # Share of the online network mixed into the target after every update; replaces target_update_freq.
+            target_theta=None,
+            loss="mse",
+            # How gradients are computed: "autograd", or "auto": by hand in numpy where the model is a small MLP.
+            backend="auto",
+        ),
+        collect=dict(n_sample=8),
+        other=dict(
+            # 'exp': decay is a time constant in env steps; 'linear': the env step where `end` is reached.
+            eps=dict(type="exp", start=0.95, end=0.1, decay=10000),
+            replay_buffer=dict(replay_buffer_size=10000),
+        ),
+    )
+    config_types = {**Policy.config_types, "learn.target_theta": (float, int)}
+    config_alternatives = (*Policy.config_alternatives, ("learn.target_update_freq", "learn.target_theta"))
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        if cfg["learn"]["loss"] not in ("mse", "huber"):
+            yield "learn.loss", f"must be 'mse' or 'huber', got {cfg['learn']['loss']!r}"
+        if cfg["learn"]["backend"] not in ("auto", "autograd"):
+            yield "learn.backend", f"must be 'auto' or 'autograd', got {cfg['learn']['backend']!r}"
+        if cfg["other"]["eps"]["type"] not in ("exp", "linear"):
+            yield "other.eps.type", f"must be 'exp' or 'linear', got {cfg['other']['eps']['type']!r}"
+
+    # ---- what an algorithm replaces. Any: a family's predictions are tensors, or what it makes of several
+
+    @cached_property
+    def _family(self) -> ValueFamily[Any]:
+        """Say what the network predicts: expected returns, or distributions of them."""
+        return ScalarValue(self._cfg.learn.loss)
+
+    def _td_target(self, rows: TransitionBatch) -> Any:
+        """Return the targets [B, ...] of rows, which are arrays or tensors; called without a gradient."""
+        terminated = self._column(rows, "terminated")
+        if self._cfg.learn.ignore_done:
+            terminated = torch.zeros_like(terminated)
+        return self._family.backup(
+            self._column(rows, "reward"),
+            self._next_value(*split_mask(self._obs(rows, "next_obs"))),
+            discount=self._column(rows, "discount") if "discount" in rows.columns else self._gamma,
+            terminated=terminated,
+        )
+
+    # Any: arrays or tensors, in a dict or not.
+    def _next_value(self, next_obs: Any, mask: Any) -> Any:
+        """Return what next observations are worth [B, ...], of those actions that `mask` marks as legal."""
+        raise NotImplementedError(f"{type(self).__name__} must say what next observations are worth: _next_value().")
+
+    def _chosen(self, rows: TransitionBatch) -> tuple[Any, Tensor]:
+        """Return (what the network predicts of rows' actions [B, ...], with a gradient; the values to log)."""
+        prediction = self._family.predict(self._model, split_mask(self._obs(rows))[0])
+        return self._family.of_action(prediction, rows["action"]), self._family.expected(prediction)
+
+    # ---- acting
+
+    def _init_collect(self) -> None:
+        self._collect_actor = self._epsilon_greedy()
+
+    def _init_eval(self) -> None:
+        self._eval_actor = self._epsilon_greedy()
+
+    def _epsilon_greedy(self) -> ForwardActor:
+        # Partial and not lambda: a deep copy must run the copied network.
+        expected = partial(_expected, self._family, self._model)
+        return ForwardActor(NetworkForward(expected, self._numpy_twin(self._model), self._device), EpsilonGreedy())
+
+    def _numpy_twin(self, model: nn.Module) -> nn.Module | None:
+        """Return the model if what its family predicts is what the model gives, which numpy may compute then."""
+        return model if isinstance(self._family, ByHand) else None
+
+    def _init_command(self) -> None:
+        eps = self._cfg.other.eps
+        self._epsilon = get_epsilon_greedy_fn(eps.start, eps.end, eps.decay, eps.type)
+
+    def _get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return epsilon for the env step in `info`."""
+        return {"eps": self._epsilon(int(info["envstep"]))}
+
+    # ---- learning
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        self._target_model = copy.deepcopy(self._model)
+        self._params = FlatParams(self._model)
+        self._target_params = FlatParams(self._target_model)
+        self._optimizer = FlatOptimizer.from_config(self._params, learn)
+        # After FlatParams, which moves the weights.
+        self._online, self._target = (self._predictions(model) for model in (self._model, self._target_model))
+        self._by_hand = NumpyGrad(self._model, self._params) if self._is_plain() else None
+        self._num_updates = 0
+
+    def _predictions(self, model: nn.Module) -> NetworkForward:
+        return NetworkForward(partial(self._family.predict, model), self._numpy_twin(model), self._device)
+
+    def _is_plain(self) -> bool:
+        """Tell whether the gradient may be computed by hand: an algorithm's own `_chosen` is autograd's."""
+        is_own = type(self)._chosen is not ValueBasedPolicy._chosen
+        known = self._cfg.learn.backend == "auto" and isinstance(self._family, ByHand) and not is_own
+        return known and can_differentiate(self._model)
+
+    def _column(self, rows: TransitionBatch, name: str) -> Tensor:
+        return torch.as_tensor(rows[name], device=self._device)
+
+    def grad(self, batch: TransitionBatch) -> tuple[dict[str, Any], Array | None]:
+        """Fill the gradient of the loss for rows of a replay buffer; return (what to log, priorities [B] or None)."""
+        self._params.follow()
+        is_by_hand = self._by_hand is not None and isinstance(batch["reward"], np.ndarray)
+        rows = batch if is_by_hand else batch.to(self._device)
+        with torch.no_grad():
+            target = self._td_target(rows)
+        loss, values, priority = (self._fill_by_hand if is_by_hand else self._fill)(rows, target)
+        self._params.loss.copy_(loss)
+        info = {
+            "cur_lr": self._optimizer.learning_rate,
+            "total_loss": loss,
+            "q_value": values,
+            "target_q_value": self._family.expected(target),
+        }
+        return info, np.asarray(priority.cpu()) if self._cfg.priority else None
+
+    def _fill(self, rows: TransitionBatch, target: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Fill the gradient by autograd; return (loss, values to log, priorities [B])."""
+        chosen, values = self._chosen(rows)
+        each = self._family.loss(chosen, target)
+        loss = weighted_mean(each.loss, self._weight(rows))
+        self._params.zero_grad()
+        loss.backward()
+        return loss.detach(), values.detach(), each.priority
+
+    def _fill_by_hand(self, rows: TransitionBatch, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Do what `_fill` does, in numpy."""
+        assert self._by_hand is not None and isinstance(self._family, ByHand), "known since the policy was made"
+        q = self._by_hand.forward(split_mask(self._obs(rows))[0])
+        each = self._family.loss_by_hand(q, rows["action"], target.numpy(), weight=self._weight(rows))
+        self._by_hand.backward(each.grad)
+        return torch.tensor(each.loss), torch.from_numpy(q), torch.from_numpy(each.priority)
+
+    def apply(self) -> None:
+        """Take one optimizer step and move the target network by period or by momentum."""
+        self._optimizer.step()
+        self._num_updates += 1
+        learn = self._cfg.learn
+        if learn.target_theta is not None:
+            self._target_params.lerp_from(self._params, learn.target_theta)
+        elif self._num_updates % learn.target_update_freq == 0:
+            self._target_params.copy_from(self._params)
+
+    def _optimizers(self) -> Iterable[FlatOptimizer]:
+        return (self._optimizer,)
+
+    def _grad_modules(self) -> dict[str, nn.Module]:
+        return {"model": self._model, "target": self._target_model}
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["cur_lr", "total_loss", "q_value", "target_q_value"]
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {
+            "model": self._model.state_dict(),
+            "target_model": self._target_model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "num_updates": self._num_updates,
+        }
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        self._load_model(state["model"])
+        self._target_model.load_state_dict(state.get("target_model", state["model"]))
+        # A checkpoint of weights alone (a pre-trained model) starts with a fresh optimizer.
+        if "optimizer" in state:
+            self._optimizer.load_state_dict(state["optimizer"])
+        self._num_updates = state.get("num_updates", 0)
+
+
+# Any: observations as the model takes them.
+def _expected(family: ValueFamily[Any], model: nn.Module, obs: Any) -> Tensor:
+    return family.expected(family.predict(model, obs))

@@ -1,0 +1,152 @@
+"""Say what a network predicts of actions' returns: how it is read, backed up by a step of reward, and compared.
+
+The update around it is `policy/value_based.py`. A scalar is the expected return itself; a categorical distribution
+(Bellemare et al. 2017) or quantiles (Dabney et al. 2018) are other families, with the same update. B is the batch, A
+the number of actions; a prediction [B, A, ...] has one value or distribution for each action.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from torch import Tensor
+from torch.nn.functional import huber_loss, mse_loss
+
+from ding_like.errors import ConfigError, SchemaError
+from ding_like.rl_utils.td import legal_value, nstep_td_target
+from ding_like.types import Array
+
+LossType = Literal["huber", "mse"]
+# What is predicted: a tensor, or where that is not enough (quantiles and their fractions) a tuple of them.
+P = TypeVar("P")
+
+
+class RowLoss(NamedTuple):
+    """Hold how far each row's prediction is from its target."""
+
+    loss: Tensor  # [B], with a gradient
+    priority: Tensor  # [B], without: what rows of a prioritised buffer are drawn by
+
+
+class LossByHand(NamedTuple):
+    """Hold a loss and its gradient, as numbers and arrays."""
+
+    loss: float  # the mean over rows
+    grad: Array  # of that by the prediction, in its shape
+    priority: Array  # [B]
+
+
+class ValueFamily(Protocol[P]):
+    """Say what an algorithm needs of a way to predict returns.
+
+    Targets and next values are made without a gradient. A row's own prediction, the part that is of its action, has the
+    shape of a target.
+    """
+
+    # Any: a network with the methods that this family calls, and observations as it takes them.
+    def predict(self, model: Any, obs: Any) -> P:
+        """Return what a network says of observations [B, O...]."""
+
+    def expected(self, prediction: P) -> Tensor:
+        """Return the expected returns of a prediction [B, A, ...] as [B, A], or of a target as [B]."""
+
+    def of_action(self, prediction: P, action: Tensor) -> P:
+        """Return the part of a prediction that is of the actions [B]. Raises SchemaError if shapes do not fit."""
+
+    def of_best(self, prediction: P, judge: Tensor, mask: Tensor | Array | None) -> P:
+        """Return the part of a prediction that is of the best legal action by `judge` [B, A]: a next value.
+
+        `mask` marks the legal actions (not 0). Where it allows none, as after an end, the return is 0 for certain.
+        """
+
+    def backup(self, reward: Tensor, next_value: P, *, discount: Tensor | float, terminated: Tensor) -> P:
+        """Return what one more step makes of next values: the target.
+
+        `reward` [B] is the n-step return and `discount` gamma to the number of its steps; nothing follows where
+        `terminated` [B], whatever the next value is there.
+        """
+
+    def loss(self, chosen: P, target: P) -> RowLoss:
+        """Compare the predictions of the actions that were taken with their targets."""
+
+
+@runtime_checkable
+class ByHand(Protocol):
+    """Mark a family that predicts what the network's `q` gives, [B, A], so that numpy may run and differentiate it."""
+
+    def loss_by_hand(self, q: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
+        """Do what `of_action` and `loss` do, in numpy, with the mean of rows times their weights [B]."""
+
+
+class ScalarValue:
+    """Predict the expected return, one number for each action: Q-learning. A model has `q(obs) -> [B, A]`.
+
+    'huber' is `e^2 / 2` of an error up to `delta`, then `delta * (|e| - delta / 2)`, which clips its gradient (Mnih et
+    al. 2015); 'mse' is `e^2`. Priorities are absolute errors. A team's predictions are [B, N, A], its actions [B, N].
+    Raises ConfigError for another loss.
+    """
+
+    def __init__(self, loss: LossType = "huber", *, delta: float = 1.0) -> None:
+        if loss not in ("huber", "mse"):
+            raise ConfigError(f"the TD loss is {loss!r}; expected 'huber' or 'mse'")
+        self._loss, self._delta = loss, delta
+
+    def predict(self, model: Any, obs: Any) -> Tensor:
+        q: Tensor = model.q(obs)
+        return q
+
+    def expected(self, prediction: Tensor) -> Tensor:
+        return prediction
+
+    def of_action(self, prediction: Tensor, action: Tensor) -> Tensor:
+        check_shape("action", action, prediction.shape[:-1])
+        return prediction.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+
+    def of_best(self, prediction: Tensor, judge: Tensor, mask: Tensor | Array | None) -> Tensor:
+        return legal_value(judge, prediction, mask)
+
+    def backup(self, reward: Tensor, next_value: Tensor, *, discount: Tensor | float, terminated: Tensor) -> Tensor:
+        return nstep_td_target(reward, next_value, discount=discount, terminated=terminated)
+
+    def loss(self, chosen: Tensor, target: Tensor) -> RowLoss:
+        check_shape("target", target, chosen.shape)
+        target = target.detach()
+        if self._loss == "huber":
+            each = huber_loss(chosen, target, reduction="none", delta=self._delta)
+        else:
+            each = mse_loss(chosen, target, reduction="none")
+        return RowLoss(each, (chosen.detach() - target).abs())
+
+    def loss_by_hand(self, q: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
+        rows = np.arange(len(q))
+        error = q[rows, action] - target
+        size = np.abs(error)
+        if self._loss == "huber":
+            # error^2 / 2 within delta, a straight line outside: the gradient is the clipped error.
+            slope = np.clip(error, -self._delta, self._delta)
+            value = slope * (error - 0.5 * slope)
+        else:
+            slope, value = 2.0 * error, error * error
+        if weight is not None:
+            slope, value = slope * weight, value * weight
+        grad = np.zeros_like(q)
+        grad[rows, action] = slope / len(q)
+        return LossByHand(float(np.add.reduce(value)) / len(q), grad, size)
+
+
+def weighted_mean(loss: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the mean of rows' losses [B], each times its importance weight [B] (Schaul et al. 2016).
+
+    Raises SchemaError if shapes do not fit.
+    """
+    if weight is None:
+        return loss.mean()
+    check_shape("weight", weight, loss.shape)
+    return (weight * loss).mean()
+
+
+def check_shape(name: str, rows: Tensor, expected: tuple[int, ...]) -> None:
+    """Refuse [B, 1] beside [B], which would broadcast to [B, B] without a word."""
+    if rows.shape != expected:
+        raise SchemaError(f"{name} has shape {tuple(rows.shape)}, expected {tuple(expected)}; give one number per row")

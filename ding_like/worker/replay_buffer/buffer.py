@@ -1,0 +1,289 @@
+"""Put a store, a sampler and a limiter together: the replay buffer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ding_like.data.column_file import is_column_file, load_columns, save_columns
+from ding_like.errors import CheckpointError, SchemaError
+from ding_like.types import State
+from ding_like.utils.checkpoint import load_state, save_state
+from ding_like.utils.interval import Interval
+from ding_like.utils.log import build_logger, close_logger
+from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
+from ding_like.worker.replay_buffer.interface import IBuffer
+from ding_like.worker.replay_buffer.limiter import RateLimiter
+from ding_like.worker.replay_buffer.sampler import Sampler
+from ding_like.worker.replay_buffer.store import Dump, StorageT, Store
+from ding_like.worker.replay_buffer.throughput import ThroughputMeter
+from ding_like.worker.replay_buffer.used_data import UsedDataRemover
+
+
+class ReplayBuffer(IBuffer):
+    """Keep what a store keeps, hand out what a sampler draws, as often as a limiter lets; threads may share it.
+
+    Pushed data is copied and samples are memory of their own, so nobody sees what another writes.
+    """
+
+    def __init__(
+        self,
+        store: Store[StorageT],
+        sampler: Sampler[StorageT],
+        limiter: RateLimiter | None = None,
+        *,
+        rng: np.random.Generator | None = None,
+        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
+        exp_name: str = "default_experiment",
+        instance_name: str = "buffer",
+        report_every_s: float = 60,
+        tracks_used_data: bool = False,
+    ) -> None:
+        """Open the buffer's log; `tracks_used_data` deletes the files, named by 'data_id', of rows that leave."""
+        # Any: what the storage is, only the two know, and they agree on it above.
+        self._store: Store[Any] = store
+        self._sampler: Sampler[Any] = sampler
+        self._limiter = limiter
+        self.unit = sampler.unit
+        self._instance_name = instance_name
+        self._add_scalar = getattr(tb_logger, "add_scalar", None)
+        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
+        self._rng = make_rng(0, instance_name) if rng is None else rng
+        self._push_count = 0
+        self._lock = threading.Lock()
+        self._remover = UsedDataRemover(store.capacity, self._logger) if tracks_used_data else None
+        self._meter = ThroughputMeter(report_every_s)
+        self._refusals, self._drops = (Interval(report_every_s, starts_due=True) for _ in range(2))
+        self._env_step = 0
+        self._train_iter = 0
+        self._has_warned_of_update = False
+
+    def start(self) -> None:
+        """Let a thread delete the files of used data, if they are tracked."""
+        if self._remover is not None:
+            self._remover.start()
+
+    def close(self) -> None:
+        """Clear the buffer, end its thread and close its log; may be called again."""
+        self.clear()
+        if self._remover is not None:
+            self._remover.close()
+        close_logger(self._logger)
+
+    def __del__(self) -> None:
+        # Without its last attribute the constructor failed before there was anything to close.
+        if hasattr(self, "_has_warned_of_update"):
+            self.close()
+
+    def push(self, data: Any, cur_collector_envstep: int) -> None:
+        """Copy data in: a TransitionBatch, a list (each item is a row), one mapping, or one object of any kind.
+
+        Drops the data, and says so in the log, while the limiter lets nothing in.
+        Raises SchemaError, and changes nothing, if it does not fit what is stored, or has a priority that is none.
+        """
+        with self._lock:
+            if self._limiter is not None and not self._limiter.may_push():
+                if self._drops.pass_s():
+                    self._logger.info("pushed data is dropped: %s", self._limiter)
+                return
+            num_rows, removed = self._append(data)
+        self._env_step = cur_collector_envstep
+        self._report(self._meter.add(pushed_in=num_rows, removed=removed))
+
+    def sample(
+        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
+    ) -> Sequence[Any] | None:
+        """Return `size` units of data, drawn as the sampler does: a batch of rows, windows or episodes, or objects.
+
+        `sample_range` restricts the draw by age: slice(-10, None) are the ten newest. Without `replace` nothing comes
+        twice, except by priority. Returns None, and says why in the log, if there is too little.
+        """
+        return self._sample(self._sampler, size, cur_learner_iter, sample_range, replace=replace)
+
+    def _sample(
+        self, sampler: Sampler[Any], size: int, train_iter: int, ages: slice | None, *, replace: bool
+    ) -> Sequence[Any] | None:
+        if size < 0:
+            raise SchemaError(f"a sample of {size} was asked for; give a number from 0.")
+        with self._lock:
+            storage = self._store.storage
+            if storage is None:
+                if size:
+                    self._refuse(size, 0)
+                return None if size else []
+            if self._limiter is not None and not self._limiter.may_sample():
+                sampler.expire(train_iter)
+                if self._refusals.pass_s():
+                    self._logger.info("no sample of %d: %s", size, self._limiter)
+                return None
+            places = sampler.draw(storage, size, train_iter=train_iter, ages=ages, replace=replace, rng=self._rng)
+            if isinstance(places, int):
+                self._refuse(size, places)
+                return None
+            data = sampler.gather(storage, places, train_iter)
+            averages = sampler.averages
+            if self._limiter is not None:
+                self._limiter.add(sampled=size)
+        self._train_iter = train_iter
+        if averages is not None:
+            self._log_values("sampled rows: ", averages)
+        self._report(self._meter.add(sampled_out=size))
+        return data
+
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Give data new priorities: `replay_buffer_idx`, `replay_unique_id` and `priority`, all [B], as samples say.
+
+        Data that has left the buffer is passed over; of what comes twice the last priority stays. Warns once if there
+        are no priorities here. Raises SchemaError, and changes nothing, for a priority that is negative or not finite,
+        or a wrong shape.
+        """
+        with self._lock:
+            is_of_use = self._sampler.update(self._store.storage, info)
+        if not is_of_use and not self._has_warned_of_update:
+            self._has_warned_of_update = True
+            self._logger.warning("this buffer samples evenly: priorities are ignored; type='advanced' uses them")
+
+    def clear(self) -> None:
+        """Forget all data, their schema and `push_count`."""
+        with self._lock:
+            self._store.storage = None
+            self._push_count = 0
+            self._forget()
+            if self._remover is not None:
+                self._remover.clear()
+
+    def count(self) -> int:
+        """Return how much data there is to sample from."""
+        storage = self._store.storage
+        return 0 if storage is None else self._sampler.count(storage)
+
+    @property
+    def num_bytes(self) -> int:
+        """Return about how much memory the data take."""
+        storage = self._store.storage
+        return 0 if storage is None else storage.num_bytes
+
+    def save_data(self, file_name: str) -> None:
+        """Write the data to a file, whole or not at all: columns as safetensors, objects as a zip of plain data.
+
+        Raises CheckpointError for objects that are no plain data.
+        """
+        with self._lock:
+            data = self._dump()
+        if isinstance(data, dict) and data:
+            save_columns(file_name, data)
+        else:
+            save_state(file_name, {"data": data})
+
+    def load_data(self, file_name: str) -> None:
+        """Push what `save_data` wrote, oldest first; what is pushed next follows none of it."""
+        if is_column_file(file_name):
+            data: Any = load_columns(file_name)
+        else:
+            state = load_state(file_name, what="buffer data")
+            if "data" not in state:
+                raise CheckpointError(f"{file_name} holds {', '.join(state)} and no 'data'; give a file of save_data.")
+            data = state["data"]
+        with self._lock:
+            self._append_dump(data)
+            self._store.cut()
+
+    def state_dict(self) -> State:
+        """Return data (oldest first), counts and generator, in memory of its own."""
+        with self._lock:
+            return {
+                "data": self._dump(),
+                "push_count": self._push_count,
+                "rng": rng_state(self._rng),
+                **self._store.state_dict(),
+                **self._sampler.state_dict(self._store.storage),
+                "limiter": None if self._limiter is None else self._limiter.state_dict(),
+            }
+
+    def load_state_dict(self, _state_dict: State) -> None:
+        """Take over what `state_dict` returned, so that equal calls give equal samples; only {'data'} is pushed."""
+        with self._lock:
+            if _state_dict.keys() == {"data"}:
+                self._append_dump(_state_dict["data"])
+                return
+            set_rng_state(self._rng, _state_dict["rng"])
+            self._store.begin_load(_state_dict)
+            self._forget()
+            if self._remover is not None:
+                self._remover.forget()
+            self._append_dump(_state_dict["data"])
+            self._push_count = _state_dict["push_count"]
+            self._store.end_load(_state_dict)
+            self._sampler.load_state_dict(self._store.storage, _state_dict)
+            if self._limiter is not None:
+                self._limiter.clear()
+                # None where the saved buffer had no limits, or is of before they were saved: rates begin anew.
+                if _state_dict.get("limiter") is not None:
+                    self._limiter.load_state_dict(_state_dict["limiter"])
+
+    @property
+    def replay_buffer_size(self) -> int:
+        """Return how much data there is room for."""
+        return self._store.capacity
+
+    @property
+    def push_count(self) -> int:
+        """Return how much data was pushed since the start or the last `clear`."""
+        return self._push_count
+
+    def _append(self, data: Any) -> tuple[int, int]:
+        """Copy data in and return (how many rows, how many they overwrote); the caller holds the lock."""
+        store, sampler, remover = self._store, self._sampler, self._remover
+        rows = store.as_rows(data, as_objects=remover is not None)
+        num_rows = len(rows)
+        if num_rows == 0:
+            return 0, 0
+        paths = [] if remover is None else remover.paths_of(rows)
+        before = store.count
+        stored, own = sampler.split(rows)
+        storage = store.append(stored)
+        sampler.added(storage, num_rows, own)
+        self._push_count += num_rows
+        if self._limiter is not None:
+            self._limiter.add(pushed=num_rows)
+        if remover is not None:
+            remover.add(paths)
+        return num_rows, before + num_rows - storage.count
+
+    def _forget(self) -> None:
+        self._sampler.clear()
+        if self._limiter is not None:
+            self._limiter.clear()
+
+    def _dump(self) -> Dump:
+        dump, storage = self._store.dump(), self._store.storage
+        return dump if storage is None else self._sampler.dump(storage, dump)
+
+    def _append_dump(self, dump: Dump) -> None:
+        """Copy in what `_dump` returned; the caller holds the lock."""
+        data, own = self._sampler.split_dump(dump)
+        for rows in self._store.parts_of(data):
+            self._append(rows)
+        if own is not None and self._store.storage is not None:
+            self._sampler.restore(self._store.storage, own)
+
+    def _refuse(self, size: int, available: int) -> None:
+        if self._refusals.pass_s():
+            self._logger.info("no sample of %d rows: there are %d to draw from", size, available)
+
+    def _report(self, sums: dict[str, float] | None) -> None:
+        """Write a window's sums to the log and to TensorBoard."""
+        if sums is not None:
+            self._log_values("", {**sums, "current_have": self.count()})
+
+    def _log_values(self, title: str, values: Mapping[str, float]) -> None:
+        # Not to metrics.jsonl: a resumed run must repeat that line by line, and these depend on the clock.
+        self._logger.info("%s%s", title, ", ".join(f"{name} {value:g}" for name, value in values.items()))
+        if self._add_scalar is not None:
+            for name, value in values.items():
+                self._add_scalar(f"{self._instance_name}_iter/{name}", value, self._train_iter)
+                self._add_scalar(f"{self._instance_name}_step/{name}", value, self._env_step)

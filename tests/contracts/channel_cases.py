@@ -1,0 +1,58 @@
+"""Say which transports there are: a new one is a file with its `Transport`, and one row in TRANSPORTS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from ding_like.comm.channels import BatchSource, Control, RowSink, WeightPublisher, WeightReader
+
+BATCH = 4  # rows of a batch that is drawn from a store
+SEGMENT = 8  # rows of a segment; BATCH updates of one row each are never asked for: a segment allows two updates
+
+# How rows become batches: drawn from a store, drawn by priority, or each segment once and whole.
+Kind = Literal["replay", "priority", "once"]
+
+
+class WeightEnds(NamedTuple):
+    publisher: WeightPublisher
+    reader: WeightReader
+
+
+class RowEnds(NamedTuple):
+    sink: RowSink
+    source: BatchSource
+    finish: Callable[[], None]  # let the run end
+
+
+class ControlEnds(NamedTuple):
+    """Hold three members' ends, by name."""
+
+    members: Mapping[str, Control]
+
+
+@dataclass(frozen=True)
+class Transport:
+    """Make connected ends of what a transport carries, None for what it does not; the stack closes them.
+
+    Rows are int64 `row` and float32 `obs` [3] and `reward`. A segment of SEGMENT rows allows two updates with batches
+    of BATCH rows, or one with itself.
+    """
+
+    weights: Callable[[ExitStack, Path], WeightEnds] | None = None
+    rows: Callable[[ExitStack, Path, Kind], RowEnds] | None = None
+    control: Callable[[ExitStack, Path], ControlEnds] | None = None
+    kinds: tuple[Kind, ...] = ("replay", "priority", "once")  # of `rows`
+
+
+def transports() -> dict[str, Transport]:
+    """Return the transports by name."""
+    from tests.contracts import local_transport, pipe_transport
+
+    return {
+        "local": local_transport.TRANSPORT,
+        "pipe": pipe_transport.TRANSPORT,
+    }

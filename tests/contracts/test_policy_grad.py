@@ -1,0 +1,203 @@
+"""Every policy learns bit by bit the same whether one process computes and applies gradients, or two do."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dizoo
+from ding_like.data.rows import adapt_learn_mode
+from ding_like.errors import CheckpointError, ConfigError
+from ding_like.policy import Policy
+from ding_like.policy.di_engine_view import DiEngineLearnMode
+from tests.contracts.grad_cases import GRAD_CASES, batches_of, rng_of
+from tests.contracts.grad_worker import receive, send
+from tests.contracts.policy_cases import assert_equal_states, make, rows_of, shipped_policies
+
+UPDATES = 50
+
+
+@pytest.fixture(params=list(GRAD_CASES))
+def case(request: pytest.FixtureRequest) -> Any:
+    return GRAD_CASES[request.param]
+
+
+def updates_alone(policy: Policy, batch: Any, rng: np.random.Generator) -> Iterator[tuple[Any, Any]]:
+    for minibatch in policy.learn_mode.minibatches(batch, rng):
+        yield policy.learn_mode.grad(minibatch)
+        policy.learn_mode.apply()
+
+
+def updates_of_two(worker: Policy, owner: Policy, batch: Any, rng: np.random.Generator) -> Iterator[tuple[Any, Any]]:
+    here, there = worker.learn_mode, owner.learn_mode
+    here.load_grad_state(state := there.grad_state())
+    for minibatch in here.minibatches(batch, rng):
+        yield here.grad(minibatch)
+        there.load_gradient(here.gradient())
+        there.apply()
+        here.load_grad_state(state := there.grad_state(since=state["version"]))
+
+
+def assert_equal_reports(ours: Any, wanted: Any) -> None:
+    """Compare (info, priority) bit by bit."""
+    assert ours[0].keys() == wanted[0].keys()
+    for name, value in wanted[0].items():
+        np.testing.assert_array_equal(np.asarray(ours[0][name]), np.asarray(value), err_msg=name)
+    np.testing.assert_array_equal(np.asarray(ours[1], np.float64), np.asarray(wanted[1], np.float64))
+
+
+def test_every_policy_has_a_case() -> None:
+    for module in pkgutil.walk_packages(dizoo.__path__, "dizoo."):
+        if module.name.endswith(".policy"):
+            importlib.import_module(module.name)
+
+    assert shipped_policies() == {case.policy for case in GRAD_CASES.values()}
+
+
+def test_grad_here_and_apply_there_learn_what_one_policy_learns(case: Any) -> None:
+    alone, owner, worker = make(case), make(case), make(case, seed=1)
+    before = copy.deepcopy(alone.learn_mode.state_dict()["model"])
+
+    updates = 0
+    for number, batch in enumerate(batches_of(case, make(case))):
+        wanted = updates_alone(alone, batch, rng_of(number))
+        ours = updates_of_two(worker, owner, batch, rng_of(number))
+        for one, two in zip(wanted, ours, strict=True):
+            assert_equal_reports(two, one)
+            updates += 1
+        if updates >= UPDATES:
+            break
+
+    assert_equal_states(owner.learn_mode.state_dict(), alone.learn_mode.state_dict())
+    after = alone.learn_mode.state_dict()["model"]
+    assert any(not torch.equal(before[name], tensor) for name, tensor in after.items()), "it learned"
+
+
+def test_grad_leaves_its_state_as_it_is(case: Any) -> None:
+    policy = make(case)
+    batch = next(batches_of(case, policy))
+    list(updates_alone(policy, batch, rng_of(0)))
+    policy.learn_mode.apply()
+    before = policy.learn_mode.grad_state()
+
+    for minibatch in islice(policy.learn_mode.minibatches(batch, rng_of(1)), 1):
+        first = policy.learn_mode.grad(minibatch)
+        gradient = copy.deepcopy(policy.learn_mode.gradient())
+        second = policy.learn_mode.grad(minibatch)
+
+    assert_equal_reports(second, first)
+    assert_equal_states(policy.learn_mode.gradient(), gradient)
+    assert_equal_states(policy.learn_mode.grad_state(), before)
+
+
+def test_what_has_not_changed_is_not_given_out_again() -> None:
+    case = GRAD_CASES["dqn prioritised"]
+    owner, worker = make(case), make(case, seed=1)
+    batch = next(batches_of(case, owner))
+    given = []
+    worker.load_grad_state(state := owner.grad_state())
+    given.append(set(state["parts"]))
+    for _update in range(8):
+        list(updates_alone(owner, batch, rng_of(0)))
+        worker.load_grad_state(state := owner.grad_state(since=state["version"]))
+        given.append(set(state["parts"]))
+
+    everything, some = {"model", "target", "numbers"}, {"model"}
+    assert given == [everything, *[some] * 6, {"model", "target"}, some]
+    assert owner.grad_state(since=state["version"])["parts"] == {}
+    assert set(owner.grad_state()["parts"]) == everything
+    assert set(copy.deepcopy(owner).grad_state(since=state["version"])["parts"]) == everything
+
+
+def test_a_state_with_parts_left_out_is_refused_by_a_policy_that_has_not_got_them() -> None:
+    case = GRAD_CASES["dqn prioritised"]
+    owner, worker = make(case), make(case, seed=1)
+    version = owner.grad_state()["version"]
+    before = copy.deepcopy(worker.learn_mode.state_dict())
+
+    with pytest.raises(CheckpointError, match=r"since=\.\.\."):
+        worker.load_grad_state(owner.grad_state(since=version))
+    with pytest.raises(CheckpointError, match="lacks the parts"):
+        worker.load_grad_state({"version": version, "parts": {}})
+    with pytest.raises(CheckpointError, match="saved by another model"):
+        worker.load_grad_state(make(GRAD_CASES["dqn dueling"]).grad_state())
+
+    assert_equal_states(worker.learn_mode.state_dict(), before)
+
+
+def test_a_gradient_of_another_model_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="vectors of shapes"):
+        make(GRAD_CASES["dqn"]).load_gradient(make(GRAD_CASES["dqn dueling"]).gradient())
+
+
+def test_a_loss_that_is_not_finite_is_known_where_the_gradient_is_applied() -> None:
+    case = GRAD_CASES["dqn"]
+    owner, worker = make(case), make(case)
+    batch = rows_of(case, owner)
+    reward = batch["reward"].copy()
+    reward[0] = np.inf
+    before = copy.deepcopy(owner.learn_mode.state_dict()["model"])
+
+    worker.grad(batch.with_columns(reward=reward))
+    gradient = worker.gradient()
+    for vector in gradient["vectors"].values():
+        vector[:-1] = 1.0  # the loss alone says so
+    owner.load_gradient(gradient)
+    owner.apply()
+
+    assert_equal_states(owner.learn_mode.state_dict()["model"], before)
+    assert owner.get_attribute("nonfinite_steps") == 1
+
+
+def test_a_learn_mode_in_the_style_of_di_engine_cannot_be_parted() -> None:
+    mode = adapt_learn_mode(DiEngineLearnMode(*[lambda *_: None] * len(DiEngineLearnMode._fields)))
+
+    for call in (mode.grad_state, mode.gradient, lambda: mode.load_grad_state({}), lambda: mode.load_gradient({})):
+        with pytest.raises(ConfigError, match="in one process and apply them in another"):
+            call()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("name", ["dqn prioritised", "ppo schedules", "ppo recompute", "td3 prioritised", "sac"])
+def test_two_processes_that_exchange_bytes_learn_what_one_policy_learns(name: str) -> None:
+    case = GRAD_CASES[name]
+    alone, owner, source = make(case), make(case), make(case)
+    sizes: list[int] = []
+    updates = 0
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.contracts.grad_worker", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as worker:
+        assert worker.stdin is not None and worker.stdout is not None
+        try:
+            for number, batch in enumerate(batches_of(case, source)):
+                state = owner.grad_state()
+                send(worker.stdin, {"state": state, "batch": batch.columns, "number": number})
+                for wanted in updates_alone(alone, batch, rng_of(number)):
+                    answer = receive(worker.stdout)
+                    assert answer, "the worker has ended, or saw fewer minibatches"
+                    assert_equal_reports((answer["info"], answer.get("priority")), wanted)
+                    owner.load_gradient(answer["gradient"])
+                    owner.apply()
+                    state = owner.grad_state(since=state["version"])
+                    sizes.append(send(worker.stdin, {"state": state}))
+                    updates += 1
+                assert receive(worker.stdout) == {}, "the worker saw more minibatches"
+                if updates >= UPDATES:
+                    break
+            worker.stdin.close()
+            assert worker.wait(20) == 0
+        finally:
+            worker.kill()
+
+    assert_equal_states(owner.learn_mode.state_dict(), alone.learn_mode.state_dict())
