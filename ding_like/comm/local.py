@@ -94,13 +94,12 @@ class LocalRows:
     # --- a collector's end
 
     def put(self, segment: Segment) -> Order:
-        """Store a segment's rows; see `RowSink`. After `finish` they are dropped."""
+        """Store a segment's rows; see `RowSink`."""
         with self._changed:
-            if not self._is_finished:
-                self._env_step += segment.env_steps
-                self._store.push(segment.batch, cur_collector_envstep=self._env_step)
-                self._num_segments += 1
-                self._changed.notify_all()
+            self._env_step += segment.env_steps
+            self._store.push(segment.batch, cur_collector_envstep=self._env_step)
+            self._num_segments += 1
+            self._changed.notify_all()
             return self._order()
 
     def order(self, *, timeout_s: float) -> Order:

@@ -65,7 +65,7 @@ class SerialRun:
         The first SIGINT or SIGTERM ends the run after the current turn of the loop, with a point to resume from; then
         it acts as it would have.
         """
-        parts, self._record = self._parts, RunRecord(self._cfg.exp_name, self._console)
+        parts, self._record = self._parts, RunRecord(self._cfg.exp_name)
         with StopSignal() as signals:
             self._begin()
             self._connect()
@@ -78,8 +78,13 @@ class SerialRun:
                 self._say(f"interrupted at %s: saved, go on with  ding --resume {self._cfg.exp_name}")
                 signals.leave()
         parts.learner.call_hook("after_run")
+        final = self._evaluate.final()
         return self._record.conclude(
-            self._evaluate.final(), stop=stop, env_step=parts.collector.envstep, train_iter=parts.learner.train_iter
+            final.returns,
+            eval_s=final.duration_s,
+            stop=stop,
+            env_step=parts.collector.envstep,
+            train_iter=parts.learner.train_iter,
         )
 
     def _begin(self) -> None:
@@ -145,7 +150,11 @@ class SerialRun:
             parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
         )
         self._record.note_evaluation(
-            found.returns, best=found.best_return, env_step=env_step, duration_s=found.duration_s
+            found.returns,
+            best=found.best_return,
+            env_step=env_step,
+            duration_s=found.duration_s,
+            console=self._console,
         )
         return found.stop
 

@@ -46,13 +46,17 @@ class Transport:
     rows: Callable[[ExitStack, Path, Kind], RowEnds] | None = None
     control: Callable[[ExitStack, Path], ControlEnds] | None = None
     kinds: tuple[Kind, ...] = ("replay", "priority", "once")  # of `rows`
+    priorities_at_once: bool = True  # False: reported later than batches that were asked for ahead
 
 
 def transports() -> dict[str, Transport]:
     """Return the transports by name."""
-    from tests.contracts import local_transport, pipe_transport
+    from tests.contracts import local_transport, pipe_transport, rest_transport, torch_dist_transport
 
     return {
         "local": local_transport.TRANSPORT,
         "pipe": pipe_transport.TRANSPORT,
+        "rest": rest_transport.TRANSPORT,
+        "rest over http": rest_transport.OVER_HTTP,
+        "torch_dist": torch_dist_transport.TRANSPORT,
     }

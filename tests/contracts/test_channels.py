@@ -236,7 +236,7 @@ def test_both_ends_know_the_env_steps(row_ends: RowEnds, kind: str) -> None:
         for update in range(updates_of(kind)):
             learn(row_ends, 1 + update + number * updates_of(kind))
 
-    assert row_ends.sink.order(timeout_s=SOON_S).env_step == row_ends.source.env_step == 21
+    assert row_ends.sink.order(timeout_s=MOMENT_S).env_step == row_ends.source.env_step == 21
 
 
 @each_with_rows
@@ -281,7 +281,10 @@ def test_a_source_may_be_closed_twice(row_ends: RowEnds) -> None:
         row_ends.source.close()
 
 
-@pytest.mark.parametrize(("name", "kind"), [each for each in WITH_ROWS if each.values[1] == "priority"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [each for each in WITH_ROWS if each.values[1] == "priority" and TRANSPORTS[str(each.values[0])].priorities_at_once],
+)
 def test_rows_of_no_priority_are_not_drawn_again(row_ends: RowEnds) -> None:
     used: set[int] = set()
     for number in range(6):

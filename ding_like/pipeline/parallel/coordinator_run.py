@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,10 @@ from ding_like.pipeline.parallel.core.status import RunView
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
-from ding_like.pipeline.roles.record import RunResult
+from ding_like.pipeline.roles.record import BEST_CHECKPOINT, RunRecord, RunResult
 from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
 from ding_like.utils.checkpoint import save_state
-from ding_like.utils.files import atomic_write, is_full
+from ding_like.utils.files import is_full
 from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.interval import Interval
 from ding_like.utils.metrics import MetricsSink
@@ -48,11 +47,9 @@ class CoordinatorRun:
         self._commander = coordinator.commander
         self._service = coordinator.service
         self._metrics = MetricsSink(cfg.exp_name)
-        self._started_s = time.monotonic()
-        self._first_update_s: float | None = None
+        self._record = RunRecord(cfg.exp_name, clock=time.monotonic)
+        self._startup_s: float | None = None  # until the first update
         self._metrics_s = 0.0
-        self._eval_returns: list[float] = []
-        self._eval_duration_s = 0.0
         self._unsaved_best: Mapping[str, Any] | None = None  # weights that found no room on the disk yet
         self._words = Interval(_WORD_S, starts_due=True)
 
@@ -79,13 +76,7 @@ class CoordinatorRun:
             self._metrics.close()
         if view.failure is not None:
             raise TrainingError(view.failure)
-        result = self._result(view)
-        when_there_is_room(lambda: self._write(result), tell=logger.warning)
-        return RunResult(**{name: result[name] for name in RunResult.__dataclass_fields__})
-
-    def _write(self, result: Mapping[str, Any]) -> None:
-        with atomic_write(Path(self._cfg.exp_name) / "result.json") as file:
-            file.write(json.dumps(result, indent=2).encode())
+        return when_there_is_room(lambda: self._conclude(view), tell=logger.warning)
 
     def _look(self, before: RunView) -> RunView:
         """Return what the run is now; what it was before, while nobody can look. Raises TrainingError if it halted.
@@ -109,8 +100,8 @@ class CoordinatorRun:
         if self._unsaved_best is not None:
             self._save_best(self._unsaved_best)
         now = time.monotonic()
-        if self._first_update_s is None and view.learn_iter > 0:
-            self._first_update_s = now
+        if self._startup_s is None and view.learn_iter > 0:
+            self._startup_s = self._record.duration_s
         if now - self._metrics_s < _METRICS_S:
             return
         self._metrics_s = now
@@ -122,9 +113,6 @@ class CoordinatorRun:
 
     def _note_evaluation(self, evaluation: Mapping[str, Any], console: RunConsole) -> None:
         returns = np.array(evaluation["returns"])
-        best_before = max((each for each in [self._best] if not math.isnan(each)), default=-math.inf)
-        self._eval_returns = list(evaluation["returns"])
-        self._eval_duration_s += evaluation["duration_s"]
         values = {
             "episode_count": len(returns),
             "avg_envstep_per_episode": float(np.mean(evaluation["lengths"])),
@@ -135,20 +123,19 @@ class CoordinatorRun:
             "reward_min": float(returns.min()),
         }
         self._metrics.write("evaluator", values, env_step=evaluation["env_step"], train_iter=int(evaluation["version"]))
-        self._best = max(best_before, values["reward_mean"])
         if evaluation["is_best"] and evaluation["policy"] is not None:
             self._save_best(evaluation["policy"])
-        if self._best > best_before > -math.inf:
-            console.event(
-                f"env step {evaluation['env_step']:,}  eval {measure(self._best)} is the best so far -> "
-                "ckpt/ckpt_best.pth.tar"
-            )
-
-    _best = math.nan
+        self._record.note_evaluation(
+            evaluation["returns"],
+            best=float(np.fmax(self._record.best_eval, values["reward_mean"])),  # of NaN and a number the number
+            env_step=evaluation["env_step"],
+            duration_s=evaluation["duration_s"],
+            console=console,
+        )
 
     def _note_refuted(self, refuted: Mapping[str, Any], console: RunConsole) -> None:
         """Say that the run goes on, and go back to the best weights but for those."""
-        self._best = refuted["best"]
+        self._record.best_eval = refuted["best"]
         if refuted["policy"] is not None:
             self._save_best(refuted["policy"])
         console.event(
@@ -166,7 +153,7 @@ class CoordinatorRun:
         except CommError as error:  # no reason to end a run that goes well
             logger.warning("ckpt_best.pth.tar is not that of iteration %s: %s", policy["version"], error)
             return
-        path = Path(self._cfg.exp_name) / "ckpt" / "ckpt_best.pth.tar"
+        path = Path(self._cfg.exp_name) / BEST_CHECKPOINT
         acting = unflatten_state(state)
         saved = {"model": acting["model"], "last_iter": policy["version"]}
         if ENV_WRAPPERS in acting:
@@ -198,37 +185,31 @@ class CoordinatorRun:
             workers["rows too old"] = f"{view.stale_rows:,}"
         if view.bad_rows:
             workers["rows unreadable"] = f"{view.bad_rows:,}"
-        return Progress(
+        return self._record.progress(
             env_step=view.env_step,
             train_iter=view.learn_iter,
-            duration_s=time.monotonic() - self._started_s,
-            eval_duration_s=self._eval_duration_s,
             mean_return=collector.get("reward_mean", math.nan),
             mean_length=collector.get("avg_envstep_per_episode", math.nan),
-            eval_returns=self._eval_returns,
-            best_eval=self._best,
             setting={name: value for name, value in collector.items() if name == "eps"},
             learn=stats["learner"],
             workers=workers,
         )
 
-    def _result(self, view: RunView) -> dict[str, Any]:
+    def _conclude(self, view: RunView) -> RunResult:
         learned = view.learn_result
         assert learned is not None, "a run that is over without a failure has a learner's result"
-        duration_s = time.monotonic() - self._started_s
-        result = RunResult(
+        return self._record.conclude(
+            learned["eval_value_raw"],
+            eval_s=learned["judge_s"],
             stop=view.stop,
-            eval_value=learned["eval_value"],
-            eval_value_raw=learned["eval_value_raw"],
             env_step=view.env_step,
             train_iter=int(learned["train_iter"]),
-            duration_s=duration_s,
-            eval_duration_s=self._eval_duration_s + learned["judge_s"],
-            finish_time=time.strftime("%Y-%m-%d %H:%M:%S"),
+            more={
+                "startup_s": self._startup_s or 0.0,
+                "train_s": learned["train_s"],
+                "last_iter": int(learned["last_iter"]),
+            },
         )
-        started_s = (self._first_update_s or self._started_s) - self._started_s
-        more = {"startup_s": started_s, "train_s": learned["train_s"], "last_iter": int(learned["last_iter"])}
-        return {**asdict(result), **more}
 
 
 def _stats(view: RunView) -> dict[str, dict[str, Any]]:

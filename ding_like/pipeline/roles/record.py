@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ding_like.data.records import EvalResult
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
@@ -37,9 +36,8 @@ class RunResult:
 class RunRecord:
     """Keep what a run says of itself, whichever pipeline runs it; it begins with the run."""
 
-    def __init__(self, exp_name: str, console: RunConsole, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, exp_name: str, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._exp_name = exp_name
-        self._console = console
         self._clock = clock
         self._started_s = clock()
         self._earlier_s = 0.0  # what the run took before it was resumed
@@ -52,13 +50,15 @@ class RunRecord:
         """Return how long the run has taken, stretches before a resume included."""
         return self._earlier_s + self._clock() - self._started_s
 
-    def note_evaluation(self, returns: Sequence[float], *, best: float, env_step: int, duration_s: float) -> None:
+    def note_evaluation(
+        self, returns: Sequence[float], *, best: float, env_step: int, duration_s: float, console: RunConsole
+    ) -> None:
         """Take note of an evaluation, after which the best mean return is `best`, and say so if it is a better one."""
         is_better = best > self.best_eval  # not of the first one: no number is above NaN
         self._eval_returns, self.best_eval = list(returns), best
         self._eval_duration_s += duration_s
         if is_better:
-            self._console.event(f"env step {env_step:,}  eval {measure(best)} is the best so far -> {BEST_CHECKPOINT}")
+            console.event(f"env step {env_step:,}  eval {measure(best)} is the best so far -> {BEST_CHECKPOINT}")
 
     def progress(
         self,
@@ -87,21 +87,28 @@ class RunRecord:
         )
 
     def conclude(
-        self, final: EvalResult, *, stop: bool, env_step: int, train_iter: int, more: Mapping[str, float] | None = None
+        self,
+        returns: Sequence[float],
+        *,
+        eval_s: float,
+        stop: bool,
+        env_step: int,
+        train_iter: int,
+        more: Mapping[str, float] | None = None,
     ) -> RunResult:
         """Write `result.json`, with what there is `more` to say, and return the result.
 
-        `final` is the evaluation that has the last word. Raises OSError if the file cannot be written; another call
-        writes it again.
+        `returns` are those of the evaluation that has the last word, which took `eval_s`. Raises OSError if the file
+        cannot be written; another call writes it again.
         """
         result = RunResult(
             stop=stop,
-            eval_value=final.mean,
-            eval_value_raw=list(final.returns),
+            eval_value=sum(returns) / len(returns),
+            eval_value_raw=list(returns),
             env_step=env_step,
             train_iter=train_iter,
             duration_s=self.duration_s,
-            eval_duration_s=self._eval_duration_s + final.duration_s,
+            eval_duration_s=self._eval_duration_s + eval_s,
             finish_time=time.strftime("%Y-%m-%d %H:%M:%S"),
         )
         with atomic_write(Path(self._exp_name) / "result.json") as file:

@@ -1,0 +1,175 @@
+"""What the channels over HTTP and files promise beyond the contract: nothing is lost where answers or files are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.comm.channels import Segment, Version, Weights
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.row_sink import RestRowSink
+from ding_like.comm.rest.weight_files import WeightsGoneError
+from ding_like.comm.rest.weight_publisher import RestWeightPublisher
+from ding_like.comm.rest.weight_reader import RestWeightReader
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import CommError, ConfigError
+from tests.contracts.rest_transport import Net
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[Net]:
+    with ExitStack() as stack:
+        yield Net(stack, tmp_path, "replay", over_http=False)
+
+
+@pytest.fixture
+def sink(net: Net) -> RestRowSink:
+    made = RestRowSink(net.collector)
+    made.begin(net.collect, net.handle)
+    return made
+
+
+@pytest.fixture
+def publisher(net: Net) -> Iterator[RestWeightPublisher]:
+    made = RestWeightPublisher(net.learner, net.learn)
+    yield made
+    made.abandon(timeout_s=5.0)
+
+
+@pytest.fixture
+def reader(net: Net) -> RestWeightReader:
+    made = RestWeightReader(net.collector)
+    made.begin(net.collect, net.handle)
+    return made
+
+
+def segment() -> Segment:
+    return Segment(TransitionBatch({"row": np.arange(8)}), Version(1, 0), 8)
+
+
+def weights(update: int) -> Weights:
+    return Weights("policy", Version(1, update), {"w": torch.full((2,), float(update))})
+
+
+def files_of(net: Net) -> list[str]:
+    return sorted(path.name.removesuffix(".safetensors") for path in net.collector.files.segments.glob("*.safetensors"))
+
+
+def test_a_segment_that_could_not_be_announced_goes_out_with_the_next(
+    net: Net, sink: RestRowSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[list[str]] = []
+    send = net.service.send_data
+
+    def fail_once(worker_id: str, task_id: str, message: m.SendData) -> m.SendDataReply:
+        sent.append([each.name for each in message.segments])
+        if len(sent) == 1:
+            raise RefusedError("stale_attempt", "another has the task")
+        return send(worker_id, task_id, message)
+
+    monkeypatch.setattr(net.service, "send_data", fail_once)
+    with pytest.raises(RefusedError):
+        sink.put(segment())
+    sink.put(segment())
+
+    assert sent == [[files_of(net)[0]], files_of(net)] and sink.waiting == []
+
+
+def test_what_is_dropped_leaves_no_file(net: Net, sink: RestRowSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> m.SendDataReply:
+        raise RefusedError("stale_attempt", "another has the task")
+
+    monkeypatch.setattr(net.service, "send_data", refuse)
+    with pytest.raises(RefusedError):
+        sink.put(segment())
+
+    sink.drop_waiting()
+
+    assert sink.waiting == [] and files_of(net) == []
+
+
+def test_a_segment_that_is_refused_is_an_error(net: Net, sink: RestRowSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = m.SendDataReply((), (), (m.Rejected("w.1", "schema"),), 0, 0, None, False)
+    monkeypatch.setattr(net.service, "send_data", lambda *arguments: reply)
+
+    with pytest.raises(CommError, match=r"refuses segment w\.1: schema"):
+        sink.put(segment())
+
+
+def test_rows_that_do_not_stack_are_refused_before_anything_is_written(net: Net, sink: RestRowSink) -> None:
+    with pytest.raises(ConfigError, match="do not stack"):
+        sink.put(Segment([{"obs": 1}], Version(1, 0), 1))
+
+    assert files_of(net) == []
+
+
+def test_a_wish_in_a_heartbeat_ends_the_next_order(net: Net, sink: RestRowSink, publisher: RestWeightPublisher) -> None:
+    publisher.publish(weights(0), wait_s=5.0)
+    assert sink.order(timeout_s=0.0).rows == 8
+
+    net.handle.ask_to_finish()
+
+    order = sink.order(timeout_s=0.0)
+    assert order.finish and order.rows == 0
+
+
+def test_a_sink_without_a_task_says_so(net: Net) -> None:
+    with pytest.raises(CommError, match="has no task"):
+        RestRowSink(net.collector).order(timeout_s=0.0)
+
+
+def test_weights_that_are_gone_are_asked_for_again(
+    net: Net, publisher: RestWeightPublisher, reader: RestWeightReader
+) -> None:
+    publisher.publish(weights(1), wait_s=5.0)
+    net.handle.note(net.core.policies["policy"])
+    publisher.publish(weights(2), wait_s=5.0)
+    (net.collector.files.weights / "policy" / "1-1.safetensors").unlink()
+
+    found = reader.newest("policy")
+
+    assert found is not None and found.version == (1, 2)
+
+
+def test_an_evaluation_whose_weights_are_gone_fails(net: Net, publisher: RestWeightPublisher) -> None:
+    publisher.publish(weights(1), wait_s=5.0)
+    task = m.Task("eval-1", 1, "eval", "buffer", "policy", {}, 10.0, net.core.policies["policy"])
+    reader = RestWeightReader(net.collector)
+    reader.begin(task, net.handle)
+    (net.collector.files.weights / "policy" / "1-1.safetensors").unlink()
+
+    with pytest.raises(WeightsGoneError):
+        reader.newest("policy")
+
+
+def test_an_older_heartbeat_does_not_take_weights_back(net: Net) -> None:
+    first, second = (m.PolicyVersion(1, version, "x", 1) for version in (1, 2))
+    net.handle.note(second)
+
+    net.handle.take(m.HeartbeatReply((), {"policy": first}, 0, 10.0))
+
+    assert net.handle.newest_policy == second
+
+
+def test_weights_are_for_all_readers(publisher: RestWeightPublisher) -> None:
+    with pytest.raises(CommError, match="tells all readers"):
+        publisher.publish(weights(1), to=["collector-1"])
+
+
+def test_a_refusal_of_weights_is_raised_by_the_next_call(
+    net: Net, publisher: RestWeightPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> m.Ok:
+        raise RefusedError("stale_attempt", "another learns")
+
+    monkeypatch.setattr(net.service, "publish", refuse)
+    publisher.publish(weights(1))
+
+    with pytest.raises(RefusedError, match="another learns"):
+        publisher.flush(timeout_s=5.0)

@@ -1,0 +1,206 @@
+"""Carry weights and rows over a coordinator's service in this process, or over HTTP, and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ding_like.comm.channels import Batch, Order, Segment, Version, Weights
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.agent import TaskHandle
+from ding_like.comm.rest.batch_source import RestBatchSource
+from ding_like.comm.rest.http_server import CoordinatorServer
+from ding_like.comm.rest.keys import make_keys
+from ding_like.comm.rest.row_sink import RestRowSink
+from ding_like.comm.rest.segment_reader import SegmentReader
+from ding_like.comm.rest.weight_publisher import RestWeightPublisher
+from ding_like.comm.rest.weight_reader import RestWeightReader
+from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.data.schema import Schema
+from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
+from ding_like.pipeline.parallel.core.index import BufferIndex
+from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
+from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.parallel.service import LockedService
+from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
+from ding_like.types import Array
+from ding_like.worker import create_buffer
+from ding_like.worker.commander.naive import NaiveCommander, NewTask
+from tests.contracts.channel_cases import BATCH, SEGMENT, Kind, RowEnds, Transport, WeightEnds
+from tests.pipeline.parallel.service_parts import Clock
+
+SIZE = 80
+SCHEMA = Schema.of(
+    {"row": np.zeros(1, np.int64), "obs": np.zeros((1, 3), np.float32), "reward": np.zeros(1, np.float32)}
+)
+
+
+class Commander(NaiveCommander):
+    """Ask for no evaluations."""
+
+    def new_tasks(self, run: Any) -> list[NewTask]:
+        self._evaluated = 10**12  # as if later weights had been evaluated
+        return super().new_tasks(run)
+
+
+class Net:
+    """Hold a coordinator and the links of its two workers, each with a task."""
+
+    def __init__(self, stack: ExitStack, folder: Path, kind: Kind, *, over_http: bool) -> None:
+        self.core = _make_core(folder, kind)
+        stack.callback(self.core.close)
+        self.service = LockedService(self.core)
+        cfg: dict[str, Any] = {"path_data": str(folder / "data"), "path_policy": str(folder / "policy")}
+        if over_http:
+            keys = folder / "keys.json"
+            places = {"segments": folder / "data", "weights": folder / "policy"}
+            server = CoordinatorServer(self.service, make_keys(keys), **places)  # type: ignore[arg-type]
+            server.start()
+            stack.callback(server.close)
+            cfg = {"coordinator": server.url, "key_file": keys, "communication_mode": "stream"}
+        near = None if over_http else self.service
+        self.learner = WorkerLink("learner", cfg, near, resources={})
+        self.collector = WorkerLink("collector", cfg, near, resources={})
+        for link in (self.learner, self.collector):
+            stack.callback(link.close)
+            link.start()
+        self.learn, _ = self.claim(self.learner)
+        self.collect, self.handle = self.claim(self.collector)
+
+    def claim(self, link: WorkerLink) -> tuple[m.Task, TaskHandle]:
+        task = link.coordinator.claim(link.agent.worker_id, m.Claim()).task
+        assert task is not None
+        return task, TaskHandle(task)
+
+    def finish(self) -> None:
+        with self.service.locked():
+            self.core.is_over = True
+
+
+def _make_core(folder: Path, kind: Kind) -> CoordinatorCore:
+    def make_index(buffer_id: str) -> BufferIndex | OnPolicyIndex:
+        if kind == "once":
+            return OnPolicyIndex(SIZE, SEGMENT)
+        name = "advanced" if kind == "priority" else "naive"
+        rng = np.random.default_rng(0)
+        cfg = {"type": name, "replay_buffer_size": SIZE}
+        return BufferIndex(create_buffer(cfg, exp_name=str(folder), instance_name=buffer_id, rng=rng), SIZE)
+
+    replayed = UpdateRatio(warmup_steps=0, steps=SEGMENT, updates=2, max_lead=SEGMENT)
+    return CoordinatorCore(
+        CoreConfig(OnPolicyRatio(SEGMENT) if kind == "once" else replayed, SIZE, SEGMENT),
+        clock=Clock(),
+        wall_clock=lambda: 1000.0,
+        store=StateStore(folder / "state.sqlite"),
+        commander=Commander({}),
+        make_index=make_index,
+    )
+
+
+def _weights(stack: ExitStack, folder: Path, *, over_http: bool) -> WeightEnds:
+    net = Net(stack, folder, "replay", over_http=over_http)
+    publisher = RestWeightPublisher(net.learner, net.learn)
+    stack.callback(publisher.abandon, timeout_s=5.0)
+    reader = RestWeightReader(net.collector)
+    reader.begin(net.collect, net.handle)
+    return WeightEnds(publisher, reader)
+
+
+class FreshSink:
+    """Say of rows that the newest weights acted, as a collector's rows are on-policy."""
+
+    def __init__(self, sink: RestRowSink) -> None:
+        self._sink = sink
+
+    def put(self, segment: Segment) -> Order:
+        newest = self.order(timeout_s=0.0).newest
+        assert newest is not None
+        return self._sink.put(replace(segment, version=newest))
+
+    def order(self, *, timeout_s: float) -> Order:
+        return self._sink.order(timeout_s=timeout_s)
+
+
+class LateSource:
+    """Begin to fetch when the first batch is asked for: until then nothing is granted to a learner.
+
+    After each update `updated` is called.
+    """
+
+    def __init__(self, make: Callable[[], RestBatchSource], updated: Callable[[int], object]) -> None:
+        self._make = make
+        self._updated = updated
+        self._source: RestBatchSource | None = None
+
+    def _opened(self) -> RestBatchSource:
+        self._source = self._source or self._make()
+        return self._source
+
+    @property
+    def finished(self) -> bool:
+        return self._opened().finished
+
+    @property
+    def env_step(self) -> int:
+        return self._opened().env_step
+
+    def next(self, *, timeout_s: float) -> Batch | None:
+        return self._opened().next(timeout_s=timeout_s)
+
+    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
+        self._opened().feedback(train_iter, priority=priority, info=info)
+        self._updated(train_iter)
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+
+
+def _rows(stack: ExitStack, folder: Path, kind: Kind, *, over_http: bool) -> RowEnds:
+    net = Net(stack, folder, kind, over_http=over_http)
+    sink = RestRowSink(net.collector)
+    sink.begin(net.collect, net.handle)
+    publisher = RestWeightPublisher(net.learner, net.learn)
+    stack.callback(publisher.abandon, timeout_s=5.0)
+
+    def publish(update: int) -> None:
+        version = Version(net.learn.attempt, update)
+        publisher.publish(Weights("policy", version, {"w": torch.zeros(1)}), wait_s=10.0)
+
+    publish(0)
+
+    def make() -> RestBatchSource:
+        return RestBatchSource(
+            net.learner.coordinator,
+            net.learn,
+            worker_id=net.learner.agent.worker_id,
+            read=SegmentReader(net.learner.files, SCHEMA, lambda columns: None),
+            batch_size=SEGMENT if kind == "once" else BATCH,
+            buffer_size=SIZE,
+            num_batches=1,
+            schema=SCHEMA,
+            waits_for_late=kind == "once",
+        )
+
+    source = LateSource(make, publish if kind == "once" else lambda train_iter: None)
+    stack.callback(source.close)
+    return RowEnds(FreshSink(sink) if kind == "once" else sink, source, net.finish)
+
+
+def _transport(*, over_http: bool) -> Transport:
+    return Transport(
+        weights=partial(_weights, over_http=over_http),
+        rows=partial(_rows, over_http=over_http),
+        priorities_at_once=False,
+    )
+
+
+TRANSPORT = _transport(over_http=False)
+OVER_HTTP = _transport(over_http=True)

@@ -1,0 +1,151 @@
+"""Roles do the same work over any channels: here two policies, one in each thread, over those of one process."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from ding_like.comm.channels import Segment, Version
+from ding_like.comm.local import BatchOnce, LocalRows, LocalWeights
+from ding_like.config import compile_config
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import CommError, SchemaError
+from ding_like.pipeline.build import (
+    build_buffer,
+    build_collect_env,
+    build_collector,
+    build_learner,
+    build_policy,
+    fit_policy_config,
+    training_process,
+)
+from ding_like.pipeline.roles.collect import CollectRole
+from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.record import RunRecord
+from ding_like.pipeline.roles.train import TrainRole
+from ding_like.pipeline.update_ratio import UpdateRatio
+from tests.pipeline.test_serial import make_configs
+
+NUM_SEGMENTS = 12
+
+
+def test_collector_and_learner_with_policies_of_their_own_learn_in_two_threads(tmp_path: Path) -> None:
+    main, create = make_configs()
+    cfg = compile_config({**main, "exp_name": str(tmp_path / "exp")}, create, seed=0, save=False)
+    with training_process():
+        env = build_collect_env(cfg, seed=0)
+        fitted = fit_policy_config(cfg.policy, env)
+        acting = build_policy(fitted, seed=1, modes=["collect", "command"])
+        learning = build_policy(fitted, seed=2)
+        collector, learner = build_collector(cfg, env, acting, seed=0), build_learner(cfg, learning, seed=0)
+        buffer, weights = build_buffer(cfg, seed=0), LocalWeights()
+        rows = LocalRows(
+            buffer,
+            UpdateRatio.per_segment(cfg.policy.learn.update_per_collect),
+            segment_rows=8,
+            batch_size=cfg.policy.learn.batch_size,
+            newest=lambda: Version(1, learner.train_iter),
+        )
+        train = TrainRole(
+            learner, rows, publisher=weights, acting_state=lambda: learning.collect_mode.state_dict(), attempt=1
+        )
+        loaded = LoadedWeights(acting, weights.reader("collector"))
+        collect = CollectRole(collector, loaded, sink=rows)
+        thread = threading.Thread(target=collect.run)
+        train.publish()
+        thread.start()
+        while learner.train_iter < NUM_SEGMENTS:
+            batch = train.next_batch()
+            assert batch is not None
+            learner.train(batch)
+            train.report(learner.train_iter, priority=None)
+        train.publish()
+        rows.finish()
+        thread.join(10.0)
+
+    assert not thread.is_alive() and train.next_batch() is None
+    assert collector.envstep == rows.env_step > 0
+    loaded.take_newest()
+    assert loaded.version == Version(1, learner.train_iter)
+    for name, tensor in learning.collect_mode.state_dict()["model"].items():
+        assert torch.equal(acting.collect_mode.state_dict()["model"][name], tensor), name
+    for part in (collector, learner, buffer):
+        part.close()
+
+
+class NoPriorities:
+    """Be a learner whose policy gives none."""
+
+    train_iter = 1
+    priority_info: dict[str, object] = {}
+    monitor = None
+    collector_envstep = 0
+
+    def train(self, data: object, envstep: int) -> None: ...
+
+
+def once() -> LocalRows:
+    return LocalRows(
+        BatchOnce(), UpdateRatio.per_segment(1), segment_rows=1, batch_size=1, newest=lambda: Version(0, 0)
+    )
+
+
+def test_a_learner_gives_up_when_no_batch_comes_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ding_like.pipeline.roles.train._LOOK_S", 0.0)
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 200.0
+        return now[0]
+
+    role = TrainRole(NoPriorities(), once(), clock=clock)  # type: ignore[arg-type]
+
+    with pytest.raises(CommError, match="no batch has come for 600 s"):
+        role.next_batch()
+
+
+def test_a_policy_that_owes_priorities_is_told(tmp_path: Path) -> None:
+    rows = once()
+    rows.put(Segment(TransitionBatch({"reward": torch.zeros(1).numpy()}), Version(0, 0), 1))
+
+    with pytest.raises(SchemaError, match=r"gave no priorities.*policy.priority=False"):
+        TrainRole(NoPriorities(), rows, with_priority=True).train_ready()  # type: ignore[arg-type]
+
+
+class Console:
+    """Keep what is said."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def event(self, text: str) -> None:
+        self.events.append(text)
+
+
+def test_the_record_says_each_better_evaluation_but_not_the_first(tmp_path: Path) -> None:
+    record, console = RunRecord(str(tmp_path)), Console()
+    for step, best in ((0, 10.0), (100, 10.0), (200, 25.0)):
+        record.note_evaluation([best], best=best, env_step=step, duration_s=0.5, console=console)  # type: ignore[arg-type]
+
+    assert console.events == ["env step 200  eval 25 is the best so far -> ckpt/ckpt_best.pth.tar"]
+    progress = record.progress(env_step=200, train_iter=3)
+    assert progress.eval_returns == [25.0] and progress.best_eval == 25.0 and progress.eval_duration_s == 1.5
+
+
+def test_a_resumed_record_counts_what_went_before(tmp_path: Path) -> None:
+    now = [100.0]
+    before = RunRecord(str(tmp_path), clock=lambda: now[0])
+    now[0] = 130.0
+    state = before.state_dict()
+    after = RunRecord(str(tmp_path), clock=lambda: now[0])
+    now[0] = 135.0
+
+    after.load_state_dict(state, best=-float("inf"))
+
+    assert after.duration_s == 35.0
+    result = after.conclude([1.0, 2.0], eval_s=2.0, stop=True, env_step=7, train_iter=3)
+    assert (result.eval_value, result.duration_s, result.eval_duration_s) == (1.5, 35.0, 2.0)
+    assert (tmp_path / "result.json").is_file()
