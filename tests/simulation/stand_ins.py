@@ -191,7 +191,7 @@ class ScriptedJudge:
         self._simulation = simulation
         self.env = self.manager = Envs()
 
-    def judge(self, policy: Any, opponents: Any, *, before: Any = None) -> None: ...
+    def judge(self, policy: Any, opponents: Any, **_: Any) -> None: ...
 
     def play(self) -> dict[str, Any]:
         self._simulation.world.sleep(self._simulation.rng.uniform(0.05, 1.0))
