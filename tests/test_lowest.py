@@ -26,6 +26,7 @@ def padded(version: str) -> tuple[int, ...]:
 def test_the_lowest_versions_are_those_of_setup() -> None:
     lines = [line for line in (ROOT / "constraints-lowest.txt").read_text().splitlines() if not line.startswith("#")]
     pinned = dict(line.lower().split("==") for line in lines)
+    del pinned["pyparsing"]  # is asked for by matplotlib, whose oldest version a newer one warns
 
     asked = {name: version for name, version in floors().items() if name in pinned}
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import load, save
 
-from ding_like.comm.rest.weight_files import flatten_state, unflatten_state
+from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.data.batch import TransitionBatch
 from tests.contracts.grad_cases import GRAD_CASES, rng_of
 from tests.contracts.policy_cases import make

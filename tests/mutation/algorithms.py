@@ -271,8 +271,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/sac.py",
-        "return -(log_alpha if learn.log_space",
-        "return (log_alpha if learn.log_space",
+        "loss: Tensor = -(log_alpha if learn.log_space",
+        "loss: Tensor = (log_alpha if learn.log_space",
         ("tests/policy/test_sac.py::test_losses_equal_a_slow_walk_over_rows",),
     ),
     Mutation(

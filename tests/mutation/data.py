@@ -212,8 +212,8 @@ MUTATIONS = (
         ("tests/worker/collector/test_open_rows.py::test_rows_kept_or_added_since_the_last_batch_are_dropped",),
     ),
     Mutation(
-        "ding_like/worker/collector/sample.py",
-        "            loop.forget_rows()\n",
+        "ding_like/worker/collector/row_taker.py",
+        "            self._loop.forget_rows()\n",
         "            pass\n",
         (
             "tests/worker/collector/test_sample.py::test_on_policy_rows_begin_after_the_last_call_and_open_episodes_go_on",

@@ -31,9 +31,11 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/pipeline/parallel/core/ledger.py",
-        "return self._pace.allowed_updates(self.env_step) - self.granted_updates",
-        "return self._pace.allowed_updates(self.env_step)",
-        ("tests/pipeline/parallel/test_core.py::test_batches_are_granted_by_the_pace_and_rows_are_those_of_the_index",),
+        "return self._ratio.allowed_updates(self._progress) - self.granted_updates",
+        "return self._ratio.allowed_updates(self._progress)",
+        (
+            "tests/pipeline/parallel/test_core.py::test_batches_are_granted_by_the_ratio_and_rows_are_those_of_the_index",
+        ),
     ),
     Mutation(
         "ding_like/pipeline/parallel/core/run.py",
@@ -93,8 +95,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/pipeline/update_ratio.py",
-        "return max(0, batch_size - warmup_steps) + segment_rows + -(-steps // updates)",
-        "return max(0, batch_size - warmup_steps) + segment_rows",
+        "return max(0, batch_steps - warmup_steps) + segment_steps + -(-steps // updates)",
+        "return max(0, batch_steps - warmup_steps) + segment_steps",
         (
             "tests/pipeline/test_update_ratio.py::test_the_least_lead_holds_a_batch_a_segment_and_the_steps_of_an_update",
         ),

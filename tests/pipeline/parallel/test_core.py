@@ -86,7 +86,7 @@ def test_a_segment_that_cannot_fit_is_rejected_by_name(tmp_path: Path, rows: int
     assert core.env_step == 8
 
 
-def test_batches_are_granted_by_the_pace_and_rows_are_those_of_the_index(tmp_path: Path) -> None:
+def test_batches_are_granted_by_the_ratio_and_rows_are_those_of_the_index(tmp_path: Path) -> None:
     core = make_core(tmp_path)
     learner, learn, collector, task = begin(core)
     for number in range(4):
