@@ -15,16 +15,13 @@ import numpy as np
 
 from ding_like.comm.torch_dist import GlooReducer, LearnerGroup
 from ding_like.config import compile_config, read_config
-from ding_like.pipeline.build import training_process
-from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.build import build_learner, build_policy, fit_policy_config, training_process
 from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
 from ding_like.pipeline.parallel.learner_aggregator import STATE_FILE, unpack
-from ding_like.policy import create_policy
 from ding_like.policy.share import Share
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.parent import watch_parent
-from ding_like.utils.seeding import make_rng, set_pkg_seed, set_rng_state
-from ding_like.worker import create_learner
+from ding_like.utils.seeding import make_rng, set_rng_state
 
 
 def main(argv: Sequence[str]) -> None:
@@ -45,20 +42,19 @@ def main(argv: Sequence[str]) -> None:
     with training_process():
         final_evaluation = FinalEvaluation(cfg, seed=int(seed))
         try:
-            set_pkg_seed(int(seed), use_cuda=bool(cfg.policy.cuda))
-            policy = create_policy(fit_policy_config(cfg.policy, final_evaluation.env))
+            policy = build_policy(fit_policy_config(cfg.policy, final_evaluation.env), seed=int(seed))
         finally:
             final_evaluation.close()
         policy.set_share(Share(int(rank), int(world_size)))
         mode, rng = policy.learn_mode, make_rng(int(seed), "learner")
-        learner = create_learner(
-            cfg.policy.learn.learner,
-            policy=mode,
+        learner = build_learner(
+            cfg,
+            policy,
+            seed=int(seed),
             rng=rng,
             reducer=GlooReducer(group, policy.grad_vectors(), weight=policy.grad_weight),
-            dist_info=(int(rank), int(world_size)),
-            exp_name=cfg.exp_name,
-            instance_name=f"learner_rank{rank}",
+            rank=int(rank),
+            num_learners=int(world_size),
         )
         try:
             while (share := group.scatter(None)) is not None:
