@@ -59,10 +59,11 @@ class Coordinator:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+        headers = {"X-DL-Protocol": str(m.PROTOCOL)}
         while time.monotonic() < started + 60.0:
             assert self._process.poll() is None, (self._folder / "said.txt").read_text()[-2000:]
             try:
-                requests.get(f"{self.url}/v1/hello", headers={"X-DL-Protocol": "1"}, timeout=1.0).raise_for_status()
+                requests.get(f"{self.url}/v1/hello", headers=headers, timeout=1.0).raise_for_status()
                 return time.monotonic() - started
             except requests.RequestException:
                 time.sleep(_LOOK_S)

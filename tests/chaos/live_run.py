@@ -16,6 +16,7 @@ from typing import Any
 
 import requests
 
+from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.keys import make_keys
 from tests.chaos.child import CLOCK
 from tests.chaos.ending import END
@@ -123,7 +124,9 @@ class LiveRun:
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline and self.is_alive("coordinator"):
             with suppress(requests.RequestException):
-                requests.get(f"http://127.0.0.1:{self.port}/v1/hello", headers={"X-DL-Protocol": "1"}, timeout=1.0)
+                requests.get(
+                    f"http://127.0.0.1:{self.port}/v1/hello", headers={"X-DL-Protocol": str(m.PROTOCOL)}, timeout=1.0
+                )
                 return True
             time.sleep(_LOOK_S)
         return False
