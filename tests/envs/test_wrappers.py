@@ -501,3 +501,13 @@ def test_record_gif_without_pillow_names_the_extra(tmp_path: Any, monkeypatch: p
 
     with pytest.raises(EnvError, match=r"needs pillow; install it with: pip install 'ding-like\[viz\]'"):
         recording(tmp_path)
+
+
+def test_a_wrapper_without_arguments_may_be_its_name_alone() -> None:
+    assert len(wrapper_states(wrap(gymnasium.make("CartPole-v1"), ["obs_norm"]))) == 1
+
+
+@pytest.mark.parametrize("entry", [3, None, ["obs_norm"]])
+def test_an_entry_that_is_neither_name_nor_dict_is_a_config_error(entry: Any) -> None:
+    with pytest.raises(ConfigError, match=r"env\.wrappers: each entry is a wrapper's name or a dict"):
+        wrap(gymnasium.make("CartPole-v1"), [entry])

@@ -20,14 +20,17 @@ __all__ = ["adopt_wrapper_states", "load_wrapper_states", "wrap", "wrapper_state
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
 
-def wrap(env: AnyEnv, wrappers: Iterable[Mapping[str, Any]]) -> AnyEnv:
+def wrap(env: AnyEnv, wrappers: Iterable[Mapping[str, Any] | str]) -> AnyEnv:
     """Return `env` inside the wrappers, the first one innermost.
 
     Each is a dict of `type`, a registered name or the name of a class in `gymnasium.wrappers`, and the keyword
-    arguments of its constructor. Raises ConfigError for an unknown type and for arguments that it does not take.
+    arguments of its constructor; without arguments, the name alone.
+    Raises ConfigError for an unknown type and for arguments that it does not take.
     """
     for spec in wrappers:
-        kwargs = dict(spec)
+        if not isinstance(spec, (str, Mapping)):
+            raise ConfigError(f"env.wrappers: each entry is a wrapper's name or a dict with its 'type', got {spec!r}.")
+        kwargs = {"type": spec} if isinstance(spec, str) else dict(spec)
         name = kwargs.pop("type", None)
         make = _find(name)
         try:
