@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ding_like.data.batch import TransitionBatch
+from ding_like.data.batch import TransitionBatch, columns_to
 from ding_like.data.obs import split_mask
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
@@ -82,15 +82,16 @@ class ValueBasedPolicy(Policy):
 
     def _td_target(self, rows: TransitionBatch) -> Any:
         """Return the targets [B, ...] of rows, a batch of tensors; called without a gradient."""
+        next_value = self._next_value(*split_mask(self._obs(rows, "next_obs")))
+        return self._family.backup(rows["reward"], next_value, **self._following(rows))
+
+    def _following(self, rows: TransitionBatch) -> dict[str, Any]:  # tensors, arrays or a number
+        """Return `discount` and `terminated`: how much of what follows rows, of tensors or arrays, counts."""
         terminated = rows["terminated"]
-        if self._cfg.learn.ignore_done:
-            terminated = torch.zeros_like(terminated)
-        return self._family.backup(
-            rows["reward"],
-            self._next_value(*split_mask(self._obs(rows, "next_obs"))),
-            discount=rows.columns.get("discount", self._gamma),
-            terminated=terminated,
-        )
+        return {
+            "discount": rows.columns.get("discount", self._gamma),
+            "terminated": terminated & False if self._cfg.learn.ignore_done else terminated,
+        }
 
     # Any: tensors, in a dict or not.
     def _next_value(self, next_obs: Any, mask: Any) -> Any:
@@ -138,6 +139,8 @@ class ValueBasedPolicy(Policy):
         # After FlatParams, which moves the weights.
         self._online, self._target = (self._predictions(model) for model in (self._model, self._target_model))
         self._by_hand = NumpyGrad(self._model, self._params) if self._is_plain() else None
+        # An algorithm's own target is of tensors, even where its gradient is numpy's.
+        self._has_plain_target = type(self)._td_target is ValueBasedPolicy._td_target
         self._num_updates = 0
 
     def _predictions(self, model: nn.Module) -> NetworkForward:
@@ -151,40 +154,52 @@ class ValueBasedPolicy(Policy):
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradient of the loss for rows of a replay buffer; return (what to log, priorities [B] or None)."""
-        self._params.follow()
-        rows = batch.to(self._device)
-        with torch.no_grad():
-            target = self._td_target(rows)
         if self._by_hand is not None and isinstance(batch["reward"], np.ndarray):
-            loss, values, priority = self._fill_by_hand(self._by_hand, batch, target)
+            values, target, priority = self._fill_by_hand(self._by_hand, batch)
         else:
-            loss, values, priority = self._fill(rows, target)
-        self._params.loss.copy_(loss)
+            values, target, priority = self._fill(batch.to(self._device))
         info = {
             "cur_lr": self._optimizer.learning_rate,
-            "total_loss": loss,
+            "total_loss": self._params.loss.clone(),
             "q_value": values,
             "target_q_value": self._family.expected(target),
         }
-        return info, np.asarray(priority.cpu()) if self._cfg.priority else None
+        return info, priority
 
-    def _fill(self, rows: TransitionBatch, target: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Fill the gradient by autograd; return (loss, values to log, priorities [B])."""
+    # Any: what the family makes of targets.
+    def _fill(self, rows: TransitionBatch) -> tuple[Tensor, Any, Array | None]:
+        """Fill gradient and loss by autograd; return (values to log, targets, priorities [B] if they are wanted)."""
+        self._params.zero_grad()
+        with torch.no_grad():
+            target = self._td_target(rows)
         chosen, values = self._chosen(rows)
         each = self._family.loss(chosen, target)
         loss = weighted_mean(each.loss, self._weight(rows))
-        self._params.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
-        return loss.detach(), values.detach(), each.priority
+        self._params.loss.copy_(loss.detach())
+        return values.detach(), target, np.asarray(each.priority.cpu()) if self._cfg.priority else None
 
-    def _fill_by_hand(self, model: NumpyGrad, rows: TransitionBatch, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _fill_by_hand(self, model: NumpyGrad, rows: TransitionBatch) -> tuple[Tensor, Tensor, Array | None]:
         """Do what `_fill` does, in numpy."""
         # Any: it is a ByHand, known since the policy was made; to ask a protocol again takes longer than the loss.
         family: Any = self._family
+        target = self._td_target_by_hand(family, rows)
         q = model.forward(split_mask(self._obs(rows))[0])
-        each = family.loss_by_hand(q, rows["action"], target.numpy(), weight=self._weight(rows))
+        each = family.loss_by_hand(q, rows["action"], target, weight=self._weight(rows))
         model.backward(each.grad)
-        return torch.tensor(each.loss), torch.from_numpy(q), torch.from_numpy(each.priority)
+        self._params.loss.fill_(each.loss)
+        return torch.from_numpy(q), torch.from_numpy(target), each.priority if self._cfg.priority else None
+
+    def _td_target_by_hand(self, family: ByHand, rows: TransitionBatch) -> Array:
+        """Do what `_td_target` does, in numpy; an algorithm's own methods are given tensors all the same."""
+        with torch.no_grad():
+            if not self._has_plain_target:
+                own: Array = self._td_target(rows.to(self._device)).numpy()
+                return own
+            obs = self._obs(rows, "next_obs")
+            obs = columns_to("cpu", obs) if isinstance(obs, dict) else torch.from_numpy(obs)
+            next_value = self._next_value(*split_mask(obs)).numpy()
+        return family.backup_by_hand(rows["reward"], next_value, **self._following(rows))
 
     def apply(self) -> None:
         """Take one optimizer step and move the target network by period or by momentum."""

@@ -18,6 +18,7 @@ from ding_like.rl_utils.td import legal_value, nstep_td_target
 from ding_like.types import Array
 
 LossType = Literal["huber", "mse"]
+_ZERO = np.float32(0.0)
 # What is predicted: a tensor, or where that is not enough (quantiles and their fractions) a tuple of them.
 P = TypeVar("P")
 
@@ -75,6 +76,9 @@ class ValueFamily(Protocol[P]):
 class ByHand(Protocol):
     """Mark a family that predicts what the network's `q` gives, [B, A], so that numpy may run and differentiate it."""
 
+    def backup_by_hand(self, reward: Array, next_value: Array, *, discount: Array | float, terminated: Array) -> Array:
+        """Do what `backup` does, in numpy."""
+
     def loss_by_hand(self, q: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
         """Do what `of_action` and `loss` do, in numpy, with the mean of rows times their weights [B]."""
 
@@ -108,6 +112,10 @@ class ScalarValue:
 
     def backup(self, reward: Tensor, next_value: Tensor, *, discount: Tensor | float, terminated: Tensor) -> Tensor:
         return nstep_td_target(reward, next_value, discount=discount, terminated=terminated)
+
+    def backup_by_hand(self, reward: Array, next_value: Array, *, discount: Array | float, terminated: Array) -> Array:
+        target: Array = reward + discount * np.where(terminated, _ZERO, next_value)
+        return target
 
     def loss(self, chosen: Tensor, target: Tensor) -> RowLoss:
         check_shape("target", target, chosen.shape)
