@@ -132,13 +132,14 @@ class ScalarValue:
         size = np.abs(error)
         if self._loss == "huber":
             # error^2 / 2 within delta, a straight line outside: the gradient is the clipped error.
-            slope = np.clip(error, -self._delta, self._delta)
+            # Two calls, as np.clip takes several times longer than both.
+            slope = np.minimum(np.maximum(error, -self._delta), self._delta)
             value = slope * (error - 0.5 * slope)
         else:
             slope, value = 2.0 * error, error * error
         if weight is not None:
             slope, value = slope * weight, value * weight
-        grad = np.zeros_like(q)
+        grad = np.zeros(q.shape, q.dtype)
         grad[rows, action] = slope / len(q)
         return LossByHand(float(np.add.reduce(value)) / len(q), grad, size)
 
