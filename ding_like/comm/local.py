@@ -86,10 +86,12 @@ class LocalRows:
         self._newest = newest
         self._env_step = env_step
         self._num_segments = 0
-        self._granted = 0  # updates that were handed out or passed over
+        self._allowed = ratio.allowed_updates(0)  # updates for these
+        self._granted = 0  # of which were handed out or passed over
         self._drawn: Batch | None = None
         self._is_finished = False
         self._changed = threading.Condition()
+        self._num_waiting = 0  # threads: to wake nobody takes longer than to look here
 
     # --- a collector's end
 
@@ -99,14 +101,15 @@ class LocalRows:
             self._env_step += segment.env_steps
             self._store.push(segment.batch, cur_collector_envstep=self._env_step)
             self._num_segments += 1
-            self._changed.notify_all()
+            self._allowed = self._ratio.allowed_updates(self._num_segments)
+            self._wake()
             return self._order()
 
     def order(self, *, timeout_s: float) -> Order:
         """Return what is to be done next; see `RowSink`."""
         with self._changed:
             if timeout_s > 0:
-                self._changed.wait_for(lambda: self._is_finished or self._has_credit, timeout_s)
+                self._wait(lambda: self._has_credit, timeout_s)
             return self._order()
 
     def _order(self) -> Order:
@@ -133,12 +136,12 @@ class LocalRows:
         """Draw a batch if the ratio allows one; see `BatchSource`."""
         with self._changed:
             if timeout_s > 0:
-                self._changed.wait_for(lambda: self._is_finished or self._has_updates, timeout_s)
-            if self._is_finished or not self._has_updates:
+                self._wait(lambda: self._granted < self._allowed, timeout_s)
+            if self._is_finished or self._granted >= self._allowed:
                 return None
             batch: Any = self._store.sample(self._batch_size, self._newest().update)
             if batch is None:
-                self._granted = self._ratio.allowed_updates(self._num_segments)
+                self._granted = self._allowed
                 one_time_warning(
                     f"the replay buffer holds {self._store.count()} rows, fewer than batch_size {self._batch_size}: "
                     "no update yet. policy.random_collect_size fills it first."
@@ -146,12 +149,20 @@ class LocalRows:
             else:
                 self._granted += 1
             self._drawn = batch
-            self._changed.notify_all()
+            self._wake()
             return batch  # type: ignore[no-any-return]  # what a store samples is what it was given
 
-    @property
-    def _has_updates(self) -> bool:
-        return self._granted < self._ratio.allowed_updates(self._num_segments)
+    def _wait(self, is_due: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until it is due, or all is finished; whoever calls holds the condition."""
+        self._num_waiting += 1
+        try:
+            self._changed.wait_for(lambda: self._is_finished or is_due(), timeout_s)
+        finally:
+            self._num_waiting -= 1
+
+    def _wake(self) -> None:
+        if self._num_waiting:
+            self._changed.notify_all()
 
     def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
         """Give the store the priorities of the batch that was drawn last; nobody reads `info` here."""
@@ -168,7 +179,7 @@ class LocalRows:
         """End the way of rows: orders say so, and no batch comes any more."""
         with self._changed:
             self._is_finished = True
-            self._changed.notify_all()
+            self._wake()
 
     def close(self) -> None:
         """Do what `finish` does; the store is its owner's."""

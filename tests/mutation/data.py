@@ -253,7 +253,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/comm/local.py",
-        "self._granted = self._ratio.allowed_updates(self._num_segments)",
+        "self._granted = self._allowed",
         "pass",
         ("tests/comm/test_local.py::test_updates_that_too_few_rows_cannot_give_are_not_made_up_later",),
     ),

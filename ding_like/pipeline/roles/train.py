@@ -60,7 +60,8 @@ class TrainRole:
         learner, source, num_batches = self._learner, self._opened(), 0
         while (batch := source.next(timeout_s=0.0)) is not None:
             learner.train(batch, source.env_step)
-            self.report(learner.train_iter, priority=self._priority() if self._with_priority else None)
+            priority = self._priority() if self._with_priority else None
+            source.feedback(learner.train_iter, priority=priority, info=self._averages)
             num_batches += 1
             if self._publisher is not None and self.publishing_is_due:
                 self.publish()

@@ -209,7 +209,10 @@ class RolloutLoop:
             self._log_wanted(answer)
         elif self._record:
             self.rollout.append(self._rows(answer, None if everyone else lanes), is_full_step=everyone)
-            self._open_rows[slice(None) if everyone else lanes] += 1
+            if everyone:
+                self._open_rows += 1
+            else:
+                self._open_rows[lanes] += 1
         if everyone:
             self._return += answer.reward
             self._length += 1
@@ -306,6 +309,8 @@ class RolloutLoop:
 
     def num_ready(self, count: Callable[[Array, Array], int]) -> int:
         """Return how many training rows `segment` would make now; `count` is the policy's `num_ready`."""
+        if not self._closed:  # as a rule; the arrays are not worth making
+            return count(self._open_rows.copy(), np.zeros(len(self._lanes), bool))
         length = np.concatenate([np.array(self._closed, np.int64), self._open_rows])
         ended = np.arange(len(length)) < len(self._closed)
         return count(length, ended)

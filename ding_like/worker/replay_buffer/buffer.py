@@ -102,23 +102,19 @@ class ReplayBuffer(IBuffer):
         `sample_range` restricts the draw by age: slice(-10, None) are the ten newest. Without `replace` nothing comes
         twice, except by priority. Returns None, and says why in the log, if there is too little.
         """
-        return self._sample(self._sampler, size, cur_learner_iter, sample_range, replace=replace)
-
-    def _sample(
-        self, sampler: Sampler[Any], size: int, train_iter: int, ages: slice | None, *, replace: bool
-    ) -> Sequence[Any] | None:
         if size < 0:
             raise SchemaError(f"a sample of {size} was asked for; give a number from 0.")
+        train_iter, ages, limiter = cur_learner_iter, sample_range, self._limiter
         with self._lock:
-            storage = self._store.storage
+            sampler, storage = self._sampler, self._store.storage
             if storage is None:
                 if size:
                     self._refuse(size, 0)
                 return None if size else []
-            if self._limiter is not None and not self._limiter.may_sample():
+            if limiter is not None and not limiter.may_sample():
                 sampler.expire(train_iter)
                 if self._refusals.pass_s():
-                    self._logger.info("no sample of %d: %s", size, self._limiter)
+                    self._logger.info("no sample of %d: %s", size, limiter)
                 return None
             places = sampler.draw(storage, size, train_iter=train_iter, ages=ages, replace=replace, rng=self._rng)
             if isinstance(places, int):
@@ -126,8 +122,8 @@ class ReplayBuffer(IBuffer):
                 return None
             data = sampler.gather(storage, places, train_iter)
             averages = sampler.averages
-            if self._limiter is not None:
-                self._limiter.add(sampled=size)
+            if limiter is not None:
+                limiter.add(sampled=size)
         self._train_iter = train_iter
         if averages is not None:
             self._log_values("sampled rows: ", averages)

@@ -82,8 +82,8 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         if sequence <= shape.burn_in:
             raise SchemaError(f"windows of {sequence} rows are all burn-in ({shape.burn_in}); make them longer.")
         if sequence != shape.num_steps:
-            sampler = self._sampler = WindowSampler(changed(shape, num_steps=sequence))  # kept: most ask for one length
-        windows = self._sample(sampler, batch, cur_learner_iter, sample_range, replace=replace)
+            self._sampler = WindowSampler(changed(shape, num_steps=sequence))  # kept: most ask for one length
+        windows = NaiveReplayBuffer.sample(self, batch, cur_learner_iter, sample_range, replace)
         assert windows is None or isinstance(windows, SequenceBatch), "a window sampler gives windows"
         return windows
 

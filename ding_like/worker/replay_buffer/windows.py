@@ -42,7 +42,8 @@ class WindowShape:
             mask = storage.are_in_run(places)
             for column in columns.values():
                 column[~mask] = 0
-        mask[:, : self.burn_in] = False
+        if self.burn_in:
+            mask[:, : self.burn_in] = False
         columns["mask"] = mask
         return SequenceBatch.of_length(self.num_steps, columns, initial, per_window)
 
@@ -81,13 +82,13 @@ class WindowSampler(Sampler[StreamStorage]):
     ) -> Array | None:
         """Draw rows until enough of them begin a window: even, and needs no list of all windows."""
         rows = range(storage.count)
-        found = np.empty(0, np.int64)
+        found: Array | None = None
         num_trials, left = 2 * size, len(rows)
         while left > 0:  # beyond it, listing all windows costs less
             places = storage.places_of(draw_uniform(rng, rows, num_trials, replace=True))
             if not self.shape.padding:
                 places = places[self.shape.begins(storage, places)]
-            found = np.concatenate([found, places]) if len(found) else places
+            found = places if found is None else np.concatenate([found, places])
             if not replace:
                 found = _distinct(found)
             if len(found) >= size:
