@@ -281,6 +281,8 @@ def episode_shares(number: int, num_lanes: int) -> list[int]:
 
 def whole_number(name: str, value: object, *, least: int = 1) -> int:
     """Return `value` if it is a whole number of at least `least`. Raises ConfigError if not."""
+    if type(value) is int and value >= least:  # as a rule, and looked at in every collection
+        return value
     try:
         number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:

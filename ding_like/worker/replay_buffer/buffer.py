@@ -92,7 +92,9 @@ class ReplayBuffer(IBuffer):
                 return
             num_rows, removed = self._append(data)
         self._env_step = cur_collector_envstep
-        self._report(self._meter.add(pushed_in=num_rows, removed=removed))
+        sums = self._meter.add(pushed_in=num_rows, removed=removed)
+        if sums is not None:
+            self._report(sums)
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
@@ -127,7 +129,9 @@ class ReplayBuffer(IBuffer):
         self._train_iter = train_iter
         if averages is not None:
             self._log_values("sampled rows: ", averages)
-        self._report(self._meter.add(sampled_out=size))
+        sums = self._meter.add(sampled_out=size)
+        if sums is not None:
+            self._report(sums)
         return data
 
     def update(self, info: Mapping[str, Any]) -> None:
@@ -274,10 +278,9 @@ class ReplayBuffer(IBuffer):
         if self._refusals.pass_s():
             self._logger.info("no sample of %d rows: there are %d to draw from", size, available)
 
-    def _report(self, sums: dict[str, float] | None) -> None:
+    def _report(self, sums: dict[str, float]) -> None:
         """Write a window's sums to the log and to TensorBoard."""
-        if sums is not None:
-            self._log_values("", {**sums, "current_have": self.count()})
+        self._log_values("", {**sums, "current_have": self.count()})
 
     def _log_values(self, title: str, values: Mapping[str, float]) -> None:
         # Not to metrics.jsonl: a resumed run must repeat that line by line, and these depend on the clock.
