@@ -48,7 +48,7 @@ smoke: $(FULL) ## one short run of each pipeline, in a temporary folder
 	$(BIN)/ding -m serial_onpolicy -e cartpole -p ppo -s 0 --env-step 2000 --exp-name smoke_onpolicy && \
 	test -s smoke_onpolicy/result.json && echo "smoke: serial_onpolicy ok"
 
-fix: $(FULL) ## format and mend what can be mended
+fix: $(FULL) ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

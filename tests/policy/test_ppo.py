@@ -87,7 +87,7 @@ def make_rollout(policy, steps: int = 6, lanes: int = 4, *, seed: int = 0) -> Ro
 
 
 class Knower(nn.Module):
-    """FinalEvaluation the scripted manager's observations by a formula, and remember what was asked."""
+    """Value the scripted manager's observations by a formula, and remember what was asked."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -74,7 +74,7 @@ class BaseSerialEvaluator(ISerialEvaluator):
 
 
 class EpisodeEvaluator(BaseSerialEvaluator):
-    """FinalEvaluation by the returns of episodes; evaluation k of a run with seed s takes its seeds from (s, k)."""
+    """Judge by the returns of episodes; evaluation k of a run with seed s takes its seeds from (s, k)."""
 
     _env: EnvManager | None = None
 

@@ -11,7 +11,7 @@ from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 
 
 class ISerialEvaluator(Configurable, ABC):
-    """FinalEvaluation a policy, in this process."""
+    """Evaluate a policy, in this process."""
 
     # What an env is differs between evaluators (a manager; a data loader and a metric), and so does what they judge and
     # are asked for: hence Any.
