@@ -68,7 +68,7 @@ class EnvManager(Protocol):
 
     @property
     def lanes_lost(self) -> list[int]:
-        """Return the lanes that `load_state_dict` had to begin anew: their open rows are void."""
+        """Return the lanes that `load_state_dict` had to restart: their open rows are void."""
 
     @property
     def game_steps(self) -> int:

@@ -63,7 +63,7 @@ LEGACY_KEYS: dict[str, str] = {
     "policy.eval.evaluator.figure_path": "curves are drawn from metrics.jsonl after the run",
     "policy.other.replay_buffer.replay_buffer_start_size": "use policy.random_collect_size",
     "policy.other.replay_buffer.deepcopy": "a buffer copies on push and on sample",
-    "policy.other.replay_buffer.enable_track_used_data": "used files are deleted by whoever wrote them",
+    "policy.other.replay_buffer.enable_track_used_data": "used files are deleted by the process that wrote them",
     "policy.other.replay_buffer.periodic_thruput_seconds": "throughput is computed on push and sample",
     "policy.other.replay_buffer.monitor*": "monitors need no settings",
 }

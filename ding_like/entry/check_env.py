@@ -30,7 +30,7 @@ def env_factory(env_id: str, arguments: Mapping[str, Any], import_names: Sequenc
     """Return what makes the env of a gymnasium id, a registered type or an import path `module:Class`.
 
     `arguments` are the env's own; `wrappers` and, of a gymnasium id, `max_episode_steps` and `render_mode` mean what
-    they do in a config's env section. Raises ConfigError for a type that nobody knows.
+    they do in a config's env section. Raises ConfigError for a type that is not known.
     """
     from ding_like.envs import BaseEnv, EnvFactory, GymnasiumEnv
     from ding_like.envs.factory import env_class
@@ -64,7 +64,7 @@ def env_factory(env_id: str, arguments: Mapping[str, Any], import_names: Sequenc
 def command(
     env_id: str, arguments: tuple[str, ...], steps: int, seed: int, import_names: tuple[str, ...], debug: bool
 ) -> None:
-    """Run an env and report every fault with its mend; exit status 1 if there is one.
+    """Run an env and report every fault with its fix; exit status 1 if there is one.
 
     ID is a gymnasium id, a registered env type, or module:Class. KEY=VALUE are arguments of the env.
     """
@@ -108,8 +108,8 @@ def _policy_findings(make: EnvFactory) -> Iterator[Finding]:
         try:
             read(space)
         except ConfigError as error:
-            seen, _, mend = str(error).rpartition(": ")
-            yield Finding("warning", "policies", seen, "a space that a policy takes", mend)
+            seen, _, fix = str(error).rpartition(": ")
+            yield Finding("warning", "policies", seen, "a space that a policy takes", fix)
     kind = type(action_space).__name__
     # A policy that declares nothing takes all.
     declared = {name: getattr(POLICY_REGISTRY.get(name), "action_spaces", None) for name in POLICY_REGISTRY.names()}
@@ -124,8 +124,8 @@ def _lines(env_id: str, findings: Sequence[Finding]) -> Iterator[str]:
         yield f"\n  {each.level:<8} {each.topic}: {each.seen}{times}"
         if each.expected:
             yield f"{'':11}expected  {each.expected}"
-        if each.mend:
-            yield f"{'':11}{'mend' if each.level != 'note' else 'hint'}{'':6}{each.mend}"
+        if each.fix:
+            yield f"{'':11}{'fix' if each.level != 'note' else 'hint':10}{each.fix}"
     yield ""
     yield ", ".join(_count(findings, level) for level in ("fault", "warning", "note"))
 

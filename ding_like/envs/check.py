@@ -1,4 +1,4 @@
-"""Run an environment and report every way in which it breaks the rules, each with its mend."""
+"""Run an environment and report every way in which it breaks the rules, each with its fix."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def _make(report: Report, make: Callable[[], Any]) -> AnyEnv:
     except DingError:
         raise  # it says what is wrong: an unknown id, a missing package, a wrapper that does not fit
     except Exception as error:  # an env may raise anything, and this is the place to tell
-        mend = "mend the constructor, or give it the arguments that it needs"
-        raise report.stop("constructor", f"it raised {where(error)}", "an env", mend) from error
+        fix = "fix the constructor, or give it the arguments that it needs"
+        raise report.stop("constructor", f"it raised {where(error)}", "an env", fix) from error
     return _adapt(report, env)
 
 
@@ -61,8 +61,8 @@ def _adapt(report: Report, env: Any) -> AnyEnv:
     try:
         return as_gymnasium(env)
     except EnvError as error:
-        mend = "class MyEnv(gymnasium.Env): ..., with observation_space and action_space set in the constructor"
-        raise report.stop("environment", str(error), "a gymnasium.Env or a BaseEnv", mend) from error
+        fix = "class MyEnv(gymnasium.Env): ..., with observation_space and action_space set in the constructor"
+        raise report.stop("environment", str(error), "a gymnasium.Env or a BaseEnv", fix) from error
 
 
 def _check_second(report: Report, first: AnyEnv, make: Callable[[], Any], seed: int) -> None:
@@ -76,17 +76,17 @@ def _check_second(report: Report, first: AnyEnv, make: Callable[[], Any], seed: 
 def _explain_style(report: Report, env: AnyEnv) -> None:
     if isinstance(env, DiEngineStyleEnv):
         seen = "this env is in DI-engine's style, and its `done` is read as terminated"
-        mend = "where a time limit ends an episode: info['TimeLimit.truncated'] = True"
-        report.add("note", "episode end", seen, mend=mend)
+        fix = "where a time limit ends an episode: info['TimeLimit.truncated'] = True"
+        report.add("note", "episode end", seen, fix=fix)
 
 
 def _close(report: Report, env: AnyEnv) -> None:
-    for level, expected, mend in (
-        ("fault", "that an env can be closed", "mend close()"),
+    for level, expected, fix in (
+        ("fault", "that an env can be closed", "fix close()"),
         ("warning", "that close() may be called again", "if self._window is None: return"),
     ):
         try:
             env.close()
         except Exception as error:  # an env may raise anything, and this is the place to tell
-            report.add(level, "close", f"it raised {where(error)}", expected, mend)  # type: ignore[arg-type]
+            report.add(level, "close", f"it raised {where(error)}", expected, fix)  # type: ignore[arg-type]
             return

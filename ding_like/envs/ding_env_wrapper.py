@@ -101,7 +101,7 @@ class DingEnvWrapper(BaseEnv):
     def enable_save_replay(self, replay_path: str | None = None) -> None:
         """Write every episode from the next reset on as a GIF into the folder `replay_path`, by default ./video.
 
-        An env that was made from `cfg.env_id` is made anew with `render_mode="rgb_array"` if it was not; one that was
+        An env that was made from `cfg.env_id` is recreated with `render_mode="rgb_array"` if it was not; one that was
         given must have it. Raises EnvError where it has not, or pillow is missing.
         """
         if self._replay_path is not None:

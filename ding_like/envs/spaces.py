@@ -191,7 +191,7 @@ class ActionLayout:
         if taken.shape != (rows, *self.shape):
             raise SchemaError(
                 f"actions have shape {taken.shape}, {rows} lanes of {self.space} take {(rows, *self.shape)}. "
-                "Mend the shape in the policy's act."
+                "Fix the shape in the policy's act."
             )
         if self._has_start:
             taken += self._start

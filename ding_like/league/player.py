@@ -20,7 +20,7 @@ from ding_like.utils.registries import PLAYER_REGISTRY
 
 
 class Player(Configurable):
-    """Be anybody who plays in a league."""
+    """Be a player of a league."""
 
     is_active = False
 
@@ -30,7 +30,7 @@ class Player(Configurable):
         self.total_agent_step = total_agent_step
 
     def state_dict(self) -> State:
-        """Return plain data, from which the league makes the player anew."""
+        """Return plain data, from which the league recreates the player."""
         return {
             "player_id": self.player_id,
             "checkpoint_path": self.checkpoint_path,
@@ -157,7 +157,7 @@ class MainPlayer(ActivePlayer):
 
 @PLAYER_REGISTRY.register("main_exploiter")
 class MainExploiter(ActivePlayer):
-    """Look for the weaknesses of main players; it begins anew after each snapshot."""
+    """Look for the weaknesses of main players; it starts over after each snapshot."""
 
     category = "main_exploiter"
     config = dict(
@@ -187,7 +187,7 @@ class MainExploiter(ActivePlayer):
 
 @PLAYER_REGISTRY.register("league_exploiter")
 class LeagueExploiter(ActivePlayer):
-    """Look for the weaknesses of the whole league; it begins anew after some of its snapshots."""
+    """Look for the weaknesses of the whole league; it starts over after some of its snapshots."""
 
     category = "league_exploiter"
     config = dict(one_phase_step=10, branch_probs=dict(pfsp=1.0), strong_win_rate=0.7, mutate_prob=0.25)

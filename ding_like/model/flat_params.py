@@ -16,7 +16,7 @@ from ding_like.errors import SchemaError
 class FlatParams:
     """Make every parameter a view of `data_vector` and every gradient a view of `grad_vector`.
 
-    Behind the gradient lies one number more, `loss`: whoever fills the gradient fills it too, so that a step which must
+    Behind the gradient lies one number more, `loss`: what fills the gradient fills it too, so that a step which must
     not be applied, as its loss is not finite, is known wherever the gradient goes. `grad_and_loss` [P + 1] is both.
 
     `source` is a module, or (name, parameter) pairs for a choice of its parameters; several modules go in as one
@@ -73,7 +73,7 @@ class FlatParams:
             raise SchemaError(
                 f"the parameters are no longer views of their FlatParams, and cannot be taken back: {_said(old)} was "
                 f"laid flat, the module has {_said(new)} now, or other layers; undo the cast or move, call rebuild() "
-                "after module.to(...), or build the policy anew"
+                "after module.to(...), or build the policy again"
             )
         self._params = params
         for name, param in params.items():
@@ -107,7 +107,7 @@ class FlatParams:
         """Set all gradients to 0 in place, and attach them again if something like `module.zero_grad()` dropped them.
 
         Parameters that have left the vector come back into it, or SchemaError is raised: see `follow`. Otherwise
-        nothing would be trained, without a word.
+        nothing would be trained, silently.
         """
         self.follow()
         # A module drops all gradients together, so a look at the first one, at offset 0, is enough here.

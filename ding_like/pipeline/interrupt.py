@@ -11,7 +11,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopSignal:
-    """Hold whether SIGINT, SIGTERM or SIGHUP has come; a second one acts at once, as if nobody listened.
+    """Hold whether SIGINT, SIGTERM or SIGHUP has come; a second one acts at once, as without a handler.
 
     A signal that this process ignores stays ignored, as SIGHUP under nohup. Use it with `with`. Outside the main
     thread, where Python allows no handlers, it stays silent.

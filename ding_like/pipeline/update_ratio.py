@@ -1,4 +1,4 @@
-"""Hold learning and collecting to the ratio of the config, whoever is faster."""
+"""Hold learning and collecting to the ratio of the config, whichever is faster."""
 
 from __future__ import annotations
 

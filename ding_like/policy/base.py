@@ -389,8 +389,8 @@ class Policy:
     def load_grad_state(self, state: State) -> None:
         """Take over what another policy's `grad_state` returned: `grad` computes what it would compute there.
 
-        Optimizers stay as they are: whoever applies has those. Raises CheckpointError for parts that do not fit, or
-        that are missing here.
+        Optimizers stay as they are: the process that applies has those. Raises CheckpointError for parts that do not
+        fit, or that are missing here.
         """
         modules, parts = self._grad_modules(), state["parts"]
         check_fits(state, self._grad_version, {*modules, "numbers"})

@@ -116,7 +116,7 @@ class LaneState:
 class ForwardActor:
     """Act: split the mask from the observation, ask the network, choose.
 
-    Recurrent state, where the network has any, is kept by lane and begins anew with every episode. The rows of such an
+    Recurrent state, where the network has any, is kept by lane and reset with every episode. The rows of such an
     actor hold what the network was given, as columns `state/<name>` [R, S...].
     """
 

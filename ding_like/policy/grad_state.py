@@ -16,7 +16,7 @@ from ding_like.types import State
 class StateVersions:
     """Give out the named parts of a state that have changed since a version, as copies that stay as they are.
 
-    A part counts as changed if its values differ from those given out last, whoever changed them: an update, a loaded
+    A part counts as changed if its values differ from those given out last, whatever changed them: an update, a loaded
     checkpoint, a part's user. Comparing is cheap beside sending.
     """
 

@@ -42,7 +42,7 @@ class PPOPolicy(OnPolicyActorCritic):
 
     config: dict[str, Any] = dict(
         type="ppo",
-        # Compute advantages anew, with the critic as it is by then, before each epoch.
+        # Compute advantages again before each epoch, with the critic as it is by then.
         recompute_adv=False,
         learn=dict(
             epoch_per_collect=10,

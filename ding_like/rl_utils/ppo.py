@@ -160,7 +160,7 @@ class RunningStd:
 
 
 def _check_rows(first: Tensor, **rows: Tensor) -> None:
-    """Refuse [B, 1] beside [B], which would broadcast to [B, B] without a word."""
+    """Refuse [B, 1] beside [B], which would silently broadcast to [B, B]."""
     for name, tensor in rows.items():
         if first.dim() != 1 or tensor.shape != first.shape:
             raise SchemaError(

@@ -41,8 +41,7 @@ class LossByHand(NamedTuple):
 class ValueFamily(Protocol[P]):
     """Say what an algorithm needs of a way to predict returns.
 
-    Targets and next values are made without a gradient. A row's own prediction, the part that is of its action, has the
-    shape of a target.
+    Targets and next values are made without a gradient. What is predicted for a row's action has the shape of a target.
     """
 
     # Any: a network with the methods that this family calls, and observations as it takes them.
@@ -53,10 +52,10 @@ class ValueFamily(Protocol[P]):
         """Return the expected returns of a prediction [B, A, ...] as [B, A], or of a target as [B]."""
 
     def of_action(self, prediction: P, action: Tensor) -> P:
-        """Return the part of a prediction that is of the actions [B]. Raises SchemaError if shapes do not fit."""
+        """Return what a prediction says of the actions [B]. Raises SchemaError if shapes do not fit."""
 
     def of_best(self, prediction: P, judge: Tensor, mask: Tensor | Array | None) -> P:
-        """Return the part of a prediction that is of the best legal action by `judge` [B, A]: a next value.
+        """Return what a prediction says of the best legal action by `judge` [B, A]: a next value.
 
         `mask` marks the legal actions (not 0). Where it allows none, as after an end, the return is 0 for certain.
         """
@@ -156,6 +155,6 @@ def weighted_mean(loss: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def check_shape(name: str, rows: Tensor, expected: tuple[int, ...]) -> None:
-    """Refuse [B, 1] beside [B], which would broadcast to [B, B] without a word."""
+    """Refuse [B, 1] beside [B], which would silently broadcast to [B, B]."""
     if rows.shape != expected:
         raise SchemaError(f"{name} has shape {tuple(rows.shape)}, expected {tuple(expected)}; give one number per row")

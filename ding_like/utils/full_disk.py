@@ -1,4 +1,4 @@
-"""Wait for room where a disk is full, and say so, instead of ending a run that somebody may still save."""
+"""Wait for room where a disk is full, and say so, instead of ending a run that may still be saved."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Interval:
         self._since = clock() - (seconds if starts_due else 0)
 
     def pass_s(self) -> float:
-        """Return the seconds since the last yes if they are enough, and begin anew; else return 0."""
+        """Return the seconds since the last yes if they are enough, and start over; else return 0."""
         now = self._clock()
         passed = now - self._since
         if passed < self._seconds:

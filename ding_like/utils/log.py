@@ -99,7 +99,7 @@ def _rich_handler() -> logging.Handler:
 
 
 class _StdoutHandler(logging.StreamHandler[TextIO]):
-    """Write to what sys.stdout is at the moment: whoever captures output replaces it."""
+    """Write to what sys.stdout is at the moment: what captures output replaces it."""
 
     @property
     def stream(self) -> TextIO:

@@ -107,7 +107,7 @@ class MetricsSink:
     """Collect the metrics of a run in `{exp_dir}/metrics.jsonl` and, for TensorBoard, in `{exp_dir}/log/serial`.
 
     Parts take it where DI-engine's parts take a SummaryWriter. Files open with the first write and again with a write
-    after `close`, so a part that closes the sink it shares harms no other; whoever made the sink closes it last.
+    after `close`, so a part that closes the sink it shares harms no other; the owner of the sink closes it last.
     """
 
     def __init__(self, exp_dir: str | os.PathLike[str], *, tensorboard: bool = True) -> None:

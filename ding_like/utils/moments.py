@@ -20,7 +20,7 @@ class Moments(NamedTuple):
     Source: Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
     """
 
-    count: float  # type: ignore[assignment]  # tuples have a method of that name, which nobody needs here
+    count: float  # type: ignore[assignment]  # tuples have a method of that name, which is not needed here
     mean: Array  # [...], float64
     m2: Array  # [...], float64: the sum of squared deviations
 

@@ -29,7 +29,7 @@ def sweep(prefix: str, base: Path) -> list[Path]:
     """Delete this user's folders of dead processes of this machine; return them.
 
     A process lives if one with its id and its start time does. Folders of other users, machines and containers, and
-    those whose process nobody can look up, stay.
+    those whose process cannot be looked up, stay.
     """
     name = re.compile(re.escape(prefix) + re.escape(_machine()) + r"-(\d{1,10})-(\d{1,20})-\w+")
     swept = []

@@ -33,7 +33,7 @@ def watch_parent(when_it_ends: Callable[[], None]) -> bool:
 
     def watch() -> None:
         while os.read(0, 4096):
-            pass  # nobody writes; a pipe gives nothing when its other end is closed
+            pass  # nothing is written; a pipe gives nothing when its other end is closed
         when_it_ends()
 
     threading.Thread(target=watch, name="parent", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Read a file that somebody else may have put there: no link, no pipe, nothing of another size is read."""
+"""Read a file that another process may have put there: no link, no pipe, nothing of another size is read."""
 
 from __future__ import annotations
 

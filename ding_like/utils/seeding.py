@@ -55,7 +55,7 @@ def set_rng_state(rng: np.random.Generator, state: Mapping[str, Any]) -> None:
     if state.get("bit_generator") != kind:
         raise CheckpointError(
             f"the saved random state is of {state.get('bit_generator')!r}, this run draws from {kind!r}; "
-            "resume with the version that saved it, or start anew"
+            "resume with the version that saved it, or start from the beginning"
         )
     rng.bit_generator.state = dict(state)
 

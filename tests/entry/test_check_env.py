@@ -39,7 +39,7 @@ def test_a_fault_is_printed_with_its_mend_and_status_1(capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     assert "  fault    step: it returned 4 values" in out
     assert "           expected  5 values: obs, reward, terminated, truncated, info" in out
-    assert "           mend      return obs, float(reward), terminated, truncated, {}" in out
+    assert "           fix       return obs, float(reward), terminated, truncated, {}" in out
     assert out.splitlines()[-1] == "1 fault, no warning, 1 note"
 
 

@@ -36,7 +36,7 @@ def test_gymnasiums_own_envs_have_no_fault(env_id: str) -> None:
     assert [each for each in findings if each.level == "fault"] == []
 
 
-# name of the env -> level, topic, part of what was seen, part of how to mend it
+# name of the env -> level, topic, part of what was seen, part of how to fix it
 FAULTS = {
     "NoSpace": ("fault", "action space", "action_space is None", "self.action_space = gymnasium.spaces.Box"),
     "ShapeOfTwo": ("fault", "observation", "in reset, obs has shape (2,)", "declare Box(..., shape=(2,))"),
@@ -50,12 +50,12 @@ FAULTS = {
     "ChannelsLast": ("warning", "observation space", "channels last", "dict(type='obs_transpose')"),
     "FlatBox": ("warning", "observation space", "lower bound equal to the upper", "leave out"),
     "ActionsFromOne": ("fault", "step", f"with action {np.int64(0)!r} it raised ValueError", "Discrete(n, start=1)"),
-    "BreaksAtTheBound": ("fault", "step", "ValueError: too far", "mend step()"),
+    "BreaksAtTheBound": ("fault", "step", "ValueError: too far", "fix step()"),
     "Unbounded": ("warning", "action space", "has no bounds", "declare Box(-1.0, 1.0, ...)"),
     "WritesIntoAction": ("warning", "step", "it wrote into the action", "not out=action"),
     "ResetKnowsNoSeed": ("fault", "reset", "unexpected keyword argument 'seed'", "def reset(self, *, seed=None"),
     "ResetReturnsObs": ("fault", "reset", "it returned an array float32 (3,)", "return obs, {}"),
-    "BreaksInReset": ("fault", "reset", "ValueError: no road", "mend reset()"),
+    "BreaksInReset": ("fault", "reset", "ValueError: no road", "fix reset()"),
     "FourValues": ("fault", "step", "it returned 4 values", "return obs, float(reward), terminated, truncated, {}"),
     "InfoIsNone": ("fault", "step", "info is NoneType", "truncated, {}"),
     "NumbersAsFlags": ("fault", "episode end", "terminated is int 0", "return bool(terminated)"),
@@ -69,7 +69,7 @@ FAULTS = {
     "Deterministic": ("warning", "seeding", "seeds 0 and 1 give the same", "self.np_random"),
     "SharedState": ("fault", "seeding", "a second env gives another episode", "not in the class"),
     "ReusedMemory": ("warning", "observation", "wrote over the observation", ".copy()"),
-    "BreaksInClose": ("fault", "close", "OSError: no window", "mend close()"),
+    "BreaksInClose": ("fault", "close", "OSError: no window", "fix close()"),
     "ClosesOnce": ("warning", "close", "OSError: no window", "return"),
     "BreaksWhenMade": ("fault", "constructor", "ValueError: no map", "arguments"),
     "NoEnv": ("fault", "environment", "it has no reset, seed, close", "class MyEnv(gymnasium.Env)"),
@@ -78,13 +78,13 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_with_its_mend(name: str) -> None:
-    level, topic, seen, mend = FAULTS[name]
+    level, topic, seen, fix = FAULTS[name]
 
     found = [each for each in serious(getattr(bad_envs, name)) if seen in each.seen]
 
     assert len(found) == 1
     assert (found[0].level, found[0].topic) == (level, topic)
-    assert mend in found[0].mend
+    assert fix in found[0].fix
     assert found[0].expected
 
 
@@ -183,13 +183,13 @@ def test_a_slow_env_is_sent_to_the_subprocess_manager(monkeypatch: pytest.Monkey
 
     (found,) = [each for each in check(bad_envs.GoodEnv) if each.topic == "speed"]
 
-    assert "subprocess" in found.mend
+    assert "subprocess" in found.fix
 
 
 def test_slow_seeded_resets_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding_like.envs.checks.running._SLOW_RESET_S", 0.0)
 
-    assert any("reseed_after" in each.mend for each in check(bad_envs.GoodEnv))
+    assert any("reseed_after" in each.fix for each in check(bad_envs.GoodEnv))
 
 
 def test_an_unknown_id_is_an_error_of_ours_not_a_finding() -> None:

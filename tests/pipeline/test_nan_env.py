@@ -44,7 +44,7 @@ def test_an_episode_with_a_nan_is_dropped_counted_and_logged(
     said = [record.getMessage() for record in caplog.records if "broke" in record.getMessage()]
     pattern = (
         rf"env 2 broke: FloatingPointError: the {what} of env 2 holds a NaN or an infinity "
-        r"\(last seeded reset \d+, \d+ steps ago; last actions \[[01, ]+\]\); made anew, its open episode is dropped"
+        r"\(last seeded reset \d+, \d+ steps ago; last actions \[[01, ]+\]\); recreated, its open episode is dropped"
     )
     rows = [json.loads(line) for line in (tmp_path / "exp/metrics.jsonl").read_text().splitlines()]
     dropped = [row["total_dropped_episode_count"] for row in rows if row["source"] == "collector"]

@@ -177,7 +177,7 @@ class WorkerAgent:
             logger.debug("leaving was not heard: %s", error)
 
     def cut_off(self) -> None:
-        """Note that the coordinator does not answer: the worker ends without a word."""
+        """Note that the coordinator does not answer: the worker ends without telling it."""
         self._is_cut_off = True
 
     def _register(self) -> None:
@@ -250,7 +250,7 @@ class WorkerAgent:
 
     def _tell_failure(self, task: m.Task, error: Exception) -> None:
         if isinstance(error, UnreachableError):
-            return  # nobody is there to be told
+            return  # there is no coordinator to tell
         trace = "".join(traceback.format_exception(error))[-_MAX_TRACE:]
         message = f"{type(error).__name__}: {error}"[:2000]
         try:

@@ -303,7 +303,7 @@ class HttpCoordinator:
         raise refusal
 
     def _exchange(self, method: str, path: str, body: bytes, headers: dict[str, str], wait_s: float) -> _Answer:
-        """Send bytes and return what comes back, whoever sent it: as it is, not unpacked, and no more than a limit."""
+        """Send bytes and return what comes back, as it is: it is not trusted, not unpacked, and held to a limit."""
         until_s = time.monotonic() + _CONNECT_S + wait_s
         try:
             with self._my_session().request(

@@ -24,7 +24,7 @@ _TURN = re.compile(r"(?P<channel>[A-Za-z0-9][A-Za-z0-9._-]{0,63}):(?P<number>[1-
 
 
 class Caller(NamedTuple):
-    """Say who asks. Without keys nobody knows, and `role` is None."""
+    """Say who asks. Without keys that is not known, and `role` is None."""
 
     role: str | None
     worker: str  # id, of a registered worker
@@ -111,7 +111,7 @@ class Gate:
         return True
 
     def sign(self, response: Response) -> Response:
-        """Sign an answer, if its request was signed by somebody who is known."""
+        """Sign an answer, if its request was signed by a known worker."""
         if "signer" in g:
             key, asked = g.signer
             response.headers[ANSWER_HEADER] = answer_signature(key, asked, response.status_code, response.get_data())
@@ -148,7 +148,9 @@ class Gate:
         if not worker.startswith(f"{signed.role}-"):
             raise RefusedError("wrong_role", f"the key of a {signed.role} does not speak for {worker}")
         if worker != signed.head.worker:
-            raise RefusedError("wrong_role", f"{signed.head.worker or 'who is nobody'} does not speak for {worker}")
+            raise RefusedError(
+                "wrong_role", f"{signed.head.worker or 'a nameless request'} does not speak for {worker}"
+            )
         g.signer = (self._verifier.check_own(signed, self._secret_of(worker)), signed.sig)
 
 

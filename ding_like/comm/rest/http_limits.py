@@ -2,7 +2,7 @@
 
 Waitress closes connections that are silent; this also closes those that are slow. A connection on which no signed
 request has come is a stranger's. Where there are too many, the address that holds most gives its oldest idle one up,
-strangers' first: whoever opens connections and sends little takes room from himself.
+strangers' first: who opens connections and sends little takes room from himself.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class LimitedServer(TcpWSGIServer):  # type: ignore[misc]
         return self._give_up_one()
 
     def _give_up_one(self) -> bool:
-        """Close a connection that nobody works on: the oldest stranger's, or else anyone's, of whoever holds most."""
+        """Close an idle connection, the oldest of the address that holds most; strangers' come first."""
         channels = self._open_channels()
         idle = [channel for channel in channels if not channel.requests]
         chosen = [channel for channel in idle if not channel.is_known]

@@ -1,4 +1,4 @@
-"""Look at the rows of a segment before they are learned from: whoever wrote them may be broken, or a stranger."""
+"""Look at the rows of a segment before they are learned from: their writer may be broken, or a stranger."""
 
 from __future__ import annotations
 

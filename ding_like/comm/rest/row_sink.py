@@ -41,7 +41,7 @@ class RestRowSink:
         return list(self._waiting)
 
     def drop_waiting(self) -> None:
-        """Delete segments that were not announced: on-policy, rows of old weights, which nobody waits for."""
+        """Delete segments that were not announced: on-policy, rows of old weights, which are not wanted any more."""
         names = [each.name for each in self._waiting]
         self._waiting.clear()
         remove_segments(self._link.files.segments, names)

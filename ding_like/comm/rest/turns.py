@@ -1,4 +1,4 @@
-"""Remember what each caller sent last, so that no request is taken twice; nobody's requests push out another's."""
+"""Remember what each caller sent last, so that no request is taken twice; no caller's requests push out another's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ V = TypeVar("V")
 # Of each role. A caller beyond these is forgotten; what it then sends again is still answered once by its number.
 _MAX_CALLERS = 4096
 _MAX_CHANNELS = 64  # of one worker: its threads
-_MAX_NONCES = 64  # of one channel's last number: so often was it sent anew
+_MAX_NONCES = 64  # of one channel's last number: so often was it sent again
 
 
 class _Channel:

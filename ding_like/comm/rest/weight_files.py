@@ -55,7 +55,7 @@ def write_weights(
 def prune_weights(folder: str | os.PathLike[str], policy_id: str, keep: Container[tuple[int, int]]) -> None:
     """Delete all but the newest few versions and those to `keep`, pairs (attempt, version).
 
-    Files with other names are somebody else's: they are neither counted nor deleted.
+    Files with other names are not ours: they are neither counted nor deleted.
     """
     found = []
     for path in Path(folder, check_id(policy_id, "policy_id")).glob("*.safetensors"):

@@ -76,7 +76,7 @@ def check_count(value: int, what: str) -> None:
 
 
 def printable(text: str, limit: int = 2000) -> str:
-    """Return a text of somebody else's for a log or a terminal: on one line, without control characters, not long."""
+    """Return a text of unknown origin for a log or a terminal: on one line, without control characters, not long."""
     clean = "".join(letter if letter.isprintable() else " " for letter in text[:limit])
     return clean if len(text) <= limit else f"{clean}..."
 

@@ -99,7 +99,7 @@ class WorkerLink:
         return self._files
 
     def warn(self, task: m.Task, text: str) -> None:
-        """Log a line, and have the coordinator show it to whoever watches the run."""
+        """Log a line, and have the coordinator show it to the user."""
         logger.warning("%s", text)
         self.coordinator.task_info(self.agent.worker_id, task.task_id, m.TaskInfo(task.attempt, {"warning": text}))
 
@@ -169,5 +169,5 @@ class WorkerLink:
 
 
 def _shared(data: str | Path, policy: str | Path) -> SharedFolder:
-    """Return the folders as they are now: a link that somebody puts in the place of one later is not followed."""
+    """Return the folders as they are now: a link that takes the place of one later is not followed."""
     return SharedFolder(Path(data).resolve(), Path(policy).resolve())

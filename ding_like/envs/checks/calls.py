@@ -24,8 +24,8 @@ def reset(report: Report, env: AnyEnv, seed: int | None) -> Any:
     except Exception as error:  # an env may raise anything, and this is the place to tell
         is_old = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
         expected = "that it takes seed and options" if is_old else "an episode that begins"
-        mend = _RESET if is_old else "mend reset()"
-        raise report.stop("reset", f"it raised {where(error)}", expected, mend) from error
+        fix = _RESET if is_old else "fix reset()"
+        raise report.stop("reset", f"it raised {where(error)}", expected, fix) from error
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):
         return answer[0]
     seen = f"it returned {describe(answer)}"
@@ -41,9 +41,9 @@ def step(report: Report, env: AnyEnv, action: Any) -> tuple[Any, Any, Any, Any]:
     try:
         answer: Any = env.step(given)
     except Exception as error:  # an env may raise anything, and this is the place to tell
-        mend = "mend step(), or declare the actions that it takes: Discrete(n, start=1) counts from 1"
+        fix = "fix step(), or declare the actions that it takes: Discrete(n, start=1) counts from 1"
         seen = f"with action {action!r} it raised {where(error)}"
-        raise report.stop("step", seen, f"that it takes every action of {env.action_space}", mend) from error
+        raise report.stop("step", seen, f"that it takes every action of {env.action_space}", fix) from error
     if not isinstance(answer, tuple) or len(answer) != 5:
         seen = f"it returned {f'{len(answer)} values' if isinstance(answer, tuple) else describe(answer)}"
         raise report.stop("step", seen, "5 values: obs, reward, terminated, truncated, info", _STEP)

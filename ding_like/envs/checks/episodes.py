@@ -48,8 +48,8 @@ class Play:
         self._judge(num_steps)
 
     def _check_obs(self, obs: Any, method: str) -> None:
-        for seen, expected, mend in obs_mismatches(self._env.observation_space, obs):
-            self._report.add("fault", "observation", f"in {method}, {seen}", expected, mend)
+        for seen, expected, fix in obs_mismatches(self._env.observation_space, obs):
+            self._report.add("fault", "observation", f"in {method}, {seen}", expected, fix)
         if self._kept is not None and not equal(*self._kept):
             self._report.add(
                 "warning",
@@ -62,17 +62,17 @@ class Play:
 
     def _check_reward(self, reward: Any) -> None:
         if not isinstance(reward, (int, float, np.integer, np.floating, np.bool_)):
-            expected, mend = "one number", "return float(reward)"
+            expected, fix = "one number", "return float(reward)"
         elif not np.isfinite(reward):
-            expected, mend = "a finite number: a run drops other episodes", "look for a division by 0 or a log of 0"
+            expected, fix = "a finite number: a run drops other episodes", "look for a division by 0 or a log of 0"
         else:
             return
-        self._report.add("fault", "reward", f"it is {describe(reward)}", expected, mend)
+        self._report.add("fault", "reward", f"it is {describe(reward)}", expected, fix)
 
     def _check_flag(self, name: str, flag: Any) -> None:
         if not isinstance(flag, (bool, np.bool_)):
-            mend = f"return bool({name})"
-            self._report.add("fault", "episode end", f"{name} is {describe(flag)}", "True or False", mend)
+            fix = f"return bool({name})"
+            self._report.add("fault", "episode end", f"{name} is {describe(flag)}", "True or False", fix)
 
     def _judge(self, num_steps: int) -> None:
         if not self._ends:
@@ -102,8 +102,8 @@ class Play:
         limit = None if self._env.spec is None else self._env.spec.max_episode_steps
         seen = f"no episode ended in {num_steps} random steps"
         if limit is not None and limit >= num_steps:
-            self._report.add("note", "episode end", f"{seen}; the time limit is {limit}", mend=f"--steps {2 * limit}")
+            self._report.add("note", "episode end", f"{seen}; the time limit is {limit}", fix=f"--steps {2 * limit}")
             return
         expected = "episodes that end: evaluations play whole ones"
-        mend = "env.wrappers=[dict(type='time_limit', max_episode_steps=500)]"
-        self._report.add("warning", "episode end", f"{seen}, and no time limit is known", expected, mend)
+        fix = "env.wrappers=[dict(type='time_limit', max_episode_steps=500)]"
+        self._report.add("warning", "episode end", f"{seen}, and no time limit is known", expected, fix)

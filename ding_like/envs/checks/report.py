@@ -20,7 +20,7 @@ class Finding:
     topic: str
     seen: str
     expected: str = ""
-    mend: str = ""
+    fix: str = ""
     count: int = 1  # how often it was seen; `seen` tells the first
 
 
@@ -34,17 +34,17 @@ class Report:
     def __init__(self) -> None:
         self._found: dict[tuple[str, ...], Finding] = {}
 
-    def add(self, level: Level, topic: str, seen: str, expected: str = "", mend: str = "") -> None:
+    def add(self, level: Level, topic: str, seen: str, expected: str = "", fix: str = "") -> None:
         """Note a finding; those that differ in `seen` only are one."""
-        key = (level, topic, expected, mend)
+        key = (level, topic, expected, fix)
         old = self._found.get(key)
-        new = Finding(level, topic, seen, expected, mend)
+        new = Finding(level, topic, seen, expected, fix)
         self._found[key] = new if old is None else replace(old, count=old.count + 1)
 
-    def stop(self, topic: str, seen: str, expected: str, mend: str) -> UncheckableError:
+    def stop(self, topic: str, seen: str, expected: str, fix: str) -> UncheckableError:
         """Note a fault after which nothing can be checked, and return the exception to raise."""
-        self.add("fault", topic, seen, expected, mend)
-        self.add("note", "check", "it ended at a fault; there may be more behind it", mend="mend that and check again")
+        self.add("fault", topic, seen, expected, fix)
+        self.add("note", "check", "it ended at a fault; there may be more behind it", fix="fix that and check again")
         return UncheckableError(seen)
 
     def findings(self) -> list[Finding]:

@@ -41,18 +41,18 @@ def check_speed(report: Report, env: AnyEnv, seed: int) -> None:
     _report_speed(report, env, (sum(steps_s) + sum(resets_s)) / len(steps_s))
     if resets_s and sum(resets_s) / len(resets_s) > _SLOW_RESET_S:
         seen = f"a seeded reset takes {1e3 * sum(resets_s) / len(resets_s):.0f} ms"
-        report.add("note", "speed", seen, mend="env.manager.reseed_after=5000 makes them rarer")
+        report.add("note", "speed", seen, fix="env.manager.reseed_after=5000 makes them rarer")
 
 
 def _report_speed(report: Report, env: AnyEnv, mean_s: float) -> None:
     if mean_s >= _SLOW_STEP_S:
-        mend = "env.manager.type='subprocess': several envs step at once, on as many cores"
+        fix = "env.manager.type='subprocess': several envs step at once, on as many cores"
     elif env.spec is not None and env.spec.vector_entry_point is not None:
-        mend = "env.manager.type='base', or 'gym_vector' for its vectorised version (without wrappers)"
+        fix = "env.manager.type='base', or 'gym_vector' for its vectorised version (without wrappers)"
     else:
-        mend = "env.manager.type='base': a process of its own would answer later than it steps here"
+        fix = "env.manager.type='base': a process of its own would answer later than it steps here"
     seen = f"{1 / mean_s:,.0f} steps a second ({1e6 * mean_s:,.0f} microseconds each), resets included"
-    report.add("note", "speed", seen, mend=mend)
+    report.add("note", "speed", seen, fix=fix)
 
 
 def check_rendering(report: Report, env: AnyEnv) -> None:
@@ -61,14 +61,14 @@ def check_rendering(report: Report, env: AnyEnv) -> None:
         modes = list((env.metadata or {}).get("render_modes") or [])
         if "rgb_array" not in modes:
             seen = f"render_modes are {modes}, without 'rgb_array': there will be no video of the agent"
-            mend = "metadata = {'render_modes': ['rgb_array'], 'render_fps': 30}; render() -> uint8 [H, W, 3]"
-            report.add("note", "rendering", seen, mend=mend)
+            fix = "metadata = {'render_modes': ['rgb_array'], 'render_fps': 30}; render() -> uint8 [H, W, 3]"
+            report.add("note", "rendering", seen, fix=fix)
         return
-    expected, mend = "an array uint8 [H, W, 3]", "return np.asarray(picture, np.uint8)"
+    expected, fix = "an array uint8 [H, W, 3]", "return np.asarray(picture, np.uint8)"
     try:
         frame: Any = env.render()
     except Exception as error:  # whatever the env's drawing raises: pygame, OpenGL, a driver
-        report.add("fault", "rendering", f"render() raised {where(error)}", expected, "mend render()")
+        report.add("fault", "rendering", f"render() raised {where(error)}", expected, "fix render()")
         return
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
-        report.add("fault", "rendering", f"render() gave {describe(frame)}", expected, mend)
+        report.add("fault", "rendering", f"render() gave {describe(frame)}", expected, fix)

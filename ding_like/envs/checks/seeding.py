@@ -35,7 +35,7 @@ def check_seeding(report: Report, env: AnyEnv, seed: int) -> bool:
             "that an episode depends on its seed and actions alone",
             f"it draws from the global random numbers: {_OWN_NUMBERS}"
             if is_global
-            else f"{_OWN_NUMBERS}; let reset() set all state anew",
+            else f"{_OWN_NUMBERS}; let reset() set all state again",
         )
     elif _first_difference(first, other) is None:
         seen = f"seeds {seed} and {seed + 1} give the same {_STEPS} steps"
@@ -52,8 +52,8 @@ def check_twin(report: Report, env: AnyEnv, twin: AnyEnv, seed: int) -> None:
             "fault",
             "seeding",
             f"a second env gives another episode from the same seed and actions, first {at}",
-            "equal envs: a resumed run and one that was made anew after a crash rely on it",
-            "keep state in self, not in the class or the module; let reset() set all of it anew",
+            "equal envs: a resumed run and one that was recreated after a crash rely on it",
+            "keep state in self, not in the class or the module; let reset() set all of it again",
         )
 
 

@@ -25,8 +25,8 @@ def check_spaces(report: Report, env: AnyEnv, seed: int) -> None:
         attribute = name.replace(" ", "_")
         space = getattr(env, attribute, None)
         if not isinstance(space, gymnasium.Space):
-            mend = f"self.{attribute} = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)"
-            raise report.stop(name, f"{attribute} is {space!r}", "a space, set in the constructor", mend)
+            fix = f"self.{attribute} = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)"
+            raise report.stop(name, f"{attribute} is {space!r}", "a space, set in the constructor", fix)
         for box in _boxes(space):
             _check_box(report, name, box)
         _check_layout(report, name, space)
@@ -45,39 +45,39 @@ def _check_box(report: Report, name: str, box: spaces.Box) -> None:
     if (box.low > box.high).any():
         report.add("fault", name, f"{box} has a lower bound above the upper one", "low < high", "swap the bounds")
     elif (box.low == box.high).any():
-        mend = "leave out what never changes"
-        report.add("warning", name, f"{box} has a lower bound equal to the upper one", "low < high", mend)
+        fix = "leave out what never changes"
+        report.add("warning", name, f"{box} has a lower bound equal to the upper one", "low < high", fix)
 
 
 def _check_layout(report: Report, name: str, space: Any) -> None:
     try:
         ObsLayout(space) if name == _OBS else ActionLayout(space)
     except EnvError as error:
-        seen, _, mend = str(error).partition(". ")
-        report.add("fault", name, seen, "a space that the env managers can hold in arrays", mend)
+        seen, _, fix = str(error).partition(". ")
+        report.add("fault", name, seen, "a space that the env managers can hold in arrays", fix)
 
 
 def _check_image(report: Report, space: Any) -> None:
     shape: tuple[int, ...] = tuple(space.shape or ())
     if len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] > 4:
-        mend = "env.wrappers=[dict(type='obs_transpose')]"
-        report.add("warning", _OBS, f"images of shape {shape}, channels last", "channels first, as models take", mend)
+        fix = "env.wrappers=[dict(type='obs_transpose')]"
+        report.add("warning", _OBS, f"images of shape {shape}, channels last", "channels first, as models take", fix)
 
 
 def _check_actions(report: Report, env: AnyEnv, seed: int) -> None:
     space = env.action_space
     if isinstance(space, spaces.Discrete) and space.start != 0:
-        mend = "nothing to do: env managers add the start"
-        report.add("note", _ACTION, f"{space} counts from {space.start}; policies see 0 to {space.n - 1}", mend=mend)
+        fix = "nothing to do: env managers add the start"
+        report.add("note", _ACTION, f"{space} counts from {space.start}; policies see 0 to {space.n - 1}", fix=fix)
     if not isinstance(space, spaces.Box):
         return
     if not space.is_bounded():
-        mend = "declare Box(-1.0, 1.0, ...) and stretch the action in step()"
-        report.add("warning", _ACTION, f"{space} has no bounds", "a finite range to explore and to scale to", mend)
+        fix = "declare Box(-1.0, 1.0, ...) and stretch the action in step()"
+        report.add("warning", _ACTION, f"{space} has no bounds", "a finite range to explore and to scale to", fix)
         return
     if not (np.all(space.low == -1) and np.all(space.high == 1)):
-        mend = "env.wrappers=[dict(type='rescale_action')], for policies whose actions lie from -1 to 1"
-        report.add("note", _ACTION, f"{space} is another range than -1 to 1", mend=mend)
+        fix = "env.wrappers=[dict(type='rescale_action')], for policies whose actions lie from -1 to 1"
+        report.add("note", _ACTION, f"{space} is another range than -1 to 1", fix=fix)
     for action in (space.low, space.high):
         calls.reset(report, env, seed)
         calls.step(report, env, action.copy())

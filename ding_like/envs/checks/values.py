@@ -12,11 +12,11 @@ from ding_like.envs.spaces import Space
 
 
 class Mismatch(NamedTuple):
-    """Tell how a value differs from what was promised, and how to mend it."""
+    """Tell how a value differs from what was promised, and how to fix it."""
 
     seen: str
     expected: str
-    mend: str
+    fix: str
 
 
 def obs_mismatches(space: Space, obs: Any, name: str = "obs") -> Iterator[Mismatch]:

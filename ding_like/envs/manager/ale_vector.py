@@ -32,7 +32,7 @@ class AleVectorEnvManager(GymVectorEnvManager):
 
     config = {
         **GymVectorEnvManager.config,
-        # A seeded reset of ALE takes some 70 ms, in which all lanes wait: it loads the game anew. At 5,000 that was a
+        # A seeded reset of ALE takes some 70 ms, in which all lanes wait: it reloads the game. At 5,000 that was a
         # tenth of the time of 8 lanes; the price is that a resumed run first plays for up to half a minute.
         "reseed_after": 30_000,
         # The longest episode, 108,000 frames, may follow.

@@ -127,7 +127,7 @@ class ArrayEnvManager(Configurable, ABC):
     ) -> None:
         """Break off what `lanes` (None: all) are doing and begin new episodes.
 
-        With `seeds`, one for each of the lanes, they begin from those seeds and their generators start anew from them.
+        With `seeds`, one for each of the lanes, they begin from those seeds and their generators restart from them.
         `options` by lane go into this and every later reset of its env. Before `launch`, all lanes are reset.
         """
         self._check_open()
@@ -259,7 +259,7 @@ class ArrayEnvManager(Configurable, ABC):
         """Return the error that a NaN or an infinity counts as; raise TrainingError if the config says so."""
         message = f"the {what} of env {lane} holds a NaN or an infinity"
         if self._cfg["nonfinite"] == "raise":
-            raise TrainingError(f"{message}. Mend the env, or set env.manager.nonfinite='drop' to drop such episodes.")
+            raise TrainingError(f"{message}. Fix the env, or set env.manager.nonfinite='drop' to drop such episodes.")
         return FloatingPointError(message)
 
 

@@ -51,7 +51,7 @@ class BaseEnvManager(ArrayEnvManager):
         self._buffers = [self._layout.allocate(self.num_lanes) for _ in range(2)]
         self._writers = [self._layout.writer(buffer) for buffer in self._buffers]
         self._current = 0
-        # Bound once: looking up env.step and journal.append anew costs 2 % of a CartPole step.
+        # Bound once: looking up env.step and journal.append each time costs 2 % of a CartPole step.
         self._step_env = [env.step for env in self._envs]
         self._note_action = [lane.journal.append for lane in self._lanes]
         self._all_lanes = constant(np.arange(self.num_lanes, dtype=np.int64))
@@ -83,7 +83,7 @@ class BaseEnvManager(ArrayEnvManager):
             try:
                 obs, reward, terminated, truncated, info = step_env[lane](action)
                 write(lane, obs)
-            except Exception as error:  # an env may raise anything; the lane is made anew
+            except Exception as error:  # an env may raise anything; the lane is recreated
                 failed[lane] = error
                 rewards.append(0.0)
                 continue
@@ -131,7 +131,7 @@ class BaseEnvManager(ArrayEnvManager):
         return without_lanes(batch, sorted(failed))
 
     def _begin_episode(self, index: int, seed: int | None, *, make_anew: bool = False) -> None:
-        """Reset one env and write its first observation; one that breaks is made anew and tried again."""
+        """Reset one env and write its first observation; one that breaks is recreated and tried again."""
         lane = self._lanes[index]
         while True:
             try:
@@ -144,7 +144,7 @@ class BaseEnvManager(ArrayEnvManager):
                 lane.record_crash(error)
             else:
                 if fault := self._layout.fault(obs):
-                    raise EnvError(f"the first observation of env {index} {fault}. Mend the env or its space.")
+                    raise EnvError(f"the first observation of env {index} {fault}. Fix the env or its space.")
                 self._writers[self._current](index, obs)
                 if self._layout.all_finite(_row(self.obs, index)):
                     lane.record_reset(seed)
@@ -194,7 +194,7 @@ class BaseEnvManager(ArrayEnvManager):
         for index, env in enumerate(self._envs):
             try:
                 env.close()
-            except Exception as error:  # the other envs must be closed too, and nobody can mend this one now
+            except Exception as error:  # the other envs must be closed too, and this one is lost
                 logger.warning("closing env %d failed: %s: %s", index, type(error).__name__, error)
 
 

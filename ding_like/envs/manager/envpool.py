@@ -28,7 +28,7 @@ class EnvPoolManager(GymVectorEnvManager):
     """Step the env that envpool has under `env_id`; `env.kwargs` are options of envpool's.
 
     Atari games are given as for other managers, by `env_id` 'ALE/Pong-v5' and the wrapper 'atari'. envpool seeds envs
-    only when it makes them: a reset of all lanes makes them anew. An ended lane goes on by itself, after a dummy step
+    only when it makes them: a reset of all lanes recreates them. An ended lane goes on by itself, after a dummy step
     that never appears, so that a resumed run begins new episodes.
     """
 
@@ -102,7 +102,7 @@ def _quiet() -> Iterator[None]:
 
 
 class _EnvPoolVectorEnv(NativeVectorEnv):
-    """Make the envs anew where a seed is asked for."""
+    """Recreate the envs where a seed is asked for."""
 
     def __init__(self, make: Callable[..., Any], num_envs: int, *, clip_rewards: bool) -> None:
         self._make = make
@@ -115,7 +115,7 @@ class _EnvPoolVectorEnv(NativeVectorEnv):
         super().__init__(num_envs, *spaces, AutoresetMode.NEXT_STEP, clip_rewards=clip_rewards)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset all lanes; with a seed, env i is made anew with seed + i."""
+        """Reset all lanes; with a seed, env i is recreated with seed + i."""
         self._return[:] = 0.0
         with _quiet():
             if seed is not None:

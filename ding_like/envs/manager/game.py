@@ -30,14 +30,14 @@ class GameEnvManager(ArrayEnvManager):
     `ready` are the lanes whose players are to move; all of a game that are must be stepped together. A lane answers
     when its player sees the game again, at its next move or its end: in a turn-based game its reward is then the sum
     over the others' moves, and, so that returns are whole, what came before its first move. A game that raises or
-    gives a NaN is begun anew, and all its lanes are in `dropped`. Open games are not brought back on resume.
+    gives a NaN is restarted, and all its lanes are in `dropped`. Open games are not brought back on resume.
     """
 
     config = {
         **ArrayEnvManager.config,
         # Whom evaluations are played against: "random", "self", or the path of a checkpoint.
         "opponent": "random",
-        # Play each game in a process of its own: one that hangs (step_timeout_s) or dies is then made anew.
+        # Play each game in a process of its own: one that hangs (step_timeout_s) or dies is then recreated.
         "subprocess": False,
     }
     without_effect: ClassVar[Mapping[str, str]] = {"resume_replay_steps": "open games are not played again on resume"}
@@ -104,7 +104,7 @@ class GameEnvManager(ArrayEnvManager):
                 self._take(game, answer, move, closed, infos)
             except EnvError:
                 raise
-            except Exception as error:  # an env may raise anything; the game is made anew
+            except Exception as error:  # an env may raise anything; the game is recreated
                 self._lanes[first].record_crash(error)
                 dropped += range(first, first + self.num_players)
                 self._begin_game(game, self._lanes[first].draw_seed(), make_anew=True)
@@ -187,7 +187,7 @@ class GameEnvManager(ArrayEnvManager):
         return True
 
     def _begin_game(self, game: int, seed: int | None, *, make_anew: bool = False) -> None:
-        """Begin a game; one that breaks at once is made anew and tried again."""
+        """Begin a game; one that breaks at once is recreated and tried again."""
         first = game * self.num_players
         lanes, book = slice(first, first + self.num_players), self._lanes[first]
         while True:
@@ -200,7 +200,7 @@ class GameEnvManager(ArrayEnvManager):
                     if not self._layout.all_finite(_row(self._obs, first + player)):
                         raise self._nonfinite(game, "first observation")
                 if not len(to_move):
-                    raise EnvError(f"nobody moves first in game {game}. Mend its reset.")
+                    raise EnvError(f"no player moves first in game {game}. Fix its reset.")
             except EnvError:
                 raise
             except Exception as error:  # an env may raise anything; record_crash ends a crash loop

@@ -1,4 +1,4 @@
-"""Play a game in a process of its own, so that one that hangs or dies takes nobody along."""
+"""Play a game in a process of its own, so that one that hangs or dies takes no other along."""
 
 from __future__ import annotations
 

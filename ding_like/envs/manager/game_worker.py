@@ -55,7 +55,7 @@ def _carry_out(game: Game, command: dict[str, Any]) -> dict[str, Any]:
             obs, to_move = game.reset(command["seed"])
             return {"obs": list(obs), "to_move": [int(player) for player in to_move]}
         step = game.step(command["actions"])
-    except Exception as error:  # an env may raise anything; the manager has it made anew
+    except Exception as error:  # an env may raise anything; the manager has it recreated
         return {"failure": describe_failure(error)}
     return {
         "obs": list(step.obs),

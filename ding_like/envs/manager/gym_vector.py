@@ -127,7 +127,7 @@ class GymVectorEnvManager(ArrayEnvManager):
                 lane.journal.append(action)
         try:
             obs, reward, terminated, truncated, info = self._vector.step(taken)
-        except Exception as error:  # an env may raise anything; the vector env is made anew as a whole
+        except Exception as error:  # an env may raise anything; the vector env is recreated as a whole
             return self._counted(self._recover(error, chosen, broken_off), has_ended=False)
         self._is_open[chosen] = True
         done = (terminated | truncated) & ~self._in_dummy_step
@@ -196,7 +196,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         elif self._mode is AutoresetMode.DISABLED and ended:
             try:
                 self._reset_some({index: self._lanes[index].seed_after_episode() for index in ended})
-            except Exception as error:  # an env may raise anything; the vector env is made anew as a whole
+            except Exception as error:  # an env may raise anything; the vector env is recreated as a whole
                 failed = sorted({*failed, *np.flatnonzero(self._is_open).tolist()})
                 self._crashes.record_crash(error)
                 self._reset_anew()
@@ -236,7 +236,7 @@ class GymVectorEnvManager(ArrayEnvManager):
             self._replace(bad)
 
     def _recover(self, error: Exception, chosen: Array, broken_off: Array) -> StepBatch:
-        """Make the vector env anew after a crash; every open episode is dropped."""
+        """Recreate the vector env after a crash; every open episode is dropped."""
         self._is_open[chosen] = True
         dropped = np.union1d(np.flatnonzero(self._is_open), broken_off)
         self._crashes.record_crash(error)
@@ -262,7 +262,7 @@ class GymVectorEnvManager(ArrayEnvManager):
             self._reset_vector(lanes)
         except EnvError:
             raise
-        except Exception as error:  # an env may raise anything; the vector env is made anew as a whole
+        except Exception as error:  # an env may raise anything; the vector env is recreated as a whole
             self._crashes.record_crash(error)
             self._reset_anew()
 
@@ -359,7 +359,7 @@ class GymVectorEnvManager(ArrayEnvManager):
     def _close_envs(self) -> None:
         try:
             self._vector.close()
-        except Exception as error:  # nobody can mend it now
+        except Exception as error:  # it is of no more use
             logger.warning("closing %s failed: %s: %s", self._vector, type(error).__name__, error)
 
 

@@ -46,7 +46,7 @@ class CrashBudget:
         elif self.restarts > self._max_restarts:
             why = f"It used up its {self._max_restarts} restarts; set env.manager.max_env_restarts higher to go on."
         else:
-            logger.warning("%s; made anew, its open episode is dropped", story)
+            logger.warning("%s; recreated, its open episode is dropped", story)
             return
         how = " To look into it, reset one such env with that seed and step it with the policy's actions."
         raise EnvError(f"{story}. {why}{how if history else ''}") from error

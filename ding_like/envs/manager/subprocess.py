@@ -30,7 +30,7 @@ _WORTH_SAYING = 1.2
 class SubprocessEnvManager(ArrayEnvManager):
     """Step envs side by side: each process steps the envs of its lanes, one after the other.
 
-    An env that raises is made anew in its process. One that hangs, or takes its process down, ends with the process;
+    An env that raises is recreated in its process. One that hangs, or takes its process down, ends with the process;
     the other lanes of that process are brought back by playing their actions again, so that only its own episode is
     lost. Lanes that cannot be played again, or come out differently, lose theirs too.
 
@@ -129,7 +129,7 @@ class SubprocessEnvManager(ArrayEnvManager):
             return not pool.num_busy
         stepping = sum(isinstance(task, Step) for task in pool.tasks)
         enough = len(pool.answered) >= min(self._wait_num, len(pool.answered) + stepping)
-        # With nobody stepping, wait until somebody can be asked.
+        # With no lane stepping, wait until one can be asked.
         return enough and (bool(pool.answered) or None in pool.tasks)
 
     def _hand_out(self) -> StepBatch:

@@ -45,7 +45,7 @@ class Channel:
         self._foreign = foreign  # what becomes of a value that is neither plain Python nor numpy
 
     def send(self, message: Any = None) -> None:
-        """Send a message; raises BrokenPipeError if nobody is left to read it."""
+        """Send a message; raises BrokenPipeError if the reader has gone."""
         data = _EMPTY
         if message is not None:
             body = json.dumps(_plain(message, self._foreign)).encode()

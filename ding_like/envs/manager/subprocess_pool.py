@@ -110,7 +110,7 @@ class ProcessPool:
         self._poll = select.poll()
         self._by_end: dict[int, EnvProcess] = {}
         self._spaces: dict[int, Any] = {}  # by lane, as described
-        # Also runs at the end of the interpreter, and for a manager that nobody closed.
+        # Also runs at the end of the interpreter, and for a manager that was not closed.
         self.close = weakref.finalize(self, _close, os.getpid(), self._processes, self._memory_file, cfg)
 
     def launch(self) -> tuple[Space, Space]:
@@ -371,12 +371,12 @@ class ProcessPool:
         self.tasks[index] = Begin(self._lanes[index].draw_seed(), make_anew)
 
     def _make_anew(self, index: int, error: Exception) -> None:
-        """Count a crash and have the env made anew."""
+        """Count a crash and have the env recreated."""
         self._lanes[index].record_crash(error)
         self._begin(index, make_anew=True)
 
     def _lose(self, index: int, *, make_anew: bool = False) -> None:
-        """Give up an episode that cannot be brought back; nobody's crash, so it is not counted as one."""
+        """Give up an episode that cannot be brought back; no env crashed, so it is not counted as a crash."""
         logger.warning("env %d could not be brought back to where it was; its open episode is dropped", index)
         self._drop(index)
         self._begin(index, make_anew=make_anew)

@@ -160,7 +160,7 @@ def stop_all(processes: Iterable[EnvProcess], timeout_s: float) -> int:
     give_up_s = time.monotonic() + timeout_s
     while running and (left_s := give_up_s - time.monotonic()) > 0:
         for read_end, _ in poll.poll(left_s * 1000):
-            if not os.read(read_end, 65536):  # anything else is an answer that nobody waits for
+            if not os.read(read_end, 65536):  # anything else is an answer that is not waited for
                 poll.unregister(read_end)
                 running.pop(read_end).end()
     for process in running.values():

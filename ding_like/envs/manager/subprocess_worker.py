@@ -147,7 +147,7 @@ class EnvWorker:
                     report.fault = f"rewards have shape {shape}, expected one number; return float(reward)."
                     return
                 memory.reward[lane] = reward
-            except Exception as error:  # an env may raise anything; the manager has it made anew
+            except Exception as error:  # an env may raise anything; the manager has it recreated
                 report.failed.append((lane, describe_failure(error)))
                 continue
             if info:
@@ -172,18 +172,18 @@ class EnvWorker:
         is_seeded = self._since_seeded[lane] >= self._memory.reseed_after[lane]
         try:
             self._begin(lane, int(self._memory.next_seed[lane]) if is_seeded else None, report)
-        except Exception as error:  # an env may raise anything; the manager has it made anew
+        except Exception as error:  # an env may raise anything; the manager has it recreated
             report.unbegun.append((lane, describe_failure(error)))
 
     def _begin_as_told(
         self, lane: int, seed: int | None, wrappers: list[State], make_anew: bool, report: Report
     ) -> None:
-        """Reset a lane; `wrappers` is for an env that is made anew where no old one knows better."""
+        """Reset a lane; `wrappers` is for an env that is recreated where no old one knows better."""
         try:
             if make_anew or lane not in self._envs:
                 self._make_anew(lane, wrappers)
             self._begin(lane, seed, report)
-        except Exception as error:  # an env may raise anything; the manager has it made anew
+        except Exception as error:  # an env may raise anything; the manager has it recreated
             report.unbegun.append((lane, describe_failure(error)))
 
     def _begin(self, lane: int, seed: int | None, report: Report) -> None:
@@ -192,7 +192,7 @@ class EnvWorker:
             report.wrappers.append((lane, states))
         obs, _ = self._envs[lane].reset(seed=seed, options=self._options[lane])
         if fault := self._layout.fault(obs):
-            report.fault = f"the first observation of env {lane} {fault}. Mend the env or its space."
+            report.fault = f"the first observation of env {lane} {fault}. Fix the env or its space."
             return
         self._write_first(lane, obs)
         if not self._layout.all_finite(_part(self._memory.first_obs, slice(lane, lane + 1))):
@@ -258,7 +258,7 @@ class EnvWorker:
         for lane, env in self._envs.items():
             try:
                 env.close()
-            except Exception as error:  # the other envs must be closed too, and nobody can mend this one now
+            except Exception as error:  # the other envs must be closed too, and this one is lost
                 logger.warning("closing env %d failed: %s: %s", lane, type(error).__name__, error)
 
 

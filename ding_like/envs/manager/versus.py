@@ -162,7 +162,7 @@ class VersusManager:
         return {"games": self._games.state_dict(), "side": self._side.copy(), "rng": rng_state(self._rng)}
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` returned; games begin anew."""
+        """Take over what `state_dict` returned; games begin again."""
         self._games.load_state_dict(state["games"])
         self._side[:] = state["side"]
         set_rng_state(self._rng, state["rng"])

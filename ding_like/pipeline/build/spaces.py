@@ -101,7 +101,7 @@ def _check_mask(observation_space: Space, action_space: Space) -> None:
     """Refuse an action mask that does not fit the actions."""
     if not isinstance(observation_space, spaces.Dict) or ACTION_MASK not in observation_space.spaces:
         return
-    rename = "mend it, or take it out: env.wrappers=[dict(type='FilterObservation', filter_keys=[...])] without it"
+    rename = "fix it, or take it out: env.wrappers=[dict(type='FilterObservation', filter_keys=[...])] without it"
     if isinstance(action_space, spaces.Box):
         raise ConfigError(
             f"the observation has an entry '{ACTION_MASK}', but {action_space} has no discrete actions: {rename}."

@@ -1,4 +1,4 @@
-"""Start the workers of a run on this machine, start one anew when it dies, and see that all are gone in the end."""
+"""Start the workers of a run on this machine, restart those that die, and see that all are gone in the end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Children:
             )
 
     def check(self) -> list[str]:
-        """Start anew what has died; return a line for each.
+        """Restart what has died; return a line for each.
 
         Raises TrainingError, with what it said last, for one that keeps dying, or that ended with an error before it
         had done anything: it would again.

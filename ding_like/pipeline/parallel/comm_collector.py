@@ -122,7 +122,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
     def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
         self._begin(task, handle)
         if self._cfg["main"].policy.on_policy:
-            self._sink.drop_waiting()  # of a task that was taken away: rows of old weights, which nobody waits for
+            self._sink.drop_waiting()  # of a task that was taken away: rows of old weights, not wanted now
         info = {**task.cfg, "task_id": task.task_id, "policy_id": task.policy_id, "eval_flag": task.kind == "eval"}
         if info.get("opponent") is not None:
             info["opponent"] = self._reader.read(task.policy_id, m.PolicyVersion(**info["opponent"]))

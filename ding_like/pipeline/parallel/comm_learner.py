@@ -74,7 +74,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
     LearnerAggregator reads. DI-engine's keys `host` and `port` are accepted: a worker dials in, so it listens nowhere.
 
     A learner that was out of reach for longer than its lease makes another attempt: with the weights in its memory
-    where nobody else has published meanwhile, else from the newest saved point.
+    where no other attempt has published meanwhile, else from the newest saved point.
     """
 
     def __init__(

@@ -153,7 +153,7 @@ class Coordinator:
 
     @property
     def is_done(self) -> bool:
-        """Tell whether the saved state is that of a run that is over, so that nobody goes on from it."""
+        """Tell whether the saved state is that of a run that is over and cannot be resumed."""
         try:
             with self.service.locked():
                 return any(run["is_over"] for _, run in self._store.items("run"))
@@ -217,7 +217,7 @@ class Coordinator:
         self._make_core()
 
     def _keep(self) -> None:
-        """Take tasks back from workers that have gone, and delete files that nobody needs."""
+        """Take tasks back from workers that have gone, and delete files that are not needed any more."""
         try:
             while not self._stop.wait(_TICK_S) and self.core.halted is None:
                 try:
@@ -243,7 +243,7 @@ class Coordinator:
             self._losses.popleft()
 
     def _tidy(self) -> None:
-        """Delete, or set aside, what nobody needs; what cannot be is tried again the next time."""
+        """Delete, or set aside, files that are not needed any more; what fails is tried again the next time."""
         with self.service.locked():
             self._removable += self.core.take_removable()
             self._spoiled += self.core.take_spoiled()
@@ -375,5 +375,5 @@ def _lock(folder: Path) -> FileLock:
         ) from error
     except OSError as error:
         raise CheckpointError(
-            f"the coordinator cannot start in {folder}/: {error.strerror}. Make room or mend the disk, then try."
+            f"the coordinator cannot start in {folder}/: {error.strerror}. Make room or fix the disk, then try."
         ) from error

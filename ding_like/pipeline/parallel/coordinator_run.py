@@ -54,7 +54,7 @@ class CoordinatorRun:
         self._words = Interval(_WORD_S, starts_due=True)
 
     def watch(self, console: RunConsole, *, check: Callable[[], None]) -> RunResult:
-        """Return the result when the learner has judged its last model.
+        """Return the result when the learner has evaluated its last model.
 
         `check` is called several times a second and raises what else ends the run. Raises TrainingError for a run that
         failed, with the cause.
@@ -79,7 +79,7 @@ class CoordinatorRun:
         return when_there_is_room(lambda: self._conclude(view), tell=logger.warning)
 
     def _look(self, before: RunView) -> RunView:
-        """Return what the run is now; what it was before, while nobody can look. Raises TrainingError if it halted.
+        """Return what the run is now; while it cannot be read, what it was before. Raises TrainingError if it halted.
 
         A run that halted is not over: the coordinator cannot go on with it, and another start can.
         """
@@ -139,7 +139,7 @@ class CoordinatorRun:
         if refuted["policy"] is not None:
             self._save_best(refuted["policy"])
         console.event(
-            f"the learner's judge gives {measure(refuted['judged'])} to the weights whose evaluation gave "
+            f"the learner's final evaluation gives {measure(refuted['judged'])} to the weights whose evaluation gave "
             f"{measure(refuted['said'])}: the run goes on"
         )
 

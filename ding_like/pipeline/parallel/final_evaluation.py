@@ -1,4 +1,4 @@
-"""Judge the last model of a run by fresh episodes."""
+"""Evaluate the last model of a run on fresh episodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ding_like.types import EnvManager
 
 
 class FinalEvaluation:
-    """Hold the envs of an evaluation; their spaces are known before there is a policy to judge."""
+    """Hold the envs of an evaluation; their spaces are known before there is a policy."""
 
     def __init__(self, cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None) -> None:
         self._cfg = cfg
@@ -36,7 +36,7 @@ class FinalEvaluation:
         self._role = EvaluateRole(self._evaluator, LoadedWeights(policy), before=before)
 
     def play(self) -> dict[str, Any]:
-        """Return what the policy is worth: `eval_value`, the mean return, and what it is of."""
+        """Return what the policy is worth: `eval_value`, the mean of the returns `eval_value_raw`."""
         if self._role is None:
             raise ConfigError("there is no policy to judge: call judge() first.")
         final = self._role.final()

@@ -215,5 +215,5 @@ class LearnAttempt:
         self._training.judged_weights(final.version, weights.state)
 
     def _warn(self, text: str) -> None:
-        """Log a line, and have the coordinator show it to whoever watches the run."""
+        """Log a line, and have the coordinator show it to the user."""
         self._link.warn(self.task, text)

@@ -38,8 +38,8 @@ def _always(reply: Any) -> bool:
 class LockedService:
     """Be the CoordinatorService of one core. `wait_s` of a message is how long its answer may be waited for.
 
-    While the state file cannot be written, whoever writes it keeps the lock, as memory is ahead of the file: others are
-    refused with `not_ready` after two seconds, and are to ask again.
+    While the state file cannot be written, the writing thread keeps the lock, as memory is ahead of the file: others
+    are refused with `not_ready` after two seconds, and are to ask again.
     """
 
     def __init__(self, core: CoordinatorCore, *, max_waiting: int = 8) -> None:
@@ -132,7 +132,7 @@ class LockedService:
         return self._call(lambda: self._core.lost(host, pid, reason))
 
     def drop_surplus(self) -> None:
-        """Forget collect tasks that nobody is there to do."""
+        """Forget collect tasks that no worker is there to do."""
         self._call(self._core.drop_surplus)
 
     def halt(self, why: str) -> None:

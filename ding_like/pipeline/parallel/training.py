@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Training:
-    """Hold policy, learner, the envs that judge and what rows must look like; `close` closes them all.
+    """Hold policy, learner, the envs of the final evaluation and what rows must look like; `close` closes them all.
 
     `cfg` is what a comm learner is made from. `hooks` and `get_data` are the learner's, for good.
     """
@@ -134,7 +134,7 @@ class Training:
     # --- from attempt to attempt
 
     def goes_on(self, attempt: int, published_by: int | None, run_id: str) -> bool:
-        """Tell whether another attempt can go on from what is in memory: nobody else has published meanwhile.
+        """Tell whether another attempt can go on from what is in memory: no other has published meanwhile.
 
         `published_by` is the attempt whose weights are the run's newest, None where there are none.
         """
@@ -188,10 +188,10 @@ class Training:
         try:
             saved = self._store.load_newest()
         except CheckpointError as error:
-            logger.info("the learner begins anew: %s", error)
+            logger.info("the learner starts from the beginning: %s", error)
             return
         if saved.meta.get("run_id") != self.run_id:
-            logger.info("the learner begins anew: what is in %s is of another run", self._store.folder)
+            logger.info("the learner starts from the beginning: %s belongs to another run", self._store.folder)
             return
         self.learner.policy.load_state_dict(saved.parts["policy"])
         self.learner.load_state_dict(saved.parts["learner"])

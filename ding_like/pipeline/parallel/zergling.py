@@ -153,7 +153,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         self._finish_info = {"segments": role.run(is_done=lambda: self._is_done(task_info))}
 
     def _is_done(self, task_info: Mapping[str, Any]) -> bool:
-        """Tell whether a task to collect is done though nobody asks for its end."""
+        """Tell whether a task to collect is done before the coordinator ends it."""
         return False
 
     def _role(self, policy_id: str) -> CollectRole:

@@ -1,4 +1,4 @@
-"""Describe a picture of curves, whoever draws it."""
+"""Describe a picture of curves, for whatever draws it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """Hold a picture, whoever draws it."""
+    """Hold a picture, for whatever draws it."""
 
     title: str
     subtitle: str

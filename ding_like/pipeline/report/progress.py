@@ -100,7 +100,7 @@ class Speed:
 
     @property
     def eta_s(self) -> float:
-        """Return the seconds that are left at the average speed since this process began; NaN if nobody can tell."""
+        """Return the seconds that are left at the average speed since this process began; NaN if it is not known."""
         if self._first is None or len(self._recent) < 2:
             return math.nan
         now = self._recent[-1]
@@ -155,7 +155,7 @@ def describe_line(progress: Progress, speed: Speed, limits: Limits, intervals: E
 
 
 def eta_text(speed: Speed) -> str:
-    """Return the time left as h:mm:ss, "?" while nobody can tell."""
+    """Return the time left as h:mm:ss, "?" while it is not known."""
     return "?" if math.isnan(speed.eta_s) else clock(speed.eta_s)
 
 

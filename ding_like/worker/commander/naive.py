@@ -76,7 +76,7 @@ class NaiveCommander(Configurable):
         # Weights (fields of PolicyVersion) with the best evaluation, and those whose evaluation ended the run.
         self.best_policy: dict[str, Any] | None = None
         self.final_policy: dict[str, Any] | None = None
-        # Results that nobody has taken note of yet, and evaluations that the learner's judge did not confirm.
+        # Results that were not taken note of yet, and evaluations that the final one did not confirm.
         self.evaluations: list[dict[str, Any]] = []
         self.refuted: list[dict[str, Any]] = []
         # While an evaluation's stop is not confirmed: the best return and its weights before it.
@@ -112,9 +112,9 @@ class NaiveCommander(Configurable):
         task_cfg: Mapping[str, Any] | None = None,
         newest: dict[str, Any] | None = None,
     ) -> bool:
-        """Take a task's result; return whether the run is over: the learner has judged its last model.
+        """Take a task's result; return whether the run is over: the learner has evaluated its last model.
 
-        An evaluation's stop is confirmed by the learner's judge: if the model is worth less than `stop_value` there,
+        A stop is confirmed by the learner's final evaluation: if the model is worth less than `stop_value` there,
         the run goes on. `result` has what the worker says, and the coordinator's `env_step` and `policy` (the weights
         that the task was about); `newest` are those published last, None before there are any. Raises SchemaError for
         a result that is none.
@@ -142,13 +142,13 @@ class NaiveCommander(Configurable):
         return False
 
     def _is_refuted(self, result: Mapping[str, Any]) -> bool:
-        """Tell whether the judge contradicts the evaluation that stopped the run, and nothing else ends it."""
+        """Tell whether the final evaluation contradicts the one that stopped the run, and nothing else ends it."""
         value = result.get("eval_value")
         is_at_limit = result.get("env_step", 0) >= self._max_env_step
         return self._unconfirmed is not None and not is_at_limit and value is not None and value < self._stop_value
 
     def _go_on(self, result: Mapping[str, Any]) -> None:
-        """Take the stop back. The weights are worth what the judge found, of more and fresh episodes."""
+        """Take the stop back. The weights are worth what the final evaluation found, in more and fresh episodes."""
         assert self._unconfirmed is not None, "a stop that was not confirmed"
         before, judged = self._unconfirmed, float(result["eval_value"])
         best_before = float("-inf") if before["best_return"] is None else before["best_return"]

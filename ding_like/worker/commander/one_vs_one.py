@@ -46,7 +46,7 @@ class OneVsOneCommander(NaiveCommander):
     def _collect_tasks(self, run: RunView, number: int) -> list[NewTask]:
         self._newest = run.policy_of("policy") or self._newest
         if self._newest is None:
-            return []  # nobody can play yet
+            return []  # no one can play yet
         if not self._league.historical_players:
             self._league.begin()
             self._keep_new_snapshots()

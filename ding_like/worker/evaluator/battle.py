@@ -61,7 +61,8 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         """Play the games, log them, and call `save_ckpt_fn('ckpt_best.pth.tar')` if player 0 has a new best.
 
         Returns (stop, [info of each player]): stop says that player 0's mean return reached `stop_value` after training
-        began; info holds lists by name, `eval_episode_return` among them. Raises ConfigError if nobody says how many.
+        began; info holds lists by name, `eval_episode_return` among them. Raises ConfigError if the
+        number of games is given nowhere.
         """
         n_episode = self._cfg.get("n_episode") if n_episode is None else n_episode
         if n_episode is None:

@@ -78,7 +78,8 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
 
         Returns (stop, info): stop says that the mean reached `stop_value` after training began; info holds lists by
         name, `eval_episode_return` among them. `force_render` is accepted for DI-engine's callers: videos are made from
-        checkpoints, in an env of their own. Raises ConfigError if nobody says how many episodes.
+        checkpoints, in an env of their own. Raises ConfigError if the number of episodes
+        is given nowhere.
         """
         n_episode = self._cfg.get("n_episode") if n_episode is None else n_episode
         if n_episode is None:

@@ -43,7 +43,7 @@ class IMetric(ABC):
 class MetricSerialEvaluator(BaseSerialEvaluator):
     """Run a policy over a data set and keep the best model; `env` is (batches of (inputs, labels), an IMetric).
 
-    The batches are asked for anew at every evaluation, as of a `torch.utils.data.DataLoader`.
+    The batches are asked for again at every evaluation, as of a `torch.utils.data.DataLoader`.
     """
 
     config: dict[str, Any] = dict(

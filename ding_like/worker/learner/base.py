@@ -190,7 +190,7 @@ class BaseLearner(Configurable):
     def setup_dataloader(self) -> None:
         """Let `start` train on the batches of `get_data`, which is asked for batches of the policy's size.
 
-        Raises ConfigError while nobody has set `get_data`.
+        Raises ConfigError while `get_data` is not set.
         """
         if self.get_data is None:
             raise ConfigError(f"{self._instance_name} has nowhere to get data from; set learner.get_data first.")

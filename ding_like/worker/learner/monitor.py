@@ -29,7 +29,7 @@ class LogDict(dict[str, Any]):
 
 
 class LearnerMonitor:
-    """Remember the scalars of the last iterations; reading them is left to whoever shows them."""
+    """Remember the scalars of the last iterations; reading them is left to the caller."""
 
     def __init__(self, names: Iterable[str], *, window: int = WINDOW) -> None:
         self.names = list(names)

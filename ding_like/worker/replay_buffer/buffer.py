@@ -27,7 +27,7 @@ from ding_like.worker.replay_buffer.used_data import UsedDataRemover
 class ReplayBuffer(IBuffer):
     """Keep what a store keeps, hand out what a sampler draws, as often as a limiter lets; threads may share it.
 
-    Pushed data is copied and samples are memory of their own, so nobody sees what another writes.
+    Pushed data is copied and samples are memory of their own, so no caller sees what another writes.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class ReplayBuffer(IBuffer):
             self._sampler.load_state_dict(self._store.storage, _state_dict)
             if self._limiter is not None:
                 self._limiter.clear()
-                # None where the saved buffer had no limits, or is of before they were saved: rates begin anew.
+                # None where the saved buffer had no limits, or is older than their being saved: rates start over.
                 if _state_dict.get("limiter") is not None:
                     self._limiter.load_state_dict(_state_dict["limiter"])
 

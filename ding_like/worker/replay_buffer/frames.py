@@ -88,7 +88,7 @@ class FrameRing:
 
     @property
     def _reach(self) -> int:
-        """Return how old, in frames, a frame may be that a new row points to; older ones are stored anew."""
+        """Return how old, in frames, a frame may be that a new row points to; older ones are stored again."""
         return 4 * self.stack * max(len(self._last_numbers), 1)
 
     def _tell_apart(

@@ -20,7 +20,7 @@ _BUFFERS_OF: Mapping[SampleUnit, str] = {
 
 
 class IBuffer(Configurable, ABC):
-    """Keep training data and hand out samples of it. Whoever stores, copies; whoever samples, gets fresh memory.
+    """Keep training data and hand out samples of it. A push copies; a sample is fresh memory.
 
     `unit` says of what kind the data are that `sample` hands out.
     """

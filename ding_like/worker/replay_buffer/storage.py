@@ -98,7 +98,7 @@ class ColumnStorage(RingStorage):
         fits = len(columns) == len(self._columns)
         for name, own in self._columns.items():
             column = columns.get(name)
-            # numpy would broadcast a wrong shape and cast a wrong dtype without a word.
+            # numpy would silently broadcast a wrong shape and cast a wrong dtype.
             if column is None or column.dtype is not own.dtype or column.shape[1:] != own.shape[1:]:
                 fits = False
         if fits:

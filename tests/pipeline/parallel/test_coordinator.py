@@ -279,7 +279,7 @@ def test_a_state_file_that_cannot_be_written_ends_the_process_and_not_the_run(tm
     with pytest.raises(RefusedError, match="about to end"):
         coordinator.service.heartbeat("collector-start0", m.Heartbeat("collect"))
     console: Any = NoConsole()
-    with pytest.raises(TrainingError, match="Make room or mend the disk"):
+    with pytest.raises(TrainingError, match="Make room or fix the disk"):
         CoordinatorRun(cfg["main"], coordinator).watch(console, check=lambda: None)
     assert not coordinator.is_done and coordinator.wait_for_workers(5.0) == []
     coordinator.close()
@@ -294,7 +294,7 @@ def test_a_start_where_the_disk_takes_nothing_says_so(tmp_path: Path) -> None:
     (tmp_path / "run").rename(tmp_path / "moved")
     (tmp_path / "run").write_bytes(b"in the way")
 
-    with pytest.raises(CheckpointError, match=r"cannot start in .*run/: File exists. Make room or mend the disk"):
+    with pytest.raises(CheckpointError, match=r"cannot start in .*run/: File exists. Make room or fix the disk"):
         Coordinator(cfg)
 
 

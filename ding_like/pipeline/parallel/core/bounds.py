@@ -12,7 +12,7 @@ from ding_like.errors import SchemaError
 MAX_RETURN = 1e30  # of an episode: sums and squares of many stay finite
 # Env steps of one lane in a second: no env and policy take them as fast.
 _STEPS_PER_LANE_S = 20_000
-# Beside those by time: after a restart of the coordinator, whose clock begins anew, what was collected before it comes.
+# Beside those by time: after a restart of the coordinator, whose clock restarts, what was collected before it comes.
 _SLACK_PER_LANE, _SLACK_SEGMENTS = 10_000, 100
 _SLACK_S = 5.0  # by which the duration of an evaluation may exceed its lease: clocks differ, and processes are paused
 _MAX_STATS = 64  # numbers that a worker shows beside its work

@@ -127,7 +127,7 @@ class CoordinatorCore(Run):
         return m.ClaimReply(self._as_task(task, worker))
 
     def task_info(self, worker_id: str, task_id: str, message: m.TaskInfo) -> m.TaskInfoReply:
-        """Take news of a task; a `warning` among them is for whoever watches the run."""
+        """Take news of a task; a `warning` among them is for the user."""
         worker = self._heard_of(worker_id)
         task = self.tasks.check(task_id, message.attempt, worker_id)
         if "warning" in message.info:
@@ -142,8 +142,8 @@ class CoordinatorCore(Run):
     def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
         """Take a task's result.
 
-        A result that the work cannot have given is a failed attempt: raises RefusedError `schema`. If a learner's judge
-        does not confirm the evaluation that stopped the run, the learner is to go on: the task is in the queue again.
+        A result that the work cannot have given is a failed attempt: raises RefusedError `schema`. If the final
+        evaluation does not confirm the one that stopped the run, the learner is to go on: the task is queued again.
         """
         worker = self._heard_of(worker_id)
         worker.credit = 0
@@ -158,7 +158,7 @@ class CoordinatorCore(Run):
             raise RefusedError("schema", str(error)) from error
         self.is_over |= is_over
         if task.kind == "learn" and not is_over:
-            logger.info("%s was not confirmed by the learner's judge: the run goes on", task_id)
+            logger.info("%s was not confirmed by the learner's final evaluation: the run goes on", task_id)
             self.tasks.release(task)
         else:
             task.status = FINISHED

@@ -1,4 +1,4 @@
-"""Tell a task that nobody can do, which ends the run, from a worker that can do none."""
+"""Tell a task that no worker can do, which ends the run, from a worker that can do no task."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Failures:
     def __init__(self, max_failures: int, workers: WorkerTable) -> None:
         self._max = max_failures
         self._workers = workers
-        self._in_a_row: list[tuple[str, int]] = []  # at whom, with nothing done by anybody between
+        self._in_a_row: list[tuple[str, int]] = []  # at whom, with nothing done by any worker between
 
     def something_was_done(self) -> None:
-        """Begin to count anew: the run goes on."""
+        """Count from zero again: the run goes on."""
         self._in_a_row = []
 
     def count(self, worker: WorkerEntry, task: TaskEntry) -> int:

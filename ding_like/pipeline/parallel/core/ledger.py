@@ -69,8 +69,8 @@ class SegmentLedger:
         self.granted_updates = 0
         self.stale_rows = 0  # that came too late to be learned from
         self.bad_rows = 0  # whose files could not be read
-        self.spoiled: list[str] = []  # names of segments whose files are to be set aside, for whoever looks into it
-        self.removable: list[str] = []  # names of segments whose files nobody needs any more
+        self.spoiled: list[str] = []  # names of segments whose files are to be set aside, to be looked into
+        self.removable: list[str] = []  # names of segments whose files are not needed any more
         # By buffer: segments whose rows are of no more use, but the learner may not have passed them.
         self._gone: dict[str, deque[SegmentEntry]] = {}
         self._last_number: dict[str, int] = {}  # of the segments of each start of a worker
@@ -142,8 +142,8 @@ class SegmentLedger:
     def has_room(self, ordered_rows: int, segment_rows: int) -> bool:
         """Tell whether one more segment may be collected beside `ordered_rows` that are under way; off-policy.
 
-        There is room until the first batch can be drawn: nobody could learn before. Later a segment that takes more
-        than the room that always comes again may exceed it: else nobody would ever collect.
+        There is room until the first batch can be drawn: no update comes before. Later a segment that takes more
+        than the room that always comes again may exceed it: else nothing would ever be collected.
         """
         ratio = self._ratio
         assert isinstance(ratio, UpdateRatio), "on-policy, `room` says how many rows are wanted"
@@ -220,7 +220,7 @@ class SegmentLedger:
         return Drawn(batches, news, index.count, can_draw and batches is None)
 
     def take_learner_in(self, attempt: int, learner_iter: int) -> None:
-        """Grant anew, once, what an earlier attempt was granted and had not learned, or had not saved.
+        """Grant again, once, what an earlier attempt was granted and had not learned, or had not saved.
 
         On-policy, rows are learned from once, and what it had not learned is lost.
         """
@@ -258,7 +258,7 @@ class SegmentLedger:
         return None
 
     def drop_waiting(self) -> None:
-        """Forget what was collected, on-policy: there are newer weights, or nobody who would learn from it."""
+        """Forget what was collected, on-policy: there are newer weights, or no learner."""
         for buffer_id, index in self.buffers.items():
             if isinstance(index, OnPolicyIndex) and index.count:
                 self.stale_rows += index.count

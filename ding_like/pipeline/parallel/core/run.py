@@ -108,7 +108,7 @@ class Run:
         """Return (answer, whether it is final): that of `ask`, or the final one that this message had before.
 
         A final answer is saved in the transaction of what it answers, a refusal too, unless the same message may be
-        taken later or nobody knows the worker. Raises RefusedError as `ask` does, and `old_message` for a number below
+        taken later or the worker is not known. Raises RefusedError as `ask` does, and `old_message` for a number below
         its channel's last.
         """
         known = None if stamp is None else self.journal.find(worker_id, stamp)
@@ -172,7 +172,7 @@ class Run:
         return self.book.live_segments()
 
     def take_removable(self) -> list[str]:
-        """Return, once, the names of segments whose files nobody needs any more."""
+        """Return, once, the names of segments whose files are not needed any more."""
         names, self.book.removable = self.book.removable, []
         return names
 
@@ -182,7 +182,7 @@ class Run:
         return names
 
     def take_evaluations(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return, once, the evaluations that have come, and those that the learner's judge did not confirm."""
+        """Return, once, the evaluations that have come, and those that the final evaluation did not confirm."""
         commander = self._commander
         found = commander.evaluations, commander.refuted
         commander.evaluations, commander.refuted = [], []
@@ -195,7 +195,7 @@ class Run:
         now = self._clock()
         for worker in [each for each in self.workers.values() if each.deadline_s <= now]:
             self._remove_worker(worker.worker_id, f"not heard of for {self.cfg.lease_ttl_s:g} s")
-        for task in self.tasks.expired(now):  # of workers that nobody knows: after a restart
+        for task in self.tasks.expired(now):  # of workers that are not known: after a restart
             self._take_back(task, "its worker has not come back")
         learn = self.tasks.first("learn")
         if learn is not None and learn.status == LEASED and self._silence.silent_s >= self.cfg.publish_timeout_s:

@@ -13,7 +13,7 @@ class SilenceWatch:
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew: weights were published, or another attempt has begun."""
+        """Start over: weights were published, or another attempt has begun."""
         self.silent_s = 0.0
         self._learn_iter = -1
         self._reported_s: float | None = None

@@ -26,7 +26,7 @@ _BUSY_MS = 500  # that SQLite itself waits for a lock, before this tries again
 
 
 class StateUnwritableError(CheckpointError):
-    """Say that the state file could not be written in time: what is in memory must not be told to anybody."""
+    """Say that the state file could not be written in time: what is in memory must not be sent to any worker."""
 
 
 class StateStore:
@@ -213,7 +213,7 @@ class StateStore:
 
     def _give_up(self, error: Exception, after_s: float) -> StateUnwritableError:
         self._failure = (
-            f"{self._path} could not be written for {after_s:.0f} s: {error}. Make room or mend the disk, then start "
+            f"{self._path} could not be written for {after_s:.0f} s: {error}. Make room or fix the disk, then start "
             "the coordinator again in the same folder (policy.learn.resume_training=True): it goes on from what was "
             "written, and workers that still wait go on with it."
         )

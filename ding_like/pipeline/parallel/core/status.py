@@ -54,7 +54,7 @@ class RunView:
     policies: dict[str, dict[str, Any]]  # newest versions
     workers: tuple[WorkerView, ...]
     evaluations: tuple[dict[str, Any], ...]  # that have come since the last view
-    refuted: tuple[dict[str, Any], ...]  # evaluations that the learner's judge did not confirm, since the last view
+    refuted: tuple[dict[str, Any], ...]  # evaluations that the final one did not confirm, since the last view
     stop: bool
     learn_result: dict[str, Any] | None
 

@@ -28,7 +28,7 @@ class TaskEntry:
     deadline_s: float = 0.0  # of the lease, by the coordinator's clock
     is_asked_back: bool = False  # the worker is to finish it early
     policy: dict[str, Any] | None = None  # PolicyVersion that an evaluation is of
-    leased_s: float = float("-inf")  # when it was given to its worker; after a restart nobody knows
+    leased_s: float = float("-inf")  # when it was given to its worker; not known after a restart
 
     def to_plain(self) -> dict[str, Any]:
         """Return what is saved."""
@@ -89,7 +89,7 @@ class TaskTable:
         return [task for task in self.tasks.values() if task.status == LEASED and task.worker_id == worker_id]
 
     def renew(self, worker_id: str, now_s: float) -> None:
-        """Let the leases of a worker that was heard of run anew."""
+        """Renew the leases of a worker that was heard of."""
         for task in self.of_worker(worker_id):
             task.deadline_s = now_s + self.lease_s
 
