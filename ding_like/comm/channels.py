@@ -94,7 +94,7 @@ class WeightPublisher(Protocol):
         """
 
     def close(self) -> None:
-        """Send what is under way and let go; may be called again."""
+        """Send what is under way and release resources; may be called again."""
 
 
 class WeightReader(Protocol):
@@ -142,7 +142,7 @@ class BatchSource(Protocol):
         """
 
     def close(self) -> None:
-        """Report what is left and let go; may be called again."""
+        """Report what is left and release resources; may be called again."""
 
 
 class Control(Protocol):

@@ -44,7 +44,7 @@ def parse_value(raw: str) -> Any:
         SyntaxError,
         MemoryError,
         RecursionError,
-    ):  # all that literal_eval raises: it is no literal
+    ):  # all that literal_eval raises: it is not a literal
         return raw
 
 
@@ -78,7 +78,9 @@ def _parse(text: str, faults: list[Fault]) -> Override | None:
     path, equals, raw = text.partition("=")
     keys = [key.strip() for key in path.split(".")]
     if not equals or not all(keys):
-        faults.append(Fault(text, "is no override; write path.to.key=value, for example policy.learn.batch_size=128"))
+        faults.append(
+            Fault(text, "is not an override; write path.to.key=value, for example policy.learn.batch_size=128")
+        )
         return None
     if keys[0] == CREATE:
         keys[0] = f"{CREATE}_config"

@@ -61,7 +61,7 @@ def set_path(tree: Tree, path: str, value: Any) -> None:
 
 
 def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (path, value) of everything that is no section; an empty dict counts as a value."""
+    """Yield (path, value) of everything that is not a section; an empty dict counts as a value."""
     for key, value in items(tree):
         if isinstance(value, Mapping) and value:
             yield from leaves(value, join(path, key))

@@ -59,7 +59,7 @@ def say_without_effect(
     source: str,
     section: str = "",
 ) -> None:
-    """Say in one INFO message which keys of `reasons` a user set in vain; nothing if there are none."""
+    """Say in one INFO message which keys of `reasons` a user set without effect; nothing if there are none."""
     found = set_without_effect(user, defaults, reasons)
     if found:
         named = {join(section, path): reason for path, reason in found.items()}

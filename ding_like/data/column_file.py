@@ -37,7 +37,7 @@ def load_columns(path: str | os.PathLike[str]) -> dict[str, Array]:
         with safe_open(path, framework="numpy") as file:
             meta = file.metadata() or {}
             if meta.get("format") != _FORMAT:
-                raise CheckpointError(f"{path} is of the format {meta.get('format')!r}, expected {_FORMAT!r}.")
+                raise CheckpointError(f"{path} has the format {meta.get('format')!r}, expected {_FORMAT!r}.")
             return {name: file.get_tensor(name) for name in json.loads(meta["columns"])}
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read as columns: {error}. It is damaged, or another file.") from error

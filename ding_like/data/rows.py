@@ -78,7 +78,7 @@ def _stack(values: list[Any]) -> Array | None:
     column = np.stack(arrays)
     if column.dtype.kind not in "biufc":
         return None
-    # A Python float is no wish for float64; an array of float64 is.
+    # A Python float does not ask for float64; an array of float64 does.
     return column.astype(np.float32) if isinstance(values[0], float) else column
 
 

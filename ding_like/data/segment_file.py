@@ -181,7 +181,7 @@ def set_aside(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
 
 def _path(folder: str | os.PathLike[str], name: str) -> Path:
     if not _NAME.fullmatch(name):
-        raise SegmentError("foreign", f"{name[:80]!r} is no name of a segment")
+        raise SegmentError("foreign", f"{name[:80]!r} is not the name of a segment")
     return Path(folder) / f"{name}{_SUFFIX}"
 
 

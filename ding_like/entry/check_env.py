@@ -87,7 +87,7 @@ def _parse(arguments: Sequence[str]) -> dict[str, Any]:
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if not equals or not key.isidentifier():
-            raise ConfigError(f"'{argument}' is no argument of the env; expected KEY=VALUE, such as size=8.")
+            raise ConfigError(f"'{argument}' is not an argument of the env; expected KEY=VALUE, such as size=8.")
         parsed[key] = parse_value(value)
     return parsed
 

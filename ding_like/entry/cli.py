@@ -116,7 +116,7 @@ def _run_serial(options: dict[str, Any]) -> None:
 def _resume(options: dict[str, Any]) -> None:
     folder = Path(options["resume"])
     if not (folder / "total_config.py").is_file():
-        raise ConfigError(f"'{folder}' is no experiment folder: it has no total_config.py.")
+        raise ConfigError(f"'{folder}' is not an experiment folder: it has no total_config.py.")
     if options["overrides"]:
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
     from ding_like.entry.serial_entry import resume_pipeline

@@ -75,7 +75,7 @@ def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -
     )
     given = dict(file.system_config or {})
     named = {name: (file.create_config.get(name) or {}) for name in ("comm_collector", "comm_learner", "collector")}
-    # Folders that are not named are none of a worker's: its files go through the coordinator.
+    # A worker has only the folders that are named: its files go through the coordinator otherwise.
     system = read_system({**given, "path_data": given.get("path_data") or ".", "path_policy": "."}, main)
     return {
         "main": main,
@@ -96,7 +96,7 @@ def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -
 
 
 def _parallel_type(name: str | None) -> str | None:
-    """Return the name of a parallel collector; a serial one is no choice here."""
+    """Return the name of a parallel collector; a serial one cannot be chosen here."""
     return name if name in PARALLEL_COLLECTOR_REGISTRY else None
 
 

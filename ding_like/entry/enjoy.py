@@ -47,7 +47,7 @@ def enjoy(
     folder = Path(exp_name)
     config_file = folder / "total_config.py"
     if not config_file.is_file():
-        raise ConfigError(f"'{folder}' is no experiment folder: it has no total_config.py.")
+        raise ConfigError(f"'{folder}' is not an experiment folder: it has no total_config.py.")
     if num_episodes < 1:
         raise ConfigError(f"num_episodes is {num_episodes}, expected 1 or more.")
     path = find_checkpoint(folder, ckpt)

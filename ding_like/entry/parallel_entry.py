@@ -82,7 +82,7 @@ def _start_workers(plan: Plan, parts: dict[str, Any], coordinator: Coordinator, 
 def _write_config(cfg: Any, system: SystemConfig, parts: dict[str, Any]) -> Path:
     """Write the run's config with its system part: what workers on this machine are started with.
 
-    `parts` are the worker's own classes, which are none of a serial config's.
+    `parts` are the worker's own classes, which a serial config does not name.
     """
     text = (Path(cfg.exp_name) / "total_config.py").read_text(encoding="utf-8")
     part = {

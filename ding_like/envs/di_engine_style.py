@@ -163,7 +163,7 @@ def as_gymnasium(env: Any) -> gymnasium.Env[Any, Any]:
     missing = [name for name in ("reset", "step", "seed", "close") if not callable(getattr(env, name, None))]
     if missing:
         raise EnvError(
-            f"{env!r} is no environment: it has no {', '.join(missing)}. Expected a gymnasium.Env or a BaseEnv "
+            f"{env!r} is not an environment: it lacks {', '.join(missing)}. Expected a gymnasium.Env or a BaseEnv "
             "(reset() -> obs, step(action) -> BaseEnvTimestep, seed, close)."
         )
     return DiEngineStyleEnv(env)

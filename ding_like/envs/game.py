@@ -52,7 +52,7 @@ class PairGame:
     def __init__(self, env: Any) -> None:
         missing = [name for name in ("reset", "step", "observation_space", "action_space") if not hasattr(env, name)]
         if missing:
-            raise EnvError(f"{env!r} is no env of several players: it has no {', '.join(missing)}.")
+            raise EnvError(f"{env!r} is not an env of several players: it lacks {', '.join(missing)}.")
         self._env = env
         self.num_players = int(getattr(env, "num_players", 2))
         self.observation_space = env.observation_space

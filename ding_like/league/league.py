@@ -1,4 +1,4 @@
-"""Hold the players of a league: who plays whom next, when a snapshot is taken, how strong everybody is."""
+"""Hold the players of a league: who plays whom next, when a snapshot is taken, how strong each one is."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def pfsp(win_rates: Sequence[float] | Array, weighting: str = "squared") -> Arra
 
     'squared' is (1 - p)^2, which prefers those we lose to; 'variance' is p (1 - p), which prefers our equals. Where
     every weight is 0 (we beat everybody, always) all are as likely. Raises ConfigError for another weighting, for no
-    opponents, and for rates that are none.
+    opponents, and for invalid rates.
     """
     rates = np.asarray(win_rates, np.float64)
     if rates.ndim != 1 or not len(rates) or not ((rates >= 0.0) & (rates <= 1.0)).all():

@@ -50,7 +50,7 @@ class NumpyGrad:
         layers = _layers(module, grads) if can_differentiate(module) else None
         if layers is None:
             raise SchemaError(
-                f"{type(module).__name__} is no plain MLP in float32 on the CPU; use autograd for it "
+                f"{type(module).__name__} is not a plain MLP in float32 on the CPU; use autograd for it "
                 "(policy.learn.backend='autograd')"
             )
         self._layers = layers

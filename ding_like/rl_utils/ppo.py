@@ -52,7 +52,7 @@ def ppo_value_loss(value: Tensor, return_: Tensor, *, old_value: Tensor, value_c
     """Return the mean squared error of `value` [B] to `return_` [B].
 
     With `value_clip` c, the worse of `value` and `old_value + clip(value - old_value, -c, c)` counts in each row.
-    Raises SchemaError if shapes differ. Source: Schulman et al. 2017, eq. 9; the clip is of their implementation.
+    Raises SchemaError if shapes differ. Source: Schulman et al. 2017, eq. 9; the clip is from their implementation.
     """
     _check_rows(value, return_=return_, old_value=old_value)
     if value_clip is None:

@@ -201,7 +201,7 @@ def _check_file(path: Path, what: str) -> None:
             raise CheckpointError(
                 f"{what} {path} is a bare pickle, and loading one can run any code, so it is refused; {_EXPECTED}"
             )
-        raise CheckpointError(f"{what} {path} is no file of torch.save (it begins with {head!r}); {_EXPECTED}")
+        raise CheckpointError(f"{what} {path} is not a file of torch.save (it begins with {head!r}); {_EXPECTED}")
 
 
 def _is_sound_zip(path: Path) -> bool:

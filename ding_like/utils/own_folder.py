@@ -18,7 +18,7 @@ def make_own_folder(prefix: str, *, where: str | os.PathLike[str] | None = None)
     """Return a new folder `{prefix}{machine}-{pid}-{start}-{random}` below `where`, by default the temporary folder.
 
     Folders of the same prefix whose process has ended without deleting them are deleted first. Whose a folder is stands
-    in its name from the beginning, so that there is no moment in which it could be taken for a dead one's.
+    in its name from the beginning, so that it is never taken for a dead process's.
     """
     base = Path(where or tempfile.gettempdir())
     sweep(prefix, base)

@@ -30,7 +30,7 @@ def read_regular_file(folder: str | os.PathLike[str], name: str, *, nbytes: int 
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise NotRegularError(f"{name} is no regular file")
+            raise NotRegularError(f"{name} is not a regular file")
         if found.st_nlink > 1:
             raise NotRegularError(f"{name} has {found.st_nlink} names (hard links), expected one")
         if nbytes is not None and found.st_size != nbytes:

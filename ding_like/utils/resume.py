@@ -2,7 +2,7 @@
 
 `{folder}/{step}/` holds one file per part and, written last, `manifest.json` with their sizes and hashes. A folder is
 made under a hidden name and renamed when it is complete. That survives the death of the process; `durable` writes
-survive a power cut as well as the disk keeps its word.
+survive a power cut as far as the disk writes what it confirms.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_fault_below_an_override_with_a_dict_names_it(create: dict[str, Any]) ->
 
 @pytest.mark.parametrize("text", ["policy.nstep", "=3", "policy..nstep=3", ".nstep=3"])
 def test_argument_that_is_no_override_is_told(create: dict[str, Any], text: str) -> None:
-    with pytest.raises(ConfigError, match="is no override; write path.to.key=value"):
+    with pytest.raises(ConfigError, match="is not an override; write path.to.key=value"):
         compile_config({}, create, overrides=[text], save=False)
 
 

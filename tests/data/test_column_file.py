@@ -72,7 +72,7 @@ def test_a_file_of_another_program_is_one_clear_error(tmp_path: Path) -> None:
 
     save_file({"x": np.zeros(3)}, tmp_path / "rows")
 
-    with pytest.raises(CheckpointError, match="of the format None, expected 'ding_like columns 1'"):
+    with pytest.raises(CheckpointError, match="has the format None, expected 'ding_like columns 1'"):
         load_columns(tmp_path / "rows")
 
 

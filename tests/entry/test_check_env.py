@@ -103,7 +103,7 @@ def test_a_base_env_by_path_is_given_its_config() -> None:
         (["cartpoll"], ConfigError, "a gymnasium id ends in its version"),
         (["tests.envs.bad_envs:GodEnv"], ConfigError, "did you mean 'GoodEnv'"),
         (["tests.nowhere:MyEnv"], ConfigError, "tests.nowhere"),
-        (["CartPole-v1", "size"], ConfigError, "'size' is no argument of the env; expected KEY=VALUE"),
+        (["CartPole-v1", "size"], ConfigError, "'size' is not an argument of the env; expected KEY=VALUE"),
         (["CartPole-v1", "size=3"], ConfigError, "size"),
         (["CartPole-v1", "--import", "nowhere"], ConfigError, "nowhere"),
         (["ALE/Pong-v5"], EnvError, "ding-like[atari]"),

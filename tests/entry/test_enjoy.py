@@ -85,7 +85,7 @@ def test_env_of_ones_own_is_given_again(experiment, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        (("nope",), ConfigError, "'nope' is no experiment folder"),
+        (("nope",), ConfigError, "'nope' is not an experiment folder"),
         (("EXP", "nope.pth.tar"), CheckpointError, "no checkpoint 'nope.pth.tar'; --ckpt takes best, last"),
     ],
 )

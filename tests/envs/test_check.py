@@ -72,7 +72,7 @@ FAULTS = {
     "BreaksInClose": ("fault", "close", "OSError: no window", "fix close()"),
     "ClosesOnce": ("warning", "close", "OSError: no window", "return"),
     "BreaksWhenMade": ("fault", "constructor", "ValueError: no map", "arguments"),
-    "NoEnv": ("fault", "environment", "it has no reset, seed, close", "class MyEnv(gymnasium.Env)"),
+    "NoEnv": ("fault", "environment", "it lacks reset, seed, close", "class MyEnv(gymnasium.Env)"),
 }
 
 

@@ -162,7 +162,7 @@ def test_a_factory_takes_a_function_of_the_users() -> None:
 
 
 def test_something_that_is_no_env_is_refused() -> None:
-    with pytest.raises(EnvError, match="has no reset, step, seed, close"):
+    with pytest.raises(EnvError, match="lacks reset, step, seed, close"):
         EnvFactory({}, lambda cfg: object())()
 
 

@@ -164,7 +164,7 @@ def test_a_pair_in_the_seeds_style(cut: bool) -> None:
 
 
 def test_what_is_no_game_is_one_clear_error() -> None:
-    with pytest.raises(EnvError, match="is no env of several players"):
+    with pytest.raises(EnvError, match="is not an env of several players"):
         as_game(object())
     with pytest.raises(EnvError, match="1 entries as reward for 2 players"):
         game = PairGame(DiEnginePair())

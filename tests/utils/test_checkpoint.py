@@ -218,7 +218,7 @@ def make_zip(path: Path) -> None:
         (lambda path: make_torn(path, 3), r"torn or damaged \(3 bytes\)"),
         (lambda path: make_torn(path, 2000), r"torn or damaged \(2000 bytes\)"),
         (make_flipped, "torn or damaged"),
-        (lambda path: path.write_text("hello"), r"no file of torch.save \(it begins with b'hell'\)"),
+        (lambda path: path.write_text("hello"), r"not a file of torch.save \(it begins with b'hell'\)"),
         (lambda path: path.write_bytes(b"\x80\x04K\x01."), "is a bare pickle.* refused"),
         (lambda path: torch.save({"a": Code()}, path), "holds an object of sys.exit.* refused"),
         (lambda path: torch.save({"a": np.zeros(2)}, path), "holds an object of numpy.* refused"),

@@ -229,7 +229,7 @@ class WorkerAgent:
                 raise
             if error.code == "unknown":
                 self._register_again()
-            # An answer that is lost is no harm: what it gave is given again.
+            # A lost answer does no harm: what it gave is given again.
             self._stopped.wait(random.uniform(0.0, _PAUSE_S))
             return None
         if reply.task is None:

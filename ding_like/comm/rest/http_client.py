@@ -173,7 +173,7 @@ class HttpCoordinator:
         """Close the connections of all threads."""
         while self._sessions:
             session = self._sessions.pop()
-            # A session only lets go of its pools, which stay open as long as an error's traceback knows them.
+            # A session only releases its pools, which stay open as long as an error's traceback refers to them.
             adapter = session.get_adapter(self._url)
             pools = adapter.poolmanager.pools if isinstance(adapter, HTTPAdapter) else {}
             for key in pools.keys():
@@ -194,7 +194,7 @@ class HttpCoordinator:
         channels: dict[str, Stamp] | None = getattr(self._own, "channels", None)
         if channels is None:
             channels = self._own.channels = {}
-        # A channel is no other thread's, of this process or of any other.
+        # No other thread, of this process or of any other, has the same channel.
         last = channels.get(kind) or Stamp(secrets.token_hex(8), 0)
         channels[kind] = Stamp(last.channel, last.number + 1)
         return f"{last.channel}:{last.number + 1}"

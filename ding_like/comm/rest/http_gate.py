@@ -155,7 +155,7 @@ class Gate:
 
 
 def _head(method: str, path: str, headers: Mapping[str, str]) -> Head:
-    """Return what is signed of a request. Raises ValueError for a length that is no number."""
+    """Return what is signed of a request. Raises ValueError for a length that is not a number."""
     return Head(
         method,
         path,

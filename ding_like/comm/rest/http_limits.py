@@ -167,7 +167,7 @@ class LimitedServer(TcpWSGIServer):  # type: ignore[misc]
             max_request_body_size=MAX_FILE + 1,
             max_request_header_size=_MAX_HEAD,
             asyncore_use_poll=True,  # select() knows no descriptors above 1024
-            log_socket_errors=False,  # a connection that breaks is no news, and a stranger could fill the log with them
+            log_socket_errors=False,  # broken connections are common, and a stranger could fill the log with them
             ident=None,
         )
         adj.asyncore_loop_timeout = limits.look_s  # not by its constructor, which takes whole seconds

@@ -53,7 +53,7 @@ def load_keys(path: str | os.PathLike[str]) -> dict[str, bytes]:
     """Return the keys of a file by role; it may hold only some.
 
     A link to the file is followed, as mounted secrets are links: what counts is who can read the file itself. Raises
-    ConfigError for one that is no key file, that others than its owner can read, or whose keys are weak or equal.
+    ConfigError for one that is not a key file, that others than its owner can read, or whose keys are weak or equal.
     """
     try:
         text = _read_private(path)
@@ -86,7 +86,7 @@ def _read_private(path: str | os.PathLike[str]) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise ConfigError(f"{path} is no file: no keys are read from it.")
+            raise ConfigError(f"{path} is not a file: no keys are read from it.")
         if stat.S_IMODE(found.st_mode) & 0o077:
             raise ConfigError(
                 f"{path} can be read or changed by others (mode {stat.S_IMODE(found.st_mode):04o}): its keys may be "

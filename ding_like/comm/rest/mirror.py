@@ -77,7 +77,7 @@ class Mirror:
         self._unique_ids = np.concatenate([self._unique_ids, np.full(self._room - old, -1, np.int64)])
 
     def skip(self, segment: NewSegment) -> None:
-        """Leave out a segment that cannot be read: its rows are none that a batch could hold."""
+        """Leave out a segment that cannot be read: no batch can hold its rows."""
         self._grow(segment)
         places = (segment.first_row + np.arange(segment.rows)) % self.size
         self._unique_ids[places] = -1

@@ -59,7 +59,7 @@ class RestRowSink:
         return f"{self._link.agent.worker_id}.{number:08d}"
 
     def write(self, name: str, segment: Segment) -> m.SegmentInfo:
-        """Write a segment where the learner finds it; return what is announced of it.
+        """Write a segment where the learner finds it; return what is announced about it.
 
         Raises ConfigError for rows that do not stack, SegmentError where the disk stays full for ten minutes.
         """

@@ -13,7 +13,7 @@ from ding_like.types import Array
 
 
 class SegmentReader:
-    """Return the columns of a segment, once: a copy of this process's own is let go of."""
+    """Return the columns of a segment, once: this process's own copy is deleted."""
 
     def __init__(
         self,

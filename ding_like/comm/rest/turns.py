@@ -53,7 +53,7 @@ class TurnMemory:
             _note(channel.nonces, nonce)
 
     def take_loose(self, role: str, client: str, nonce: str) -> None:
-        """Take a request of a client that is no worker yet; such requests may come twice without harm."""
+        """Take a request of a client that is not a worker yet; such requests may come twice without harm."""
         with self._lock:
             clients = self._loose.setdefault(role, OrderedDict())
             _note(_touch(clients, client, _MAX_CALLERS, lambda: deque(maxlen=_MAX_NONCES)), nonce)

@@ -1,7 +1,7 @@
 """Publish weights as files: `{folder}/{policy_id}/{attempt}-{version}.safetensors`, whole or not there.
 
-What is published is all that acting and segmenting need, the state of a policy's collect mode, as `flatten_state` makes
-one level of tensors of it.
+What is published is all that acting and segmenting need, the state of a policy's collect mode, flattened by
+`flatten_state`.
 
 Files are written whole but not durably: a power cut may take the newest with it. That loses nothing that counts. The
 learner's own saved points are what a run goes on from, and its next attempt publishes before it trains.

@@ -1,7 +1,7 @@
 """Turn messages into JSON and back, strictly: a message is a frozen dataclass, and its annotations are the schema.
 
-Unknown or missing keys, wrong types (a bool is no number), NaN, numbers and texts out of bounds are refused. Arrays are
-base64 of little-endian bytes. Nothing that arrives names a type or a path.
+Unknown or missing keys, wrong types (a bool is not a number), NaN, numbers and texts out of bounds are refused. Arrays
+are base64 of little-endian bytes. Nothing that arrives names a type or a path.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _read_array(kind: Any, value: Any, where: str) -> Array:
         data = base64.b64decode(_typed(str, value, where).encode("ascii"), validate=True)
         array: Array = np.frombuffer(data, "<i8" if kind is Ints else "<f4")
     except (UnicodeEncodeError, binascii.Error, ValueError) as error:
-        raise RefusedError("malformed", f"{where} is no array: {_short(error)}") from error
+        raise RefusedError("malformed", f"{where} is not an array: {_short(error)}") from error
     if kind is Floats and not np.isfinite(array).all():
         raise RefusedError("malformed", f"{where} has numbers that are not finite")
     return array.astype(np.int64 if kind is Ints else np.float32)
@@ -199,7 +199,7 @@ def _text(value: Any, where: str) -> str:
     if len(text) > MAX_TEXT:
         raise RefusedError("too_large", f"{_short(where)} has {len(text)} characters; at most {MAX_TEXT}")
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise RefusedError("malformed", f"{_short(where)} is no valid text")
+        raise RefusedError("malformed", f"{_short(where)} is not a valid text")
     return text
 
 

@@ -111,7 +111,7 @@ class WorkerLink:
     def when_there_is_room(self, task: m.Task, write: Callable[[], T]) -> T:
         """Return `write()`, waiting on a full disk for ten minutes at most, or until the worker leaves.
 
-        Raises TaskLeftError in that case: the task is no worse than before.
+        Raises TaskLeftError in that case; the task stays as it was.
         """
         try:
             return when_there_is_room(write, tell=lambda text: self.warn(task, text), wait=self.agent.wait)

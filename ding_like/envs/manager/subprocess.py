@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 # Steps are timed until they have taken this long together, to say when stepping in process would be faster.
 _TIMED_S = 0.05
-# A smaller gain is not worth a word.
+# A smaller gain is not worth a message.
 _WORTH_SAYING = 1.2
 
 

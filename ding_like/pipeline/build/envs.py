@@ -47,9 +47,9 @@ def build_single_env(make_env: Callable[[], AnyEnv]) -> EnvManager:
 
 
 def one_player_sees(cfg: FrozenConfig, env: EnvManager, *, seed: int, name: str) -> VersusManager | None:
-    """Return games as one player sees them, None where the env is no game; whom it plays against is still to be set.
+    """Return games as one player sees them, None where the env is not a game; the opponent is still to be set.
 
-    `name` is of the part that plays: its generator depends on it.
+    `name` is the name of the part that plays: its generator depends on it.
     """
     return versus(env, seed=seed, name=name) if is_game(cfg) else None
 

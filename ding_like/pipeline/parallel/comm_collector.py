@@ -161,7 +161,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
 
     # DI-engine's page gives its file name to this class only.
     def send_stepdata(self, path: str, stepdata: Segment) -> m.SegmentInfo:  # type: ignore[override]
-        """Write rows as the segment file `path`; return what is announced of it."""
+        """Write rows as the segment file `path`; return what is announced about it."""
         return self._sink.write(path, stepdata)
 
     def send_metadata(self, metadata: m.SegmentInfo) -> Order:

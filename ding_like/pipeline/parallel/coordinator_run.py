@@ -1,4 +1,4 @@
-"""Watch a coordinator's run until it is over, and write down what becomes of it."""
+"""Watch a coordinator's run until it is over, and write its result."""
 
 from __future__ import annotations
 

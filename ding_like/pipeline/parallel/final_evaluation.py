@@ -26,7 +26,7 @@ class FinalEvaluation:
         self._role: EvaluateRole | None = None
 
     def judge(self, policy: Policy, opponents: Opponents, *, before: Callable[[], None] | None = None) -> None:
-        """Choose the policy that is judged, and in games whom it plays; before the first `play`.
+        """Choose the policy to evaluate, and in games its opponent; before the first `play`.
 
         `before` is called before each.
         """
@@ -38,7 +38,7 @@ class FinalEvaluation:
     def play(self) -> dict[str, Any]:
         """Return what the policy is worth: `eval_value`, the mean of the returns `eval_value_raw`."""
         if self._role is None:
-            raise ConfigError("there is no policy to judge: call judge() first.")
+            raise ConfigError("there is no policy to evaluate: call judge() first.")
         final = self._role.final()
         return {"eval_value": final.mean, "eval_value_raw": final.returns, "judge_s": final.duration_s}
 

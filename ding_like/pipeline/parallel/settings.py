@@ -116,7 +116,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
 
 
 def _check_seconds(coordinator: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a time that is none."""
+    """Raise ConfigError for a value that is not a time."""
     for name in ("lease_ttl_s", "heartbeat_s", "publish_timeout_s", "state_timeout_s"):
         value = coordinator.get(name, 1.0)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:

@@ -20,7 +20,7 @@ _NO_LIMIT = 1e9
 _WINDOW_S = 10.0
 # What the policies' names are shown as; a name that is not here is shown as it is.
 _SHORT_NAMES = {"total_loss": "loss", "q_value": "q", "cur_lr": "lr"}
-# What is of no use at a glance.
+# What is not useful at a glance.
 _NOT_SHOWN = ("train_time", "target_q_value")
 _MAX_SHOWN = 4
 

@@ -66,12 +66,14 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Return what a folder holds; raises ConfigError if it is no folder of a run or has no returns yet."""
+    """Return what a folder holds; raises ConfigError if it is not the folder of a run or has no returns yet."""
     if not folder.is_dir():
         raise ConfigError(f"there is no experiment folder '{folder}'.{_similar(folder)}")
     metrics = folder / "metrics.jsonl"
     if not metrics.is_file():
-        raise ConfigError(f"'{folder}' holds no metrics.jsonl: it is no experiment folder, or its run wrote nothing.")
+        raise ConfigError(
+            f"'{folder}' holds no metrics.jsonl: it is not an experiment folder, or its run wrote nothing."
+        )
     lines = _read_lines(metrics)
     training, evaluation = (_reports(lines, source) for source in ("collector", "evaluator"))
     if not len(training) and not len(evaluation):

@@ -59,7 +59,7 @@ def version_line() -> str:
 
 
 def describe_space(space: gymnasium.Space[Any]) -> str:
-    """Return a space in a word: Box(4,) float32, Discrete(2), Dict(image, state)."""
+    """Return a short name of a space: Box(4,) float32, Discrete(2), Dict(image, state)."""
     if isinstance(space, gymnasium.spaces.Dict):
         return f"Dict({', '.join(space.spaces)})"
     if isinstance(space, gymnasium.spaces.Discrete):

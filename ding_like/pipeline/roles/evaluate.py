@@ -11,7 +11,7 @@ from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.worker import InteractionSerialEvaluator
 
 _FINAL_EPISODES = 20
-# The number of the evaluation that is the last word on a run: its episodes are none that a stop rule has seen.
+# The number of the final evaluation of a run: no stop rule has seen its episodes.
 _FINAL_NUMBER = -1
 
 
@@ -58,7 +58,7 @@ class EvaluateRole:
         return Evaluation(stop, info["eval_episode_return"], self._evaluator.best_return, time.perf_counter() - started)
 
     def final(self) -> EvalResult:
-        """Return the last word on a run: what the last model gives in episodes that no stop rule has seen."""
+        """Return the final evaluation of a run: the last model plays episodes that no stop rule has seen."""
         env = self._evaluator.env
         return self.play(max(_FINAL_EPISODES, 0 if env is None else env.num_lanes), number=_FINAL_NUMBER)
 

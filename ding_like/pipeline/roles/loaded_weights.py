@@ -48,7 +48,7 @@ class LoadedWeights:
                 self.take(newest)
 
     def take_asked(self) -> None:
-        """Load the weights that the reader gives, older ones as well: an evaluation is of those that were asked for."""
+        """Load the weights that the reader gives, older ones as well: an evaluation plays those asked for."""
         asked = None if self._reader is None else self._reader.newest(self.policy_id)
         if asked is not None:
             self.take(asked)

@@ -98,7 +98,7 @@ class RunRecord:
     ) -> RunResult:
         """Write `result.json`, with what there is `more` to say, and return the result.
 
-        `returns` are those of the evaluation that has the last word, which took `eval_s`. Raises OSError if the file
+        `returns` are those of the final evaluation, which took `eval_s`. Raises OSError if the file
         cannot be written; another call writes it again.
         """
         result = RunResult(

@@ -117,7 +117,7 @@ class NaiveCommander(Configurable):
         A stop is confirmed by the learner's final evaluation: if the model is worth less than `stop_value` there,
         the run goes on. `result` has what the worker says, and the coordinator's `env_step` and `policy` (the weights
         that the task was about); `newest` are those published last, None before there are any. Raises SchemaError for
-        a result that is none.
+        a malformed result.
         """
         if kind == "eval":
             returns, version = result.get("returns"), result.get("version")

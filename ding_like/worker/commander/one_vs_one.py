@@ -76,7 +76,7 @@ class OneVsOneCommander(NaiveCommander):
         return super().finished(kind, result, task_cfg=task_cfg, newest=newest)
 
     def _count(self, games: Any, players: Any) -> None:
-        """Take the results of a task's games. Raises SchemaError for what are none."""
+        """Take the results of a task's games. Raises SchemaError for malformed ones."""
         if not isinstance(games, list) or len(games) > _MAX_GAMES or any(each not in (-1, 0, 1) for each in games):
             raise SchemaError(f"the games of a task ended with {games!r:.80}; expected a list of 1, 0 and -1.")
         if players is None:

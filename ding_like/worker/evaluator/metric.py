@@ -28,7 +28,7 @@ class IMetric(ABC):
     # What a policy and a data set give is theirs alone: hence Any.
     @abstractmethod
     def eval(self, inputs: Any, label: Any) -> Metric:
-        """Return the metric of one batch; `inputs` is what the policy made of it."""
+        """Return the metric of one batch; `inputs` is what the policy computed from it."""
 
     @abstractmethod
     def reduce_mean(self, inputs: Sequence[Metric]) -> Metric:

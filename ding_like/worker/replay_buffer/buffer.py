@@ -83,7 +83,7 @@ class ReplayBuffer(IBuffer):
         """Copy data in: a TransitionBatch, a list (each item is a row), one mapping, or one object of any kind.
 
         Drops the data, and says so in the log, while the limiter lets nothing in.
-        Raises SchemaError, and changes nothing, if it does not fit what is stored, or has a priority that is none.
+        Raises SchemaError, and changes nothing, if it does not fit what is stored, or has an invalid priority.
         """
         with self._lock:
             if self._limiter is not None and not self._limiter.may_push():
@@ -183,7 +183,7 @@ class ReplayBuffer(IBuffer):
             save_state(file_name, {"data": data})
 
     def load_data(self, file_name: str) -> None:
-        """Push what `save_data` wrote, oldest first; what is pushed next follows none of it."""
+        """Push what `save_data` wrote, oldest first; what is pushed next begins new stretches."""
         if is_column_file(file_name):
             data: Any = load_columns(file_name)
         else:

@@ -83,7 +83,7 @@ class Priorities:
         self._tree.set_range(places.start, places.stop, leaf)
 
     def write(self, places: slice | Array, priorities: Array, collect_iter: Array, use: Array) -> None:
-        """Note what is kept of these places; priority 0 is of one that has left, or that nothing can be drawn at."""
+        """Note what is kept of these places; priority 0 marks one that has left, or that cannot be drawn."""
         self.records.write(places, priorities, collect_iter, use)
         leaves = self._leaves(priorities)
         if isinstance(places, slice):

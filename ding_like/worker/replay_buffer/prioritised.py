@@ -170,7 +170,7 @@ def _newest(storage: RingStorage, size: int) -> Iterator[tuple[slice, slice]]:
 
 
 def stored_part(rows: Sequence[Any]) -> Sequence[Any]:
-    """Return rows without the buffer's own columns. Raises SchemaError for what is no mapping."""
+    """Return rows without the buffer's own columns. Raises SchemaError for what is not a mapping."""
     if isinstance(rows, TransitionBatch):
         if _OWN_COLUMNS.isdisjoint(rows.columns):
             return rows

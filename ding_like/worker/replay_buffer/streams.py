@@ -91,7 +91,7 @@ class StreamStorage:
         self.is_cut &= added == 0
 
     def _set_counts(self, counts: Array) -> None:
-        """Note how many rows there are of each stream, and what `places_of` needs to know of it."""
+        """Note how many rows there are of each stream, and what `places_of` needs to know about it."""
         self.counts = counts
         self._ends = counts.cumsum()
         self.count = int(self._ends[-1])

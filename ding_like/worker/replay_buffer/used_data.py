@@ -31,7 +31,7 @@ class UsedDataRemover:
 
     @staticmethod
     def paths_of(data: Sequence[Any]) -> list[str]:
-        """Return the file of each datum. Raises SchemaError for one that is no dict with a 'data_id'."""
+        """Return the file of each datum. Raises SchemaError for one that is not a dict with a 'data_id'."""
         for item in data:
             if not isinstance(item, Mapping) or "data_id" not in item:
                 raise SchemaError(

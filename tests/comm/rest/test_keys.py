@@ -89,7 +89,7 @@ def test_a_link_to_a_key_file_is_as_private_as_the_file(tmp_path: Path) -> None:
 def test_a_pipe_is_no_key_file_and_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "keys", 0o600)
 
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a file"):
         load_keys(tmp_path / "keys")
 
 

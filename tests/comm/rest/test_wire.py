@@ -81,7 +81,7 @@ def test_defaults_fill_what_is_left_out() -> None:
         (body(many={"number": 1}), "expected list"),
         (body(many=[{"number": 1}] * 5000), "5000 items"),
         (body(free={"x": "y" * 100_000}), "100000 characters"),
-        (body(free={"x": "\ud800"}), "no valid text"),
+        (body(free={"x": "\ud800"}), "not a valid text"),
         (body(free=json.loads('{"x":' * 40 + "1" + "}" * 40)), "nested deeper"),
         (body(name="../../etc/passwd"), "expected letters, digits"),
     ],
@@ -105,7 +105,7 @@ def test_names_that_could_be_more_than_names_are_refused(name: str) -> None:
 def test_arrays_that_are_none_are_refused(text: str) -> None:
     sent = json.dumps({"num_batches": 1, "places": text, "unique_ids": "", "weights": None}).encode()
 
-    with pytest.raises(RefusedError, match="places is no array"):
+    with pytest.raises(RefusedError, match="places is not an array"):
         decode(m.Batches, sent)
 
 

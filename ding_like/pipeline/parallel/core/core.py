@@ -195,7 +195,7 @@ class CoordinatorCore(Run):
         worker = self._heard_of(worker_id)
         task = self.tasks.check(task_id, message.attempt, worker_id)
         if task.kind != "collect":
-            raise RefusedError("wrong_role", f"{task_id} is no task to collect")
+            raise RefusedError("wrong_role", f"{task_id} is not a task to collect")
         wanted = self._wanted_weights(task.policy_id)
         accepted: list[str] = []
         duplicate: list[str] = []

@@ -71,7 +71,7 @@ class SegmentLedger:
         self.bad_rows = 0  # whose files could not be read
         self.spoiled: list[str] = []  # names of segments whose files are to be set aside, to be looked into
         self.removable: list[str] = []  # names of segments whose files are not needed any more
-        # By buffer: segments whose rows are of no more use, but the learner may not have passed them.
+        # By buffer: segments whose rows are not used any more, but the learner may not have passed them.
         self._gone: dict[str, deque[SegmentEntry]] = {}
         self._last_number: dict[str, int] = {}  # of the segments of each start of a worker
         # On-policy: (attempt, version) of the weights whose rows were handed out last.
@@ -135,7 +135,7 @@ class SegmentLedger:
     def _is_fresh(
         self, index: OnPolicyIndex, entry: SegmentEntry, weights: tuple[int, int], newest: m.PolicyVersion | None
     ) -> bool:
-        """Tell whether rows are of the newest weights, and wanted: those of no batch would never be learned from."""
+        """Tell whether rows were made with the newest weights, and have a place in a batch."""
         is_newest = newest is not None and weights == (newest.attempt, newest.version)
         return is_newest and weights != self._learned and index.has_place(entry)
 
@@ -322,7 +322,7 @@ class SegmentLedger:
         self._gone.setdefault(buffer_id, deque()).extend(entries)
 
     def _pass(self, buffer_id: str, serial: int) -> None:
-        """Let files go whose rows are of no more use and which the learner has passed."""
+        """Release files whose rows are not used any more and which the learner has passed."""
         gone = self._gone.setdefault(buffer_id, deque())
         while gone and gone[0].serial <= serial:
             entry = gone.popleft()

@@ -155,7 +155,7 @@ class StateStore:
             for kind, items in state["items"].items():
                 for key, value in items.items():
                     self.put(kind, key, value)
-        self._mark.forget()  # it is of the run that was here before
+        self._mark.forget()  # it belongs to the run that was here before
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

@@ -110,7 +110,7 @@ class TaskTable:
         return [task for task in self.tasks.values() if task.kind == kind and task.status == QUEUED]
 
     def first(self, kind: str) -> TaskEntry | None:
-        """Return the first task of a kind, whatever became of it."""
+        """Return the first task of a kind, in whatever state."""
         return next((task for task in self.tasks.values() if task.kind == kind), None)
 
     def ask_back(self, kind: str, *, among: Container[str] | None = None) -> bool:
