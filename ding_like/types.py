@@ -245,7 +245,7 @@ class EvalMode(NamedTuple):
 
 
 class CommandMode(NamedTuple):
-    """Name what a commander uses of a policy: what to tell each side, of the state of the run (`envstep`)."""
+    """Name what a commander uses of a policy: settings for each side, given the state of the run (`envstep`)."""
 
     get_setting_learn: Callable[[Mapping[str, Any]], dict[str, Any]]
     get_setting_collect: Callable[[Mapping[str, Any]], dict[str, Any]]

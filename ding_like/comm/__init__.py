@@ -1,1 +1,1 @@
-"""Carry batches, weights and commands between processes: the joints of every pipeline that has more than one."""
+"""Carry rows, weights and commands between parts of a run: `channels` defines the calls, the others implement them."""

@@ -1,4 +1,4 @@
-"""Say what travels between the parts of a run, and by which calls, whatever carries it.
+"""Define what travels between the parts of a run, and by which calls, for every transport.
 
 A collector puts segments of rows and is told what to do next; a learner takes batches and publishes weights; a
 coordinator or a user sends commands. A pipeline chooses a transport: `comm/local.py` in one process, `comm/rest/` over
@@ -45,7 +45,7 @@ class Weights(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Say who took what was sent, who failed to, and who was not tried."""
+    """Say which members received what was sent, which failed to, and which were not tried."""
 
     delivered: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """Hold rows as a collector made them, and how they came to be."""
+    """Hold rows of one collector, with the weights that acted and the env steps that were taken."""
 
     batch: Rows
     version: Version  # of the weights that acted
@@ -108,7 +108,7 @@ class WeightReader(Protocol):
 
 
 class RowSink(Protocol):
-    """Be a collector's end of the way of rows."""
+    """Take a collector's rows, and tell it what to do next."""
 
     def put(self, segment: Segment) -> Order:
         """Hand a segment over, once, and return what is to be done next. Raises CommError if it cannot be."""
@@ -118,7 +118,7 @@ class RowSink(Protocol):
 
 
 class BatchSource(Protocol):
-    """Be a learner's end of the way of rows."""
+    """Give a learner batches, and take its reports."""
 
     @property
     def finished(self) -> bool:

@@ -1,4 +1,4 @@
-"""Make one level of tensors of a policy's state, which any transport carries, and bring it back."""
+"""Flatten a policy's state to tensors by name, which any transport carries, and restore it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the inner loops in C, where they were built, and do in numpy what they do where they were not."""
+"""Load the inner loops in C where they were built, and do the same in numpy where they were not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Name what passes between parts: no anonymous dict crosses a part boundary."""
+"""Define the records that parts exchange, so that none of them is an anonymous dict."""
 
 from __future__ import annotations
 

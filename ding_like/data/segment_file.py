@@ -1,4 +1,4 @@
-"""Write and read segments: files of rows that one collector made, checked before they are believed.
+"""Write and read segments: files of rows that one collector made, checked before they are used.
 
 A reader makes the path from the segment's name, never from anything a client sent; it takes regular files of the
 declared size only, hashes the bytes, bounds the header, and parses those very bytes.

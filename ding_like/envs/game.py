@@ -15,7 +15,7 @@ from ding_like.errors import EnvError
 
 
 class GameStep(NamedTuple):
-    """Say what came of one step of a game."""
+    """Hold the result of one step of a game."""
 
     obs: Sequence[Any]  # N; what counts are those of players who move next and of players who are done
     reward: Sequence[float]  # N, of this step alone

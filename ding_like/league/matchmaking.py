@@ -14,7 +14,7 @@ def pfsp(win_rates: Sequence[float] | Array, weighting: str = "squared") -> Arra
     """Return the probability [N] of each opponent, given our win rates [N] against them.
 
     'squared' is (1 - p)^2, which prefers those we lose to; 'variance' is p (1 - p), which prefers our equals. Where
-    every weight is 0 (we beat everybody, always) all are as likely. Raises ConfigError for another weighting, for no
+    every weight is 0 (we beat every player, always) all are as likely. Raises ConfigError for another weighting, for no
     opponents, and for invalid rates.
     """
     rates = np.asarray(win_rates, np.float64)

@@ -1,4 +1,4 @@
-"""Remember who beat whom: win rates between the players of a league, older games counting less."""
+"""Keep win rates between the players of a league, older games counting less."""
 
 from __future__ import annotations
 

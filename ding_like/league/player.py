@@ -1,4 +1,4 @@
-"""The players of a league: those that learn, each choosing opponents in its way, and snapshots of what they were.
+"""The players of a league: those that learn, each choosing opponents in its way, and snapshots of their earlier selves.
 
 The kinds and their matchmaking follow Vinyals et al. 2019 (main agents, main exploiters, league exploiters).
 """
@@ -143,7 +143,7 @@ class NaiveSpPlayer(ActivePlayer):
 
 @PLAYER_REGISTRY.register("main_player")
 class MainPlayer(ActivePlayer):
-    """Play against itself, against everybody's snapshots, and against what it may have forgotten to beat."""
+    """Play against itself, against all players' snapshots, and against what it may have forgotten to beat."""
 
     category = "main_player"
     config = dict(one_phase_step=10, branch_probs=dict(pfsp=0.5, sp=0.35, veri=0.15), strong_win_rate=0.7)

@@ -1,1 +1,1 @@
-"""Who runs where: pipelines build parts from one config, pick joints, and loop."""
+"""Run training: build parts from one config, connect roles by channels, and loop."""

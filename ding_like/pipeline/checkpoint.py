@@ -1,4 +1,4 @@
-"""Save points of a serial run from which it goes on exactly, and bring its parts back to one."""
+"""Save points of a serial run from which it goes on exactly, and restore its parts from one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def resume_store(exp_name: str, *, keep: int = 2) -> ResumeStore:
 
 
 class Checkpointer:
-    """Save a run's parts every so often, by time and by env steps, and whenever told to."""
+    """Save a run's parts every so often, by time and by env steps, and on request."""
 
     def __init__(
         self,

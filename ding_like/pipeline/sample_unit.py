@@ -1,4 +1,4 @@
-"""Hold a config's buffer against what its policy learns from, before anything runs."""
+"""Check that a config's buffer samples what its policy learns from, before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train in games of several players: against itself, or in a league of what it was.
+"""Train in games of several players: against itself, or in a league of its snapshots.
 
 Without a league one policy makes every player's moves, and learns from all of them. With one (`create_config.league`)
 it learns from one player's moves; the others' are made by an opponent that the league chooses.
@@ -70,7 +70,7 @@ def make_league(cfg: Any, *, seed: int, **kwargs: Any) -> BaseLeague:
 
 
 class LeaguePlay:
-    """Play a league's games in a run in one process: opponents come and go, snapshots are taken, strength is told.
+    """Play a league's games in a run in one process: opponents change, snapshots are taken, ratings are logged.
 
     `begin` or `load_state_dict` comes before the first turn.
     """

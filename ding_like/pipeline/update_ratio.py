@@ -45,7 +45,7 @@ class UpdateRatio:
 
 @dataclass(frozen=True)
 class OnPolicyRatio:
-    """Have a batch of `batch_rows` rows collected with the newest weights, learned from once, and so on.
+    """Collect a batch of `batch_rows` rows with the newest weights, learn from it once, and so on.
 
     With `batch_segments` a batch is so many segments of whole episodes, however many rows they have, and an order of
     one row stands for one of them.

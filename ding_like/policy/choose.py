@@ -1,4 +1,4 @@
-"""Choose actions from what a network says: exploration is here, and its random numbers.
+"""Choose actions from a network's outputs: exploration is here, and its random numbers.
 
 Each class is one way to choose, for R rows at once. All of them take (output, action mask or None, generator, setting)
 and return columns [R, ...], `action` among them.
@@ -49,7 +49,7 @@ class EpsilonGreedy:
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Do what the network says, an action in [-1, 1], plus noise whose unit is half of the action's range."""
+    """Take the action in [-1, 1] that the network gives, plus noise whose unit is half of the action's range."""
 
     action_range: ActionRange
     noise_sigma: float = 0.0  # unless the setting says another: one for all, or one per lane [R]

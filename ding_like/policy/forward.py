@@ -1,4 +1,4 @@
-"""Compute what networks say, and act on it: an actor is a `Forward` and a choice among what it puts out.
+"""Run networks, and act on their outputs: an actor is a `Forward` and a choice among what it returns.
 
 The forward pass may happen anywhere and in batches of several actors' rows (`types.Forward`); the choice, with its
 random numbers and the setting of the moment, is made where the actor is (`policy/choose.py`).

@@ -1,4 +1,4 @@
-"""Say which rows of a batch are one learner's, of several that act as one."""
+"""Say which rows of a batch are for one learner, of several that act as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn what an actor network says into actions: numpy to act, torch to learn, numpy to learn without autograd.
+"""Turn an actor network's outputs into actions: numpy to act, torch to learn, numpy to learn without autograd.
 
 Each family of distributions has all sides in one class. R lanes act, B rows are learned from, A is the number of
 actions (or dimensions of a continuous one), K how many discrete actions there are at once.

@@ -1,4 +1,4 @@
-"""Let a class stand its defaults beside its code."""
+"""Let a class keep its defaults beside its code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write files whole or not at all, and try again what may fail for a moment."""
+"""Write files whole or not at all, and retry what may fail for a moment."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def is_full(error: BaseException) -> bool:
 
 
 class FileLock:
-    """Hold a file for this process alone until `close`, or until the process ends, however it does.
+    """Hold a file for this process alone until `close`, or until the process ends, in whatever way.
 
     Raises BlockingIOError if another holder is there.
     """

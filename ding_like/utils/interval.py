@@ -1,4 +1,4 @@
-"""Do something at most once in so many seconds."""
+"""Limit how often something is done: at most once in so many seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Talk to the console through one handler, and to files through one logger each."""
+"""Log to the console through one handler, and to each file through a logger of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Count, mean and variance of data that several observed, each a part of them."""
+"""Compute count, mean and variance of data that several processes observed, each a part of them."""
 
 from __future__ import annotations
 

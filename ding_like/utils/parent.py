@@ -1,4 +1,4 @@
-"""Let a process hear that the one that started it has ended, however it did: a pipe between them is closed then."""
+"""Let a process notice that its parent has ended, in whatever way: a pipe between them is closed then."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import stat
 
 
 class NotRegularError(OSError):
-    """Say that a name stands for something else than one file of its own: a link, a pipe, a folder, a second name."""
+    """Say that a name is not that of one ordinary file: it is a link, a pipe, a folder, or a second name."""
 
 
 class WrongSizeError(OSError):

@@ -1,4 +1,4 @@
-"""Be a worker of a coordinator: register, say that one lives, claim tasks, do them, tell what came of them."""
+"""Work for a coordinator: register, send heartbeats, claim tasks, do them, report their results."""
 
 from __future__ import annotations
 

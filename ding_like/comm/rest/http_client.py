@@ -1,4 +1,4 @@
-"""Ask a coordinator over HTTP; looks like the CoordinatorService that it asks."""
+"""Call a coordinator over HTTP, by the methods of CoordinatorService."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _UnsignedError(_TryAgainError):
 
 
 class _BadClockError(_TryAgainError):
-    """Say that the coordinator's clock is another than it was."""
+    """Say that the coordinator's clock has jumped."""
 
 
 class _Asked(NamedTuple):

@@ -217,7 +217,7 @@ def _check_host(host: str, keys: Keys | None) -> None:
     if is_loopback(host):
         return
     if not keys:
-        raise ConfigError(f"the coordinator would listen on {host} for everybody; give it keys (--key-file).")
+        raise ConfigError(f"the coordinator would listen on {host} for every host; give it keys (--key-file).")
     logger.warning("listening on %s: requests are signed, but not encrypted; use a TLS proxy or a private net", host)
 
 

@@ -56,7 +56,7 @@ class Registered:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Say that a worker lives and what it does: POST /v1/workers/{w}/heartbeat."""
+    """Report that a worker is alive and what it does: POST /v1/workers/{w}/heartbeat."""
 
     state: str
     task_id: Id | None = None
@@ -159,7 +159,7 @@ class SendDataReply:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """Tell of progress, and wait up to `wait_s` for credit: POST /v1/tasks/{t}/info."""
+    """Report progress, and wait up to `wait_s` for credit: POST /v1/tasks/{t}/info."""
 
     attempt: int
     info: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Look at the rows of a segment before they are learned from: their writer may be broken, or a stranger."""
+"""Check the rows of a segment before they are learned from: their writer may be broken, or a stranger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Be a collector's end of the way of rows: segments are written as files, then announced to the coordinator."""
+"""Take a collector's segments: they are written as files, then announced to the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the segments that a learner is told of: bring the file, parse it, look at its rows."""
+"""Read the segments that a learner is told of: fetch the file, parse it, check its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the coordinator offers to workers; the HTTP server calls it, the HTTP client looks like it.
+"""What the coordinator offers to workers; the HTTP server calls it, the HTTP client has the same methods.
 
 Every method takes and returns messages of `messages`, and raises RefusedError for what it does not accept.
 """

@@ -24,7 +24,7 @@ _MEMORY = Path("/dev/shm")
 
 
 class SharedFiles(Protocol):
-    """Say where files are written and read, and bring them there and from there."""
+    """Say where files are written and read, and upload and fetch them where needed."""
 
     segments: Path
     weights: Path
@@ -49,7 +49,7 @@ class SharedFiles(Protocol):
 
 
 class SharedFolder:
-    """Have all processes see the same folders: there is nothing to bring."""
+    """Have all processes see the same folders: there is nothing to transfer."""
 
     def __init__(self, segments: Path, weights: Path) -> None:
         self.segments = segments

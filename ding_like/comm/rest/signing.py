@@ -45,7 +45,7 @@ class Head(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """Hold what a signature says, once it was found to be right."""
+    """Hold what a signature says, once it is verified."""
 
     role: str
     ts: int  # seconds of the coordinator's clock

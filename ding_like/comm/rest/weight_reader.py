@@ -1,4 +1,4 @@
-"""Receive weights: files that a coordinator tells of, by heartbeats and by answers."""
+"""Receive weights: files that a coordinator announces in its answers, those to heartbeats included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every worker has of its coordinator: a client, an agent that lives on it, and the files they share."""
+"""Connect a worker to its coordinator: a client, an agent that uses it, and the files they share."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _ALIKE = 3
 
 
 class Play:
-    """Play random episodes; what they are like is judged at the end."""
+    """Play random episodes; warnings about them come at the end."""
 
     def __init__(self, report: Report, env: AnyEnv, seed: int) -> None:
         self._report = report

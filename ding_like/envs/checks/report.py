@@ -1,4 +1,4 @@
-"""Gather what a check finds."""
+"""Collect what a check finds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class UncheckableError(Exception):
 
 
 class Report:
-    """Gather findings; one that comes again is counted."""
+    """Collect findings; one that comes again is counted."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, ...], Finding] = {}

@@ -1,4 +1,4 @@
-"""Compare values with what was promised, and with each other."""
+"""Compare values with what their space declares, and with each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ding_like.envs.spaces import Space
 
 
 class Mismatch(NamedTuple):
-    """Tell how a value differs from what was promised, and how to fix it."""
+    """Tell how a value differs from what its space declares, and how to fix it."""
 
     seen: str
     expected: str

@@ -24,7 +24,7 @@ _SHOWN_ACTIONS = 5
 
 
 class CrashBudget:
-    """Count how often one env broke; end the run if it is in a crash loop or lives on restarts."""
+    """Count how often one env broke; end the run if it is in a crash loop or restarts too often."""
 
     def __init__(self, name: str, cfg: Mapping[str, Any]) -> None:
         self._name = name

@@ -36,7 +36,7 @@ class Command(NamedTuple):
 
 
 class Interpreter:
-    """Run the `main` of one of our modules in a process of its own, with pipes to it and one that tells that we live.
+    """Run the `main` of one of our modules in a process of its own, with pipes to it; one closes when this one ends.
 
     It is a fresh interpreter, not a `multiprocessing.Process`: that would import the user's script, and with it
     whatever the script imports (torch: seconds, hundreds of megabytes), and demand a `__main__` guard in it. The script

@@ -60,7 +60,7 @@ class Start(NamedTuple):
 
 @dataclass
 class Report:
-    """Collect what a command has to say; most steps say nothing."""
+    """Collect what a command reports beside its result; most steps report nothing."""
 
     ended: list[tuple[int, bool, bool]] = field(default_factory=list)  # lane, terminated, truncated
     infos: list[tuple[int, Any]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Build what stands between envs and policies: collectors, evaluators, learners and buffers."""
+"""Build collectors, evaluators, learners and buffers."""
 
 from __future__ import annotations
 

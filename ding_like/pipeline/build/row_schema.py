@@ -1,4 +1,4 @@
-"""Say which columns a policy's rows have, by making a few: what collectors send is held to that."""
+"""Say which columns a policy's rows have, by making a few: the rows of collectors are checked against that."""
 
 from __future__ import annotations
 

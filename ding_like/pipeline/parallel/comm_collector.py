@@ -1,4 +1,4 @@
-"""Join a collector to a coordinator: tasks come in and segments go out, over HTTP and files."""
+"""Connect a collector to a coordinator: tasks come in and segments go out, over HTTP and files."""
 
 from __future__ import annotations
 

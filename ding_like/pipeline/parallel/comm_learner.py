@@ -1,4 +1,4 @@
-"""Join a learner to a coordinator: batches come in, weights and priorities go out, over HTTP and files.
+"""Connect a learner to a coordinator: batches come in, weights and priorities go out, over HTTP and files.
 
 What stays with the process from one attempt at the task to the next is `Training`; what begins and ends with an attempt
 is `LearnAttempt`. The class of DI-engine's API stands before both.

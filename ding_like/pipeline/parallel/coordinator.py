@@ -1,4 +1,4 @@
-"""The coordinator of a parallel run: the one listener, which knows tasks, data and weights, and saves what it knows."""
+"""Coordinate a parallel run: the one process that listens keeps tasks, data and weights, and saves that state."""
 
 from __future__ import annotations
 

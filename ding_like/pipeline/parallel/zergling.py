@@ -38,7 +38,7 @@ from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
 
 
 class BaseParallelCollector(ABC, Configurable):
-    """Do one task after another for a comm collector, whose channels `sink` and `reader` are."""
+    """Do one task after another; `sink` and `reader` are the channels to the coordinator."""
 
     config: dict[str, Any] = {
         "print_freq": 5,  # seconds between two lines in the collector's log

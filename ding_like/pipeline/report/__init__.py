@@ -1,1 +1,1 @@
-"""What a run shows of itself: lines on the console, curves and videos, made from what it wrote."""
+"""Show a run: lines on the console, curves and videos, made from the files that it wrote."""

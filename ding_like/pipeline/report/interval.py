@@ -1,4 +1,4 @@
-"""Say how far the mean of a few episodes can be trusted."""
+"""Compute confidence intervals of the mean of a few episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell the person who started a run how it goes, and take no more than a hundredth of its time for that."""
+"""Show the user how a run goes, in at most a hundredth of its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what a run is before it starts, and what it made when it has ended."""
+"""Describe a run before it starts, and its result when it has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold which weights a policy acts with, beside the policy: roles of one process may share both."""
+"""Keep a policy together with the version of the weights that it acts with; roles of one process may share both."""
 
 from __future__ import annotations
 

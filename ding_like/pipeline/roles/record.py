@@ -34,7 +34,7 @@ class RunResult:
 
 
 class RunRecord:
-    """Keep what a run says of itself, whichever pipeline runs it; it begins with the run."""
+    """Keep the record of a run, in every pipeline; it begins with the run."""
 
     def __init__(self, exp_name: str, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._exp_name = exp_name

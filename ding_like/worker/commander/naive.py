@@ -1,4 +1,4 @@
-"""Command a parallel run: which tasks there are, and when it is over."""
+"""Command a parallel run: say which tasks there are, and when it is over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NewTask(NamedTuple):
 
 
 class RunView(Protocol):
-    """What a commander sees of a run, and the one thing it can ask for."""
+    """Define what a commander reads of a run, and the one request that it can make."""
 
     @property
     def env_step(self) -> int: ...

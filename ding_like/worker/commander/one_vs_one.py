@@ -15,7 +15,7 @@ _MAX_GAMES = 10_000  # in one result: rating them takes half a second
 
 @COMMANDER_REGISTRY.register("one_vs_one")
 class OneVsOneCommander(NaiveCommander):
-    """Give every collect task an opponent, and take note of how the games went.
+    """Give every collect task an opponent, and record the games' results.
 
     A collect task ends after the league's `games_per_job` games. Snapshots are published versions of the weights,
     whose files are kept. The run ends as the naive commander's does, or when the player beats the hardest snapshot

@@ -1,4 +1,4 @@
-"""Do what every evaluator does: keep a log, say when it is time, close; and what those do that play episodes."""
+"""Hold what evaluators share: the log and the schedule of all, and the work of those that play episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train a policy on the batches it is given, and let hooks load, save and show around that."""
+"""Train a policy on the batches it is given, with hooks that load, save and log."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class SaveCkptHook(PeriodicHook):
 
 @LEARNER_HOOK_REGISTRY.register("log_show")
 class LogShowHook(PeriodicHook):
-    """Say the averages of the last iterations in the log and write them to the metrics."""
+    """Write the averages of the last iterations to the log and to the metrics."""
 
     default_priority = 20
 

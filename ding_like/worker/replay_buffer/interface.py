@@ -1,4 +1,4 @@
-"""Say what every replay buffer offers, build one from a config, and hold it against what the policy learns from."""
+"""Say what every replay buffer offers, build one from a config, check that it samples what a policy learns from."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def test_a_fault_of_ours_is_one_answer_and_the_server_lives(server: CoordinatorS
 
 
 def test_a_host_that_others_reach_needs_keys(service: Service) -> None:
-    with pytest.raises(ConfigError, match="for everybody; give it keys"):
+    with pytest.raises(ConfigError, match="for every host; give it keys"):
         CoordinatorServer(service, None, host="0.0.0.0")
 
 

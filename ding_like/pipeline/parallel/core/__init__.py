@@ -1,4 +1,4 @@
-"""What the coordinator knows and decides, without HTTP, threads or a clock of its own."""
+"""Hold what the coordinator knows and decides, without HTTP, threads or a clock of its own."""
 
 from ding_like.pipeline.parallel.core.core import CoordinatorCore, CoreConfig
 

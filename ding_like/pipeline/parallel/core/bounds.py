@@ -1,4 +1,4 @@
-"""Bound what workers say of their work by what they can have done."""
+"""Check what workers report against what they can have done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decide what workers do and what becomes of what they send: tasks, leases, segments, batches, weights.
+"""Decide what workers do, and handle what they send: tasks, leases, segments, batches, weights.
 
 No HTTP, no threads, no clock: who calls brings the time and one lock. Every method answers one message of protocol dl/1
 and saves what it changed before it returns, so that a coordinator that is killed goes on where it was. `once` answers a

@@ -1,4 +1,4 @@
-"""Keep the last answer to each thread of each worker: a message that comes again gets it again, and does nothing."""
+"""Keep the last answer to each thread of each worker: a repeated message gets it again, and changes nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Answer:
 
 
 class Journal:
-    """Hold answers by (worker, channel), and save each in the transaction of what it answers."""
+    """Hold answers by (worker, channel), and save each in the transaction of the message that it answers."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store

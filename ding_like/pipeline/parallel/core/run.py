@@ -1,4 +1,4 @@
-"""Hold a run and save it: its tasks, workers, data and weights, and what becomes of them when workers come and go."""
+"""Hold a run and save it: its tasks, workers, data and weights, and how they change when workers come and go."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CoreConfig:
-    """Hold the numbers by which the core decides."""
+    """Hold the settings of the core."""
 
     ratio: UpdateRatio | OnPolicyRatio
     buffer_size: int
@@ -51,7 +51,7 @@ class CoreConfig:
 
 
 class Run:
-    """Keep the run. Not thread-safe; `clock` gives seconds that only grow.
+    """Keep the run. Not thread-safe; `clock` is monotonic, in seconds.
 
     `halted` says why nothing may be answered any more though the run is not over: the state file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Notice a learner that goes on learning and publishes no weights: collectors would act with old ones for ever."""
+"""Notice a learner that goes on learning and publishes no weights: collectors would act with old weights for ever."""
 
 from __future__ import annotations
 

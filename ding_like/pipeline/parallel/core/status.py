@@ -1,4 +1,4 @@
-"""Describe a run in plain data: what GET /v1/status answers, and what the coordinator's own process watches."""
+"""Describe a run in plain data: for GET /v1/status, and for the coordinator's own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep workers: who they are, when they were heard of last, what they were allowed."""
+"""Keep workers: who they are, when each sent its last message, how many rows it may collect."""
 
 from __future__ import annotations
 
