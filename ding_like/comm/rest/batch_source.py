@@ -56,11 +56,13 @@ class _Drawn(NamedTuple):
 class BatchReader:
     """Turn row numbers into batches: take segments into the mirror, then gather.
 
-    All batches of a reply have as many rows. With `grows` the mirror takes memory as rows come.
+    All batches of a reply have as many rows. With `on_policy` the mirror takes memory as rows come, and lanes are
+    numbered anew, so that the rows of each segment have lanes of their own: collectors number theirs alike.
     """
 
-    def __init__(self, buffer_size: int, schema: Schema | None = None, *, grows: bool = False) -> None:
-        self._mirror = Mirror(buffer_size, schema, grows=grows)
+    def __init__(self, buffer_size: int, schema: Schema | None = None, *, on_policy: bool = False) -> None:
+        self._mirror = Mirror(buffer_size, schema, grows=on_policy)
+        self._on_policy = on_policy
         self._batches: m.Batches | None = None
         self._next = 0
         self.num_replaced = 0  # rows of batches that could not be read
@@ -95,6 +97,8 @@ class BatchReader:
             places, unique_ids = self._replace(places, unique_ids, there)
         self.drawn.append(_Drawn(places, unique_ids))
         batch = self._mirror.gather(places)
+        if self._on_policy and "lane" in batch.columns:
+            batch = batch.with_columns(lane=_lanes_by_segment(batch["lane"], unique_ids))
         return batch if batches.weights is None else batch.with_columns(weight=batches.weights[rows])
 
     def _replace(self, places: Array, unique_ids: Array, there: Array) -> tuple[Array, Array]:
@@ -105,6 +109,13 @@ class BatchReader:
         self.num_replaced += int((~there).sum())
         chosen = np.where(there, np.arange(len(places)), good[np.arange(len(places)) % len(good)])
         return places[chosen], unique_ids[chosen]
+
+
+def _lanes_by_segment(lane: Array, unique_ids: Array) -> Array:
+    """Return lanes [B], or [B, T] where rows are sequences, that no two segments have in common."""
+    segment = np.unique(unique_ids // m.ROWS_PER_SEGMENT, return_inverse=True)[1]
+    lanes: Array = lane + segment.reshape(-1, *[1] * (lane.ndim - 1)) * (lane.max() + 1)
+    return lanes
 
 
 class RestBatchSource:
@@ -140,7 +151,7 @@ class RestBatchSource:
         self._read_segment = read
         self._batch_size = batch_size
         self._num_batches = num_batches
-        self._reader = BatchReader(buffer_size, schema, grows=waits_for_late)
+        self._reader = BatchReader(buffer_size, schema, on_policy=waits_for_late)
         self._changed = threading.Condition()  # guards what both threads write
         self._fetched: deque[Fetched] = deque()
         self._failure: BaseException | None = None

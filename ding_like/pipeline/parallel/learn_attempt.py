@@ -177,7 +177,7 @@ class LearnAttempt:
 
     @cached_property
     def _reader(self) -> BatchReader:
-        return BatchReader(buffer_size(self._main), self._training.schema, grows=bool(self._main.policy.on_policy))
+        return BatchReader(buffer_size(self._main), self._training.schema, on_policy=bool(self._main.policy.on_policy))
 
     def demand(self) -> dict[str, Any]:
         """Return what is asked for next: the fields of messages.Sample."""
