@@ -59,6 +59,7 @@ def test_ppo_with_normalised_observations_solves_acrobot_in_both_modes(mode):
     config = CONFIGS / "acrobot/config/acrobot_ppo_config.py"
     overrides = ["env.wrappers=[{'type': 'obs_norm'}]"]
 
-    rows = record(config, mode=mode, seeds=3, episodes=20, env_step=150_000, overrides=overrides)
+    # In either mode four seeds of ten need more than 60,000 steps, and up to three of them 100,000.
+    rows = record(config, mode=mode, seeds=5, episodes=20, env_step=150_000, overrides=overrides)
 
     assert statistics.median(row["eval_value"] for row in rows) >= -100
