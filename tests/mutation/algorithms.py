@@ -145,7 +145,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/rl_utils/value_family.py",
-        "slope = np.clip(error, -self._delta, self._delta)",
+        "slope = np.minimum(np.maximum(error, -self._delta), self._delta)",
         "slope = np.clip(error, -1.0, 1.0)",
         ("tests/rl_utils/test_td_by_hand.py::test_it_equals_autograd",),
     ),
@@ -175,8 +175,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/value_based.py",
-        "terminated=terminated,",
-        "terminated=torch.zeros_like(terminated),",
+        "terminated & False if self._cfg.learn.ignore_done else terminated",
+        "terminated & False",
         ("tests/policy/test_dqn.py::test_loss_equals_a_slow_walk_over_rows",),
     ),
     Mutation(

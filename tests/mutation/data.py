@@ -171,8 +171,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/worker/replay_buffer/buffer.py",
-        "self._limiter.add(sampled=size)",
-        "self._limiter.add(sampled=0)",
+        "limiter.add(sampled=size)",
+        "limiter.add(sampled=0)",
         ("tests/worker/replay_buffer/test_composition.py::test_a_limiter_refuses_samples_until_pushes_catch_up",),
     ),
     Mutation(
