@@ -30,6 +30,7 @@ class StandInPool(CartPoleVectorEnv):
 
     def __init__(self, task: str, *, num_envs: int, num_threads: int, seed: int, **options: Any) -> None:
         if "bogus" in options:
+            self.closed = True  # gymnasium 1.1 would close it when it is deleted
             raise TypeError("Config.__new__() got an unexpected keyword argument 'bogus'")
         super().__init__(num_envs=num_envs, max_episode_steps=options.pop("max_episode_steps", 500))
         self.made.append(dict(task=task, num_threads=num_threads, seed=seed, **options))

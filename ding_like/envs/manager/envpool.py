@@ -106,11 +106,13 @@ class _EnvPoolVectorEnv(NativeVectorEnv):
 
     def __init__(self, make: Callable[..., Any], num_envs: int, *, clip_rewards: bool) -> None:
         self._make = make
+        self.closed = True  # until there is something to close: gymnasium 1.1 closes what it deletes
         with _quiet():
             try:
                 self._pool = make(seed=0)
             except TypeError as error:
                 raise ConfigError(f"envpool cannot make this env with env.kwargs: {error}.") from error
+            self.closed = False
             spaces = self._pool.single_observation_space, self._pool.single_action_space
         super().__init__(num_envs, *spaces, AutoresetMode.NEXT_STEP, clip_rewards=clip_rewards)
 
