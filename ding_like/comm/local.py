@@ -1,6 +1,6 @@
 """Carry weights, rows and commands between parts of one process.
 
-Collector and learner may share a policy: then no weights travel, and whoever collects has the newest anyway. All ends
+Collector and learner may share a policy: then no weights travel, and the collector has the newest anyway. All ends
 may be used by different threads.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ding_like.comm.channels import Batch, Command, Order, Receipt, Rows, Segment, Version, Weights
+from ding_like.comm.newest_weights import NewestWeights
 from ding_like.data.rows import as_batch
 from ding_like.errors import CommError
 from ding_like.types import Array
@@ -190,21 +191,19 @@ class LocalWeights:
     """Send copies of weights to the readers that `reader` has made."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._readers: dict[str, LocalWeightReader] = {}
+        self._lock = threading.Lock()
+        self._readers: dict[str, NewestWeights] = {}
         self._published: dict[str, Version] = {}  # the newest of each policy
         self._is_closed = False
 
-    def reader(self, name: str) -> LocalWeightReader:
+    def reader(self, name: str) -> NewestWeights:
         """Return the reader of a name, a new one the first time; it begins with what is published from now on."""
-        with self._changed:
-            if name not in self._readers:
-                self._readers[name] = LocalWeightReader(self._changed)
-            return self._readers[name]
+        with self._lock:
+            return self._readers.setdefault(name, NewestWeights())
 
     def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
         """Give readers a copy, which they share; see `WeightPublisher`. There is nothing to wait for."""
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 raise CommError("weights are published after the publisher was closed.")
             names = tuple(self._readers) if to is None else tuple(to)
@@ -215,36 +214,13 @@ class LocalWeights:
             copied = {name: tensor.detach().clone() for name, tensor in weights.state.items()}
             known = tuple(name for name in names if name in self._readers)
             for name in known:
-                self._readers[name].receive(weights._replace(state=copied))
-            self._changed.notify_all()
+                self._readers[name].put(weights._replace(state=copied))
             return Receipt(delivered=known, failed=tuple(name for name in names if name not in known))
 
     def close(self) -> None:
         """Publish no more; readers keep what they have."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
-
-
-class LocalWeightReader:
-    """Receive what a LocalWeights publishes."""
-
-    def __init__(self, changed: threading.Condition) -> None:
-        self._changed = changed
-        self._newest: dict[str, Weights] = {}
-
-    def receive(self, weights: Weights) -> None:
-        """Take weights in; whoever calls holds the condition."""
-        self._newest[weights.policy_id] = weights
-
-    def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
-        """Return the newest weights of a policy; see `WeightReader`."""
-
-        def found() -> Weights | None:
-            weights = self._newest.get(policy_id)
-            return None if weights is None or (newer_than is not None and weights.version <= newer_than) else weights
-
-        with self._changed:
-            return self._changed.wait_for(found, max(timeout_s, 0.0)) or None
 
 
 class LocalControl:
@@ -282,7 +258,7 @@ class LocalMember:
         self._queue: list[Command] = []
 
     def receive(self, command: Command) -> None:
-        """Take a command in; whoever calls holds the lock."""
+        """Take a command in; the caller holds the lock."""
         self._queue.append(command)
 
     def command(

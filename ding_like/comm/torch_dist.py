@@ -19,6 +19,13 @@ from ding_like.types import Array
 _LOOPBACK = ("lo", "lo0")
 
 
+def use_loopback() -> None:
+    """Have gloo use the loopback interface, if there is one: it would look the host's name up, which may be unknown."""
+    names = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
+    if names:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", names[0])
+
+
 class LearnerGroup:
     """Be one of `world_size` learners that find each other by the file `store`, over the loopback interface.
 
@@ -29,9 +36,7 @@ class LearnerGroup:
     def __init__(self, store: str | os.PathLike[str], *, rank: int, world_size: int, timeout_s: float = 60.0) -> None:
         self.rank = rank
         self.world_size = world_size
-        names = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
-        if names:  # gloo would look the host's name up, which need not be known
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", names[0])
+        use_loopback()
         self._timeout_s = timeout_s
         self._is_open = False
         self._call(

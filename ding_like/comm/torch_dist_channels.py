@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -16,11 +15,12 @@ import torch
 from torch._C._distributed_c10d import FileStore, PrefixStore, ProcessGroupGloo
 
 from ding_like.comm.channels import Receipt, Version, Weights
+from ding_like.comm.newest_weights import NewestWeights
+from ding_like.comm.torch_dist import use_loopback
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
 
-_LOOPBACK = ("lo", "lo0")
 _LOOK_S = 0.5  # between two looks at whether the reader is closed
 _TAG = 1
 _END = "end"
@@ -33,9 +33,7 @@ class _Joined:
     """
 
     def __init__(self, store: str | os.PathLike[str], *, rank: int, world_size: int, timeout_s: float) -> None:
-        names = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
-        if names:  # gloo would look the host's name up, which need not be known
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", names[0])
+        use_loopback()
         self.rank, self.world_size = rank, world_size
         try:
             self.store = PrefixStore("weights", FileStore(str(store), world_size))
@@ -102,31 +100,24 @@ class DistWeightReader(_Joined):
     ) -> None:
         super().__init__(store, rank=rank, world_size=world_size, timeout_s=timeout_s)
         self._source = source
-        self._newest: dict[str, Weights] = {}
-        self._changed = threading.Condition()
+        self._timeout_s = timeout_s
+        self._received = NewestWeights()
         self._is_closed = False
-        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
         self._thread.start()
 
     def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
         """Return the newest weights of a policy; see `WeightReader`."""
-
-        def found() -> Weights | None:
-            if self._failure is not None:
-                raise CommError(f"weights have not come through: {self._failure}") from self._failure
-            weights = self._newest.get(policy_id)
-            return None if weights is None or (newer_than is not None and weights.version <= newer_than) else weights
-
-        with self._changed:
-            return self._changed.wait_for(found, max(timeout_s, 0.0)) or None
+        return self._received.newest(policy_id, newer_than=newer_than, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Receive no more, and end the thread; may be called again."""
         if not self._is_closed:
             self._is_closed = True
             self.store.set(f"{self.rank}/left", "")
-            self._thread.join()
+            self._thread.join(self._timeout_s + _LOOK_S)
+            if self._thread.is_alive():  # gloo's own deadline has passed, and it still receives
+                logger.warning("the thread that receives weights has not ended after %g s", self._timeout_s)
             self.group = None  # its sockets are closed with it
 
     def _run(self) -> None:
@@ -138,15 +129,10 @@ class DistWeightReader(_Joined):
                 head = self.store.get(f"{self.rank}/{number}")
                 if head == _END.encode():
                     return
-                weights = self._receive(head)
+                self._received.put(self._receive(head))
                 number += 1
-                with self._changed:
-                    self._newest[weights.policy_id] = weights
-                    self._changed.notify_all()
         except (RuntimeError, ValueError) as error:
-            with self._changed:
-                self._failure = error
-                self._changed.notify_all()
+            self._received.fail(error)
 
     def _wait_for(self, key: str) -> bool:
         try:
