@@ -75,7 +75,7 @@ class SerialRun:
             if self._checkpointer is not None:
                 self._checkpointer.save(self._record.state_dict())
             if signals.received is not None:
-                self._say(f"interrupted at %s: saved, go on with  ding --resume {self._cfg.exp_name}")
+                logger.info("interrupted at %s: saved, go on with  ding --resume %s", self._place(), self._cfg.exp_name)
                 signals.leave()
         parts.learner.call_hook("after_run")
         final = self._evaluate.final()
@@ -94,7 +94,7 @@ class SerialRun:
             assert self._checkpointer is not None, "the constructor saw to it"
             state = self._checkpointer.restore(self._saved)
             self._record.load_state_dict(state, best=parts.evaluator.best_return)
-            self._say(f"resumed {self._cfg.exp_name} at %s")
+            logger.info("resumed %s at %s", self._cfg.exp_name, self._place())
             return
         parts.learner.call_hook("before_run")
         if parts.league is not None:
@@ -170,10 +170,8 @@ class SerialRun:
             learn=None if monitor is None else monitor.averages(),
         )
 
-    def _say(self, line: str) -> None:
-        """Log a line with the place where the run is."""
-        place = f"env step {self._parts.collector.envstep:,}, iteration {self._parts.learner.train_iter:,}"
-        logger.info(line, place)
+    def _place(self) -> str:
+        return f"env step {self._parts.collector.envstep:,}, iteration {self._parts.learner.train_iter:,}"
 
 
 def random_collect(

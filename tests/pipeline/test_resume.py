@@ -64,6 +64,15 @@ def test_resume_keeps_the_limits_of_the_run(tmp_path):
     assert after["duration_s"] > saved["duration_s"] > 0
 
 
+def test_a_run_whose_name_has_a_percent_sign_says_where_it_resumes(caplog):
+    caplog.set_level("INFO", logger="ding_like")
+    serial_pipeline(make_configs(), seed=0, max_env_step=200, exp_name="lr_50%s")
+
+    resume_pipeline("lr_50%s", max_env_step=208)
+
+    assert "resumed lr_50%s at env step 2" in caplog.text
+
+
 def test_the_newest_two_points_are_kept(tmp_path):
     main, create = make_configs()
     main["resume"] = dict(save_every_env_steps=50)
