@@ -6,34 +6,22 @@ from collections import deque
 
 from ding_like.comm.channels import Order, Segment, Version
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle
-from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.comm.rest.worker_link import TaskUser, WorkerLink
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import SegmentMeta, remove_segments, write_segment
 from ding_like.errors import CommError, ConfigError
 
 
-class RestRowSink:
+class RestRowSink(TaskUser):
     """Put segments and ask for orders, for one task of a collector after another; `begin` comes first.
 
     A segment that is written but could not be announced is announced with the next one, by the next task if need be.
     """
 
     def __init__(self, link: WorkerLink) -> None:
-        self._link = link
-        self._task: m.Task | None = None
-        self._handle: TaskHandle | None = None
+        super().__init__(link)
         self._num_segments = 0  # of the worker's whole life: it is in their names
         self._waiting: deque[m.SegmentInfo] = deque()
-
-    def begin(self, task: m.Task, handle: TaskHandle) -> None:
-        """Work for a task from now on."""
-        self._task, self._handle = task, handle
-
-    @property
-    def task(self) -> m.Task:
-        """Return the task. Raises CommError before there is one."""
-        return self._begun()[0]
 
     @property
     def waiting(self) -> list[m.SegmentInfo]:
@@ -113,8 +101,3 @@ class RestRowSink:
         finish = reply.finish or handle.finish_asked
         newest = None if reply.policy is None else Version(reply.policy.attempt, reply.policy.version)
         return Order(finish, 0 if finish else reply.credit, reply.env_step, newest)
-
-    def _begun(self) -> tuple[m.Task, TaskHandle]:
-        if self._task is None or self._handle is None:
-            raise CommError("the collector has no task: it works for a coordinator only.")
-        return self._task, self._handle

@@ -7,28 +7,20 @@ import time
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle
 from ding_like.comm.rest.shared_files import SharedFiles
 from ding_like.comm.rest.weight_files import WeightsGoneError, read_weights
-from ding_like.comm.rest.worker_link import WorkerLink
-from ding_like.errors import CommError
+from ding_like.comm.rest.worker_link import TaskUser
 
 logger = logging.getLogger(__name__)
 
 _TRIES = 5  # to read the newest weights before newer ones take their place
 
 
-class RestWeightReader:
-    """Read the newest weights for one task of a worker after another; `begin` comes first."""
+class RestWeightReader(TaskUser):
+    """Read the newest weights for one task of a worker after another; `begin` comes first.
 
-    def __init__(self, link: WorkerLink) -> None:
-        self._link = link
-        self._task: m.Task | None = None
-        self._handle: TaskHandle | None = None
-
-    def begin(self, task: m.Task, handle: TaskHandle) -> None:
-        """Work for a task from now on. One of kind 'eval' has the weights that it asks for, however many come since."""
-        self._task, self._handle = task, handle
+    A task of kind 'eval' has the weights that it asks for, however many come since.
+    """
 
     def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
         """Return the newest weights that the coordinator told of; see `WeightReader`."""
@@ -63,11 +55,6 @@ class RestWeightReader:
     def _ask(self) -> None:
         task, handle = self._begun()
         handle.note(self._link.ask_task(task).policy)
-
-    def _begun(self) -> tuple[m.Task, TaskHandle]:
-        if self._task is None or self._handle is None:
-            raise CommError("the worker has no task: it works for a coordinator only.")
-        return self._task, self._handle
 
 
 def read_published(files: SharedFiles, policy_id: str, policy: m.PolicyVersion) -> Weights:

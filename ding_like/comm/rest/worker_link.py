@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskLeftError, WorkerAgent
+from ding_like.comm.rest.agent import TaskHandle, TaskLeftError, WorkerAgent
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.keys import load_keys
 from ding_like.comm.rest.refusal import RefusedError
@@ -166,6 +166,28 @@ class WorkerLink:
             return _shared(data, policy)
         logger.info("segments and weights are sent through the coordinator")
         return StreamedFiles(self._client)
+
+
+class TaskUser:
+    """Work for one task of a worker after another, for the one that was begun last."""
+
+    def __init__(self, link: WorkerLink) -> None:
+        self._link = link
+        self._begun_task: tuple[m.Task, TaskHandle] | None = None
+
+    def begin(self, task: m.Task, handle: TaskHandle) -> None:
+        """Work for a task from now on."""
+        self._begun_task = task, handle
+
+    @property
+    def task(self) -> m.Task:
+        """Return the task. Raises CommError before there is one."""
+        return self._begun()[0]
+
+    def _begun(self) -> tuple[m.Task, TaskHandle]:
+        if self._begun_task is None:
+            raise CommError("the worker has no task: it works for a coordinator only.")
+        return self._begun_task
 
 
 def _shared(data: str | Path, policy: str | Path) -> SharedFolder:
