@@ -11,13 +11,10 @@ from ding_like.comm.channels import Order, RowSink, Segment
 from ding_like.errors import ConfigError
 from ding_like.pipeline.roles.loaded_weights import UNTRAINED, LoadedWeights
 from ding_like.policy.random_policy import random_collect_mode
-from ding_like.types import Array
+from ding_like.types import Array, Setting
 from ding_like.worker import SampleSerialCollector
 
 _WAIT_S = 1.0  # for rows that may be collected, before it is asked again
-
-# What a policy is told while it collects (`eps`, say); Any: of the policy's own making.
-Setting = Mapping[str, Any]
 
 
 class CollectRole:
