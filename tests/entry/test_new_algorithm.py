@@ -1,13 +1,14 @@
 """A new algorithm is three new files, model, policy and config, and edits none: here is one, written and trained."""
 
 import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ding_like.entry.cli import main
 from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
+from tests.entry.new_files import LAKE, new_package
 
 MODEL = '''
 """A table of action values."""
@@ -103,19 +104,11 @@ class SoftQTablePolicy(Policy):
         return ["total_loss", "q_value"]
 '''
 
-CONFIG = """
-lake = dict(desc=["SFF", "FHF", "FFG"], is_slippery=False)
+CONFIG = f"""
+{LAKE}
 main_config = dict(
     exp_name="lake",
-    env=dict(
-        env_id="FrozenLake-v1",
-        kwargs=lake,
-        max_episode_steps=20,
-        collector_env_num=4,
-        evaluator_env_num=1,
-        n_evaluator_episode=1,
-        stop_value=1,
-    ),
+    env=env,
     policy=dict(discount_factor=0.9, random_collect_size=400, eval=dict(evaluator=dict(eval_freq=100))),
 )
 create_config = dict(
@@ -127,20 +120,10 @@ create_config = dict(
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch) -> Path:
+def package(tmp_path, monkeypatch) -> Iterator[Path]:
     """Return a folder with the three files in it, which python finds."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))  # the config's folder joins it
-    for registry in (POLICY_REGISTRY, MODEL_REGISTRY):
-        monkeypatch.setattr(registry, "_classes", dict(registry._classes))
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
-    folder = tmp_path / "my_algorithm"
-    folder.mkdir()
-    for name, text in (("model", MODEL), ("policy", POLICY), ("config", CONFIG)):
-        (folder / f"{name}.py").write_text(text)
-    yield folder
-    for name in ("my_algorithm", "my_algorithm.model", "my_algorithm.policy"):
-        sys.modules.pop(name, None)
+    with new_package("my_algorithm", tmp_path, monkeypatch, model=MODEL, policy=POLICY, config=CONFIG) as folder:
+        yield folder
 
 
 def test_three_new_files_train_and_evaluate_from_the_command_line(package, tmp_path, capsys):

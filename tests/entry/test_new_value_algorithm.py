@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.entry.cli import main
 from ding_like.policy import create_policy, get_policy_cls
 from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
+from tests.entry.new_files import LAKE, new_package
 
 MODEL = '''
 """A table of action values."""
@@ -65,19 +67,11 @@ class MunchausenDQN(ValueBasedPolicy):
         return super()._td_target(rows) + self._cfg.alpha * bonus
 '''
 
-CONFIG = """
-lake = dict(desc=["SFF", "FHF", "FFG"], is_slippery=False)
+CONFIG = f"""
+{LAKE}
 main_config = dict(
     exp_name="lake",
-    env=dict(
-        env_id="FrozenLake-v1",
-        kwargs=lake,
-        max_episode_steps=20,
-        collector_env_num=4,
-        evaluator_env_num=1,
-        n_evaluator_episode=1,
-        stop_value=1,
-    ),
+    env=env,
     policy=dict(
         discount_factor=0.9,
         random_collect_size=400,
@@ -94,20 +88,11 @@ create_config = dict(
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch) -> Path:
+def package(tmp_path, monkeypatch) -> Iterator[Path]:
     """Return a folder with the three files in it, which python finds."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    for registry in (POLICY_REGISTRY, MODEL_REGISTRY):
-        monkeypatch.setattr(registry, "_classes", dict(registry._classes))
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
-    folder = tmp_path / "my_value_algorithm"
-    folder.mkdir()
-    for name, text in (("model", MODEL), ("policy", POLICY), ("config", CONFIG)):
-        (folder / f"{name}.py").write_text(text)
-    yield folder
-    for name in ("my_value_algorithm", "my_value_algorithm.model", "my_value_algorithm.policy"):
-        sys.modules.pop(name, None)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])  # policies are made here without a config file
+    with new_package("my_value_algorithm", tmp_path, monkeypatch, model=MODEL, policy=POLICY, config=CONFIG) as folder:
+        yield folder
 
 
 def make_policy(**model):
