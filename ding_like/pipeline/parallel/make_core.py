@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ding_like.pipeline.build import build_buffer
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.index import BufferIndex
 from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
@@ -12,8 +13,7 @@ from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.settings import SystemConfig, batch_rows, buffer_size, steps_per_row, warmup_steps
 from ding_like.pipeline.self_play import has_league, make_league
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
-from ding_like.utils.seeding import make_rng
-from ding_like.worker import create_buffer, create_parallel_commander
+from ding_like.worker import create_parallel_commander
 
 
 def make_core(
@@ -43,13 +43,7 @@ def make_core(
         if cfg.policy.on_policy:
             ratio = _on_policy_ratio(cfg.policy, system)
             return OnPolicyIndex(size, ratio.batch_rows, batch_segments=ratio.batch_segments)
-        buffer = create_buffer(
-            cfg.policy.other.replay_buffer,
-            exp_name=cfg.exp_name,
-            instance_name=buffer_id,
-            rng=make_rng(seed, "buffer"),
-        )
-        return BufferIndex(buffer, size)
+        return BufferIndex(build_buffer(cfg, seed=seed, name=buffer_id), size)
 
     core = CoordinatorCore(
         CoreConfig(
