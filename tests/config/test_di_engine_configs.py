@@ -46,6 +46,7 @@ def test_every_key_is_taken_over_or_named(name: str, caplog: pytest.LogCaptureFi
 
 
 def _is_taken(cfg: Any, path: str, value: Any) -> bool:
+    """Tell whether a value stands where the config says, or where the key stands here."""
     return any(get_path(cfg, place, _ABSENT) == value for place in (path, RENAMED_KEYS.get(path, path)))
 
 
