@@ -17,13 +17,15 @@ from ding_like.model.dqn import DQN
 from ding_like.model.encoder import FCEncoder, check_obs_shape
 from ding_like.model.head import DiscreteHead, DuelingHead
 from ding_like.model.mlp import LinearStack
+from ding_like.model.numpy_noisy import HeadForward, head_forward
+from ding_like.model.rainbow import RainbowDQN
 from ding_like.model.vac import LOG_SIGMA_RANGE, GaussianHead
 from ding_like.types import Array
 
 ArrayFn: TypeAlias = Callable[[Array], Array]
 
 
-def numpy_forward(module: nn.Module) -> ArrayFn | None:
+def numpy_forward(module: nn.Module) -> NumpyForward | None:
     """Return a function from observations [R, O...] to the module's output [R, A], or None if torch is needed.
 
     Understood are Linear, ReLU, Tanh, Identity, Flatten, Sequential and our encoders, heads and Q network made of
@@ -33,10 +35,12 @@ def numpy_forward(module: nn.Module) -> ArrayFn | None:
     """
     if not _is_plain(module) or _steps(module) is None:
         return None
-    return _NumpyForward(module)
+    return NumpyForward(module)
 
 
-class _NumpyForward:
+class NumpyForward:
+    """Run a module on numpy views of its parameters; `noise`, of one that takes noise, is [P] or [R, P]."""
+
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         # The dicts that hold the parameters, not the parameters: these may be replaced. Looked up at each call, so the
@@ -49,10 +53,15 @@ class _NumpyForward:
         ]
         self._bind()
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, noise: Array | None = None) -> Array:
         if self._addresses() != self._bound_addresses:
             self._bind()
-        return _run(self._bound_steps, np.asarray(x, dtype=self._dtype))
+        x = np.asarray(x, dtype=self._dtype)
+        if noise is None:
+            return _run(self._bound_steps, x)
+        head = self._bound_steps[-1]
+        assert isinstance(head, HeadForward), "noise is for a head that is noisy"
+        return head(_run(self._bound_steps[:-1], x), noise)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, deep or in another process, makes its own views.
@@ -103,6 +112,9 @@ def _steps(module: nn.Module) -> list[ArrayFn] | None:
         return None if value is None or advantage is None else [_dueling(value, advantage)]
     if type(module) is DQN:
         return _chain((module.encoder, module.head))
+    if type(module) is RainbowDQN:
+        encoder, head = _steps(module.encoder), head_forward(module.head, _steps)
+        return None if encoder is None or head is None else [*encoder, head]
     if type(module) is GaussianHead:
         return _gaussian(module)
     return None
