@@ -22,10 +22,11 @@ from ding_like.utils import log
 from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
-POLICIES = ["dqn", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "image_classification"]
+POLICIES = ["dqn", "rainbow", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "image_classification"]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
     *("type", "cfg_type", "action_space", "model", "eval", "other.replay_buffer.replay_buffer_size"),
+    "other.replay_buffer.type",
     "learn.epochs",  # of the digits, counted by their own loop
 )
 # key: (another value, what must be set beside it)
