@@ -33,10 +33,10 @@ NOT_HERE = (
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "on_policy": ("flip", {}),
     "cuda": (True, {}),
-    "priority": (True, {}),
-    "priority_IS_weight": (True, {"priority": True}),
+    "priority": ("flip", {}),
+    "priority_IS_weight": ("flip", {"priority": True}),
     "discount_factor": (0.5, {}),
-    "nstep": (3, {}),
+    "nstep": (4, {}),
     "random_collect_size": (40, {}),
     "action_low": (-9.0, {"action_high": 9.0}),
     "action_high": (9.0, {"action_low": -9.0}),
@@ -99,10 +99,10 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "collect.discount_factor": (0.5, {}),
     "collect.gae_lambda": (0.1, {}),
     "collect.noise_sigma": (0.9, {}),
-    "other.eps.type": ("linear", {}),
+    "other.eps.type": ("linear", {"other.eps.start": 0.9}),
     "other.eps.start": (0.5, {}),
     "other.eps.end": (0.5, {}),
-    "other.eps.decay": (5, {}),
+    "other.eps.decay": (5, {"other.eps.start": 0.9}),
 }
 # Read by pipelines alone: what changes is a run.
 OF_A_RUN = ("learn.update_per_collect", "random_collect_size")
