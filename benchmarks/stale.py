@@ -35,6 +35,7 @@ _BENCHMARKS = {
     "end_to_end_ppo": (_TRAINING, "ppo_*"),
     "envs_": (("envs", "data"), "envs*"),
     "parallel_": ((*_TRAINING, *_PARALLEL), "parallel_*"),
+    "updates_": (_TRAINING, "updates_*"),
 }
 
 
