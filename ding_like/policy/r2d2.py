@@ -66,7 +66,8 @@ class R2D2Policy(ValueBasedPolicy):
             # DI-engine's name, here, of target_theta.
             target_update_theta=0.001,
         ),
-        other=dict(eps=dict(end=0.05)),
+        # The buffer that draws by priority.
+        other=dict(eps=dict(end=0.05), replay_buffer=dict(type="advanced")),
     )
     config_types = {
         **ValueBasedPolicy.config_types,
