@@ -127,10 +127,13 @@ def draw_obs(case: Case, rows: int, rng: np.random.Generator, *, masked: bool = 
     return obs if len(obs) > 1 else obs["board"]
 
 
-def act(actor: Any, obs: Any, rows: int, *, seed: int = 0, **setting: Any) -> dict[str, np.ndarray]:
-    """Return an actor's columns for observations of so many rows."""
+def act(
+    actor: Any, obs: Any, rows: int, *, seed: int = 0, is_first: np.ndarray | None = None, **setting: Any
+) -> dict[str, np.ndarray]:
+    """Return an actor's columns for observations of so many rows, by default the first ones of their episodes."""
+    first = np.ones(rows, bool) if is_first is None else is_first
     columns: dict[str, np.ndarray] = actor.act(
-        obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed), **setting
+        obs, lanes=np.arange(rows), is_first=first, rng=np.random.default_rng(seed), **setting
     )
     return columns
 
@@ -146,12 +149,13 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> 
     """Return a rollout of the policy's own actions in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
     setting = {"eps": 0.5} if case.policy in ("dqn", "qmix", "r2d2", "drqn") else {}
+    first = np.ones(LANES, bool)
     for step in range(STEPS):
         obs = draw_obs(case, LANES, rng, masked=masked)
         ended = rng.random((2, LANES)) < 0.1
         rows = {
             **obs_to_columns("obs", obs),
-            **act(policy.collect_mode.actor, obs, LANES, seed=1000 * seed + step, **setting),
+            **act(policy.collect_mode.actor, obs, LANES, seed=1000 * seed + step, is_first=first, **setting),
             **obs_to_columns("next_obs", draw_obs(case, LANES, rng, masked=masked)),
             "lane": np.arange(LANES),
             "reward": rng.normal(size=LANES).astype(np.float32),
@@ -159,6 +163,7 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> 
             "truncated": ended[1] & ~ended[0],
         }
         rollout.append(rows)
+        first = ended.any(axis=0)
     return rollout
 
 
