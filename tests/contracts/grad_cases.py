@@ -25,6 +25,8 @@ GRAD_CASES: dict[str, Case] = {
     **CASES,
     "dqn prioritised": _with("dqn", **_PER, learn=dict(target_update_freq=7, grad_clip_norm=0.1)),
     "dqn nstep": _with("dqn", nstep=3, learn=dict(optimizer=dict(type="rmsprop", momentum=0.5))),
+    "rainbow prioritised": _with("rainbow", **_PER, learn=dict(target_update_freq=7, grad_clip_norm=0.1)),
+    "rainbow prioritised autograd": _with("rainbow autograd", **_PER, learn=dict(target_theta=0.1)),
     "qmix prioritised": _with("qmix", **_PER),
     "r2d2 clipped": _with("r2d2", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
     "drqn prioritised": _with("drqn", **_PER, learn=dict(target_update_freq=7)),
