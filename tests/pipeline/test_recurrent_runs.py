@@ -13,7 +13,6 @@ import torch
 from gymnasium import spaces
 
 from ding_like.config import compile_config
-from ding_like.data.batch import TransitionBatch
 from ding_like.entry import resume_pipeline, serial_pipeline
 from ding_like.pipeline.build import build_serial
 from ding_like.utils.registries import ENV_REGISTRY
@@ -113,11 +112,6 @@ def check_row(row: Any, model: Any) -> list[tuple[int, int, int]]:
     return [(lane, episode, first + i) for i in learned]
 
 
-def minibatches(parts: Any, number: int) -> Iterator[TransitionBatch]:
-    for _ in range(number):
-        yield parts.replay_buffer.sample(32, 0)
-
-
 @pytest.mark.usefixtures("_counting")
 def test_a_minibatch_holds_what_the_env_did_and_the_state_that_its_steps_lead_to() -> None:
     parts = build_serial(compile_config(*configs(), save=False), seed=0)
@@ -126,12 +120,16 @@ def test_a_minibatch_holds_what_the_env_did_and_the_state_that_its_steps_lead_to
             rows = parts.collector.collect(policy_kwargs={"eps": 0.5})
             parts.replay_buffer.push(rows, cur_collector_envstep=parts.collector.envstep)
         seen: set[tuple[int, int, int]] = set()
-        for batch in minibatches(parts, 20):
+        checked: set[tuple[float, ...]] = set()
+        for _ in range(100):
+            batch = parts.replay_buffer.sample(32, 0)
             assert batch["weight"].shape == (32,)
             for row in batch:
-                seen.update(check_row(row, parts.policy._model))
-            info, priority = parts.policy.learn_mode.grad(batch)
-            assert priority is not None and priority.shape == (32,) and np.isfinite(float(info["total_loss"]))
+                if tuple(row["obs"][0]) not in checked:
+                    checked.add(tuple(row["obs"][0]))
+                    seen.update(check_row(row, parts.policy._model))
+        info, priority = parts.policy.learn_mode.grad(batch)
+        assert priority is not None and priority.shape == (32,) and np.isfinite(float(info["total_loss"]))
     finally:
         parts.close()
 
