@@ -98,6 +98,8 @@ class Policy:
 
     # What the policy learns from: items of a replay buffer's samples.
     sample_unit: SampleUnit = "row"
+    # Whether `segment` makes rows of several steps, so that collect.unroll_len may say of how many.
+    rows_are_sequences = False
 
     @classmethod
     def env_steps_per_row(cls, cfg: Mapping[str, Any]) -> int:
@@ -131,7 +133,8 @@ class Policy:
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
             yield f"learn.optimizer.{key}", message
         yield from cls._no_effect(cfg, ("on_policy",), "is the policy's own nature: choose another policy")
-        if not callable(getattr(cls, "_forward_collect", None)):  # of DI-engine's style: its rows are its own
+        # Rows of a policy in DI-engine's style are its own.
+        if not cls.rows_are_sequences and not callable(getattr(cls, "_forward_collect", None)):
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
         if cls.action_spaces is not None and "Box" not in cls.action_spaces:
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
@@ -155,7 +158,7 @@ class Policy:
         self._nstep = int(self._cfg.get("nstep", 1))
         collect = self._cfg.get("collect", {})
         self._n_sample, self._n_episode = collect.get("n_sample"), collect.get("n_episode")
-        self._unroll_len = int(collect.get("unroll_len", 1))
+        self._unroll_len = int(collect.get("unroll_len") or 1)
         self._enabled = tuple(enable_field or FIELDS)
         self._share = Share()
         self._grad_versions = StateVersions()  # of what `grad_state` gave out

@@ -238,11 +238,17 @@ class ValueBasedPolicy(Policy):
         self._num_updates += 1
         if self._noise is not None:
             self._noise.commit()
-        learn = self._cfg.learn
-        if learn.target_theta is not None:
-            self._target_params.lerp_from(self._params, learn.target_theta)
-        elif self._num_updates % learn.target_update_freq == 0:
+        theta = self._target_theta
+        if theta is not None:
+            self._target_params.lerp_from(self._params, theta)
+        elif self._num_updates % self._cfg.learn.target_update_freq == 0:
             self._target_params.copy_from(self._params)
+
+    @property
+    def _target_theta(self) -> float | None:
+        """Return the share of the online network mixed into the target; None: the target is copied by period."""
+        theta: float | None = self._cfg.learn.target_theta
+        return theta
 
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (self._optimizer,)

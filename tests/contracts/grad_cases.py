@@ -28,6 +28,8 @@ GRAD_CASES: dict[str, Case] = {
     "rainbow prioritised": _with("rainbow", **_PER, learn=dict(target_update_freq=7, grad_clip_norm=0.1)),
     "rainbow prioritised autograd": _with("rainbow autograd", **_PER, learn=dict(target_theta=0.1)),
     "qmix prioritised": _with("qmix", **_PER),
+    "r2d2 clipped": _with("r2d2", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
+    "drqn prioritised": _with("drqn", **_PER, learn=dict(target_update_freq=7)),
     "ppo schedules": _with("ppo", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003)),
     "ppo autograd target_kl": _with("ppo autograd", learn=dict(target_kl=0.003)),
     "ppo recompute": _with("ppo value_norm", recompute_adv=True, learn=dict(adv_norm="batch", value_clip=0.2)),

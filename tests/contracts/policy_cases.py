@@ -19,6 +19,8 @@ from ding_like.utils.registries import POLICY_REGISTRY
 LANES, STEPS, OBS, AGENTS, ACTIONS = 4, 12, 3, 2, 4
 
 _DQN_MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], dueling=False, head_layer_num=0)
+_DRQN_MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8])
+_SHORT = dict(burnin_step=2, learn_unroll_len=4, nstep=3)
 _RAINBOW: dict[str, Any] = dict(
     model=dict(
         obs_shape=OBS,
@@ -61,6 +63,9 @@ CASES: dict[str, Case] = {
     "dqn dueling": Case("dqn", _DISCRETE, dict(model={**_DQN_MODEL, "dueling": True})),
     "dqn autograd": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
     "dqn momentum": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, double=False, learn=dict(target_theta=0.1))),
+    "r2d2": Case("r2d2", _DISCRETE, dict(model=_DRQN_MODEL, **_SHORT)),
+    "r2d2 gru": Case("r2d2", _DISCRETE, dict(model=dict(_DRQN_MODEL, lstm_type="gru", res_link=True), **_SHORT)),
+    "drqn": Case("drqn", _DISCRETE, dict(model=dict(_DRQN_MODEL, dueling=False), learn_unroll_len=4)),
     "rainbow": Case("rainbow", _DISCRETE, _RAINBOW),
     "rainbow autograd": Case("rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(learn=dict(backend="autograd")))),
     "rainbow noise alone": Case(
@@ -139,10 +144,13 @@ def draw_obs(case: Case, rows: int, rng: np.random.Generator, *, masked: bool = 
     return obs if len(obs) > 1 else obs["board"]
 
 
-def act(actor: Any, obs: Any, rows: int, *, seed: int = 0, **setting: Any) -> dict[str, np.ndarray]:
-    """Return an actor's columns for observations of so many rows."""
+def act(
+    actor: Any, obs: Any, rows: int, *, seed: int = 0, is_first: np.ndarray | None = None, **setting: Any
+) -> dict[str, np.ndarray]:
+    """Return an actor's columns for observations of so many rows, by default the first ones of their episodes."""
+    first = np.ones(rows, bool) if is_first is None else is_first
     columns: dict[str, np.ndarray] = actor.act(
-        obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed), **setting
+        obs, lanes=np.arange(rows), is_first=first, rng=np.random.default_rng(seed), **setting
     )
     return columns
 
@@ -157,13 +165,14 @@ def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
 def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> Rollout:
     """Return a rollout of the policy's own actions in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
-    setting = {"eps": 0.5} if case.policy in ("dqn", "qmix", "rainbow") else {}
+    setting = {"eps": 0.5} if case.policy in ("dqn", "qmix", "r2d2", "drqn", "rainbow") else {}
+    first = np.ones(LANES, bool)
     for step in range(STEPS):
         obs = draw_obs(case, LANES, rng, masked=masked)
         ended = rng.random((2, LANES)) < 0.1
         rows = {
             **obs_to_columns("obs", obs),
-            **act(policy.collect_mode.actor, obs, LANES, seed=1000 * seed + step, **setting),
+            **act(policy.collect_mode.actor, obs, LANES, seed=1000 * seed + step, is_first=first, **setting),
             **obs_to_columns("next_obs", draw_obs(case, LANES, rng, masked=masked)),
             "lane": np.arange(LANES),
             "reward": rng.normal(size=LANES).astype(np.float32),
@@ -171,6 +180,7 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> 
             "truncated": ended[1] & ~ended[0],
         }
         rollout.append(rows)
+        first = ended.any(axis=0)
     return rollout
 
 
