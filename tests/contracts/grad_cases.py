@@ -33,6 +33,11 @@ GRAD_CASES: dict[str, Case] = {
     "ppo schedules": _with("ppo", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003)),
     "ppo autograd target_kl": _with("ppo autograd", learn=dict(target_kl=0.003)),
     "ppo recompute": _with("ppo value_norm", recompute_adv=True, learn=dict(adv_norm="batch", value_clip=0.2)),
+    "ppo_recurrent schedules": _with(
+        "ppo_recurrent", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, value_norm=True)
+    ),
+    "ppo_recurrent recompute": _with("ppo_recurrent", recompute_adv=True, learn=dict(adv_norm="batch", value_clip=0.2)),
+    "impala prioritised": _with("impala", **_PER, learn=dict(schedule=_LINES, rho_clip_ratio=2.0, clip_value=0.1)),
     "ppo_offpolicy value_norm": _with("ppo_offpolicy", learn=dict(value_norm=True, schedule=_LINES)),
     "a2c schedules": _with("a2c", learn=dict(schedule=_LINES, batch_size=16, adv_norm=True)),
     "td3 prioritised": _with("td3", **_PER, learn=dict(actor_update_freq=3, target_theta=0.1)),

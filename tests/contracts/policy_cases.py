@@ -33,6 +33,8 @@ _RAINBOW: dict[str, Any] = dict(
     )
 )
 _VAC = dict(obs_shape=OBS, encoder_hidden_size_list=[8, 8], actor_head_layer_num=0, critic_head_layer_num=0)
+_REMEMBERING = {**_VAC, "encoder_hidden_size_list": [8], "hidden_size": 8}
+_CUT = dict(learn=dict(seq_len=5))
 _QAC = dict(obs_shape=OBS, action_shape=2, actor_head_hidden_size=8, critic_head_hidden_size=8)
 _TEAM = dict(
     obs_shape={"agents": [AGENTS, OBS], "state": 5},
@@ -84,6 +86,18 @@ CASES: dict[str, Case] = {
     "ppo bits": Case("ppo", _BITS, dict(model={**_VAC, "action_shape": [2, 2, 2]})),
     "ppo team": Case("ppo", _JOINT, dict(model={**_VAC, "action_shape": [ACTIONS] * AGENTS})),
     "ppo box": Case("ppo", _VECTOR, dict(model={**_VAC, "action_shape": 2}, **_BOX)),
+    "ppo_recurrent": Case("ppo_recurrent", _DISCRETE, dict(model={**_REMEMBERING, "action_shape": ACTIONS}, **_CUT)),
+    "ppo_recurrent gru several": Case(
+        "ppo_recurrent", _TWO_OF_THREE, dict(model={**_REMEMBERING, "action_shape": [3, 2], "cell_type": "gru"}, **_CUT)
+    ),
+    "ppo_recurrent bits": Case("ppo_recurrent", _BITS, dict(model={**_REMEMBERING, "action_shape": [2, 2, 2]}, **_CUT)),
+    "ppo_recurrent box": Case(
+        "ppo_recurrent", _VECTOR, dict(model={**_REMEMBERING, "action_shape": 2}, **_CUT, **_BOX)
+    ),
+    "impala": Case("impala", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, unroll_len=5)),
+    "impala several": Case("impala", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]}, unroll_len=5)),
+    "impala bits": Case("impala", _BITS, dict(model={**_VAC, "action_shape": [2, 2, 2]}, unroll_len=5)),
+    "impala box": Case("impala", _VECTOR, dict(model={**_VAC, "action_shape": 2}, unroll_len=5, **_BOX)),
     "ppo_offpolicy": Case("ppo_offpolicy", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "a2c": Case("a2c", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "a2c several": Case("a2c", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]})),
@@ -110,7 +124,9 @@ def make(case: Case, *, seed: int = 0, **changes: Any) -> Policy:
     torch.manual_seed(seed)
     name: dict[str, Any] = dict(type=case.policy, import_names=list(case.import_names))
     defaults = to_plain(get_policy_cls(name).default_config())
-    batch = dict(learn=dict(batch_size=16, **({"epoch_per_collect": 2} if case.policy == "ppo" else {})))
+    batch = dict(
+        learn=dict(batch_size=16, **({"epoch_per_collect": 2} if case.policy in ("ppo", "ppo_recurrent") else {}))
+    )
     return create_policy(deep_merge(deep_merge(deep_merge(deep_merge(defaults, batch), case.settings), changes), name))
 
 
