@@ -148,8 +148,10 @@ class ValueBasedPolicy(Policy):
     def _init_learn(self) -> None:
         learn = self._cfg.learn
         self._target_model = copy.deepcopy(self._model)
-        self._params = FlatParams(self._model)
-        self._target_params = FlatParams(self._target_model)
+        self._params, self._target_params = (
+            FlatParams(self._value_network(model)) for model in (self._model, self._target_model)
+        )
+        self._moved = [(self._params, self._target_params)]
         self._optimizer = FlatOptimizer.from_config(self._params, learn)
         # After FlatParams, which moves the weights.
         self._online, self._target = (self._predictions(model) for model in (self._model, self._target_model))
@@ -158,6 +160,10 @@ class ValueBasedPolicy(Policy):
         self._has_plain_target = type(self)._td_target is ValueBasedPolicy._td_target
         self._noise = GradNoise(self._device) if self._draws else None
         self._num_updates = 0
+
+    def _value_network(self, model: nn.Module) -> nn.Module:
+        """Return the part of a model that the loss of values trains: all of it, or an algorithm says what else does."""
+        return model
 
     def _uniform_rows(self, rows: int, *shape: int) -> Tensor:
         """Return numbers in [0, 1) [B, ...] for a minibatch of so many rows; of several learners', each has its own."""
@@ -234,9 +240,11 @@ class ValueBasedPolicy(Policy):
             self._noise.commit()
         learn = self._cfg.learn
         if learn.target_theta is not None:
-            self._target_params.lerp_from(self._params, learn.target_theta)
+            for online, target in self._moved:
+                target.lerp_from(online, learn.target_theta)
         elif self._num_updates % learn.target_update_freq == 0:
-            self._target_params.copy_from(self._params)
+            for online, target in self._moved:
+                target.copy_from(online)
 
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (self._optimizer,)
