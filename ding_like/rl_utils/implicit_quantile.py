@@ -65,8 +65,10 @@ class ImplicitQuantiles:
         return Quantiles(model.quantiles(obs, fractions), fractions, weights)
 
     def expected(self, prediction: Quantiles) -> Tensor:
-        values, weights = prediction.values, prediction.weights
-        return (values * (weights if values.dim() == 2 else weights.unsqueeze(1))).sum(-1)
+        return (prediction.values * prediction.weights.unsqueeze(1)).sum(-1)
+
+    def expected_target(self, target: Quantiles) -> Tensor:
+        return (target.values * target.weights).sum(-1)
 
     def of_action(self, prediction: Quantiles, action: Tensor) -> Quantiles:
         values = prediction.values

@@ -1,0 +1,147 @@
+"""The fully parameterised quantile function (Yang et al. 2019), with the additions of DQN.
+
+Like IQN (`policy/iqn.py`), but for each observation a network P proposes which fractions are asked for. It divides
+[0, 1] into N parts with bounds t_0 = 0 to t_N = 1; m_i is the middle of part i and w_i its width. A row is (obs,
+action, R, discount, next_obs, terminated), R the discounted sum of its rewards; primes mark the target network, its
+fractions included. The loss of values is
+
+    Q(obs, a) = sum_i w_i * Z_{m_i}(obs, a)
+    a*        = argmax_a Q(next_obs, a)
+    d_ij      = R + discount * Z'_{m'_j}(next_obs, a*) - Z_{m_i}(obs, action)      second part only if not terminated
+    loss      = mean(weight * sum_i sum_j w'_j * |m_i - 1{d_ij < 0}| * H(d_ij) / kappa)
+
+where H is Huber's loss, a square up to kappa. P is trained to make Z on its parts as close as it can be to Z in full: W
+is their 1-Wasserstein distance, which nobody computes, but for its gradient
+
+    dW / dt_i = 2 Z_{t_i}(obs, action) - Z_{m_i}(obs, action) - Z_{m_{i-1}}(obs, action)
+
+less `ent_coef` times the entropy of the widths. Neither loss trains the other's network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import split_mask
+from ding_like.model.flat_params import FlatParams
+from ding_like.policy.dqn import DQNPolicy
+from ding_like.policy.iqn import check_quantile_config
+from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.update_rules import build_rule
+from ding_like.rl_utils.implicit_quantile import ProposedQuantiles, Quantiles, fraction_gradient, fraction_loss
+from ding_like.rl_utils.value_family import weighted_mean
+from ding_like.types import Array, Info, State
+from ding_like.utils.registries import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("fqf")
+class FQFPolicy(DQNPolicy):
+    """Learn the return of discrete actions, as quantiles at proposed fractions, off-policy."""
+
+    config: dict[str, Any] = dict(
+        type="fqf",
+        learn=dict(
+            # There are two, below.
+            learning_rate=None,
+            # Of the network that proposes fractions, by RMSprop.
+            learning_rate_fraction=2.5e-9,
+            # Of all else, by learn.optimizer.
+            learning_rate_quantile=5e-5,
+            # Where the loss of a difference turns from a square into a line.
+            kappa=1.0,
+            # What the entropy of the widths is worth: it keeps proposals from becoming one wide part.
+            ent_coef=0.0,
+        ),
+    )
+    config_types = {**DQNPolicy.config_types, "learn.learning_rate": (float, int)}
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        yield from check_quantile_config(cls, cfg)
+        if cfg["learn"]["learning_rate"] is not None:
+            yield "learn.learning_rate", "give two: learn.learning_rate_quantile and learn.learning_rate_fraction"
+        if cfg["learn"]["ent_coef"] < 0:
+            yield "learn.ent_coef", f"must not be below 0, got {cfg['learn']['ent_coef']}"
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "fqf", []
+
+    @cached_property
+    def _family(self) -> ProposedQuantiles:
+        return ProposedQuantiles(kappa=self._cfg.learn.kappa)
+
+    # Any: a network of two parts, `values` and `proposal`.
+    def _value_network(self, model: Any) -> nn.Module:
+        values: nn.Module = model.values
+        return values
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        learn = self._cfg.learn
+        self._fraction_params = FlatParams(self._model.proposal)
+        self._moved.append((self._fraction_params, FlatParams(self._target_model.proposal)))
+        self._optimizer = FlatOptimizer.from_config(self._params, learn, learning_rate=learn.learning_rate_quantile)
+        self._fraction_optimizer = FlatOptimizer(
+            self._fraction_params,
+            learning_rate=learn.learning_rate_fraction,
+            grad_clip_norm=learn.grad_clip_norm,
+            # eps: where proposals are good their gradient fades, and must not be scaled up to full steps again.
+            rule=build_rule(dict(type="rmsprop", alpha=0.95, eps=1e-5)),
+            max_nonfinite_steps=1 if learn.nonfinite == "raise" else learn.max_nonfinite_steps,
+        )
+
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
+        """Fill the gradients of values and of proposed fractions; priorities are the rows' losses of values [B]."""
+        info, priority = super().grad(batch)
+        return {**info, **self._fill_fractions(batch.to(self._device))}, priority
+
+    def _fill_fractions(self, rows: TransitionBatch) -> Info:
+        """Fill the gradient of the network that proposes fractions; return what to log."""
+        self._fraction_params.zero_grad()
+        obs = split_mask(self._obs(rows))[0]
+        with torch.no_grad():
+            features = self._model.values.encoder(obs)
+        proposal = self._model.proposal(features)
+        with torch.no_grad():
+            slope = self._slope(features, rows["action"], proposal.bounds, proposal.midpoints)
+        entropy = proposal.entropy
+        each = fraction_loss(proposal.bounds, slope, entropy, entropy_weight=self._cfg.learn.ent_coef)
+        loss = weighted_mean(each, self._weight(rows))
+        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+        self._fraction_params.loss.copy_(loss.detach())
+        return {"fraction_slope": slope.abs(), "fraction_entropy": entropy.detach()}
+
+    def _slope(self, features: Tensor, action: Tensor, bounds: Tensor, midpoints: Tensor) -> Tensor:
+        """Return the gradient [B, N - 1] of the Wasserstein distance by the bounds, of the actions' returns."""
+        fractions = torch.cat([bounds, midpoints], dim=1)
+        values = self._model.values.of_features(features, fractions)
+        chosen = self._family.of_action(Quantiles(values, fractions, fractions), action).values
+        num_bounds = bounds.shape[1]
+        return fraction_gradient(chosen[:, :num_bounds], chosen[:, num_bounds:])
+
+    def apply(self) -> None:
+        """Take a step of each optimizer and move the target network by period or by momentum."""
+        self._fraction_optimizer.step()
+        super().apply()
+
+    def _optimizers(self) -> Iterable[FlatOptimizer]:
+        return self._optimizer, self._fraction_optimizer
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return [*super()._monitor_vars_learn(), "fraction_slope", "fraction_entropy"]
+
+    def _state_dict_learn(self) -> State:
+        return {**super()._state_dict_learn(), "fraction_optimizer": self._fraction_optimizer.state_dict()}
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        super()._load_state_dict_learn(state)
+        if "fraction_optimizer" in state:
+            self._fraction_optimizer.load_state_dict(state["fraction_optimizer"])
