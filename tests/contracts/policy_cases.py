@@ -22,7 +22,7 @@ _DQN_MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=
 _IQN_MODEL = dict(
     obs_shape=OBS,
     action_shape=ACTIONS,
-    encoder_hidden_size_list=[8, 8],
+    encoder_hidden_size_list=[16, 16],
     num_quantiles=5,
     quantile_embedding_size=6,
     head_layer_num=0,
@@ -59,7 +59,7 @@ CASES: dict[str, Case] = {
     "dqn autograd": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
     "dqn momentum": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, double=False, learn=dict(target_theta=0.1))),
     "iqn": Case("iqn", _DISCRETE, dict(model=_IQN_MODEL)),
-    "fqf": Case("fqf", _DISCRETE, dict(model=_IQN_MODEL)),
+    "fqf": Case("fqf", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(learning_rate_quantile=0.01))),
     "qmix": Case("qmix", _JOINT, dict(model=_TEAM, learn=dict(target_update_freq=2))),
     "ppo": Case("ppo", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "ppo autograd": Case(

@@ -41,7 +41,10 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "action_high": (9.0, {"action_low": -9.0}),
     "action_bound": ("tanh", {}),
     "recompute_adv": (True, {}),
-    "double": (False, {"learn.learning_rate": 0.05, "learn.target_update_freq": 100}),
+    "double": (
+        False,
+        {"learn.learning_rate": 0.05, "learn.learning_rate_quantile": 0.05, "learn.target_update_freq": 100},
+    ),
     "learn.update_per_collect": (2, {}),
     "learn.batch_size": (8, {}),
     "learn.learning_rate": (0.02, {}),
@@ -208,6 +211,8 @@ def changed(name: str, key: str) -> dict[str, Any]:
     elif value == "flip":
         value = not default if isinstance(default, bool) else "auto" if default == "autograd" else "autograd"
     known = set(leaves(defaults_of(name)))
+    if "learn.learning_rate_quantile" in known:  # FQF refuses the other
+        known.discard("learn.learning_rate")
     return {**{path: other for path, other in beside.items() if path in known}, key: value}
 
 
