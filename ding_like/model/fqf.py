@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from ding_like.model.iqn import IQN
@@ -62,18 +61,16 @@ class FQF(nn.Module):
         self.values = IQN(*args, **kwargs)
         self.proposal = FractionProposal(self.values.encoder.output_size, self.values.num_quantiles)
 
-    def propose(self, x: Any) -> Fractions:
-        """Return the proposed fractions for observations [B, O...], a tensor or a dict of them."""
-        with torch.no_grad():
-            features = self.values.encoder(x)
-        fractions: Fractions = self.proposal(features)
-        return fractions
-
     def predict(self, x: Any) -> tuple[Tensor, Fractions]:
         """Return (quantiles [B, A, N] at the middles of the proposed parts, the proposal without a gradient)."""
         features = self.values.encoder(x)
         fractions = self.proposal(features.detach()).detach()
         return self.values.of_features(features, fractions.midpoints), fractions
+
+    def q(self, x: Any) -> Tensor:
+        """Return the expected returns [B, A] of observations [B, O...]: each quantile counts as its part is wide."""
+        values, fractions = self.predict(x)
+        return (values * fractions.widths.unsqueeze(1)).sum(-1)
 
     def forward(self, x: Any) -> dict[str, Tensor]:
         """Return {'logit': expected returns [B, A], 'q': quantiles [B, A, N], 'quantiles': their fractions [B, N]}."""

@@ -108,6 +108,10 @@ class IQN(nn.Module):
         values: Tensor = self.head(features.unsqueeze(1) * self.embedding(fractions))
         return values.transpose(1, 2)
 
+    def q(self, x: Any) -> Tensor:
+        """Return the expected returns [B, A] of observations [B, O...]: the mean over quantiles at the midpoints."""
+        return self.quantiles(x, self.midpoints()).mean(-1)
+
     def forward(self, x: Any) -> dict[str, Tensor]:
         """Return {'logit': mean [B, A] of 'q', 'q': quantiles [B, A, K], 'quantiles': their fractions [1, K]}."""
         fractions = self.midpoints()

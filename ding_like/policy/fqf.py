@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
 from ding_like.model.flat_params import FlatParams
-from ding_like.policy.dqn import DQNPolicy
-from ding_like.policy.iqn import check_quantile_config
+from ding_like.model.numpy_iqn import NumpyProposal
+from ding_like.policy.implicit_quantile import Asked, ImplicitQuantilePolicy
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.update_rules import build_rule
 from ding_like.rl_utils.implicit_quantile import ProposedQuantiles, Quantiles, fraction_gradient, fraction_loss
@@ -41,7 +41,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 
 @POLICY_REGISTRY.register("fqf")
-class FQFPolicy(DQNPolicy):
+class FQFPolicy(ImplicitQuantilePolicy):
     """Learn the return of discrete actions, as quantiles at proposed fractions, off-policy."""
 
     config: dict[str, Any] = dict(
@@ -53,19 +53,16 @@ class FQFPolicy(DQNPolicy):
             learning_rate_fraction=2.5e-9,
             # Of all else, by learn.optimizer.
             learning_rate_quantile=5e-5,
-            # Where the loss of a difference turns from a square into a line.
-            kappa=1.0,
             # What the entropy of the widths is worth: it keeps proposals from becoming one wide part.
             ent_coef=0.0,
         ),
     )
-    config_types = {**DQNPolicy.config_types, "learn.learning_rate": (float, int)}
+    config_types = {**ImplicitQuantilePolicy.config_types, "learn.learning_rate": (float, int)}
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        yield from check_quantile_config(cls, cfg)
         if cfg["learn"]["learning_rate"] is not None:
             yield "learn.learning_rate", "give two: learn.learning_rate_quantile and learn.learning_rate_fraction"
         if cfg["learn"]["ent_coef"] < 0:
@@ -78,25 +75,41 @@ class FQFPolicy(DQNPolicy):
     def _family(self) -> ProposedQuantiles:
         return ProposedQuantiles(kappa=self._cfg.learn.kappa)
 
+    # ---- the loss of values
+
     # Any: a network of two parts, `values` and `proposal`.
     def _value_network(self, model: Any) -> nn.Module:
         values: nn.Module = model.values
         return values
 
+    # Any: tensors, in a dict or not.
+    def _target_quantiles(self, next_obs: Any) -> Quantiles:
+        return self._family.predict(self._target_model, next_obs)
+
+    def _ask(self, features: Array, *, of_target: bool) -> Asked:
+        widths = self._numpy_proposals[of_target].widths(features)
+        return Asked(widths.cumsum(axis=1) - 0.5 * widths, widths)
+
+    # ---- the loss of fractions
+
     def _init_learn(self) -> None:
         super()._init_learn()
         learn = self._cfg.learn
-        self._fraction_params = FlatParams(self._model.proposal)
-        self._moved.append((self._fraction_params, FlatParams(self._target_model.proposal)))
+        proposals = self._model.proposal, self._target_model.proposal
+        params = [FlatParams(proposal) for proposal in proposals]
+        self._fraction_params = params[0]
+        self._moved.append((params[0], params[1]))
         self._optimizer = FlatOptimizer.from_config(self._params, learn, learning_rate=learn.learning_rate_quantile)
         self._fraction_optimizer = FlatOptimizer(
-            self._fraction_params,
+            params[0],
             learning_rate=learn.learning_rate_fraction,
             grad_clip_norm=learn.grad_clip_norm,
             # eps: where proposals are good their gradient fades, and must not be scaled up to full steps again.
             rule=build_rule(dict(type="rmsprop", alpha=0.95, eps=1e-5)),
             max_nonfinite_steps=1 if learn.nonfinite == "raise" else learn.max_nonfinite_steps,
         )
+        if self._by_hand is not None:
+            self._numpy_proposals = [NumpyProposal(each.linear, of) for each, of in zip(proposals, params, strict=True)]
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradients of values and of proposed fractions; priorities are the rows' losses of values [B]."""

@@ -16,37 +16,39 @@ the paper draws these too, and the middles of K equal parts are that mean with l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
-from ding_like.policy.dqn import DQNPolicy
-from ding_like.rl_utils.implicit_quantile import ImplicitQuantiles, Quantiles
+from ding_like.policy.implicit_quantile import Asked, ImplicitQuantilePolicy
+from ding_like.rl_utils.implicit_quantile import Quantiles
+from ding_like.types import Array
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
 @POLICY_REGISTRY.register("iqn")
-class IQNPolicy(DQNPolicy):
+class IQNPolicy(ImplicitQuantilePolicy):
     """Learn the return of discrete actions, as quantiles at drawn fractions, off-policy."""
 
     config: dict[str, Any] = dict(
         type="iqn",
         learn=dict(
-            # Where the loss of a difference turns from a square into a line.
-            kappa=1.0,
             # Fractions drawn for each row, N for its prediction and N' for its target; None: model.num_quantiles.
             num_quantiles=None,
             num_target_quantiles=None,
         ),
     )
-    config_types = {**DQNPolicy.config_types, "learn.num_quantiles": (int,), "learn.num_target_quantiles": (int,)}
+    config_types = {
+        **ImplicitQuantilePolicy.config_types,
+        "learn.num_quantiles": (int,),
+        "learn.num_target_quantiles": (int,),
+    }
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        yield from check_quantile_config(cls, cfg)
         for name in ("num_quantiles", "num_target_quantiles"):
             number = cfg["learn"][name]
             if number is not None and number < 1:
@@ -55,10 +57,6 @@ class IQNPolicy(DQNPolicy):
     def default_model(self) -> tuple[str, list[str]]:
         return "iqn", []
 
-    @cached_property
-    def _family(self) -> ImplicitQuantiles:
-        return ImplicitQuantiles(kappa=self._cfg.learn.kappa)
-
     @property
     def _draws(self) -> bool:
         return True
@@ -66,26 +64,23 @@ class IQNPolicy(DQNPolicy):
     # Any: tensors, in a dict or not.
     def _predict(self, obs: Any) -> Quantiles:
         """Return the quantiles [B, A, N] of observations at drawn fractions, with a gradient."""
-        return self._family.predict_at(self._model, obs, self._fractions(obs, "num_quantiles"))
+        return self._family.predict_at(self._model, obs, self._drawn(_rows_of(obs), "num_quantiles"))
 
     # Any: tensors, in a dict or not.
-    def _next_value(self, next_obs: Any, mask: Any) -> Quantiles:
-        """Return quantiles [B, N'] of the best legal action of next observations, by the target network."""
-        values = self._family.predict_at(
-            self._target_model, next_obs, self._fractions(next_obs, "num_target_quantiles")
-        )
-        judge = self._model if self._cfg.double else self._target_model
-        return self._family.of_best(values, self._family.expected(self._family.predict(judge, next_obs)), mask)
+    def _target_quantiles(self, next_obs: Any) -> Quantiles:
+        fractions = self._drawn(_rows_of(next_obs), "num_target_quantiles")
+        return self._family.predict_at(self._target_model, next_obs, fractions)
 
-    def _fractions(self, obs: Any, name: str) -> Tensor:
-        """Draw fractions [B, N] for observations, as many as the config says under `name`."""
+    def _ask(self, features: Array, *, of_target: bool) -> Asked:
+        fractions = self._drawn(len(features), "num_target_quantiles" if of_target else "num_quantiles").numpy()
+        return Asked(fractions, np.full((1, fractions.shape[1]), 1.0 / fractions.shape[1], np.float32))
+
+    def _drawn(self, rows: int, name: str) -> Tensor:
+        """Draw fractions [B, N] for so many rows, as many for each as the config says under `name`."""
         number = self._cfg.learn[name]
-        rows = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
         return self._uniform_rows(rows, self._model.num_quantiles if number is None else number)
 
 
-def check_quantile_config(cls: type[DQNPolicy], cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Yield (path, message) for what policies that learn quantiles have in common."""
-    if cfg["learn"]["kappa"] <= 0:
-        yield "learn.kappa", f"must be above 0, got {cfg['learn']['kappa']}"
-    yield from cls._no_effect(cfg, ("learn.loss",), "the loss is that of quantiles, with learn.kappa")
+# Any: tensors, in a dict or not.
+def _rows_of(obs: Any) -> int:
+    return len(next(iter(obs.values())) if isinstance(obs, dict) else obs)

@@ -155,7 +155,7 @@ class ValueBasedPolicy(Policy):
         self._optimizer = FlatOptimizer.from_config(self._params, learn)
         # After FlatParams, which moves the weights.
         self._online, self._target = (self._predictions(model) for model in (self._model, self._target_model))
-        self._by_hand = NumpyGrad(self._model, self._params) if self._is_plain() else None
+        self._by_hand = self._numpy_gradient()
         # An algorithm's own target is of tensors, even where its gradient is numpy's.
         self._has_plain_target = type(self)._td_target is ValueBasedPolicy._td_target
         self._noise = GradNoise(self._device) if self._draws else None
@@ -173,6 +173,11 @@ class ValueBasedPolicy(Policy):
 
     def _predictions(self, model: nn.Module) -> NetworkForward:
         return NetworkForward(partial(self._family.predict, model), self._numpy_twin(model), self._device)
+
+    # Any: what `_fill_by_hand` takes, which an algorithm may bring with it.
+    def _numpy_gradient(self) -> Any:
+        """Return what computes the gradient by hand; None: autograd does."""
+        return NumpyGrad(self._model, self._params) if self._is_plain() else None
 
     def _is_plain(self) -> bool:
         """Tell whether the gradient may be computed by hand: an algorithm's own `_chosen` is autograd's."""
@@ -210,7 +215,8 @@ class ValueBasedPolicy(Policy):
         self._params.loss.copy_(loss)
         return loss, values.detach(), target, np.asarray(each.priority.cpu()) if self._cfg.priority else None
 
-    def _fill_by_hand(self, model: NumpyGrad, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor, Array | None]:
+    # Any: what the family makes of targets.
+    def _fill_by_hand(self, model: NumpyGrad, rows: TransitionBatch) -> tuple[Tensor, Tensor, Any, Array | None]:
         """Do what `_fill` does, in numpy."""
         # Any: it is a ByHand, known since the policy was made; to ask a protocol again takes longer than the loss.
         family: Any = self._family

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,6 +43,22 @@ def quantile_huber_loss(chosen: Quantiles, target: Quantiles, *, kappa: float) -
     return each.sum(1) / kappa
 
 
+def quantile_huber_by_hand(
+    values: Array, fractions: Array, target: Array, target_weights: Array, *, kappa: float
+) -> tuple[Array, Array]:
+    """Return (what `quantile_huber_loss` returns [B], its gradient by the values [B, N]), in numpy."""
+    difference = target[:, None] - values[:, :, None]
+    # Two calls, as np.clip takes several times longer than both.
+    slope = np.minimum(np.maximum(difference, -kappa), kappa)
+    huber = slope * (difference - 0.5 * slope)
+    side = np.abs(fractions[:, :, None] - (difference < 0))
+    side *= target_weights[:, None]
+    side /= kappa
+    huber *= side
+    slope *= side
+    return np.add.reduce(huber, axis=(1, 2)), -np.add.reduce(slope, axis=2)
+
+
 class ImplicitQuantiles:
     """Predict quantiles at any fractions: a model has `quantiles(obs, fractions [B, N]) -> [B, A, N]`.
 
@@ -53,7 +70,7 @@ class ImplicitQuantiles:
     def __init__(self, *, kappa: float = 1.0) -> None:
         if kappa <= 0:
             raise ConfigError(f"kappa, where the quantile loss turns from a square into a line, is {kappa}; give > 0")
-        self._kappa = kappa
+        self.kappa = kappa
 
     # Any: a model, and observations as it takes them.
     def predict(self, model: Any, obs: Any) -> Quantiles:
@@ -96,7 +113,7 @@ class ImplicitQuantiles:
 
     def loss(self, chosen: Quantiles, target: Quantiles) -> RowLoss:
         check_shape("target", target.values[:, 0], chosen.values.shape[:1])
-        each = quantile_huber_loss(chosen, target, kappa=self._kappa)
+        each = quantile_huber_loss(chosen, target, kappa=self.kappa)
         return RowLoss(each, each.detach())
 
 
