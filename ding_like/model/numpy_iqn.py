@@ -15,7 +15,6 @@ from torch import nn
 
 from ding_like.errors import SchemaError
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.fqf import FQF
 from ding_like.model.iqn import IQN
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.types import Array
@@ -86,7 +85,7 @@ class NumpyIQN:
 
 
 class NumpyProposal:
-    """Run the network that proposes an FQF's fractions, its gradients in `params`; else like NumpyIQN."""
+    """Run the layer that proposes an FQF's fractions, its gradients in `params`; else like NumpyIQN."""
 
     def __init__(self, module: nn.Module, params: FlatParams) -> None:
         self._layer = NumpyGrad(module, params)
@@ -95,8 +94,12 @@ class NumpyProposal:
         """Return the widths [B, N] of the parts of [0, 1] that are proposed for encoded observations [B, D]."""
         logits = self._layer.forward(features)
         with np.errstate(all="ignore"):
-            widths: Array = np.exp(logits - np.maximum.reduce(logits, axis=1, keepdims=True))
-            widths /= np.add.reduce(widths, axis=1, keepdims=True)
+            logits -= np.maximum.reduce(logits, axis=1, keepdims=True)
+            widths: Array = np.exp(logits)
+            total = np.add.reduce(widths, axis=1, keepdims=True)
+            widths /= total
+            # Of what was just returned: finite where a width is too small for its type.
+            self.log_widths: Array = logits - np.log(total)
         self._widths = widths
         return widths
 
@@ -116,11 +119,3 @@ def is_plain_iqn(module: nn.Module) -> TypeGuard[IQN]:
     return not hooked and all(
         can_differentiate(part) for part in (module.encoder, module.embedding.linear, module.head)
     )
-
-
-def is_plain_fqf(module: nn.Module) -> bool:
-    """Do what `is_plain_iqn` does, for an FQF."""
-    if type(module) is not FQF:
-        return False
-    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in (module, module.proposal))
-    return not hooked and is_plain_iqn(module.values) and can_differentiate(module.proposal.linear)

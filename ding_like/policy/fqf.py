@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -114,7 +115,13 @@ class FQFPolicy(ImplicitQuantilePolicy):
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradients of values and of proposed fractions; priorities are the rows' losses of values [B]."""
         info, priority = super().grad(batch)
-        return {**info, **self._fill_fractions(batch.to(self._device))}, priority
+        return {**info, **self._fraction_info}, priority
+
+    # Any: what the family makes of targets.
+    def _fill(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Any, Array | None]:
+        filled = super()._fill(rows)
+        self._fraction_info = self._fill_fractions(rows)
+        return filled
 
     def _fill_fractions(self, rows: TransitionBatch) -> Info:
         """Fill the gradient of the network that proposes fractions; return what to log."""
@@ -130,7 +137,7 @@ class FQFPolicy(ImplicitQuantilePolicy):
         loss = weighted_mean(each, self._weight(rows))
         loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
         self._fraction_params.loss.copy_(loss.detach())
-        return {"fraction_slope": slope.abs(), "fraction_entropy": entropy.detach()}
+        return {"fraction_slope": slope.abs().mean(), "fraction_entropy": entropy.detach().mean()}
 
     def _slope(self, features: Tensor, action: Tensor, bounds: Tensor, midpoints: Tensor) -> Tensor:
         """Return the gradient [B, N - 1] of the Wasserstein distance by the bounds, of the actions' returns."""
@@ -138,7 +145,27 @@ class FQFPolicy(ImplicitQuantilePolicy):
         values = self._model.values.of_features(features, fractions)
         chosen = self._family.of_action(Quantiles(values, fractions, fractions), action).values
         num_bounds = bounds.shape[1]
-        return fraction_gradient(chosen[:, :num_bounds], chosen[:, num_bounds:])
+        slope: Tensor = fraction_gradient(chosen[:, :num_bounds], chosen[:, num_bounds:])
+        return slope
+
+    # Any: a NumpyIQN.
+    def _use_quantiles(self, model: Any, features: Array, asked: Asked, chosen: Array, rows: TransitionBatch) -> None:
+        """Do what `_fill_fractions` does, in numpy."""
+        bounds = asked.weights.cumsum(axis=1)[:, :-1]
+        at_bounds = model.quantiles(features, bounds)[np.arange(len(bounds)), :, rows["action"]]
+        slope = fraction_gradient(at_bounds, chosen)
+        log_widths, entropy_weight = self._numpy_proposals[0].log_widths, self._cfg.learn.ent_coef
+        entropy = -np.add.reduce(asked.weights * log_widths, axis=1)
+        # Bound i is the sum of the widths up to i, so that a width moves all bounds from its own on.
+        grad = entropy_weight * (log_widths + 1.0)
+        grad[:, :-1] += slope[:, ::-1].cumsum(axis=1)[:, ::-1]
+        each = np.add.reduce(bounds * slope, axis=1) - entropy_weight * entropy
+        weight = self._weight(rows)
+        if weight is not None:
+            grad, each = grad * weight[:, None], each * weight
+        self._numpy_proposals[0].backward(grad / np.float32(len(grad)))
+        self._fraction_params.loss.fill_(float(np.add.reduce(each)) / len(each))
+        self._fraction_info = {"fraction_slope": float(np.abs(slope).mean()), "fraction_entropy": float(entropy.mean())}
 
     def apply(self) -> None:
         """Take a step of each optimizer and move the target network by period or by momentum."""

@@ -56,6 +56,10 @@ class ImplicitQuantilePolicy(DQNPolicy):
         """Return the fractions for encoded observations [B, D], of the online or the target network, in numpy."""
         raise NotImplementedError(f"{type(self).__name__} must say at which fractions: _ask().")
 
+    # Any: a NumpyIQN, where the frame has another back-end.
+    def _use_quantiles(self, model: Any, features: Array, asked: Asked, chosen: Array, rows: TransitionBatch) -> None:
+        """Do what else an algorithm does, in numpy, with the quantiles [B, N] of rows' actions."""
+
     # ---- the same for all
 
     @cached_property
@@ -98,9 +102,8 @@ class ImplicitQuantilePolicy(DQNPolicy):
         asked = self._ask(features, of_target=False)
         values = model.quantiles(features, asked.fractions)
         row, action, kappa = np.arange(len(values)), rows["action"], self._family.kappa
-        each, slope = quantile_huber_by_hand(
-            values[row, :, action], asked.fractions, target, target_weights, kappa=kappa
-        )
+        chosen = values[row, :, action]
+        each, slope = quantile_huber_by_hand(chosen, asked.fractions, target, target_weights, kappa=kappa)
         weight = self._weight(rows)
         weighted = each
         if weight is not None:
@@ -108,6 +111,7 @@ class ImplicitQuantilePolicy(DQNPolicy):
         grad = np.zeros(values.shape, values.dtype)
         grad[row, :, action] = slope / len(values)
         model.backward(grad)
+        self._use_quantiles(model, features, asked, chosen, rows)
         loss = self._params.loss.fill_(float(np.add.reduce(weighted)) / len(values)).clone()
         expected = torch.from_numpy(np.matmul(asked.weights[:, None], values)[:, 0])
         told = Quantiles(*(torch.from_numpy(part) for part in (target, target_weights, target_weights)))

@@ -129,7 +129,8 @@ class ProposedQuantiles(ImplicitQuantiles):
         return Quantiles(values, fractions.midpoints, fractions.widths)
 
 
-def fraction_gradient(at_bounds: Tensor, at_midpoints: Tensor) -> Tensor:
+# Any: both tensors, or both arrays.
+def fraction_gradient(at_bounds: Any, at_midpoints: Any) -> Any:
     """Return the derivative of the 1-Wasserstein error by the inner bounds of the parts, [B, N - 1].
 
     The error is that of replacing a quantile function F, on each part of [0, 1], by its value at the part's middle:
