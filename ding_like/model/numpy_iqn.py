@@ -98,8 +98,8 @@ class NumpyProposal:
             widths: Array = np.exp(logits)
             total = np.add.reduce(widths, axis=1, keepdims=True)
             widths /= total
-            # Of what was just returned: finite where a width is too small for its type.
-            self.log_widths: Array = logits - np.log(total)
+        # Of what is returned, up to a number for each row; small, and so exact, where widths are nearly equal.
+        self.log_widths, self.log_total = logits, np.log(total)
         self._widths = widths
         return widths
 

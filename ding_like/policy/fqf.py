@@ -154,16 +154,17 @@ class FQFPolicy(ImplicitQuantilePolicy):
         bounds = asked.weights.cumsum(axis=1)[:, :-1]
         at_bounds = model.quantiles(features, bounds)[np.arange(len(bounds)), :, rows["action"]]
         slope = fraction_gradient(at_bounds, chosen)
-        log_widths, entropy_weight = self._numpy_proposals[0].log_widths, self._cfg.learn.ent_coef
-        entropy = -np.add.reduce(asked.weights * log_widths, axis=1)
-        # Bound i is the sum of the widths up to i, so that a width moves all bounds from its own on.
-        grad = entropy_weight * (log_widths + 1.0)
+        proposal, entropy_weight = self._numpy_proposals[0], self._cfg.learn.ent_coef
+        entropy = proposal.log_total[:, 0] - np.add.reduce(asked.weights * proposal.log_widths, axis=1)
+        # As widths sum to 1, what is the same for all widths of a row has no effect. Bound i is the sum of the widths
+        # up to i, so that a width moves all bounds from its own on.
+        grad = entropy_weight * proposal.log_widths
         grad[:, :-1] += slope[:, ::-1].cumsum(axis=1)[:, ::-1]
         each = np.add.reduce(bounds * slope, axis=1) - entropy_weight * entropy
         weight = self._weight(rows)
         if weight is not None:
             grad, each = grad * weight[:, None], each * weight
-        self._numpy_proposals[0].backward(grad / np.float32(len(grad)))
+        proposal.backward(grad / np.float32(len(grad)))
         self._fraction_params.loss.fill_(float(np.add.reduce(each)) / len(each))
         self._fraction_info = {"fraction_slope": float(np.abs(slope).mean()), "fraction_entropy": float(entropy.mean())}
 

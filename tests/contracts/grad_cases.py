@@ -27,7 +27,9 @@ GRAD_CASES: dict[str, Case] = {
     "dqn nstep": _with("dqn", nstep=3, learn=dict(optimizer=dict(type="rmsprop", momentum=0.5))),
     "iqn prioritised": _with("iqn", **_PER, learn=dict(num_quantiles=3, num_target_quantiles=7, grad_clip_norm=0.1)),
     "iqn nstep": _with("iqn", nstep=3, double=False, learn=dict(target_theta=0.1)),
-    "fqf prioritised": _with("fqf", **_PER, learn=dict(ent_coef=0.1, target_update_freq=7)),
+    "fqf prioritised": _with(
+        "fqf", **_PER, learn=dict(learning_rate_quantile=1e-3, ent_coef=0.01, target_update_freq=7)
+    ),
     "fqf nstep": _with("fqf", nstep=3, double=False, learn=dict(target_theta=0.1, learning_rate_fraction=1e-3)),
     "qmix prioritised": _with("qmix", **_PER),
     "ppo schedules": _with("ppo", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003)),
