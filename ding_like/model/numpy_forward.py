@@ -18,14 +18,16 @@ from ding_like.model.dqn import DQN
 from ding_like.model.encoder import FCEncoder, check_obs_shape
 from ding_like.model.head import DiscreteHead, DistributionHead, DuelingHead
 from ding_like.model.mlp import LinearStack
+from ding_like.model.numpy_noisy import HeadForward, head_forward
 from ding_like.model.qrdqn import QRDQN
+from ding_like.model.rainbow import RainbowDQN
 from ding_like.model.vac import LOG_SIGMA_RANGE, GaussianHead
 from ding_like.types import Array
 
 ArrayFn: TypeAlias = Callable[[Array], Array]
 
 
-def numpy_forward(module: nn.Module, *, then: ArrayFn | None = None) -> ArrayFn | None:
+def numpy_forward(module: nn.Module, *, then: ArrayFn | None = None) -> NumpyForward | None:
     """Return a function from observations [R, O...] to the module's output [R, A], or None if torch is needed.
 
     Understood are Linear, ReLU, Tanh, Identity, Flatten, Sequential and our encoders, heads and Q networks made of
@@ -36,10 +38,12 @@ def numpy_forward(module: nn.Module, *, then: ArrayFn | None = None) -> ArrayFn 
     """
     if not _is_plain(module) or _steps(module) is None:
         return None
-    return _NumpyForward(module, then)
+    return NumpyForward(module, then)
 
 
-class _NumpyForward:
+class NumpyForward:
+    """Run a module on numpy views of its parameters; `noise`, of one that takes noise, is [P] or [R, P]."""
+
     def __init__(self, module: nn.Module, then: ArrayFn | None) -> None:
         self._module = module
         self._then = then
@@ -53,10 +57,17 @@ class _NumpyForward:
         ]
         self._bind()
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, noise: Array | None = None) -> Array:
         if self._addresses() != self._bound_addresses:
             self._bind()
-        return _run(self._bound_steps, np.asarray(x, dtype=self._dtype))
+        x = np.asarray(x, dtype=self._dtype)
+        if noise is None:
+            output = _run(self._bound_steps, x)
+        else:
+            head = self._bound_steps[-1]
+            assert isinstance(head, HeadForward), "noise is for a head that is noisy"
+            output = head(_run(self._bound_steps[:-1], x), noise)
+        return output if self._then is None else self._then(output)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, deep or in another process, makes its own views.
@@ -72,7 +83,7 @@ class _NumpyForward:
                 "numpy_forward cannot follow its module any longer: parameters left the CPU, changed to a dtype other "
                 "than float32 and float64, or got a hook; call numpy_forward(module) again and use torch if it is None"
             )
-        self._bound_steps = steps if self._then is None else [*steps, self._then]
+        self._bound_steps = steps
         self._bound_addresses = self._addresses()
         self._dtype = next(self._module.parameters()).detach().numpy().dtype
 
@@ -110,6 +121,9 @@ def _steps(module: nn.Module) -> list[ArrayFn] | None:
         return None if value is None or advantage is None else [_dueling(value, advantage)]
     if isinstance(module, (DQN, C51DQN, QRDQN)) and type(module) in (DQN, C51DQN, QRDQN):
         return _chain((module.encoder, module.head))
+    if type(module) is RainbowDQN:
+        encoder, head = _steps(module.encoder), head_forward(module.head, _steps)
+        return None if encoder is None or head is None else [*encoder, head]
     if type(module) is GaussianHead:
         return _gaussian(module)
     return None

@@ -41,6 +41,11 @@ class GradNoise:
         self._has_drawn = True
         return torch.randn(shape, generator=self._generator, device=self._device)
 
+    def uniform(self, shape: tuple[int, ...]) -> Tensor:
+        """Return numbers in [0, 1) in `shape`, each as likely as another."""
+        self._has_drawn = True
+        return torch.rand(shape, generator=self._generator, device=self._device)
+
     def commit(self) -> None:
         """Begin the next update where this one ended."""
         self._state, self._has_drawn = self.drawn, False

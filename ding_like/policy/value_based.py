@@ -31,6 +31,7 @@ from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
 from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.grad_noise import GradNoise
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
 from ding_like.rl_utils.value_family import ByHand, ScalarValue, ValueFamily, weighted_mean
@@ -101,8 +102,22 @@ class ValueBasedPolicy(Policy):
 
     def _chosen(self, rows: TransitionBatch) -> tuple[Any, Tensor]:
         """Return (what the network predicts of rows' actions [B, ...], with a gradient; the values to log)."""
-        prediction = self._family.predict(self._model, split_mask(self._obs(rows))[0])
+        prediction = self._predict(split_mask(self._obs(rows))[0])
         return self._family.of_action(prediction, rows["action"]), self._family.expected(prediction)
+
+    # Any: observations as the model takes them; what the family predicts.
+    def _predict(self, obs: Any) -> Any:
+        """Return what the network predicts of rows' observations, with a gradient."""
+        return self._family.predict(self._model, obs)
+
+    def _predict_by_hand(self, model: NumpyGrad, obs: Array) -> Array:
+        """Do what `_predict` does, in numpy."""
+        return model.forward(obs)
+
+    @property
+    def _draws(self) -> bool:
+        """Tell whether `grad` draws random numbers; they come from `self._noise` then, which is None otherwise."""
+        return False
 
     # ---- acting
 
@@ -146,7 +161,14 @@ class ValueBasedPolicy(Policy):
         self._by_hand = NumpyGrad(self._model, self._params) if self._is_plain() else None
         # An algorithm's own target is of tensors, even where its gradient is numpy's.
         self._has_plain_target = type(self)._td_target is ValueBasedPolicy._td_target
+        self._noise = GradNoise(self._device) if self._draws else None
         self._num_updates = 0
+
+    def _uniform_rows(self, rows: int, *shape: int) -> Tensor:
+        """Return numbers in [0, 1) [B, ...] for a minibatch of so many rows; of several learners', each has its own."""
+        assert self._noise is not None, "what draws says so: _draws"
+        share = self._share
+        return self._noise.uniform((rows * share.num_learners, *shape))[share.rank * rows : (share.rank + 1) * rows]
 
     def _predictions(self, model: nn.Module) -> NetworkForward:
         return NetworkForward(partial(self._family.predict, model), self._numpy_twin(model), self._device)
@@ -159,6 +181,8 @@ class ValueBasedPolicy(Policy):
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradient of the loss for rows of a replay buffer; return (what to log, priorities [B] or None)."""
+        if self._noise is not None:
+            self._noise.begin()
         if self._by_hand is not None and isinstance(batch["reward"], np.ndarray):
             loss, values, target, priority = self._fill_by_hand(self._by_hand, batch)
         else:
@@ -190,7 +214,7 @@ class ValueBasedPolicy(Policy):
         # Any: it is a ByHand, known since the policy was made; to ask a protocol again takes longer than the loss.
         family: Any = self._family
         target = self._td_target_by_hand(family, rows)
-        output = model.forward(split_mask(self._obs(rows))[0])
+        output = self._predict_by_hand(model, split_mask(self._obs(rows))[0])
         each = family.loss_by_hand(output, rows["action"], target, weight=self._weight(rows))
         model.backward(each.grad)
         loss = self._params.loss.fill_(each.loss).clone()  # a third of the time of torch.tensor
@@ -212,6 +236,8 @@ class ValueBasedPolicy(Policy):
         """Take one optimizer step and move the target network by period or by momentum."""
         self._optimizer.step()
         self._num_updates += 1
+        if self._noise is not None:
+            self._noise.commit()
         learn = self._cfg.learn
         if learn.target_theta is not None:
             self._target_params.lerp_from(self._params, learn.target_theta)
@@ -224,16 +250,31 @@ class ValueBasedPolicy(Policy):
     def _grad_modules(self) -> dict[str, nn.Module]:
         return {"model": self._model, "target": self._target_model}
 
+    def _grad_numbers(self) -> State:
+        return {} if self._noise is None else {"noise": self._noise.state}
+
+    def _load_grad_numbers(self, numbers: State) -> None:
+        if self._noise is not None:
+            self._noise.load(numbers["noise"])
+
+    def _grad_moves(self) -> State:
+        return {} if self._noise is None else {"noise": self._noise.drawn}
+
+    def _load_grad_moves(self, moves: State) -> None:
+        if self._noise is not None:
+            self._noise.load_drawn(moves["noise"])
+
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_value", "target_q_value"]
 
     def _state_dict_learn(self) -> State:
-        return {
+        state: State = {
             "model": self._model.state_dict(),
             "target_model": self._target_model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "num_updates": self._num_updates,
         }
+        return state if self._noise is None else {**state, "generator": self._noise.state}
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         self._load_model(state["model"])
@@ -241,6 +282,8 @@ class ValueBasedPolicy(Policy):
         # A checkpoint of weights alone (a pre-trained model) starts with a fresh optimizer.
         if "optimizer" in state:
             self._optimizer.load_state_dict(state["optimizer"])
+        if self._noise is not None and "generator" in state:
+            self._noise.load(state["generator"])
         self._num_updates = state.get("num_updates", 0)
 
 
