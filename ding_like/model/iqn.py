@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from ding_like.errors import ConfigError, SchemaError
+from ding_like.errors import SchemaError
+from ding_like.model.dqn import one_action
 from ding_like.model.encoder import ObsShape, build_encoder
 from ding_like.model.head import DiscreteHead
 from ding_like.model.mlp import Activation, NormType, as_sizes
@@ -58,12 +59,7 @@ class IQN(nn.Module):
         encoder_stride: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        actions = as_sizes("action_shape", action_shape)
-        if len(actions) != 1:
-            raise ConfigError(
-                f"action_shape is {actions}, but quantile networks need one number of discrete actions; "
-                "flatten the action space in an env wrapper, or choose another model"
-            )
+        num_actions = one_action(action_shape, model="iqn")
         self.num_quantiles = as_sizes("num_quantiles", num_quantiles)[0]
         self.encoder = build_encoder(
             obs_shape,
@@ -77,7 +73,7 @@ class IQN(nn.Module):
         self.embedding = CosineEmbedding(num_cosines, self.encoder.output_size)
         self.head = DiscreteHead(
             self.encoder.output_size,
-            actions[0],
+            num_actions,
             hidden_size=head_hidden_size,
             layer_num=head_layer_num,
             activation=activation,

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
 from ding_like.model.numpy_iqn import NumpyIQN, is_plain_iqn
+from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.dqn import DQNPolicy
-from ding_like.policy.forward import NetworkForward
+from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.rl_utils.implicit_quantile import ImplicitQuantiles, Quantiles, quantile_huber_by_hand
-from ding_like.rl_utils.td import legal_value
+from ding_like.rl_utils.td import best_action
 from ding_like.types import Array
 
 
@@ -34,16 +35,18 @@ class ImplicitQuantilePolicy(DQNPolicy):
     """Learn quantiles of returns by their Huber loss; a model's `q` acts and chooses next actions."""
 
     config: dict[str, Any] = dict(
-        # Where the loss of a difference turns from a square into a line.
+        # Where the loss of a difference turns from a square into a straight line.
         learn=dict(kappa=1.0),
     )
+    config_types = {**DQNPolicy.config_types, "learn.kappa": (int, float)}
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        if cfg["learn"]["kappa"] <= 0:
-            yield "learn.kappa", f"must be above 0, got {cfg['learn']['kappa']}"
+        kappa = cfg["learn"]["kappa"]
+        if isinstance(kappa, (int, float)) and not kappa > 0:
+            yield "learn.kappa", f"must be above 0, got {kappa}"
         yield from cls._no_effect(cfg, ("learn.loss",), "the loss is that of quantiles, with learn.kappa")
 
     # ---- what an algorithm says. Any: observations as the model takes them
@@ -76,8 +79,8 @@ class ImplicitQuantilePolicy(DQNPolicy):
         """Return what says which next action is best."""
         return self._online if self._cfg.double else self._target
 
-    def _numpy_twin(self, model: nn.Module) -> nn.Module:
-        return model
+    def _epsilon_greedy(self) -> ForwardActor:
+        return ForwardActor(self._predictions(self._model), EpsilonGreedy())
 
     # Any: a model with `q`.
     def _predictions(self, model: Any) -> NetworkForward:
@@ -123,14 +126,12 @@ class ImplicitQuantilePolicy(DQNPolicy):
         features = self._numpy_target.features(next_obs)
         asked = self._ask(features, of_target=True)
         values = self._numpy_target.quantiles(features, asked.fractions)
-        judge = torch.from_numpy(self._judge.array(next_obs))
-        numbers = torch.arange(judge.shape[1], dtype=judge.dtype).expand(judge.shape)
-        best = legal_value(judge, numbers, mask).long().numpy()
+        best, nothing_legal = best_action(torch.from_numpy(self._judge.array(next_obs)), mask)
         step = self._following(rows)
         has_end, discount = step["terminated"], step["discount"]
-        if mask is not None:
-            has_end = has_end | ~np.asarray(mask, bool).reshape(judge.shape).any(axis=1)
-        following = np.where(has_end[:, None], np.float32(0.0), values[np.arange(len(values)), :, best])
+        if nothing_legal is not None:
+            has_end = has_end | nothing_legal.numpy()
+        following = np.where(has_end[:, None], np.float32(0.0), values[np.arange(len(values)), :, best.numpy()])
         following *= discount if isinstance(discount, float) else discount[:, None]
         following += rows["reward"][:, None]
         return following, asked.weights

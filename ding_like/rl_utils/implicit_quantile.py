@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ding_like.errors import ConfigError
-from ding_like.rl_utils.td import legal_value, nstep_td_target
-from ding_like.rl_utils.value_family import RowLoss, check_shape
+from ding_like.rl_utils.td import best_action, nstep_td_target
+from ding_like.rl_utils.value_family import RowLoss, check_shape, points_of_action
 from ding_like.types import Array
 
 
@@ -88,19 +88,14 @@ class ImplicitQuantiles:
         return (target.values * target.weights).sum(-1)
 
     def of_action(self, prediction: Quantiles, action: Tensor) -> Quantiles:
-        values = prediction.values
-        check_shape("action", action, values.shape[:1])
-        index = action.long()[:, None, None].expand(-1, 1, values.shape[2])
-        return prediction._replace(values=values.gather(1, index).squeeze(1))
+        return prediction._replace(values=points_of_action(prediction.values, action))
 
     def of_best(self, prediction: Quantiles, judge: Tensor, mask: Tensor | Array | None) -> Quantiles:
-        # By the frame's rule for scalars: the number of the best legal action, and 0 where there is none.
-        numbers = torch.arange(judge.shape[1], dtype=judge.dtype, device=judge.device).expand(judge.shape)
-        best = self.of_action(prediction, legal_value(judge, numbers, mask))
-        if mask is None:
+        action, nothing_legal = best_action(judge, mask)
+        best = self.of_action(prediction, action)
+        if nothing_legal is None:
             return best
-        has_none = (torch.as_tensor(mask, device=judge.device).reshape(judge.shape) == 0).all(-1, keepdim=True)
-        return best._replace(values=best.values.masked_fill(has_none, 0.0))
+        return best._replace(values=best.values.masked_fill(nothing_legal.unsqueeze(1), 0.0))
 
     def backup(
         self, reward: Tensor, next_value: Quantiles, *, discount: Tensor | float, terminated: Tensor
