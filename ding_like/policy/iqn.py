@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from ding_like.policy.implicit_quantile import Asked, ImplicitQuantilePolicy
+from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.implicit_quantile import Quantiles
 from ding_like.types import Array
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -61,24 +61,27 @@ class IQNPolicy(ImplicitQuantilePolicy):
     def _draws(self) -> bool:
         return True
 
+    def _init_learn(self) -> None:
+        [number] = attributes_of(self._model, "num_quantiles", policy=self._cfg.type)
+        super()._init_learn()
+        learn = self._cfg.learn
+        self._num_drawn = number if learn.num_quantiles is None else learn.num_quantiles
+        self._num_drawn_of_target = number if learn.num_target_quantiles is None else learn.num_target_quantiles
+
     # Any: tensors, in a dict or not.
     def _predict(self, obs: Any) -> Quantiles:
         """Return the quantiles [B, A, N] of observations at drawn fractions, with a gradient."""
-        return self._family.predict_at(self._model, obs, self._drawn(_rows_of(obs), "num_quantiles"))
+        return self._family.predict_at(self._model, obs, self._uniform_rows(_rows_of(obs), self._num_drawn))
 
     # Any: tensors, in a dict or not.
     def _target_quantiles(self, next_obs: Any) -> Quantiles:
-        fractions = self._drawn(_rows_of(next_obs), "num_target_quantiles")
+        fractions = self._uniform_rows(_rows_of(next_obs), self._num_drawn_of_target)
         return self._family.predict_at(self._target_model, next_obs, fractions)
 
     def _ask(self, features: Array, *, of_target: bool) -> Asked:
-        fractions = self._drawn(len(features), "num_target_quantiles" if of_target else "num_quantiles").numpy()
-        return Asked(fractions, np.full((1, fractions.shape[1]), 1.0 / fractions.shape[1], np.float32))
-
-    def _drawn(self, rows: int, name: str) -> Tensor:
-        """Draw fractions [B, N] for so many rows, as many for each as the config says under `name`."""
-        number = self._cfg.learn[name]
-        return self._uniform_rows(rows, self._model.num_quantiles if number is None else number)
+        number = self._num_drawn_of_target if of_target else self._num_drawn
+        fractions = self._uniform_rows(len(features), number).numpy()
+        return Asked(fractions, np.full((1, number), 1.0 / number, np.float32))
 
 
 # Any: tensors, in a dict or not.

@@ -59,7 +59,11 @@ CASES: dict[str, Case] = {
     "dqn autograd": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
     "dqn momentum": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, double=False, learn=dict(target_theta=0.1))),
     "iqn": Case("iqn", _DISCRETE, dict(model=_IQN_MODEL)),
+    "iqn autograd": Case("iqn", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(backend="autograd"))),
     "fqf": Case("fqf", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(learning_rate_quantile=0.01))),
+    "fqf autograd": Case(
+        "fqf", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(learning_rate_quantile=0.01, backend="autograd"))
+    ),
     "qmix": Case("qmix", _JOINT, dict(model=_TEAM, learn=dict(target_update_freq=2))),
     "ppo": Case("ppo", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "ppo autograd": Case(
