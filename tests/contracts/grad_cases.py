@@ -25,6 +25,8 @@ GRAD_CASES: dict[str, Case] = {
     **CASES,
     "dqn prioritised": _with("dqn", **_PER, learn=dict(target_update_freq=7, grad_clip_norm=0.1)),
     "dqn nstep": _with("dqn", nstep=3, learn=dict(optimizer=dict(type="rmsprop", momentum=0.5))),
+    "c51 prioritised": _with("c51 dueling", **_PER, nstep=3, learn=dict(target_update_freq=7, grad_clip_norm=0.1)),
+    "qrdqn prioritised": _with("qrdqn dueling", **_PER, nstep=3, learn=dict(target_theta=0.1)),
     "iqn prioritised": _with("iqn", **_PER, learn=dict(num_quantiles=3, num_target_quantiles=7, grad_clip_norm=0.1)),
     "iqn nstep": _with("iqn", nstep=3, double=False, learn=dict(target_theta=0.1)),
     "fqf prioritised": _with(

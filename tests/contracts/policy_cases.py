@@ -19,6 +19,9 @@ from ding_like.utils.registries import POLICY_REGISTRY
 LANES, STEPS, OBS, AGENTS, ACTIONS = 4, 12, 3, 2, 4
 
 _DQN_MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], dueling=False, head_layer_num=0)
+_DISTRIBUTION = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
+_C51_MODEL = dict(**_DISTRIBUTION, v_min=-5.0, v_max=5.0, n_atom=11)
+_QRDQN_MODEL = dict(**_DISTRIBUTION, num_quantiles=8)
 _IQN_MODEL = dict(
     obs_shape=OBS,
     action_shape=ACTIONS,
@@ -58,6 +61,14 @@ CASES: dict[str, Case] = {
     "dqn dueling": Case("dqn", _DISCRETE, dict(model={**_DQN_MODEL, "dueling": True})),
     "dqn autograd": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
     "dqn momentum": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, double=False, learn=dict(target_theta=0.1))),
+    "c51": Case("c51", _DISCRETE, dict(model=_C51_MODEL)),
+    "c51 dueling": Case("c51", _DISCRETE, dict(model={**_C51_MODEL, "dueling": True}, double=False)),
+    "c51 autograd": Case("c51", _DISCRETE, dict(model=_C51_MODEL, learn=dict(backend="autograd"))),
+    "qrdqn": Case("qrdqn", _DISCRETE, dict(model=_QRDQN_MODEL)),
+    "qrdqn dueling": Case(
+        "qrdqn", _DISCRETE, dict(model={**_QRDQN_MODEL, "dueling": True, "num_quantiles": 5}, double=False)
+    ),
+    "qrdqn autograd": Case("qrdqn", _DISCRETE, dict(model=_QRDQN_MODEL, learn=dict(backend="autograd"))),
     "iqn": Case("iqn", _DISCRETE, dict(model=_IQN_MODEL)),
     "iqn autograd": Case("iqn", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(backend="autograd"))),
     "fqf": Case("fqf", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(learning_rate_quantile=0.01))),
@@ -154,7 +165,7 @@ def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
 def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> Rollout:
     """Return a rollout of the policy's own actions in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
-    setting = {"eps": 0.5} if case.policy in ("dqn", "iqn", "fqf", "qmix") else {}
+    setting = {"eps": 0.5} if case.policy in ("dqn", "c51", "qrdqn", "iqn", "fqf", "qmix") else {}
     for step in range(STEPS):
         obs = draw_obs(case, LANES, rng, masked=masked)
         ended = rng.random((2, LANES)) < 0.1

@@ -22,7 +22,21 @@ from ding_like.utils import log
 from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
-POLICIES = ["dqn", "iqn", "fqf", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "image_classification"]
+POLICIES = [
+    "dqn",
+    "c51",
+    "qrdqn",
+    "iqn",
+    "fqf",
+    "qmix",
+    "ppo",
+    "ppo_offpolicy",
+    "a2c",
+    "ddpg",
+    "td3",
+    "sac",
+    "image_classification",
+]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
     *("type", "cfg_type", "action_space", "model", "eval", "other.replay_buffer.replay_buffer_size"),
@@ -81,7 +95,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.target_update_freq": (1, {}),
     "learn.target_theta": (0.5, {}),
     "learn.loss": ("huber", {}),
-    "learn.kappa": (0.01, {}),
+    "learn.kappa": (0.1, {}),
     "learn.num_quantiles": (3, {}),
     "learn.num_target_quantiles": (3, {}),
     "learn.ent_coef": (0.5, {}),
