@@ -74,10 +74,13 @@ class NumpyGrad:
         with np.errstate(all="ignore"):  # values that are not finite are the optimizer's to find
             return self._layers.forward(x)
 
-    def backward(self, grad: Array) -> None:
-        """Overwrite the gradients of all parameters, given the gradient of the loss by the output [B, ...]."""
+    def backward(self, grad: Array) -> Array:
+        """Overwrite the gradients of all parameters, given that of the loss by the output [B, ...].
+
+        Returns that by the module's input as its first layer sees it, [B, ...].
+        """
         with np.errstate(all="ignore"):
-            self._layers.backward(grad)
+            return self._layers.backward(grad)
 
 
 def can_differentiate(module: nn.Module) -> bool:

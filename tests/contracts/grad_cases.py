@@ -27,6 +27,14 @@ GRAD_CASES: dict[str, Case] = {
     "dqn nstep": _with("dqn", nstep=3, learn=dict(optimizer=dict(type="rmsprop", momentum=0.5))),
     "rainbow prioritised": _with("rainbow", **_PER, learn=dict(target_update_freq=7, grad_clip_norm=0.1)),
     "rainbow prioritised autograd": _with("rainbow autograd", **_PER, learn=dict(target_theta=0.1)),
+    "c51 prioritised": _with("c51 dueling", **_PER, nstep=3, learn=dict(target_update_freq=7, grad_clip_norm=0.1)),
+    "qrdqn prioritised": _with("qrdqn dueling", **_PER, nstep=3, learn=dict(target_theta=0.1)),
+    "iqn prioritised": _with("iqn", **_PER, learn=dict(num_quantiles=3, num_target_quantiles=7, grad_clip_norm=0.1)),
+    "iqn nstep": _with("iqn", nstep=3, double=False, learn=dict(target_theta=0.1)),
+    "fqf prioritised": _with(
+        "fqf", **_PER, learn=dict(learning_rate_quantile=1e-3, ent_coef=0.01, target_update_freq=7)
+    ),
+    "fqf nstep": _with("fqf", nstep=3, double=False, learn=dict(target_theta=0.1, learning_rate_fraction=1e-3)),
     "qmix prioritised": _with("qmix", **_PER),
     "r2d2 clipped": _with("r2d2", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
     "drqn prioritised": _with("drqn", **_PER, learn=dict(target_update_freq=7)),

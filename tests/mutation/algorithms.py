@@ -139,7 +139,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/rl_utils/value_family.py",
-        "grad[rows, action] = slope / len(q)",
+        "grad[rows, action] = slope / len(output)",
         "grad[rows, action] = slope",
         ("tests/rl_utils/test_td_by_hand.py::test_it_equals_autograd",),
     ),

@@ -23,7 +23,8 @@ from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, te
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
 POLICIES = [
-    *("dqn", "rainbow", "r2d2", "drqn", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac"),
+    *("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "qmix"),
+    *("ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac"),
     "image_classification",
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
@@ -45,7 +46,10 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "action_high": (9.0, {"action_low": -9.0}),
     "action_bound": ("tanh", {}),
     "recompute_adv": (True, {}),
-    "double": (False, {"learn.learning_rate": 0.05, "learn.target_update_freq": 100}),
+    "double": (
+        False,
+        {"learn.learning_rate": 0.05, "learn.learning_rate_quantile": 0.05, "learn.target_update_freq": 100},
+    ),
     "learn.update_per_collect": (2, {}),
     "learn.batch_size": (8, {}),
     "learn.learning_rate": (0.02, {}),
@@ -87,6 +91,12 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn_unroll_len": (5, {}),
     "unroll_len": (2, {}),
     "learn.loss": ("huber", {}),
+    "learn.kappa": (0.1, {}),
+    "learn.num_quantiles": (3, {}),
+    "learn.num_target_quantiles": (3, {}),
+    "learn.ent_coef": (0.5, {}),
+    "learn.learning_rate_fraction": (0.02, {}),
+    "learn.learning_rate_quantile": (0.02, {}),
     "learn.learning_rate_actor": (0.02, {}),
     "learn.learning_rate_critic": (0.02, {}),
     "learn.learning_rate_q": (0.02, {}),
@@ -211,6 +221,8 @@ def changed(name: str, key: str) -> dict[str, Any]:
     elif value == "flip":
         value = not default if isinstance(default, bool) else "auto" if default == "autograd" else "autograd"
     known = set(leaves(defaults_of(name)))
+    if "learn.learning_rate_quantile" in known:  # FQF refuses the other
+        known.discard("learn.learning_rate")
     return {**{path: other for path, other in beside.items() if path in known}, key: value}
 
 
