@@ -35,6 +35,8 @@ GRAD_CASES: dict[str, Case] = {
     "ddpg prioritised": _with("ddpg", **_PER, learn=dict(grad_clip_norm=0.1)),
     "sac prioritised": _with("sac", **_PER),
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
+    "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
+    "discrete_sac fixed": _with("discrete_sac", learn=dict(auto_alpha=False)),
 }
 
 

@@ -27,6 +27,13 @@ _TEAM = dict(
     hidden_size_list=[8],
     mixer_embed_size=4,
 )
+_DISCRETE_QAC = dict(
+    obs_shape=OBS,
+    action_shape=ACTIONS,
+    encoder_hidden_size_list=[8],
+    actor_head_hidden_size=8,
+    critic_head_hidden_size=8,
+)
 _BOX = dict(action_space="continuous", action_low=[-2.0, 0.0], action_high=[2.0, 1.0])
 _IMAGES = dict(obs_shape=[1, 8, 8], num_classes=3, hidden_size_list=[4, 8], kernel_size=[3], stride=[1])
 
@@ -69,6 +76,7 @@ CASES: dict[str, Case] = {
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
+    "discrete_sac": Case("discrete_sac", _DISCRETE, dict(model=_DISCRETE_QAC)),
     "image_classification": Case(
         "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
     ),

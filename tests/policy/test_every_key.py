@@ -23,6 +23,7 @@ from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, te
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
 POLICIES = ["dqn", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "image_classification"]
+POLICIES += ["discrete_sac"]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
     *("type", "cfg_type", "action_space", "model", "eval", "other.replay_buffer.replay_buffer_size"),
