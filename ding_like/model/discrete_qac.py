@@ -82,8 +82,8 @@ class DiscreteQAC(nn.Module):
         actions = as_sizes("action_shape", action_shape)
         if len(actions) != 1:
             raise ConfigError(
-                f"action_shape is {actions}, but the 'discrete_qac' model needs one number of discrete actions; flatten "
-                "the action space in an env wrapper"
+                f"action_shape is {actions}, but the 'discrete_qac' model needs one number of discrete actions: "
+                "flatten the action space in an env wrapper"
             )
         shape = obs_shape if isinstance(obs_shape, Mapping) else as_sizes("obs_shape", obs_shape)
         given = encoder_hidden_size_list

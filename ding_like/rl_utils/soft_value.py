@@ -23,9 +23,8 @@ def soft_value(log_pi: Tensor, q: Tensor, *, alpha: Tensor | float) -> Tensor:
     value. Source: Christodoulou 2019, eq. 10.
     """
     pi = log_pi.exp()
-    each = pi * (q - alpha * log_pi)
-    # Not left to the product: 0 times a value that is not finite is NaN.
-    return each.masked_fill(pi == 0, 0.0).sum(dim=1)
+    # Not left to the product: 0 times a value that is not finite is NaN, and so is its gradient.
+    return (pi * (q.masked_fill(pi == 0, 0.0) - alpha * log_pi)).sum(dim=1)
 
 
 def entropy_of(log_pi: Tensor) -> Tensor:
