@@ -31,6 +31,11 @@ GRAD_CASES: dict[str, Case] = {
     "ppo recompute": _with("ppo value_norm", recompute_adv=True, learn=dict(adv_norm="batch", value_clip=0.2)),
     "ppo_offpolicy value_norm": _with("ppo_offpolicy", learn=dict(value_norm=True, schedule=_LINES)),
     "a2c schedules": _with("a2c", learn=dict(schedule=_LINES, batch_size=16, adv_norm=True)),
+    "pg schedules": _with("pg", learn=dict(schedule=_LINES, adv_norm=True)),
+    "ppg schedules": _with(
+        "ppg", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, epoch_per_collect=2)
+    ),
+    "ppg value_norm": _with("ppg autograd", learn=dict(value_norm=True, adv_norm="batch")),
     "td3 prioritised": _with("td3", **_PER, learn=dict(actor_update_freq=3, target_theta=0.1)),
     "ddpg prioritised": _with("ddpg", **_PER, learn=dict(grad_clip_norm=0.1)),
     "sac prioritised": _with("sac", **_PER),

@@ -23,7 +23,7 @@ from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, te
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
 POLICIES = ["dqn", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "image_classification"]
-POLICIES += ["discrete_sac"]
+POLICIES += ["discrete_sac", "pg", "ppg"]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
     *("type", "cfg_type", "action_space", "model", "eval", "other.replay_buffer.replay_buffer_size"),
@@ -67,6 +67,9 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "learn.value_weight": (0.05, {}),
     "learn.entropy_weight": (0.5, {}),
+    "learn.aux_freq": (1, {}),
+    "learn.aux_train_epoch": (3, {}),
+    "learn.aux_bc_weight": (9.0, {"learn.learning_rate": 0.02}),
     "learn.adv_norm": (None, {}),  # flipped
     "learn.epoch_per_collect": (3, {}),
     "learn.clip_ratio": (1e-3, {"learn.learning_rate": 0.02}),
