@@ -148,9 +148,9 @@ class PPGPolicy(PPOPolicy):
 
 
 def _worth_keeping(batch: TransitionBatch) -> TransitionBatch:
-    """Return memory of its own with the columns that an auxiliary phase needs."""
-    names = [name for name in batch.columns if name in ("obs", "value", "return_") or name.startswith("obs/")]
-    return batch.select(names).own_memory()
+    """Return a copy of the columns that an auxiliary phase needs."""
+    wanted = [name for name in batch.columns if name in ("obs", "value", "return_") or name.startswith("obs/")]
+    return TransitionBatch({name: np.array(batch[name]) for name in wanted})
 
 
 def _allowed(output: Tensor, mask: Tensor | None) -> Tensor:
