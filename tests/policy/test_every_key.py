@@ -135,7 +135,7 @@ def section_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     user: dict[str, Any] = {}
     for path, value in changes.items():
         set_path(user, path, value)
-    if case.policy == "ppo":
+    if case.policy in ("ppo", "ppg"):
         user = deep_merge(dict(learn=dict(epoch_per_collect=2)), user)
     chosen = {"type": case.policy, "import_names": list(case.import_names)}
     main = dict(env=dict(env_id="CartPole-v1"), policy=deep_merge(settings, user))
