@@ -99,6 +99,11 @@ class Policy:
     # What the policy learns from: items of a replay buffer's samples.
     sample_unit: SampleUnit = "row"
 
+    @classmethod
+    def env_steps_per_row(cls, cfg: Mapping[str, Any]) -> int:
+        """Return the env steps that a training row stands for: more than 1 where rows are sequences."""
+        return int(cfg["collect"].get("unroll_len") or 1)
+
     # Names of gymnasium spaces: whose actions the algorithm can choose. None: any.
     action_spaces: tuple[str, ...] | None = ("Discrete",)
 
@@ -149,8 +154,7 @@ class Policy:
         self._gamma = float(self._cfg.get("discount_factor", 0.97))
         self._nstep = int(self._cfg.get("nstep", 1))
         collect = self._cfg.get("collect", {})
-        self._n_sample = collect.get("n_sample")
-        self._n_episode = collect.get("n_episode")
+        self._n_sample, self._n_episode = collect.get("n_sample"), collect.get("n_episode")
         self._unroll_len = int(collect.get("unroll_len", 1))
         self._enabled = tuple(enable_field or FIELDS)
         self._share = Share()
@@ -464,8 +468,7 @@ class Policy:
     def _build_model(self) -> torch.nn.Module:
         settings = dict(self._cfg.get("model", {}))
         name, import_names = self.default_model()
-        name = settings.pop("type", name)
-        import_names = settings.pop("import_names", import_names)
+        name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
         settings.pop("cfg_type", None)
         try:
             model: torch.nn.Module = MODEL_REGISTRY.build(name, import_names=import_names, **settings)
