@@ -20,7 +20,10 @@ from ding_like.utils.registries import POLICY_REGISTRY
 from tests.config.di_engine_configs import CONFIGS, Pair
 
 # The policies that there are; the others of CONFIGS are to come.
-POLICIES = ["dqn", "ppo", "ppo_offpolicy", "a2c"]
+POLICIES = [
+    *("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "discrete_sac"),
+    *("impala", "pg", "ppo", "ppo_offpolicy", "ppg", "a2c"),
+]
 _ABSENT = object()
 
 

@@ -48,10 +48,17 @@ GRAD_CASES: dict[str, Case] = {
     "impala prioritised": _with("impala", **_PER, learn=dict(schedule=_LINES, rho_clip_ratio=2.0, clip_value=0.1)),
     "ppo_offpolicy value_norm": _with("ppo_offpolicy", learn=dict(value_norm=True, schedule=_LINES)),
     "a2c schedules": _with("a2c", learn=dict(schedule=_LINES, batch_size=16, adv_norm=True)),
+    "pg schedules": _with("pg", learn=dict(schedule=_LINES, adv_norm=True)),
+    "ppg schedules": _with(
+        "ppg", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, epoch_per_collect=2)
+    ),
+    "ppg value_norm": _with("ppg autograd", learn=dict(value_norm=True, adv_norm="batch")),
     "td3 prioritised": _with("td3", **_PER, learn=dict(actor_update_freq=3, target_theta=0.1)),
     "ddpg prioritised": _with("ddpg", **_PER, learn=dict(grad_clip_norm=0.1)),
     "sac prioritised": _with("sac", **_PER),
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
+    "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
+    "discrete_sac fixed": _with("discrete_sac", learn=dict(auto_alpha=False)),
 }
 
 

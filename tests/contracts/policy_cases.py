@@ -53,6 +53,16 @@ _TEAM = dict(
     hidden_size_list=[8],
     mixer_embed_size=4,
 )
+_PG = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
+# Short phases of PPG, so that a few batches have auxiliary ones among them.
+_PHASES = dict(aux_freq=2, aux_train_epoch=2)
+_DISCRETE_QAC = dict(
+    obs_shape=OBS,
+    action_shape=ACTIONS,
+    encoder_hidden_size_list=[8],
+    actor_head_hidden_size=8,
+    critic_head_hidden_size=8,
+)
 _BOX = dict(action_space="continuous", action_low=[-2.0, 0.0], action_high=[2.0, 1.0])
 _IMAGES = dict(obs_shape=[1, 8, 8], num_classes=3, hidden_size_list=[4, 8], kernel_size=[3], stride=[1])
 
@@ -127,9 +137,18 @@ CASES: dict[str, Case] = {
     "a2c": Case("a2c", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "a2c several": Case("a2c", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]})),
     "a2c box": Case("a2c", _VECTOR, dict(model={**_VAC, "action_shape": 2}, **_BOX)),
+    "pg": Case("pg", _DISCRETE, dict(model=_PG)),
+    "pg box": Case("pg", _VECTOR, dict(model={**_PG, "action_shape": 2}, **_BOX)),
+    "ppg": Case("ppg", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=_PHASES)),
+    "ppg autograd": Case(
+        "ppg", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=dict(**_PHASES, backend="autograd"))
+    ),
+    "ppg several": Case("ppg", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]}, learn=_PHASES)),
+    "ppg box": Case("ppg", _VECTOR, dict(model={**_VAC, "action_shape": 2}, learn=_PHASES, **_BOX)),
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
+    "discrete_sac": Case("discrete_sac", _DISCRETE, dict(model=_DISCRETE_QAC)),
     "image_classification": Case(
         "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
     ),

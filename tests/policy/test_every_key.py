@@ -26,6 +26,7 @@ POLICIES = [
     *("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "qmix"),
     *("ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac"),
     "image_classification",
+    *("discrete_sac", "pg", "ppg"),
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -74,6 +75,9 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "learn.value_weight": (0.05, {}),
     "learn.entropy_weight": (0.5, {}),
+    "learn.aux_freq": (1, {}),
+    "learn.aux_train_epoch": (3, {}),
+    "learn.aux_bc_weight": (9.0, {"learn.learning_rate": 0.02}),
     "learn.adv_norm": (None, {}),  # flipped
     "learn.epoch_per_collect": (3, {}),
     "learn.clip_ratio": (1e-3, {"learn.learning_rate": 0.02}),
@@ -150,7 +154,7 @@ def section_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     user: dict[str, Any] = {}
     for path, value in changes.items():
         set_path(user, path, value)
-    if case.policy == "ppo":
+    if case.policy in ("ppo", "ppg"):
         user = deep_merge(dict(learn=dict(epoch_per_collect=2)), user)
     chosen = {"type": case.policy, "import_names": list(case.import_names)}
     main = dict(env=dict(env_id="CartPole-v1"), policy=deep_merge(settings, user))
