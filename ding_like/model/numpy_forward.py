@@ -33,10 +33,11 @@ def numpy_forward(module: nn.Module, *, then: ArrayFn | None = None) -> NumpyFor
     """Return a function from observations [R, O...] to the module's output [R, A], or None if torch is needed.
 
     Understood are Linear, ReLU, Tanh, Identity, Flatten, Sequential and our encoders, heads and Q networks made of
-    them (of DQN, IQN and FQF: what `q` returns; of C51DQN and QRDQN: their `points`, [R, A, N]; of VAC: its `towers`),
-    on the CPU in float32 or float64 and without hooks. `then` is applied to the output. In-place changes of the
-    parameters show at once, and parameters that were pointed elsewhere are noticed at the next call, which raises
-    SchemaError if they have left the CPU. The layers themselves must stay the same.
+    them (of DQN, IQN and FQF: what `q` returns; of C51DQN and QRDQN: their `points`, [R, A, N]; of RainbowDQN: its
+    `logits`, without distributions its `q`; of VAC: its `towers`), on the CPU in float32 or float64 and without hooks.
+    `then` is applied to the output. In-place changes of the parameters show at once, and parameters that were pointed
+    elsewhere are noticed at the next call, which raises SchemaError if they have left the CPU. The layers themselves
+    must stay the same.
     """
     if not _is_plain(module) or _steps(module) is None:
         return None
@@ -44,7 +45,7 @@ def numpy_forward(module: nn.Module, *, then: ArrayFn | None = None) -> NumpyFor
 
 
 class NumpyForward:
-    """Run a module on numpy views of its parameters; `noise`, of one that takes noise, is [P] or [R, P]."""
+    """Run a module on numpy views of its parameters; `noise`, of a module that takes noise, is [P] or [R, P]."""
 
     def __init__(self, module: nn.Module, then: ArrayFn | None) -> None:
         self._module = module
@@ -64,12 +65,10 @@ class NumpyForward:
             self._bind()
         x = np.asarray(x, dtype=self._dtype)
         if noise is None:
-            output = _run(self._bound_steps, x)
-        else:
-            head = self._bound_steps[-1]
-            assert isinstance(head, HeadForward), "noise is for a head that is noisy"
-            output = head(_run(self._bound_steps[:-1], x), noise)
-        return output if self._then is None else self._then(output)
+            return _run(self._bound_steps, x)
+        for step in self._bound_steps:
+            x = step(x, noise) if isinstance(step, HeadForward) else step(x)
+        return x
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, deep or in another process, makes its own views.
@@ -85,7 +84,7 @@ class NumpyForward:
                 "numpy_forward cannot follow its module any longer: parameters left the CPU, changed to a dtype other "
                 "than float32 and float64, or got a hook; call numpy_forward(module) again and use torch if it is None"
             )
-        self._bound_steps = steps
+        self._bound_steps = steps if self._then is None else [*steps, self._then]
         self._bound_addresses = self._addresses()
         self._dtype = next(self._module.parameters()).detach().numpy().dtype
 

@@ -20,6 +20,7 @@ from ding_like.model.flat_params import FlatParams
 from ding_like.model.head import DiscreteHead, DistributionHead, DuelingHead
 from ding_like.model.mlp import LinearStack
 from ding_like.model.numpy_noisy import HeadGrad, head_grad
+from ding_like.model.ppg import PPG
 from ding_like.model.qrdqn import QRDQN
 from ding_like.model.rainbow import RainbowDQN
 from ding_like.model.vac import LOG_SIGMA_RANGE, VAC, GaussianHead
@@ -36,7 +37,8 @@ class _Layer(Protocol):
 class NumpyGrad:
     """Run a module forwards and backwards on live views of its parameters and gradients in `params`.
 
-    Of a VAC, the output is what the actor gives and, in the last column, the value. Parameters that were pointed
+    Of a VAC, the output is what the actor gives and, in the last column, the value; of a PPG too, whose auxiliary head
+    is left out, and its gradient with it. Parameters that were pointed
     elsewhere are taken back into `params`; a copy, deep or in another process, has views of its own. Raises SchemaError
     for a module that `can_differentiate` refuses, from the beginning or later.
     """
@@ -124,7 +126,7 @@ def _layers(module: nn.Module, grads: dict[int, Array] | None) -> _Layer | None:
     if isinstance(module, GaussianHead) and kind is GaussianHead:
         body = _layers(module.main, grads)
         return None if body is None else _Gaussian(module, body, grads)
-    if isinstance(module, VAC) and kind is VAC:
+    if isinstance(module, VAC) and kind in (VAC, PPG):
         return _actor_critic(module, grads)
     return None
 

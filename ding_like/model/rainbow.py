@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ding_like.errors import ConfigError, SchemaError
+from ding_like.errors import SchemaError
+from ding_like.model.dqn import one_action
 from ding_like.model.encoder import ObsShape, build_encoder
 from ding_like.model.head import DiscreteHead
-from ding_like.model.mlp import Activation, NormType, as_sizes
+from ding_like.model.mlp import Activation, NormType
 from ding_like.model.noisy import NoisyHead
 from ding_like.utils.registries import MODEL_REGISTRY
 
@@ -117,12 +118,6 @@ class RainbowDQN(nn.Module):
         encoder_stride: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        actions = as_sizes("action_shape", action_shape)
-        if len(actions) != 1:
-            raise ConfigError(
-                f"action_shape is {actions}, but the 'rainbowdqn' model needs one number of discrete actions; "
-                "flatten the action space in an env wrapper, or choose another model"
-            )
         self.distributional = distributional
         self.v_min, self.v_max, self.n_atom = float(v_min), float(v_max), n_atom
         self.encoder = build_encoder(
@@ -135,7 +130,7 @@ class RainbowDQN(nn.Module):
         )
         self.head = RainbowHead(
             self.encoder.output_size,
-            actions[0],
+            one_action(action_shape, model="rainbowdqn"),
             n_atom if distributional else 1,
             dueling=dueling,
             noise=noise,

@@ -98,6 +98,13 @@ class Policy:
 
     # What the policy learns from: items of a replay buffer's samples.
     sample_unit: SampleUnit = "row"
+    # Whether rows are of several steps: collect.unroll_len may then say of how many.
+    rows_are_sequences = False
+
+    @classmethod
+    def env_steps_per_row(cls, cfg: Mapping[str, Any]) -> int:
+        """Return the env steps that a training row stands for: more than 1 where rows are sequences."""
+        return int(cfg["collect"].get("unroll_len") or 1)
 
     # Names of gymnasium spaces: whose actions the algorithm can choose. None: any.
     action_spaces: tuple[str, ...] | None = ("Discrete",)
@@ -126,7 +133,7 @@ class Policy:
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
             yield f"learn.optimizer.{key}", message
         yield from cls._no_effect(cfg, ("on_policy",), "is the policy's own nature: choose another policy")
-        if not callable(getattr(cls, "_forward_collect", None)):  # of DI-engine's style: its rows are its own
+        if not (cls.rows_are_sequences or callable(getattr(cls, "_forward_collect", None))):  # which has its own rows
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
         if cls.action_spaces is not None and "Box" not in cls.action_spaces:
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
@@ -149,9 +156,8 @@ class Policy:
         self._gamma = float(self._cfg.get("discount_factor", 0.97))
         self._nstep = int(self._cfg.get("nstep", 1))
         collect = self._cfg.get("collect", {})
-        self._n_sample = collect.get("n_sample")
-        self._n_episode = collect.get("n_episode")
-        self._unroll_len = int(collect.get("unroll_len", 1))
+        self._n_sample, self._n_episode = collect.get("n_sample"), collect.get("n_episode")
+        self._unroll_len = int(collect.get("unroll_len") or 1)
         self._enabled = tuple(enable_field or FIELDS)
         self._share = Share()
         self._grad_versions = StateVersions()  # of what `grad_state` gave out
@@ -320,8 +326,6 @@ class Policy:
         """Return what a commander uses."""
         return CommandMode(self._get_setting_learn, self._get_setting_collect, self._get_setting_eval)
 
-    # ---- shared by the views
-
     @property
     def cfg(self) -> EasyDict:
         """Return the policy section of the config."""
@@ -464,8 +468,7 @@ class Policy:
     def _build_model(self) -> torch.nn.Module:
         settings = dict(self._cfg.get("model", {}))
         name, import_names = self.default_model()
-        name = settings.pop("type", name)
-        import_names = settings.pop("import_names", import_names)
+        name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
         settings.pop("cfg_type", None)
         try:
             model: torch.nn.Module = MODEL_REGISTRY.build(name, import_names=import_names, **settings)

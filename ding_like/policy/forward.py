@@ -63,13 +63,14 @@ class NetworkForward:
         if self._fast is not None and not isinstance(obs, dict):
             return torch.from_numpy(self._fast(obs.numpy() if isinstance(obs, Tensor) else obs))
         with torch.no_grad():
-            return self._run(_to_device(obs, self._device))
+            return self._run(to_device(obs, self._device))
 
 
 # Any: arrays or tensors in, tensors out, in a dict or not.
-def _to_device(obs: Any, device: torch.device) -> Any:
+def to_device(obs: Any, device: torch.device) -> Any:
+    """Return observations as tensors on a device."""
     if isinstance(obs, dict):
-        return {key: _to_device(value, device) for key, value in obs.items()}
+        return {key: to_device(value, device) for key, value in obs.items()}
     return torch.as_tensor(obs, device=device)
 
 

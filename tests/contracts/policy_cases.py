@@ -19,6 +19,19 @@ from ding_like.utils.registries import POLICY_REGISTRY
 LANES, STEPS, OBS, AGENTS, ACTIONS = 4, 12, 3, 2, 4
 
 _DQN_MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], dueling=False, head_layer_num=0)
+_DRQN_MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8])
+_SHORT = dict(burnin_step=2, learn_unroll_len=4, nstep=3)
+_RAINBOW: dict[str, Any] = dict(
+    model=dict(
+        obs_shape=OBS,
+        action_shape=ACTIONS,
+        encoder_hidden_size_list=[8],
+        head_hidden_size=8,
+        v_min=-3,
+        v_max=3,
+        n_atom=7,
+    )
+)
 _DISTRIBUTION = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
 _C51_MODEL = dict(**_DISTRIBUTION, v_min=-5.0, v_max=5.0, n_atom=11)
 _QRDQN_MODEL = dict(**_DISTRIBUTION, num_quantiles=8)
@@ -31,12 +44,24 @@ _IQN_MODEL = dict(
     head_layer_num=0,
 )
 _VAC = dict(obs_shape=OBS, encoder_hidden_size_list=[8, 8], actor_head_layer_num=0, critic_head_layer_num=0)
+_REMEMBERING = {**_VAC, "encoder_hidden_size_list": [8], "hidden_size": 8}
+_CUT = dict(learn=dict(seq_len=5))
 _QAC = dict(obs_shape=OBS, action_shape=2, actor_head_hidden_size=8, critic_head_hidden_size=8)
 _TEAM = dict(
     obs_shape={"agents": [AGENTS, OBS], "state": 5},
     action_shape=[ACTIONS] * AGENTS,
     hidden_size_list=[8],
     mixer_embed_size=4,
+)
+_PG = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
+# Short phases of PPG, so that a few batches have auxiliary ones among them.
+_PHASES = dict(aux_freq=2, aux_train_epoch=2)
+_DISCRETE_QAC = dict(
+    obs_shape=OBS,
+    action_shape=ACTIONS,
+    encoder_hidden_size_list=[8],
+    actor_head_hidden_size=8,
+    critic_head_hidden_size=8,
 )
 _BOX = dict(action_space="continuous", action_low=[-2.0, 0.0], action_high=[2.0, 1.0])
 _IMAGES = dict(obs_shape=[1, 8, 8], num_classes=3, hidden_size_list=[4, 8], kernel_size=[3], stride=[1])
@@ -61,6 +86,15 @@ CASES: dict[str, Case] = {
     "dqn dueling": Case("dqn", _DISCRETE, dict(model={**_DQN_MODEL, "dueling": True})),
     "dqn autograd": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
     "dqn momentum": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, double=False, learn=dict(target_theta=0.1))),
+    "r2d2": Case("r2d2", _DISCRETE, dict(model=_DRQN_MODEL, **_SHORT)),
+    "r2d2 gru": Case("r2d2", _DISCRETE, dict(model=dict(_DRQN_MODEL, lstm_type="gru", res_link=True), **_SHORT)),
+    "drqn": Case("drqn", _DISCRETE, dict(model=dict(_DRQN_MODEL, dueling=False), learn_unroll_len=4)),
+    "rainbow": Case("rainbow", _DISCRETE, _RAINBOW),
+    "rainbow autograd": Case("rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(learn=dict(backend="autograd")))),
+    "rainbow noise alone": Case(
+        "rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(double=False, model=dict(dueling=False, distributional=False)))
+    ),
+    "rainbow without noise": Case("rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(model=dict(noise=False)))),
     "c51": Case("c51", _DISCRETE, dict(model=_C51_MODEL)),
     "c51 dueling": Case("c51", _DISCRETE, dict(model={**_C51_MODEL, "dueling": True}, double=False)),
     "c51 autograd": Case("c51", _DISCRETE, dict(model=_C51_MODEL, learn=dict(backend="autograd"))),
@@ -87,13 +121,34 @@ CASES: dict[str, Case] = {
     "ppo bits": Case("ppo", _BITS, dict(model={**_VAC, "action_shape": [2, 2, 2]})),
     "ppo team": Case("ppo", _JOINT, dict(model={**_VAC, "action_shape": [ACTIONS] * AGENTS})),
     "ppo box": Case("ppo", _VECTOR, dict(model={**_VAC, "action_shape": 2}, **_BOX)),
+    "ppo_recurrent": Case("ppo_recurrent", _DISCRETE, dict(model={**_REMEMBERING, "action_shape": ACTIONS}, **_CUT)),
+    "ppo_recurrent gru several": Case(
+        "ppo_recurrent", _TWO_OF_THREE, dict(model={**_REMEMBERING, "action_shape": [3, 2], "cell_type": "gru"}, **_CUT)
+    ),
+    "ppo_recurrent bits": Case("ppo_recurrent", _BITS, dict(model={**_REMEMBERING, "action_shape": [2, 2, 2]}, **_CUT)),
+    "ppo_recurrent box": Case(
+        "ppo_recurrent", _VECTOR, dict(model={**_REMEMBERING, "action_shape": 2}, **_CUT, **_BOX)
+    ),
+    "impala": Case("impala", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, unroll_len=5)),
+    "impala several": Case("impala", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]}, unroll_len=5)),
+    "impala bits": Case("impala", _BITS, dict(model={**_VAC, "action_shape": [2, 2, 2]}, unroll_len=5)),
+    "impala box": Case("impala", _VECTOR, dict(model={**_VAC, "action_shape": 2}, unroll_len=5, **_BOX)),
     "ppo_offpolicy": Case("ppo_offpolicy", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "a2c": Case("a2c", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "a2c several": Case("a2c", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]})),
     "a2c box": Case("a2c", _VECTOR, dict(model={**_VAC, "action_shape": 2}, **_BOX)),
+    "pg": Case("pg", _DISCRETE, dict(model=_PG)),
+    "pg box": Case("pg", _VECTOR, dict(model={**_PG, "action_shape": 2}, **_BOX)),
+    "ppg": Case("ppg", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=_PHASES)),
+    "ppg autograd": Case(
+        "ppg", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=dict(**_PHASES, backend="autograd"))
+    ),
+    "ppg several": Case("ppg", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]}, learn=_PHASES)),
+    "ppg box": Case("ppg", _VECTOR, dict(model={**_VAC, "action_shape": 2}, learn=_PHASES, **_BOX)),
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
+    "discrete_sac": Case("discrete_sac", _DISCRETE, dict(model=_DISCRETE_QAC)),
     "image_classification": Case(
         "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
     ),
@@ -113,7 +168,9 @@ def make(case: Case, *, seed: int = 0, **changes: Any) -> Policy:
     torch.manual_seed(seed)
     name: dict[str, Any] = dict(type=case.policy, import_names=list(case.import_names))
     defaults = to_plain(get_policy_cls(name).default_config())
-    batch = dict(learn=dict(batch_size=16, **({"epoch_per_collect": 2} if case.policy == "ppo" else {})))
+    batch = dict(
+        learn=dict(batch_size=16, **({"epoch_per_collect": 2} if case.policy in ("ppo", "ppo_recurrent") else {}))
+    )
     return create_policy(deep_merge(deep_merge(deep_merge(deep_merge(defaults, batch), case.settings), changes), name))
 
 
@@ -147,10 +204,13 @@ def draw_obs(case: Case, rows: int, rng: np.random.Generator, *, masked: bool = 
     return obs if len(obs) > 1 else obs["board"]
 
 
-def act(actor: Any, obs: Any, rows: int, *, seed: int = 0, **setting: Any) -> dict[str, np.ndarray]:
-    """Return an actor's columns for observations of so many rows."""
+def act(
+    actor: Any, obs: Any, rows: int, *, seed: int = 0, is_first: np.ndarray | None = None, **setting: Any
+) -> dict[str, np.ndarray]:
+    """Return an actor's columns for observations of so many rows, by default the first ones of their episodes."""
+    first = np.ones(rows, bool) if is_first is None else is_first
     columns: dict[str, np.ndarray] = actor.act(
-        obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed), **setting
+        obs, lanes=np.arange(rows), is_first=first, rng=np.random.default_rng(seed), **setting
     )
     return columns
 
@@ -165,13 +225,15 @@ def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
 def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> Rollout:
     """Return a rollout of the policy's own actions in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
-    setting = {"eps": 0.5} if case.policy in ("dqn", "c51", "qrdqn", "iqn", "fqf", "qmix") else {}
+    explores = ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn")
+    setting = {"eps": 0.5} if case.policy in explores else {}
+    first = np.ones(LANES, bool)
     for step in range(STEPS):
         obs = draw_obs(case, LANES, rng, masked=masked)
         ended = rng.random((2, LANES)) < 0.1
         rows = {
             **obs_to_columns("obs", obs),
-            **act(policy.collect_mode.actor, obs, LANES, seed=1000 * seed + step, **setting),
+            **act(policy.collect_mode.actor, obs, LANES, seed=1000 * seed + step, is_first=first, **setting),
             **obs_to_columns("next_obs", draw_obs(case, LANES, rng, masked=masked)),
             "lane": np.arange(LANES),
             "reward": rng.normal(size=LANES).astype(np.float32),
@@ -179,6 +241,7 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> 
             "truncated": ended[1] & ~ended[0],
         }
         rollout.append(rows)
+        first = ended.any(axis=0)
     return rollout
 
 

@@ -156,7 +156,7 @@ def test_a_legal_value_of_minus_infinity_beats_a_forbidden_one() -> None:
     assert legal_value(values, values, torch.tensor([[0, 1, 0]])).item() == -torch.inf
 
 
-ON_POLICY = [name for name, case in MASKED.items() if case.policy in ("ppo", "ppo_offpolicy", "a2c")]
+ON_POLICY = [name for name, case in MASKED.items() if case.policy in ("ppo", "ppo_offpolicy", "a2c", "pg", "ppg")]
 
 
 @pytest.mark.parametrize("name", ON_POLICY)
@@ -167,7 +167,7 @@ def test_log_probabilities_of_learning_are_those_of_acting(name: str) -> None:
     log_prob = policy._evaluate(batch.to("cpu"))[0].detach().numpy()
 
     np.testing.assert_allclose(log_prob, batch["log_prob"], rtol=1e-4, atol=1e-5)
-    if MASKED[name].policy != "a2c":
+    if MASKED[name].policy not in ("a2c", "pg"):
         assert abs(float(train(policy, [batch])[0]["approx_kl"])) < 1e-6
 
 
@@ -247,7 +247,10 @@ def counted() -> type[MaskedEnv]:
 
 @pytest.mark.parametrize(
     ("policy", "is_team", "by_agent"),
-    [("dqn", False, False), ("a2c", False, False), ("ppo", True, True), ("qmix", True, False), ("qmix", True, True)],
+    [
+        *(("dqn", False, False), ("r2d2", False, False), ("a2c", False, False), ("ppo", True, True)),
+        *(("qmix", True, False), ("qmix", True, True)),
+    ],
 )
 def test_a_run_makes_no_forbidden_move(
     policy: str, is_team: bool, by_agent: bool, counted: type[MaskedEnv], tmp_path: Any, monkeypatch: Any
@@ -257,8 +260,10 @@ def test_a_run_makes_no_forbidden_move(
     section: dict[str, Any] = dict(
         learn=learn, collect=dict(n_sample=20), eval=dict(evaluator=dict(eval_freq=10)), random_collect_size=40
     )
-    if policy in ("ppo", "a2c"):
+    if policy in ("ppo", "a2c", "r2d2"):
         del section["random_collect_size"]
+    if policy == "r2d2":
+        section |= dict(burnin_step=2, learn_unroll_len=4, nstep=2)
     main = dict(
         exp_name="exp",
         env=dict(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=2, is_team=is_team, by_agent=by_agent),

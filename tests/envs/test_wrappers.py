@@ -110,6 +110,9 @@ def test_a_short_name_in_the_config_makes_the_wrapper(spec: dict[str, Any], kind
         (dict(type="clip_reward", min_reward=2, max_reward=1), "min_reward 2 is above max_reward 1"),
         (dict(type="rescale_action", min_action=1, max_action=1), "min_action 1 is not below"),
         (dict(type="obs_transpose"), r"takes images \[H, W, C\]"),
+        (dict(type="obs_select", indices=[0, 3]), r"indices are \[0, 3\], expected some of 0 to 2"),
+        (dict(type="obs_select", indices=[]), r"indices are \[\], expected some of 0 to 2"),
+        (dict(type="obs_select", indices=["theta"]), r"expected some of 0 to 2"),
     ],
 )
 def test_what_cannot_be_wrapped_is_a_config_error(spec: dict[str, Any], words: str) -> None:
@@ -171,6 +174,25 @@ def test_obs_transpose_puts_channels_first() -> None:
     obs, _ = env.reset()
 
     assert obs.shape == env.observation_space.shape == (3, 4, 5)
+
+
+def test_obs_select_shows_only_the_chosen_entries() -> None:
+    whole, part = make_env(PENDULUM), make_env(dict(PENDULUM, wrappers=[dict(type="obs_select", indices=[2, 0])]))
+
+    seen, chosen = whole.reset(seed=3)[0], part.reset(seed=3)[0]
+
+    assert chosen.tolist() == seen[[2, 0]].tolist()
+    assert part.observation_space == spaces.Box(
+        whole.observation_space.low[[2, 0]], whole.observation_space.high[[2, 0]], dtype=np.float32
+    )
+
+
+def test_obs_select_refuses_what_is_no_vector() -> None:
+    inner = Told([0.0])
+    inner.observation_space = spaces.Box(0, 255, (4, 5, 3), np.float32)
+
+    with pytest.raises(ConfigError, match="takes vectors.*FlattenObservation"):
+        wrap(inner, [dict(type="obs_select", indices=[0])])
 
 
 @pytest.mark.parametrize("name", ["clip_reward", "ClipReward"])

@@ -2,7 +2,7 @@
 
 Three states in a row, two actions. `go` pays 0 or 1, a coin each time, and moves on; `stop` pays 1/8 and ends. Behind
 the third state is the end. At a discount of 1/2 always going returns 0, 0.25, ... or 1.75 from state 0, each with a
-probability of 1/8 each. Every transition is in every batch as often as it happens, so that nothing is left to chance.
+probability of 1/8. Every transition is in every batch as often as it happens, so that nothing is left to chance.
 
 A case is a row of CASES: what is set, how the learned distributions are read, and how far they may be off.
 """

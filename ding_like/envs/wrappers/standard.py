@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -66,3 +67,18 @@ def obs_transpose(env: AnyEnv) -> AnyEnv:
     low, high = space.low.transpose(2, 0, 1), space.high.transpose(2, 0, 1)
     turned = gymnasium.spaces.Box(low, high, dtype=space.dtype.type)
     return TransformObservation(env, lambda image: image.transpose(2, 0, 1), turned)
+
+
+@ENV_WRAPPER_REGISTRY.register("obs_select")
+def obs_select(env: AnyEnv, indices: Sequence[int]) -> AnyEnv:
+    """Show only these entries of a vector observation, in this order: what is left out, an agent has to remember.
+
+    Raises ConfigError for observations that are no vector, and for entries that it does not have.
+    """
+    space, chosen = env.observation_space, list(indices)
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+        raise ConfigError(f"obs_select takes vectors, the env has {space}; flatten it first with FlattenObservation.")
+    if not chosen or not all(isinstance(i, int) and 0 <= i < space.shape[0] for i in chosen):
+        raise ConfigError(f"obs_select: indices are {chosen}, expected some of 0 to {space.shape[0] - 1}.")
+    left = gymnasium.spaces.Box(space.low[chosen], space.high[chosen], dtype=space.dtype.type)
+    return TransformObservation(env, lambda obs: obs[chosen], left)

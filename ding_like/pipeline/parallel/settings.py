@@ -13,6 +13,7 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.shares import check_shares
 from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.update_ratio import least_lead
+from ding_like.policy import Policy, get_policy_cls
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 
@@ -143,7 +144,9 @@ def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
 
 def steps_per_row(policy: Any) -> int:
     """Return the env steps of one row of a policy: more than 1 where rows are sequences."""
-    return int(policy.collect.get("unroll_len") or 1)
+    cls = get_policy_cls(policy) if policy.get("type") else Policy
+    # A policy of DI-engine's style may be any class.
+    return int(getattr(cls, "env_steps_per_row", Policy.env_steps_per_row)(policy))
 
 
 def warmup_steps(policy: Any) -> int:

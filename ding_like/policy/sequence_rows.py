@@ -1,0 +1,169 @@
+"""Make rows that are sequences: steps of one lane that follow each other, cut out of a rollout.
+
+A row has T steps that are learned from, behind up to `burn_in` steps that only warm up recurrent state. Each step of an
+episode is learned from in exactly one row:
+
+    episode    |0 1 2 3 4 5 6 7 8 9|        burn_in=2, T=3: b warms up, x is learned from, . is beyond the end
+    row 0      |x x x x x|                  the state before an episode is known: nothing to warm up
+    row 1            |b b x x x|
+    row 2                  |b b x x .|
+
+A row's columns are [L, ...] with L = burn_in + T, its observations [L + 1, ...]: behind the last step stands what came
+after it, from which returns bootstrap. Recurrent state is that before the first step, [S...].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.rollout import Rollout
+from ding_like.errors import ConfigError
+from ding_like.types import Array
+
+# Of a row's first step alone; other columns are of every step.
+_OF_FIRST = frozenset(("lane", "env_id", "episode_id", "policy_version"))
+STATE = "state/"
+
+
+class Windows(NamedTuple):
+    """Say which rows [W, L] of a log of N steps make up W windows."""
+
+    row: Array  # [W, L] int64, numbers of rows; the last valid one again where a window is beyond its stretch
+    valid: Array  # [W, L] bool
+    begins: Array  # [W] bool, whether nothing of the stretch comes before the window
+
+
+@dataclass(frozen=True)
+class SequenceShape:
+    """Say how long rows are; raises ConfigError for lengths that leave nothing to learn from.
+
+    `num_steps` are those learned from in each row (T), `burn_in` those before them.
+    """
+
+    num_steps: int
+    burn_in: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_steps < 1 or self.burn_in < 0:
+            raise ConfigError(
+                f"a sequence has {self.num_steps} steps to learn from behind {self.burn_in} of burn-in; expected "
+                "at least 1 and 0"
+            )
+
+    @property
+    def length(self) -> int:
+        """Return the steps of a row, L."""
+        return self.burn_in + self.num_steps
+
+    def num_windows(self, length: Array, ended: Array) -> Array:
+        """Return how many windows [S] stretches of these lengths [S] make; of those not `ended` [S] only full ones."""
+        beyond = length - self.length  # of the first window
+        if_open = np.where(beyond < 0, 0, 1 + beyond // self.num_steps)
+        if_ended = np.where(beyond <= 0, 1, 1 - (-beyond // self.num_steps))
+        count: Array = np.where(ended, if_ended, if_open) * (length > 0)
+        return count
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows stretches of these lengths [S] make, some `ended` [S]: see `Policy.num_ready`."""
+        return int(self.num_windows(length, ended).sum())
+
+
+def windows_of(
+    lane: Array, ended: Array, shape: SequenceShape, *, num_lanes: int, closes: bool = False
+) -> tuple[Windows, Array]:
+    """Return (windows of a log of N steps, the steps to keep per lane [E], with which the next window begins).
+
+    `lane` [N] says whose each step is, `ended` [N] that none of its stretch follows. With `closes` stretches that are
+    open end with the log, and nothing is kept.
+    """
+    order = lane.argsort(kind="stable")
+    of_lane, ends = lane[order], ended[order].copy()
+    if len(order):
+        last_of_lane = np.append(of_lane[1:] != of_lane[:-1], True)
+        boundary = ends | last_of_lane
+        if closes:
+            ends |= last_of_lane
+    else:
+        boundary = ends
+    stop = np.flatnonzero(boundary) + 1  # of each stretch, in `order`
+    start = np.concatenate([[0], stop[:-1]]) if len(stop) else stop
+    has_ended = ends[stop - 1]
+    count = shape.num_windows(stop - start, has_ended)
+    stretch = np.repeat(np.arange(len(stop)), count)
+    number = np.arange(len(stretch)) - np.repeat(count.cumsum() - count, count)  # of a window in its stretch
+    first = start[stretch] + number * shape.num_steps
+    at = first[:, None] + np.arange(shape.length)
+    last = stop[stretch][:, None] - 1
+    windows = Windows(order[np.minimum(at, last)], at <= last, number == 0)
+    keep = np.zeros(num_lanes, np.int64)
+    is_open = ~has_ended
+    keep[of_lane[start[is_open]]] = (stop - start - count * shape.num_steps)[is_open]
+    return windows, keep
+
+
+def sequence_rows(rollout: Rollout, shape: SequenceShape) -> tuple[TransitionBatch, Array]:
+    """Return (rows that are sequences, the steps to keep per lane [E]): what a policy's `segment` returns.
+
+    Beside the steps' own columns, a row has `mask` bool [L], the steps to learn from, and `num_steps` int64, how many
+    there are before it goes beyond its episode. What is beyond is zero.
+    """
+    columns = rollout.columns()
+    windows, keep = windows_of(columns["lane"], episode_ends(columns), shape, num_lanes=rollout.num_lanes)
+    begins = windows.begins & (columns["step"][windows.row[:, 0]] == 0) if "step" in columns else windows.begins
+    return TransitionBatch(gather(columns, windows, burn_in=shape.burn_in, begins=begins)), keep
+
+
+def episode_ends(columns: Mapping[str, Array]) -> Array:
+    """Return after which steps [N] of a log the same lane goes on with another episode, or not at all."""
+    lane, episode = columns["lane"], columns.get("episode_id")
+    ended: Array = columns["terminated"] | columns["truncated"]
+    if episode is None or not len(lane):
+        return ended
+    # A lane whose steps were dropped goes on with another episode.
+    return ended | _changes(lane, episode)
+
+
+def gather(columns: Mapping[str, Array], windows: Windows, *, burn_in: int, begins: Array) -> dict[str, Array]:
+    """Return the columns [W, ...] of windows; those that `begins` [W] marks have nothing to warm up."""
+    row, valid = windows.row, windows.valid
+    beyond = ~valid
+    has_beyond = bool(beyond.any())
+    num_steps = valid.sum(axis=1)
+    out: dict[str, Array] = {}
+    for name, column in columns.items():
+        if name in _OF_FIRST or name.startswith(STATE):
+            out[name] = column[row[:, 0]]
+        elif name == "obs" or name.startswith("obs/"):
+            out[name] = _with_last(column, columns[f"next_{name}"], windows, num_steps)
+        elif name != "next_obs" and not name.startswith("next_obs/"):
+            steps = column[row]
+            if has_beyond:
+                steps[beyond] = 0
+            out[name] = steps
+    mask = valid.copy()
+    mask[:, :burn_in] &= begins[:, None]
+    return {**out, "mask": mask, "num_steps": num_steps}
+
+
+def _with_last(column: Array, next_column: Array, windows: Windows, num_steps: Array) -> Array:
+    """Return observations [W, L + 1, O...]: of the steps, of what came after the last one, and zeros."""
+    count, length = windows.row.shape
+    obs = np.zeros((count, length + 1, *column.shape[1:]), column.dtype)
+    obs[:, :length] = column[windows.row]
+    obs[:, :length][~windows.valid] = 0
+    obs[np.arange(count), num_steps] = next_column[windows.row[:, -1]]
+    return obs
+
+
+def _changes(lane: Array, episode: Array) -> Array:
+    """Return after which steps [N] the next one of the same lane is of another episode."""
+    order = lane.argsort(kind="stable")
+    changes = np.zeros(len(lane), bool)
+    same_lane = lane[order][1:] == lane[order][:-1]
+    changes[order[:-1]] = same_lane & (episode[order][1:] != episode[order][:-1])
+    return changes

@@ -1,0 +1,55 @@
+"""CartPole-v1 with IMPALA."""
+
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name="cartpole_impala_seed0",
+        env=dict(
+            collector_env_num=8,
+            evaluator_env_num=10,
+            n_evaluator_episode=20,
+            stop_value=495,
+        ),
+        policy=dict(
+            cuda=False,
+            discount_factor=0.99,
+            unroll_len=32,
+            # Two towers of 64-64 with linear outputs.
+            model=dict(
+                share_encoder=False,
+                encoder_hidden_size_list=[64, 64],
+                actor_head_layer_num=0,
+                critic_head_layer_num=0,
+                activation="tanh",
+            ),
+            learn=dict(
+                update_per_collect=8,
+                batch_size=16,
+                learning_rate=2e-3,
+                entropy_weight=0.01,
+                lambda_=0.95,
+                grad_clip_value=0.5,
+            ),
+            # Sequences of up to 32 steps.
+            collect=dict(n_sample=16),
+            eval=dict(evaluator=dict(eval_freq=80)),
+            other=dict(replay_buffer=dict(replay_buffer_size=64)),
+        ),
+    )
+)
+create_config = EasyDict(
+    dict(
+        env=dict(
+            type="cartpole",
+            import_names=["dizoo.classic_control.cartpole.envs.cartpole_env"],
+        ),
+        env_manager=dict(type="base"),
+        policy=dict(type="impala"),
+    )
+)
+
+if __name__ == "__main__":
+    from ding_like.entry import serial_pipeline
+
+    serial_pipeline((main_config, create_config), seed=0)

@@ -1,0 +1,72 @@
+"""Recurrent layers over sequences equal themselves step by step, and their state follows the lane."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.errors import ConfigError
+from ding_like.model.mlp import build_mlp
+from ding_like.model.recurrent import RecurrentCore, over_time
+from ding_like.policy.recurrent import RecurrentForward
+
+
+@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+def test_a_sequence_at_once_equals_its_steps_one_by_one(cell_type: str) -> None:
+    torch.manual_seed(0)
+    core = RecurrentCore(3, 5, cell_type=cell_type)
+    x = torch.randn(4, 7, 3)
+    state = {name: torch.randn(4, 5) for name in core.state_names}
+
+    whole, behind = core(x, state)
+
+    for t in range(7):
+        y, state = core(x[:, t : t + 1], state)
+        torch.testing.assert_close(y[:, 0], whole[:, t])
+    for name in core.state_names:
+        torch.testing.assert_close(state[name], behind[name])
+
+
+def test_the_state_before_an_episode_is_zero() -> None:
+    core = RecurrentCore(3, 5)
+
+    assert {name: value.tolist() for name, value in core.initial_state.items()} == {"h": [0.0] * 5, "c": [0.0] * 5}
+
+
+def test_a_module_of_single_steps_runs_over_sequences_and_dicts_of_them() -> None:
+    torch.manual_seed(0)
+    layer = build_mlp(3, [4])
+    x = torch.randn(2, 6, 3)
+
+    assert torch.equal(over_time(layer, x), torch.stack([layer(x[:, t]) for t in range(6)], dim=1))
+
+    class Both(torch.nn.Module):
+        def forward(self, parts: dict[str, torch.Tensor]) -> torch.Tensor:
+            return layer(parts["a"] + parts["b"])
+
+    assert torch.equal(over_time(Both(), {"a": x, "b": x}), over_time(layer, x + x))
+
+
+@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+def test_a_recurrent_forward_gives_a_row_alone_what_it_gives_it_among_others(cell_type: str) -> None:
+    torch.manual_seed(0)
+    core = RecurrentCore(3, 5, cell_type=cell_type)
+    forward = RecurrentForward(core, core.initial_state, torch.device("cpu"))
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(4, 3)).astype(np.float32)
+    state = {name: rng.normal(size=(4, 5)).astype(np.float32) for name in core.state_names}
+
+    output, behind = forward(obs, state)
+
+    for row in range(4):
+        alone, after = forward(obs[row : row + 1], {name: column[row : row + 1] for name, column in state.items()})
+        np.testing.assert_allclose(alone[0], output[row], atol=1e-6)
+        for name, column in after.items():
+            np.testing.assert_allclose(column[0], behind[name][row], atol=1e-6)
+
+
+@pytest.mark.parametrize(("cell_type", "size"), [("rnn", 4), ("gru", 0)])
+def test_other_layers_are_refused(cell_type: str, size: int) -> None:
+    with pytest.raises(ConfigError, match="expected"):
+        RecurrentCore(3, size, cell_type=cell_type)  # type: ignore[arg-type]

@@ -1,0 +1,133 @@
+"""Rows that are sequences: each step of an episode is learned from once, whatever the lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.data.rollout import Rollout
+from ding_like.errors import ConfigError
+from ding_like.policy.sequence_rows import SequenceShape, sequence_rows, windows_of
+
+LANES = 3
+
+
+class Play:
+    """Log recognisable steps: an observation is (lane, episode, step), and so is what comes after it."""
+
+    def __init__(self, seed: int, *, end: float = 0.15) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.end = end
+        self.rollout = Rollout(LANES)
+        self.step = np.zeros(LANES, np.int64)
+        self.episode = np.zeros(LANES, np.int64)
+        self.closed: list[int] = []
+        self.open_rows = np.zeros(LANES, np.int64)
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            lanes = np.flatnonzero(self.rng.random(LANES) < 0.8)
+            if not len(lanes):
+                continue
+            ended = self.rng.random(len(lanes)) < self.end
+            terminated = ended & (self.rng.random(len(lanes)) < 0.5)
+            obs = np.stack([lanes, self.episode[lanes], self.step[lanes]], axis=1).astype(np.float32)
+            self.rollout.append(
+                {
+                    "obs": obs,
+                    "next_obs": obs + np.float32([0, 0, 1]),
+                    "action": self.step[lanes] % 2,
+                    "state/h": obs[:, 1:] * 10,
+                    "lane": lanes,
+                    "episode_id": self.episode[lanes],
+                    "step": self.step[lanes],
+                    "policy_version": self.step[lanes] + 7,
+                    "reward": obs[:, 2] + 1,
+                    "terminated": terminated,
+                    "truncated": ended & ~terminated,
+                }
+            )
+            self.open_rows[lanes] += 1
+            self.step[lanes] += 1
+            for lane in lanes[ended]:
+                self.closed.append(int(self.open_rows[lane]))
+                self.open_rows[lane] = self.step[lane] = 0
+                self.episode[lane] += 1
+
+    def take(self, shape: SequenceShape) -> Any:
+        length = np.concatenate([np.array(self.closed, np.int64), self.open_rows])
+        expected = shape.num_ready(length, np.arange(len(length)) < len(self.closed))
+        batch, keep = sequence_rows(self.rollout, shape)
+        assert len(batch) == expected, "num_ready says what segment makes"
+        self.rollout.keep_last(keep)
+        self.open_rows[:] = keep
+        self.closed = []
+        return batch
+
+
+@pytest.mark.parametrize(("burn_in", "num_steps"), [(0, 1), (0, 4), (2, 3), (5, 2), (3, 10)])
+@pytest.mark.parametrize("often", [1, 3, 50])
+def test_each_step_is_learned_from_once_with_what_came_before_and_after_it(
+    burn_in: int, num_steps: int, often: int
+) -> None:
+    shape, play = SequenceShape(num_steps, burn_in), Play(seed=often)
+    learned: list[tuple[int, int, int]] = []
+    for _ in range(150 // often):
+        play.run(often)
+        batch = play.take(shape)
+        for row in range(len(batch)):
+            mask, valid = batch["mask"][row], np.arange(shape.length) < batch["num_steps"][row]
+            obs, last = batch["obs"][row], batch["num_steps"][row] - 1
+            begins = obs[0, 2] == 0
+            assert (mask == (valid & ((np.arange(shape.length) >= burn_in) | begins))).all()
+            assert (np.diff(obs[: last + 2, 2]) == 1).all(), "steps follow each other, and what came after them"
+            assert (obs[: last + 2, :2] == obs[0, :2]).all(), "a row is of one lane and one episode"
+            assert (obs[last + 2 :] == 0).all() and (batch["reward"][row][~valid] == 0).all()
+            assert (batch["reward"][row][valid] == obs[:-1, 2][valid] + 1).all()
+            assert (batch["state/h"][row] == obs[0, 1:] * 10).all(), "the state is that before the first step"
+            assert (batch["lane"][row], batch["policy_version"][row]) == (obs[0, 0], obs[0, 2] + 7)
+            ends = batch["terminated"][row] | batch["truncated"][row]
+            assert not ends[:last].any() and (ends[last] or valid.all())
+            learned += [tuple(int(n) for n in step) for step in obs[:-1][mask]]
+    assert len(learned) == len(set(learned)) > 0
+    finished = {(lane, episode) for lane in range(LANES) for episode in range(play.episode[lane])}
+    last = {key: max(s for *k, s in learned if tuple(k) == key) for key in finished}
+    whole = {(*key, step) for key in finished for step in range(last[key] + 1)}
+    assert whole <= set(learned), "no step of an episode that ended is left out"
+
+
+def test_closing_a_log_makes_windows_of_what_is_open() -> None:
+    lane, ended = np.array([0, 1, 0, 1, 0]), np.array([False, False, True, False, False])
+
+    windows, keep = windows_of(lane, ended, SequenceShape(2), num_lanes=2, closes=True)
+
+    assert windows.row.tolist() == [[0, 2], [4, 4], [1, 3]]
+    assert windows.valid.tolist() == [[True, True], [True, False], [True, True]]
+    assert keep.tolist() == [0, 0]
+
+
+def test_an_empty_log_makes_no_windows() -> None:
+    windows, keep = windows_of(np.zeros(0, np.int64), np.zeros(0, bool), SequenceShape(2), num_lanes=2)
+
+    assert windows.row.shape == (0, 2) and keep.tolist() == [0, 0]
+
+
+def test_steps_after_dropped_ones_do_not_continue_an_episode() -> None:
+    play = Play(seed=0, end=0.0)
+    play.run(10)
+    play.episode += 1  # the end of the episode was dropped
+    play.step[:] = 0
+    play.run(10)
+
+    batch, _ = sequence_rows(play.rollout, SequenceShape(4))
+
+    for obs, count in zip(batch["obs"], batch["num_steps"], strict=True):
+        assert (obs[: count + 1, 1] == obs[0, 1]).all()
+
+
+@pytest.mark.parametrize(("num_steps", "burn_in"), [(0, 2), (3, -1)])
+def test_lengths_without_a_step_to_learn_from_are_refused(num_steps: int, burn_in: int) -> None:
+    with pytest.raises(ConfigError, match="expected at least 1 and 0"):
+        SequenceShape(num_steps, burn_in)
