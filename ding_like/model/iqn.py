@@ -13,7 +13,7 @@ from torch.nn.functional import relu
 from ding_like.errors import SchemaError
 from ding_like.model.dqn import one_action
 from ding_like.model.encoder import ObsShape, build_encoder
-from ding_like.model.head import DiscreteHead
+from ding_like.model.head import DiscreteHead, DuelingHead
 from ding_like.model.mlp import Activation, NormType, as_sizes
 from ding_like.utils.registries import MODEL_REGISTRY
 
@@ -39,7 +39,7 @@ class IQN(nn.Module):
     """Estimate quantiles of every action's return: `head(encoder(obs) * embedding(fraction))`.
 
     `num_quantiles` is how many are asked for to act, at equally spaced fractions. `quantile_embedding_size` is the
-    number of cosines that a fraction is embedded by. Encoder and head are those of the 'dqn' model, without dueling.
+    number of cosines that a fraction is embedded by. Encoder and head are those of the 'dqn' model.
     Raises ConfigError for sizes that do not fit.
     """
 
@@ -51,6 +51,7 @@ class IQN(nn.Module):
         *,
         num_quantiles: int = 32,
         quantile_embedding_size: int = 128,
+        dueling: bool = False,
         head_hidden_size: int | None = None,
         head_layer_num: int = 1,
         activation: Activation = "relu",
@@ -71,7 +72,8 @@ class IQN(nn.Module):
         )
         num_cosines = as_sizes("quantile_embedding_size", quantile_embedding_size)[0]
         self.embedding = CosineEmbedding(num_cosines, self.encoder.output_size)
-        self.head = DiscreteHead(
+        head = DuelingHead if dueling else DiscreteHead
+        self.head = head(
             self.encoder.output_size,
             num_actions,
             hidden_size=head_hidden_size,
@@ -101,8 +103,9 @@ class IQN(nn.Module):
                 f"fractions have shape {tuple(fractions.shape)}, expected [{len(features)}, N] or [1, N]: some numbers "
                 "for each row, or the same for all"
             )
-        values: Tensor = self.head(features.unsqueeze(1) * self.embedding(fractions))
-        return values.transpose(1, 2)
+        mixed = features.unsqueeze(1) * self.embedding(fractions)  # [B, N, D]
+        values: Tensor = self.head(mixed.flatten(0, 1))
+        return values.view(*mixed.shape[:2], -1).transpose(1, 2)
 
     def q(self, x: Any) -> Tensor:
         """Return the expected returns [B, A] of observations [B, O...]: the mean over quantiles at the midpoints."""

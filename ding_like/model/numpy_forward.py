@@ -206,7 +206,8 @@ def _implicit(module: IQN, fractions_of: Callable[[Array], tuple[Array, Array]])
     encoder, head = _steps(module.encoder), _steps(module.head)
     if encoder is None or head is None:
         return None
-    embed, is_linear = _cosine_embedding(module.embedding), len(head) == 1
+    embed = _cosine_embedding(module.embedding)
+    is_linear = type(module.head) is DiscreteHead and len(head) == 1
 
     def apply(x: Array) -> Array:
         features = _run(encoder, x)

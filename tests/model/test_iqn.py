@@ -51,7 +51,7 @@ def test_a_quantile_is_the_head_of_features_times_embedding() -> None:
     assert values.shape == (ROWS, ACTIONS, 7)
     for row, n in np.ndindex(ROWS, 7):
         mixed = model.encoder(obs[row : row + 1])[0] * model.embedding(fractions[row : row + 1, n : n + 1])[0, 0]
-        torch.testing.assert_close(values[row, :, n], model.head(mixed), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(values[row, :, n], model.head(mixed[None])[0], rtol=1e-5, atol=1e-6)
 
 
 def test_the_same_fractions_for_all_rows_may_be_given_once() -> None:
@@ -138,6 +138,7 @@ def test_the_quantiles_do_not_train_the_proposal_nor_it_the_encoder() -> None:
 
 
 SETTINGS = [dict(), dict(head_layer_num=1), dict(head_layer_num=1, activation="tanh"), dict(num_quantiles=1)]
+SETTINGS += [dict(dueling=True), dict(dueling=True, head_layer_num=1)]
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
