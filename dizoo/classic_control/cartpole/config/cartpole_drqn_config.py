@@ -13,7 +13,7 @@ main_config = EasyDict(
         ),
         policy=dict(
             cuda=False,
-            discount_factor=0.99,
+            discount_factor=0.97,
             nstep=3,
             # Rows of 16 steps that are learned from, all of them.
             learn_unroll_len=16,
@@ -22,7 +22,7 @@ main_config = EasyDict(
                 # 16 updates per 8 rows, which are 128 env steps.
                 update_per_collect=16,
                 batch_size=32,
-                learning_rate=1e-3,
+                learning_rate=5e-4,
                 target_update_freq=80,
             ),
             collect=dict(n_sample=8),

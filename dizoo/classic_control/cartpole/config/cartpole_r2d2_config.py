@@ -13,7 +13,7 @@ main_config = EasyDict(
         ),
         policy=dict(
             cuda=False,
-            discount_factor=0.99,
+            discount_factor=0.97,
             nstep=5,
             # Rows of 2 steps that warm up the recurrent state and 16 that are learned from.
             burnin_step=2,
@@ -23,8 +23,8 @@ main_config = EasyDict(
                 # 16 updates per 8 rows, which are 128 env steps.
                 update_per_collect=16,
                 batch_size=32,
-                learning_rate=1e-3,
-                target_update_theta=0.01,
+                learning_rate=5e-4,
+                target_update_theta=0.005,
             ),
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=500)),
