@@ -17,6 +17,8 @@ from benchmarks.provenance import DirtyTreeError, Provenance, provenance
 from benchmarks.rounds import Row, circumstances, measure, profile, summarise
 from benchmarks.table import BENCHMARKS, Benchmark
 
+_VERDICTS = {True: "met", False: "MISSED", None: "not judged: a short run"}
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -51,7 +53,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peers", action=argparse.BooleanOptionalAction, default=True, help="run the peers too, in the same rounds"
     )
-    parser.add_argument("--steps", type=int, help="env steps of a run (default: each contender's own)")
+    parser.add_argument("--steps", type=int, help="env steps, or updates, of a run (default: each contender's own)")
     parser.add_argument("--profile", action="store_true", help="show where our time goes instead")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one run of one contender")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for <benchmark>.jsonl")
@@ -68,7 +70,7 @@ def _run(name: str, args: argparse.Namespace, extra: list[str], code: Provenance
     wanted = {key: one for key, one in benchmark.contenders.items() if one.is_ours or args.peers}
     chosen = {key: one for key, one in wanted.items() if one.python.exists()}
     measured = measure(chosen, rounds=args.rounds, timeout_s=args.timeout, extra=extra)
-    rows = summarise(benchmark, measured)
+    rows = summarise(benchmark, measured, is_short=args.steps is not None)
     _show(name, rows)
     for key in wanted.keys() - chosen.keys():
         print(f"{name}: left out {key}: bash benchmarks/setup.sh makes its environment")
@@ -83,8 +85,10 @@ def _run(name: str, args: argparse.Namespace, extra: list[str], code: Provenance
 def _show(name: str, rows: list[Row]) -> None:
     for row in rows:
         spread = f"[{row['lo']:,} .. {row['hi']:,}] " if "lo" in row else ""
+        bar = f", bar {row['bar']:g} {_VERDICTS[row['is_met']]}" if "bar" in row else ""
         print(
             f"{name:14} {row['name']:40} {row['metric']:15} {row['value']:>11,} {row['unit']:12} {spread}{row['from']}"
+            f"{bar}"
         )
 
 

@@ -40,12 +40,16 @@ class Clock:
     def report(self, env_steps: int, *, updates: int | None = None) -> None:
         """Print the rates of a run, or its profile: under a profiler a rate means nothing."""
         if self._profile is not None:
-            pstats.Stats(self._profile).sort_stats("tottime").print_stats(_PROFILE_LINES)
+            self.show_profile()
             return
         emit("env_steps_cpu", round(env_steps / self.cpu_s, 1), "steps/cpu-s")
         emit("env_steps_wall", round(env_steps / self.wall_s, 1), "steps/s")
         if updates is not None:
             emit("updates", updates, "")
+
+    def show_profile(self) -> None:
+        """Print where the time went; the clock was made with `profile`."""
+        pstats.Stats(self._profile).sort_stats("tottime").print_stats(_PROFILE_LINES)
 
 
 def emit(metric: str, value: float, unit: str) -> None:

@@ -35,7 +35,10 @@ def table(record: Mapping[str, Any]) -> str:
 
 def recorded(name: str, record: Mapping[str, Any]) -> str:
     """Return everything that stands between the two marks of a page."""
-    return f"{BEGIN.format(name=name)}\n\n{table(record)}\n\n![{name}: evaluations of each seed]({name}.png)\n\n{END}"
+    is_ablation = "variants" in record
+    rows = ablation_table(record) if is_ablation else table(record)
+    what = "evaluations of each variant" if is_ablation else "evaluations of each seed"
+    return f"{BEGIN.format(name=name)}\n\n{rows}\n\n![{name}: {what}]({name}.png)\n\n{END}"
 
 
 def fill(page: str, records: Mapping[str, Mapping[str, Any]]) -> str:
@@ -76,12 +79,51 @@ def draw(name: str, record: Mapping[str, Any], path: Path) -> None:
     pyplot.close(figure)
 
 
+def draw_ablation(name: str, record: Mapping[str, Any], path: Path) -> None:
+    """Draw a line for each variant: the mean of its seeds' evaluations, the first variant's above the others."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.0), dpi=80, layout="constrained")
+    for number, variant in enumerate(record["variants"]):
+        histories = [run["history"] for run in variant["runs"]]
+        steps = [step for step, _ in histories[0]]
+        means = [sum(value for _, value in points) / len(points) for points in zip(*histories, strict=True)]
+        style = dict(linewidth=2.4, color="black", zorder=3) if number == 0 else dict(linewidth=1.3)
+        axes.plot(steps, means, label=variant["name"], **style)
+    axes.set_xlabel("env steps")
+    axes.set_ylabel("mean return of an evaluation")
+    seeds = len(record["variants"][0]["runs"])
+    axes.set_title(f"{name.replace('_', ' ')}: mean of {seeds} seeds, each without one part", fontsize=10)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def ablation_table(record: Mapping[str, Any]) -> str:
+    """Return what became of the variants as a table in Markdown."""
+    lines = [
+        f"| | mean of all evaluations | fresh {record['episodes']} episodes of each seed's last model |",
+        "|---|---|---|",
+    ]
+    for variant in record["variants"]:
+        values = ", ".join(f"{run['eval_value']:.0f}" for run in variant["runs"])
+        lines.append(f"| {variant['name']} | {variant['mean_of_evaluations']:.0f} | {values} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Write all pictures and all recorded parts."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     records = load()
     for name, record in records.items():
-        draw(name, record, DOCS / "algorithms" / f"{name}.png")
+        picture = draw_ablation if "variants" in record else draw
+        picture(name, record, DOCS / "algorithms" / f"{name}.png")
     for path in sorted((DOCS / "algorithms").glob("*.md")):
         path.write_text(fill(path.read_text(), records))
 

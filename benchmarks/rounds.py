@@ -105,11 +105,12 @@ def _run(contender: Contender, *, timeout_s: float, extra: Sequence[str]) -> sub
         )
 
 
-def summarise(benchmark: Benchmark, measured: Measured) -> list[Row]:
+def summarise(benchmark: Benchmark, measured: Measured, *, is_short: bool = False) -> list[Row]:
     """Return one row per metric and contender (median, lo, hi, n), then the ratios of ours to each peer.
 
     A ratio is the median over rounds of the two that ran in the same round. `from` says where a figure comes from:
     this run, or elsewhere, with the page that tells of it. No ratio has one figure from here and one from elsewhere.
+    A ratio with a bar says what it must be at least, and whether it is: None in a short run, which is not judged.
     """
     rows = [_row(one.name, one.metric, one.unit, one.values) for one in measured.series]
     for metric in benchmark.metrics:
@@ -117,6 +118,10 @@ def summarise(benchmark: Benchmark, measured: Measured) -> list[Row]:
         ours = [name for name in rates if benchmark.contenders[name].is_ours]
         peers = [name for name in rates if name not in ours or name == benchmark.baseline]
         rows += [ratio(metric, mine, peer, rates) for mine in ours for peer in peers if mine != benchmark.baseline]
+    bars = {(f"{bar.ours} / {bar.against}", benchmark.metrics[0]): bar for bar in benchmark.bars}
+    for row in rows:
+        if (bar := bars.get((row["name"], row["metric"]))) is not None:
+            row.update(bar=bar.at_least, is_met=None if is_short else row["value"] >= bar.at_least)
     return rows + [_given_row(one) for one in benchmark.given]
 
 

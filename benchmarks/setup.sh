@@ -6,5 +6,5 @@ here=$(cd "$(dirname "$0")" && pwd)
 cmp -s "$0" "$folder/ready" && exit 0
 [ -d "$folder" ] || python3 -m venv "$folder"
 "$folder/bin/pip" install -q -c "$here/../constraints.txt" \
-  torch numpy 'gymnasium[classic-control]' 'stable-baselines3>=2.9' 'tianshou>=2.0.1' 'cpprb>=11'
+  torch numpy 'gymnasium[classic-control]' 'stable-baselines3>=2.9' 'sb3-contrib>=2.9' 'tianshou>=2.0.1' 'cpprb>=11'
 cp "$0" "$folder/ready"

@@ -35,6 +35,7 @@ _BENCHMARKS = {
     "end_to_end_ppo": (_TRAINING, "ppo_*"),
     "envs_": (("envs", "data"), "envs*"),
     "parallel_": ((*_TRAINING, *_PARALLEL), "parallel_*"),
+    "updates_": (_TRAINING, "updates_*"),
 }
 
 
@@ -98,12 +99,17 @@ def commits_of(path: Path) -> set[str]:
 def _learning(path: Path, root: Path) -> Recording:
     record: Mapping[str, Any] = json.loads(path.read_text())
     (config,) = [found.relative_to(root) for found in (root / "dizoo").rglob(record["config"])]
+    parts = (*_TRAINING, *_SERIAL_FILES, *_MODE_OF.get(record["mode"], ()))
+    if "variants" in record:
+        limit = ["--env-step", str(record["limit_env_step"]), "--episodes", str(record["episodes"])]
+        seeds = ["--seeds", str(len(record["variants"][0]["runs"]))]
+        ablation = ["python", "-m", "tests.learning.ablation", *seeds, *limit, "--out", _name(path, root)]
+        return Recording(_name(path, root), (*_in_package(parts), str(config)), shlex.join(ablation))
     command = ["python", "-m", "tests.learning.record", str(config), "--mode", record["mode"]]
     command += ["--seeds", str(len(record["runs"])), "--episodes", str(record["episodes"])]
     if record.get("limit_env_step"):
         command += ["--env-step", str(record["limit_env_step"])]
     command += ["--out", _name(path, root), *record["overrides"]]
-    parts = (*_TRAINING, *_SERIAL_FILES, *_MODE_OF.get(record["mode"], ()))
     return Recording(_name(path, root), (*_in_package(parts), str(config)), shlex.join(command))
 
 

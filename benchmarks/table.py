@@ -38,6 +38,14 @@ class Given(NamedTuple):
     page: str  # of this repository
 
 
+class Bar(NamedTuple):
+    """Say how many times as fast as a peer a contender of ours must be, by the benchmark's first metric."""
+
+    ours: str
+    against: str
+    at_least: float
+
+
 class Benchmark(NamedTuple):
     """Name the metrics that ratios are made of, and the contenders, ours first."""
 
@@ -46,6 +54,7 @@ class Benchmark(NamedTuple):
     needs: str | None = None  # a module without which nothing can be measured
     baseline: str | None = None  # a contender of ours that the others of ours are compared with
     given: tuple[Given, ...] = ()  # figures that were measured elsewhere, for comparison
+    bars: tuple[Bar, ...] = ()
 
     @property
     def has_ours(self) -> bool:
@@ -84,6 +93,16 @@ def _parallel(*args: str) -> Benchmark:
         baseline="ours_serial",
         given=(_DI_ENGINE,),
     )
+
+
+def _updates(name: str, *peers: str, by_hand: bool = False, at_least: float | None = None) -> Benchmark:
+    """Return a benchmark of the updates of one algorithm, without collecting between."""
+    contenders = {"ours": Contender("updates_ours", ("--algorithm", name))}
+    if by_hand:
+        contenders["ours_autograd"] = Contender("updates_ours", ("--algorithm", f"{name}_autograd"))
+    contenders |= {peer: Contender(f"updates_{peer}", ("--algorithm", name), venv="peers") for peer in peers}
+    bars = () if at_least is None else tuple(Bar("ours", peer, at_least) for peer in peers)
+    return Benchmark(("updates_cpu",), contenders, bars=bars)
 
 
 # One process on one thread is timed by CPU seconds, which a busy neighbour hardly changes; collectors by the wall clock
@@ -129,4 +148,11 @@ BENCHMARKS = {
             "sb3": Contender("ppo_sb3", venv="peers"),
         },
     ),
+    "updates_dqn": _updates("dqn", "tianshou", "sb3", by_hand=True),
+    "updates_c51": _updates("c51", "tianshou", by_hand=True),
+    "updates_qrdqn": _updates("qrdqn", "tianshou", "sb3", by_hand=True, at_least=1.5),
+    "updates_iqn": _updates("iqn", "tianshou", by_hand=True),
+    "updates_fqf": _updates("fqf", "tianshou", by_hand=True),
+    "updates_rainbow": _updates("rainbow", "tianshou", by_hand=True, at_least=1.5),
+    "updates_r2d2": _updates("r2d2", "tianshou", at_least=1.5),
 }

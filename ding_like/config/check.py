@@ -9,7 +9,8 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding_like.config.legacy import legacy_reason
+from ding_like.config.legacy import RENAMED_KEYS, legacy_reason
+from ding_like.config.literal import literal
 from ding_like.config.parts import ENV_TEMPLATE
 from ding_like.config.report import Fault, suggestion
 from ding_like.config.schema import Schema
@@ -33,10 +34,26 @@ class Checker:
         self.ignored: dict[str, str] = {}  # path of a key that has no use here -> why
         self._schema = schema
         self._raw = raw
+        self._renamed: Tree = {}  # path of a key that stands elsewhere here -> its value
 
     def check(self, user: Mapping[str, Any]) -> Tree:
         """Return the values that are in order, as plain Python and of the types that the defaults have."""
-        return self._section(user, self._schema.defaults, "")
+        clean = self._section(user, self._schema.defaults, "")
+        for path, value in self._renamed.items():
+            try:
+                self._move(path, value, clean)
+            except _MisfitError as misfit:
+                self.faults.append(Fault(path, str(misfit)))
+        return clean
+
+    def _move(self, path: str, value: Any, clean: Tree) -> None:
+        """Put the value of a key that has another name here where it belongs."""
+        target = RENAMED_KEYS[path]
+        fitted = self._known(value, get_path(self._schema.defaults, target), target)
+        given = get_path(clean, target, fitted)
+        if given != fitted:
+            raise _MisfitError(f"is DI-engine's name of {target}, which is set to {literal(given)}; give one")
+        set_path(clean, target, fitted)
 
     def _section(self, user: Mapping[str, Any], defaults: Tree, path: str) -> Tree:
         clean: Tree = {}
@@ -50,6 +67,8 @@ class Checker:
                     clean[key] = self._known(value, defaults.get(key), here)
                 elif self._schema.is_free(path) and not _is_slip(path, key):
                     clean[key] = self._free(value, here)
+                elif here in RENAMED_KEYS and self._schema.knows(RENAMED_KEYS[here]):
+                    self._renamed[here] = value
                 else:
                     self._unknown(key, defaults, path)
             except _MisfitError as misfit:
@@ -75,7 +94,7 @@ class Checker:
 
     def _unknown(self, key: str, defaults: Tree, path: str) -> None:
         here = join(path, key)
-        reason = legacy_reason(here)
+        reason = self._schema.without_effect.get(here) or legacy_reason(here)
         if reason is not None:
             self.ignored[here] = reason
             return

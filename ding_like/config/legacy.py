@@ -1,4 +1,4 @@
-"""Name the keys that DI-engine knows and ding_like has no use for.
+"""Name the keys that DI-engine knows and ding_like has no use for, or has elsewhere.
 
 A key stands here only for classes that do not know it: where a default has it, it is read like any other.
 """
@@ -43,9 +43,16 @@ LEGACY_KEYS: dict[str, str] = {
     "policy.traj_len_inf": "the policy decides how long a stretch it makes rows of",
     "policy.bp_update_sync": "gradients are averaged in every step",
     "policy.load_path": "give --load-path on the command line",
+    "policy.command": "a commander has no settings of the policy's",
+    "policy.multi_agent": "the policy is the one of a single agent",
+    "policy.deterministic_eval": "an evaluation takes the likeliest actions",
     "policy.transition_with_policy_data": "rows hold what the policy declares",
     "policy.collect.env_num": "use env.collector_env_num",
+    "policy.collect.traj_len_inf": "the policy decides how long a stretch it makes rows of",
+    "policy.collect.collector.get_train_sample": "the collector 'sample' returns training rows in any case",
     "policy.eval.env_num": "use env.evaluator_env_num",
+    "policy.learn.reparameterization": "the policy's own nature: discrete actions need none, continuous ones have it",
+    "policy.learn.nstep_return": "set collect.gae_lambda: 1 sums all rewards, 0 takes one step",
     "policy.learn.train_iterations": "give --train-iter on the command line",
     "policy.learn.learner.train_iterations": "give --train-iter on the command line",
     "policy.learn.learner.dataloader*": "batches come from the replay buffer or the prefetcher",
@@ -61,11 +68,36 @@ LEGACY_KEYS: dict[str, str] = {
     "policy.collect.collector.collect_print_freq": "the run prints one line every few seconds",
     "policy.eval.evaluator.render": "videos are made of checkpoints after the run",
     "policy.eval.evaluator.figure_path": "curves are drawn from metrics.jsonl after the run",
+    "policy.other.replay_buffer.alpha": "of buffers that sample by priority: replay_buffer.type='advanced'",
+    "policy.other.replay_buffer.beta": "of buffers that sample by priority: replay_buffer.type='advanced'",
+    "policy.other.replay_buffer.anneal_step": "of buffers that sample by priority: replay_buffer.type='advanced'",
+    "policy.other.replay_buffer.max_use": "of buffers that count it: replay_buffer.type='advanced'",
+    "policy.other.replay_buffer.max_staleness": "of buffers that count it: replay_buffer.type='advanced'",
+    "policy.other.replay_buffer.thruput_controller*": "of buffers that limit rates: replay_buffer.type='advanced'",
+    "policy.other.replay_buffer.min_sample_ratio": "use thruput_controller.sample_min_limit_ratio of buffer 'advanced'",
+    "policy.other.replay_buffer.sliced": "rows of a trajectory stay together where the policy learns from them",
+    "policy.other.replay_buffer.multi_buffer": "one buffer holds the rows, used as often as the policy says",
+    "policy.other.replay_buffer.policy*": "one buffer holds the rows, used as often as the policy says",
+    "policy.other.replay_buffer.value*": "one buffer holds the rows, used as often as the policy says",
     "policy.other.replay_buffer.replay_buffer_start_size": "use policy.random_collect_size",
     "policy.other.replay_buffer.deepcopy": "a buffer copies on push and on sample",
     "policy.other.replay_buffer.enable_track_used_data": "used files are deleted by the process that wrote them",
     "policy.other.replay_buffer.periodic_thruput_seconds": "throughput is computed on push and sample",
     "policy.other.replay_buffer.monitor*": "monitors need no settings",
+}
+
+# DI-engine's path -> ours: a value that stands there is read as if it stood here, where a class knows ours alone.
+RENAMED_KEYS: dict[str, str] = {
+    "policy.priority_IS": "policy.priority_IS_weight",
+    "policy.learn.discount_factor": "policy.discount_factor",
+    "policy.collect.discount_factor": "policy.discount_factor",
+    "policy.learn.target_update_theta": "policy.learn.target_theta",
+    "policy.learn.grad_norm": "policy.learn.grad_clip_norm",
+    "policy.learn.clip_value": "policy.learn.grad_clip_norm",
+    "policy.learn.optim": "policy.learn.optimizer.type",
+    "policy.learn.betas": "policy.learn.optimizer.betas",
+    "policy.learn.eps": "policy.learn.optimizer.eps",
+    "policy.learn.weight_decay": "policy.learn.optimizer.weight_decay",
 }
 
 

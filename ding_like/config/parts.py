@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ding_like.config.tree import Tree, get_path, items, to_plain
@@ -20,6 +20,20 @@ class Part(NamedTuple):
     is_optional: bool = False
     is_open: bool = False  # a class that declares nothing may read anything
     template: Mapping[str, Any] = {}  # what the section has, whatever the class
+    # main_config and the defaults known so far -> the type, where neither create_config nor those defaults say one.
+    choose_default: Callable[[Mapping[str, Any], Tree], str] | None = None
+
+
+# Keys that DI-engine's configs give to its default buffer, whose class they leave out.
+_OF_ADVANCED = ("max_use", "max_staleness", "alpha", "beta", "anneal_step", "thruput_controller", "monitor")
+
+
+def _buffer_type(main: Mapping[str, Any], defaults: Tree) -> str:
+    """Return "advanced", DI-engine's default, where its priorities or a key of its own are asked for, else "naive"."""
+    priority = get_path(main, "policy.priority", get_path(defaults, "policy.priority"))
+    own = get_path(main, "policy.other.replay_buffer", {})
+    needs = priority is True or (isinstance(own, Mapping) and any(key in own for key in _OF_ADVANCED))
+    return "advanced" if needs else "naive"
 
 
 # What a config has beside the sections of its classes.
@@ -52,7 +66,13 @@ PARTS = (
     Part("learner", "policy.learn.learner", registries.LEARNER_REGISTRY, "base"),
     Part("collector", "policy.collect.collector", registries.SERIAL_COLLECTOR_REGISTRY, "sample"),
     Part("evaluator", "policy.eval.evaluator", registries.SERIAL_EVALUATOR_REGISTRY, "interaction"),
-    Part("replay_buffer", "policy.other.replay_buffer", registries.BUFFER_REGISTRY, "naive"),
+    Part(
+        "replay_buffer",
+        "policy.other.replay_buffer",
+        registries.BUFFER_REGISTRY,
+        "naive",
+        choose_default=_buffer_type,
+    ),
     Part("league", "policy.other.league", registries.LEAGUE_REGISTRY, is_optional=True),
     Part("reward_model", "reward_model", registries.REWARD_MODEL_REGISTRY, is_optional=True),
 )

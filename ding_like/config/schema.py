@@ -21,6 +21,8 @@ _DI_ENGINE_KEYS: dict[str, tuple[type, ...]] = {
     "policy.eval.evaluator.n_episode": (int,),
 }
 
+_MISSING = object()
+
 CheckConfig = Callable[[EasyDict], Iterable[tuple[str, str]]]
 
 
@@ -46,6 +48,10 @@ class Schema:
     def is_free(self, path: str) -> bool:
         """Tell whether the section at a path takes any key."""
         return _is_below(path, self.free)
+
+    def knows(self, path: str) -> bool:
+        """Tell whether a key has a default or at least a type."""
+        return path in self.types or get_path(self.defaults, path, _MISSING) is not _MISSING
 
     def mount(self, part: Part, cls: type[Any]) -> None:
         """Add the defaults of a class, under those that its parent has for it, and what it says about them."""
@@ -112,7 +118,9 @@ def _add_part(part: Part, section: Tree, main: Mapping[str, Any], schema: Schema
         if key not in ("type", "import_names"):
             set_path(schema.settings, join(part.path, key), to_plain(value))
             schema.origins[join(part.path, key)] = f"create_config.{part.name}.{key}"
-    default = get_path(schema.defaults, f"{part.path}.type", part.default_type)
+    default = get_path(schema.defaults, f"{part.path}.type")
+    if default is None:
+        default = part.default_type if part.choose_default is None else part.choose_default(main, schema.defaults)
     found = get_path(main, part.path)
     in_main = found if isinstance(found, dict) else {}
     choice = _choose(part, section, in_main, default)

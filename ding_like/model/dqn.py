@@ -39,12 +39,7 @@ class DQN(nn.Module):
         encoder_stride: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        actions = as_sizes("action_shape", action_shape)
-        if len(actions) != 1:
-            raise ConfigError(
-                f"action_shape is {actions}, but the 'dqn' model needs one number of discrete actions; "
-                "flatten the action space in an env wrapper, or choose another model"
-            )
+        num_actions = one_action(action_shape, model="dqn")
         self.encoder = build_encoder(
             obs_shape,
             encoder_hidden_size_list,
@@ -56,7 +51,7 @@ class DQN(nn.Module):
         head = DuelingHead if dueling else DiscreteHead
         self.head = head(
             self.encoder.output_size,
-            actions[0],
+            num_actions,
             hidden_size=head_hidden_size,
             layer_num=head_layer_num,
             activation=activation,
@@ -71,3 +66,14 @@ class DQN(nn.Module):
     def forward(self, x: Any) -> dict[str, Tensor]:
         """Return {'logit': action values [B, A]}."""
         return {"logit": self.q(x)}
+
+
+def one_action(action_shape: int | Sequence[int], *, model: str) -> int:
+    """Return the number of discrete actions; ConfigError if there are several actions at a time."""
+    actions = as_sizes("action_shape", action_shape)
+    if len(actions) != 1:
+        raise ConfigError(
+            f"action_shape is {actions}, but the '{model}' model needs one number of discrete actions; "
+            "flatten the action space in an env wrapper, or choose another model"
+        )
+    return actions[0]

@@ -1,6 +1,8 @@
-"""Turn features [B, input_size] into one number for each action [B, A]."""
+"""Turn features [B, input_size] into one number for each action [B, A], or into N of them [B, A, N]."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -33,10 +35,40 @@ class DiscreteHead(nn.Module):
         return output
 
 
+class DistributionHead(DiscreteHead):
+    """Give `num_points` numbers for each action, [B, A, N]: what describes the distribution of its return."""
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        *,
+        num_points: int,
+        hidden_size: int | None = None,
+        layer_num: int = 1,
+        activation: Activation = "relu",
+        norm_type: NormType | None = None,
+    ) -> None:
+        super().__init__(
+            input_size,
+            output_size * num_points,
+            hidden_size=hidden_size,
+            layer_num=layer_num,
+            activation=activation,
+            norm_type=norm_type,
+        )
+        self.num_points = num_points
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).view(len(x), -1, self.num_points)
+
+
 class DuelingHead(nn.Module):
     """Add the state's value and the actions' advantages, each from a stream of its own.
 
-    `q = value + advantage - mean over actions of advantage`. Source: Wang et al. 2016, eq. 9.
+    `q = value + advantage - mean over actions of advantage`. With `num_points`, all three are N numbers for each action
+    [B, A, N], the logits of a distribution or its quantiles. Source: Wang et al. 2016, eq. 9; for distributions Hessel
+    et al. 2018, "The integrated agent".
     """
 
     def __init__(
@@ -44,14 +76,16 @@ class DuelingHead(nn.Module):
         input_size: int,
         output_size: int,
         *,
+        num_points: int | None = None,
         hidden_size: int | None = None,
         layer_num: int = 1,
         activation: Activation = "relu",
         norm_type: NormType | None = None,
     ) -> None:
         super().__init__()
+        stream = DiscreteHead if num_points is None else partial(DistributionHead, num_points=num_points)
         self.value, self.advantage = (
-            DiscreteHead(
+            stream(
                 input_size,
                 size,
                 hidden_size=hidden_size,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Literal
 
@@ -57,18 +57,19 @@ def build_mlp(
     *,
     activation: Activation = "relu",
     norm_type: NormType | None = None,
+    linear: Callable[[int, int], nn.Module] = nn.Linear,
 ) -> LinearStack:
     """Return linear layers of these widths, each followed by the norm, if any, and the activation.
 
-    `norm_type` 'LN' is layer normalisation (Ba et al. 2016). Raises ConfigError for a width below 1, another
-    activation or another norm.
+    `norm_type` 'LN' is layer normalisation (Ba et al. 2016); `linear` makes a layer of the numbers of its inputs and
+    outputs. Raises ConfigError for a width below 1, another activation or another norm.
     """
     if norm_type not in (None, "LN"):
         raise ConfigError(f"norm_type is {norm_type!r}; expected None or 'LN'")
     widths = as_sizes("hidden sizes", hidden_size_list)
     layers: list[nn.Module] = []
     for fan_in, width in zip((input_size, *widths), widths, strict=False):
-        layers.append(nn.Linear(fan_in, width))
+        layers.append(linear(fan_in, width))
         if norm_type == "LN":
             layers.append(nn.LayerNorm(width))
         layers.append(build_activation(activation))

@@ -13,32 +13,41 @@ import torch
 from torch import nn
 
 from ding_like.errors import SchemaError
+from ding_like.model.c51 import C51DQN
 from ding_like.model.dqn import DQN
 from ding_like.model.encoder import FCEncoder, check_obs_shape
-from ding_like.model.head import DiscreteHead, DuelingHead
+from ding_like.model.head import DiscreteHead, DistributionHead, DuelingHead
 from ding_like.model.mlp import LinearStack
+from ding_like.model.numpy_noisy import HeadForward, head_forward
+from ding_like.model.qrdqn import QRDQN
+from ding_like.model.rainbow import RainbowDQN
 from ding_like.model.vac import LOG_SIGMA_RANGE, GaussianHead
 from ding_like.types import Array
 
 ArrayFn: TypeAlias = Callable[[Array], Array]
 
 
-def numpy_forward(module: nn.Module) -> ArrayFn | None:
+def numpy_forward(module: nn.Module, *, then: ArrayFn | None = None) -> NumpyForward | None:
     """Return a function from observations [R, O...] to the module's output [R, A], or None if torch is needed.
 
-    Understood are Linear, ReLU, Tanh, Identity, Flatten, Sequential and our encoders, heads and Q network made of
-    them (of DQN: what `q` returns; of VAC: its `towers`), on the CPU in float32 or float64 and without hooks. In-place
-    changes of the parameters show at once, and parameters that were pointed elsewhere are noticed at the next call,
-    which raises SchemaError if they have left the CPU. The layers themselves must stay the same.
+    Understood are Linear, ReLU, Tanh, Identity, Flatten, Sequential and our encoders, heads and Q networks made of
+    them (of DQN: what `q` returns; of C51DQN and QRDQN: their `points`, [R, A, N]; of RainbowDQN: its `logits`, without
+    distributions its `q`; of VAC: its `towers`), on the CPU in float32 or float64 and without hooks. `then` is applied
+    to the output. In-place changes of the parameters show at once, and parameters that were pointed elsewhere are
+    noticed at the next call, which raises SchemaError if they have left the CPU. The layers themselves must stay the
+    same.
     """
     if not _is_plain(module) or _steps(module) is None:
         return None
-    return _NumpyForward(module)
+    return NumpyForward(module, then)
 
 
-class _NumpyForward:
-    def __init__(self, module: nn.Module) -> None:
+class NumpyForward:
+    """Run a module on numpy views of its parameters; `noise`, of a module that takes noise, is [P] or [R, P]."""
+
+    def __init__(self, module: nn.Module, then: ArrayFn | None) -> None:
         self._module = module
+        self._then = then
         # The dicts that hold the parameters, not the parameters: these may be replaced. Looked up at each call, so the
         # private attribute: `layer.weight` goes through nn.Module.__getattr__, which is slow.
         self._slots = [
@@ -49,14 +58,19 @@ class _NumpyForward:
         ]
         self._bind()
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, noise: Array | None = None) -> Array:
         if self._addresses() != self._bound_addresses:
             self._bind()
-        return _run(self._bound_steps, np.asarray(x, dtype=self._dtype))
+        x = np.asarray(x, dtype=self._dtype)
+        if noise is None:
+            return _run(self._bound_steps, x)
+        for step in self._bound_steps:
+            x = step(x, noise) if isinstance(step, HeadForward) else step(x)
+        return x
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, deep or in another process, makes its own views.
-        return type(self), (self._module,)
+        return type(self), (self._module, self._then)
 
     def _addresses(self) -> list[int]:
         return [owner[name].data_ptr() for owner, name in self._slots]  # type: ignore[union-attr]
@@ -68,7 +82,7 @@ class _NumpyForward:
                 "numpy_forward cannot follow its module any longer: parameters left the CPU, changed to a dtype other "
                 "than float32 and float64, or got a hook; call numpy_forward(module) again and use torch if it is None"
             )
-        self._bound_steps = steps
+        self._bound_steps = steps if self._then is None else [*steps, self._then]
         self._bound_addresses = self._addresses()
         self._dtype = next(self._module.parameters()).detach().numpy().dtype
 
@@ -98,11 +112,17 @@ def _steps(module: nn.Module) -> list[ArrayFn] | None:
         return None if body is None else [_checked_flatten(module.obs_shape), *body]
     if type(module) is DiscreteHead:
         return _steps(module.main)
+    if type(module) is DistributionHead:
+        body = _steps(module.main)
+        return None if body is None else [*body, _points(module.num_points)]
     if type(module) is DuelingHead:
         value, advantage = _steps(module.value), _steps(module.advantage)
         return None if value is None or advantage is None else [_dueling(value, advantage)]
-    if type(module) is DQN:
+    if isinstance(module, (DQN, C51DQN, QRDQN)) and type(module) in (DQN, C51DQN, QRDQN):
         return _chain((module.encoder, module.head))
+    if type(module) is RainbowDQN:
+        encoder, head = _steps(module.encoder), head_forward(module.head, _steps)
+        return None if encoder is None or head is None else [*encoder, head]
     if type(module) is GaussianHead:
         return _gaussian(module)
     return None
@@ -145,6 +165,10 @@ def _dueling(value: list[ArrayFn], advantage: list[ArrayFn]) -> ArrayFn:
         return _run(value, x) + centred
 
     return apply
+
+
+def _points(num_points: int) -> ArrayFn:
+    return lambda x: x.reshape(len(x), -1, num_points)
 
 
 def _gaussian(head: GaussianHead) -> list[ArrayFn] | None:

@@ -13,11 +13,15 @@ import numpy as np
 from torch import nn
 
 from ding_like.errors import SchemaError
+from ding_like.model.c51 import C51DQN
 from ding_like.model.dqn import DQN
 from ding_like.model.encoder import FCEncoder, check_obs_shape
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.head import DiscreteHead, DuelingHead
+from ding_like.model.head import DiscreteHead, DistributionHead, DuelingHead
 from ding_like.model.mlp import LinearStack
+from ding_like.model.numpy_noisy import HeadGrad, head_grad
+from ding_like.model.qrdqn import QRDQN
+from ding_like.model.rainbow import RainbowDQN
 from ding_like.model.vac import LOG_SIGMA_RANGE, VAC, GaussianHead
 from ding_like.types import Array
 
@@ -59,12 +63,14 @@ class NumpyGrad:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._module, self._params)
 
-    def forward(self, x: Array) -> Array:
-        """Return the output [B, ...] and keep what `backward` needs."""
+    def forward(self, x: Array, noise: Array | None = None) -> Array:
+        """Return the output [B, ...], of a noisy network under one `noise` [P], and keep what `backward` needs."""
         # What follows keeps the vectors in place; only FlatParams.rebuild makes new ones.
         self._params.follow()
         if self._params.data_vector.data_ptr() != self._address:
             self._bind()
+        if isinstance(self._layers, _Noisy):
+            self._layers.head.noise = noise
         with np.errstate(all="ignore"):  # values that are not finite are the optimizer's to find
             return self._layers.forward(x)
 
@@ -100,11 +106,18 @@ def _layers(module: nn.Module, grads: dict[int, Array] | None) -> _Layer | None:
         return None if body is None else _Chain([_Flatten(module.obs_shape), body])
     if isinstance(module, DiscreteHead) and kind is DiscreteHead:
         return _layers(module.main, grads)
+    if isinstance(module, DistributionHead) and kind is DistributionHead:
+        body = _layers(module.main, grads)
+        return None if body is None else _Chain([body, _Points(module.num_points)])
     if isinstance(module, DuelingHead) and kind is DuelingHead:
         value, advantage = _layers(module.value, grads), _layers(module.advantage, grads)
         return None if value is None or advantage is None else _Dueling(value, advantage)
-    if isinstance(module, DQN) and kind is DQN:
+    if isinstance(module, (DQN, C51DQN, QRDQN)) and kind in (DQN, C51DQN, QRDQN):
         return _chain((module.encoder, module.head), grads)
+    if isinstance(module, RainbowDQN) and kind is RainbowDQN:
+        encoder = _layers(module.encoder, grads)
+        noisy = head_grad(module.head, lambda layer: _layers(layer, grads), grads)
+        return None if encoder is None or noisy is None else _Noisy(encoder, noisy)
     if isinstance(module, GaussianHead) and kind is GaussianHead:
         body = _layers(module.main, grads)
         return None if body is None else _Gaussian(module, body, grads)
@@ -139,6 +152,14 @@ class _Chain:
         for layer in reversed(self._layers):
             grad = layer.backward(grad)
         return grad
+
+
+class _Noisy(_Chain):
+    """An encoder and a head that takes noise."""
+
+    def __init__(self, encoder: _Layer, head: HeadGrad) -> None:
+        super().__init__([encoder, head])
+        self.head = head
 
 
 class _Linear:
@@ -209,8 +230,21 @@ class _Identity:
         return grad
 
 
+class _Points:
+    """See a row's outputs [A N] as N numbers for each action [A, N]."""
+
+    def __init__(self, num_points: int) -> None:
+        self._num_points = num_points
+
+    def forward(self, x: Array) -> Array:
+        return x.reshape(len(x), -1, self._num_points)
+
+    def backward(self, grad: Array) -> Array:
+        return grad.reshape(len(grad), -1)
+
+
 class _Dueling:
-    """q = v + a - mean(a), so dv = sum of g over actions and da = g - mean(g)."""
+    """q = v + a - mean(a), so dv = sum of g over actions and da = g - mean(g): of one number for each action, or N."""
 
     def __init__(self, value: _Layer, advantage: _Layer) -> None:
         self._value = value

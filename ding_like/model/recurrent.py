@@ -32,7 +32,7 @@ class RecurrentCore(nn.Module):
         if hidden_size < 1:
             raise ConfigError(f"the recurrent layer has hidden size {hidden_size}; expected a number from 1")
         layer, self.state_names = _LAYERS[cell_type]
-        self.rnn = layer(input_size, hidden_size, batch_first=True)
+        self.rnn = layer(input_size, hidden_size)
         self.output_size = hidden_size
 
     @property
@@ -43,21 +43,30 @@ class RecurrentCore(nn.Module):
     def forward(self, x: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return (features [B, T, H], state [B, H] behind the last step) for `state` before the first step."""
         before = tuple(state[name].to(x.dtype).unsqueeze(0) for name in self.state_names)
-        y, after = self.rnn(x, before if len(before) > 1 else before[0])
+        # Steps first in memory, as `over_time` lays them: that is what the layer runs on, so nothing is copied.
+        y, after = self.rnn(x.transpose(0, 1), before if len(before) > 1 else before[0])
         behind = after if isinstance(after, tuple) else (after,)
-        return y, {name: column.squeeze(0) for name, column in zip(self.state_names, behind, strict=True)}
+        return y.transpose(0, 1), {
+            name: column.squeeze(0) for name, column in zip(self.state_names, behind, strict=True)
+        }
 
 
 # Any: a tensor, or a dict of them.
 def over_time(module: nn.Module, x: Any) -> Tensor:
-    """Apply a module for single steps to sequences: [B, T, ...] to [B, T, F]; dicts of such as one."""
+    """Apply a module for single steps to sequences: [B, T, ...] to [B, T, F]; dicts of such as one.
+
+    In memory the steps come first.
+    """
     first = x
     while isinstance(first, dict):
         first = next(iter(first.values()))
+    num_rows, num_steps = first.shape[:2]
     features: Tensor = module(_merge(x))
-    return features.view(*first.shape[:2], -1)
+    return features.view(num_steps, num_rows, -1).transpose(0, 1)
 
 
 def _merge(x: Any) -> Any:
-    """Return [B, T, ...] as [B * T, ...]."""
-    return {key: _merge(value) for key, value in x.items()} if isinstance(x, dict) else x.flatten(0, 1)
+    """Return [B, T, ...] as [T * B, ...]."""
+    if isinstance(x, dict):
+        return {key: _merge(value) for key, value in x.items()}
+    return x.transpose(0, 1).flatten(0, 1)

@@ -25,17 +25,25 @@ _NO_STATE: dict[str, Array] = {}
 class NetworkForward:
     """Be the `Forward` of a feed-forward network on a device of this process.
 
-    `run` is the network's own method, from tensors or dicts of them to a tensor. `module`, if given, computes the same:
-    small MLPs on the CPU run on live numpy views of its weights, faster than through torch.
+    `run` is the network's own method, from tensors or dicts of them to a tensor. `module`, if given, computes the same,
+    with `then` applied to what it gives: small MLPs on the CPU run on live numpy views of its weights, faster than
+    through torch.
     """
 
     initial_state: Mapping[str, Array] = _NO_STATE
 
     # Any: a tensor or a dict of them, as the network takes it.
-    def __init__(self, run: Callable[[Any], Tensor], module: nn.Module | None, device: torch.device) -> None:
+    def __init__(
+        self,
+        run: Callable[[Any], Tensor],
+        module: nn.Module | None,
+        device: torch.device,
+        *,
+        then: Callable[[Array], Array] | None = None,
+    ) -> None:
         self._run = run
         self._device = device
-        self._fast = numpy_forward(module) if module is not None and device.type == "cpu" else None
+        self._fast = numpy_forward(module, then=then) if module is not None and device.type == "cpu" else None
 
     def __call__(self, obs: Obs, state: Mapping[str, Array] = _NO_STATE) -> tuple[Array, Mapping[str, Array]]:
         """Return (output [R, ...], no state) for observations [R, O...], or a dict of them."""
@@ -55,13 +63,14 @@ class NetworkForward:
         if self._fast is not None and not isinstance(obs, dict):
             return torch.from_numpy(self._fast(obs.numpy() if isinstance(obs, Tensor) else obs))
         with torch.no_grad():
-            return self._run(_to_device(obs, self._device))
+            return self._run(to_device(obs, self._device))
 
 
 # Any: arrays or tensors in, tensors out, in a dict or not.
-def _to_device(obs: Any, device: torch.device) -> Any:
+def to_device(obs: Any, device: torch.device) -> Any:
+    """Return observations as tensors on a device."""
     if isinstance(obs, dict):
-        return {key: _to_device(value, device) for key, value in obs.items()}
+        return {key: to_device(value, device) for key, value in obs.items()}
     return torch.as_tensor(obs, device=device)
 
 

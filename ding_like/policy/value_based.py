@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch, columns_to
 from ding_like.data.obs import split_mask
+from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
@@ -129,7 +130,11 @@ class ValueBasedPolicy(Policy):
     def _epsilon_greedy(self) -> ForwardActor:
         # Partial and not lambda: a deep copy must run the copied network.
         expected = partial(_expected, self._family, self._model)
-        return ForwardActor(NetworkForward(expected, self._numpy_twin(self._model), self._device), EpsilonGreedy())
+        twin = self._numpy_twin(self._model)
+        # Any: it is a ByHand where there is a twin.
+        family: Any = self._family
+        then = None if twin is None else family.expected_by_hand
+        return ForwardActor(NetworkForward(expected, twin, self._device, then=then), EpsilonGreedy())
 
     def _numpy_twin(self, model: nn.Module) -> nn.Module | None:
         """Return the model if what its family predicts is what the model gives, which numpy may compute then."""
@@ -186,7 +191,7 @@ class ValueBasedPolicy(Policy):
             "cur_lr": self._optimizer.learning_rate,
             "total_loss": loss,
             "q_value": values,
-            "target_q_value": self._family.expected(target),
+            "target_q_value": self._family.expected_target(target),
         }
         return info, priority
 
@@ -209,11 +214,12 @@ class ValueBasedPolicy(Policy):
         # Any: it is a ByHand, known since the policy was made; to ask a protocol again takes longer than the loss.
         family: Any = self._family
         target = self._td_target_by_hand(family, rows)
-        q = self._predict_by_hand(model, split_mask(self._obs(rows))[0])
-        each = family.loss_by_hand(q, rows["action"], target, weight=self._weight(rows))
+        output = self._predict_by_hand(model, split_mask(self._obs(rows))[0])
+        each = family.loss_by_hand(output, rows["action"], target, weight=self._weight(rows))
         model.backward(each.grad)
         loss = self._params.loss.fill_(each.loss).clone()  # a third of the time of torch.tensor
-        return loss, torch.from_numpy(q), torch.from_numpy(target), each.priority if self._cfg.priority else None
+        values = torch.from_numpy(family.expected_by_hand(output))
+        return loss, values, torch.from_numpy(target), each.priority if self._cfg.priority else None
 
     def _td_target_by_hand(self, family: ByHand, rows: TransitionBatch) -> Array:
         """Do what `_td_target` does, in numpy; an algorithm's own methods are given tensors all the same."""
@@ -232,11 +238,17 @@ class ValueBasedPolicy(Policy):
         self._num_updates += 1
         if self._noise is not None:
             self._noise.commit()
-        learn = self._cfg.learn
-        if learn.target_theta is not None:
-            self._target_params.lerp_from(self._params, learn.target_theta)
-        elif self._num_updates % learn.target_update_freq == 0:
+        theta = self._target_theta
+        if theta is not None:
+            self._target_params.lerp_from(self._params, theta)
+        elif self._num_updates % self._cfg.learn.target_update_freq == 0:
             self._target_params.copy_from(self._params)
+
+    @property
+    def _target_theta(self) -> float | None:
+        """Return the share of the online network mixed into the target; None: the target is copied by period."""
+        theta: float | None = self._cfg.learn.target_theta
+        return theta
 
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (self._optimizer,)
@@ -279,6 +291,17 @@ class ValueBasedPolicy(Policy):
         if self._noise is not None and "generator" in state:
             self._noise.load(state["generator"])
         self._num_updates = state.get("num_updates", 0)
+
+
+def attributes_of(model: nn.Module, *names: str, policy: str) -> list[Any]:  # Any: numbers, which a family checks
+    """Return what a model says of its output; raises ConfigError if it does not."""
+    missing = [name for name in names if not hasattr(model, name)]
+    if missing:
+        raise ConfigError(
+            f"policy '{policy}' reads {', '.join(names)} off its model, but {type(model).__name__} has no "
+            f"{', '.join(missing)}; set them in its __init__, or leave policy.model.type out"
+        )
+    return [getattr(model, name) for name in names]
 
 
 # Any: observations as the model takes them.

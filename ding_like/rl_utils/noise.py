@@ -1,4 +1,4 @@
-"""Draw exploration noise for continuous actions."""
+"""Draw exploration noise, for continuous actions or for noisy networks."""
 
 from __future__ import annotations
 
@@ -14,4 +14,14 @@ def gaussian_noise(rows: int, size: int, *, sigma: float | Array, rng: np.random
     """
     noise = rng.standard_normal((rows, size), dtype=np.float32)
     noise *= sigma if isinstance(sigma, (int, float)) else np.asarray(sigma, np.float32)[:, None]
+    return noise
+
+
+def factorised_noise(rows: int, size: int, *, rng: np.random.Generator) -> Array:
+    """Return f(e) = sgn(e) sqrt(|e|) of standard normal e [R, P], float32: what noisy networks take.
+
+    Source: Fortunato et al. 2018, section 3.
+    """
+    eps = rng.standard_normal((rows, size), dtype=np.float32)
+    noise: Array = np.copysign(np.sqrt(np.abs(eps)), eps)
     return noise

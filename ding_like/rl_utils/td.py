@@ -36,7 +36,19 @@ def legal_value(judge: Tensor, values: Tensor, mask: Tensor | Array | None) -> T
     """
     if mask is None:
         return double_q_value(judge, values)
+    action, nothing_legal = best_action(judge, mask)
+    assert nothing_legal is not None, "there is a mask"
+    return values.gather(-1, action.unsqueeze(-1)).squeeze(-1).masked_fill(nothing_legal, 0.0)
+
+
+def best_action(judge: Tensor, mask: Tensor | Array | None) -> tuple[Tensor, Tensor | None]:
+    """Return (the legal action [...] that is best by `judge` [..., A], where `mask` allows none [...] or None).
+
+    `mask` is that of `legal_value`; without one every action is legal.
+    """
+    if mask is None:
+        return judge.argmax(dim=-1), None
     illegal = torch.as_tensor(mask, device=judge.device).reshape(judge.shape) == 0
     # A legal value of minus infinity still beats what is forbidden.
     allowed = judge.clamp_min(torch.finfo(judge.dtype).min).masked_fill(illegal, -torch.inf)
-    return double_q_value(allowed, values).masked_fill(illegal.all(dim=-1), 0.0)
+    return allowed.argmax(dim=-1), illegal.all(dim=-1)

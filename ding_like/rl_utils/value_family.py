@@ -1,8 +1,9 @@
 """Say what a network predicts of actions' returns: how it is read, backed up by a step of reward, and compared.
 
 The update around it is `policy/value_based.py`. A scalar is the expected return itself; a categorical distribution
-(Bellemare et al. 2017) or quantiles (Dabney et al. 2018) are other families, with the same update. B is the batch, A
-the number of actions; a prediction [B, A, ...] has one value or distribution for each action.
+(`categorical.py`, Bellemare et al. 2017) or quantiles (`quantile.py`, Dabney et al. 2018) are other families, with the
+same update. B is the batch, A the number of actions; a prediction [B, A, ...] has one value or distribution for each
+action.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class LossByHand(NamedTuple):
 class ValueFamily(Protocol[P]):
     """Say what an algorithm needs of a way to predict returns.
 
-    Targets and next values are made without a gradient. What is predicted for a row's action has the shape of a target.
+    Next values and targets are made without a gradient. They have the shape of what is predicted for a row's action,
+    but need not say it the same way: predictions may be logits, say, and targets probabilities.
     """
 
     # Any: a network with the methods that this family calls, and observations as it takes them.
@@ -49,7 +51,10 @@ class ValueFamily(Protocol[P]):
         """Return what a network says of observations [B, O...]."""
 
     def expected(self, prediction: P) -> Tensor:
-        """Return the expected returns of a prediction [B, A, ...] as [B, A], or of a target as [B]."""
+        """Return the expected returns [B, A] of a prediction [B, A, ...]."""
+
+    def expected_target(self, target: P) -> Tensor:
+        """Return the expected returns [B] of targets or next values [B, ...]."""
 
     def of_action(self, prediction: P, action: Tensor) -> P:
         """Return what a prediction says of the actions [B]. Raises SchemaError if shapes do not fit."""
@@ -73,12 +78,18 @@ class ValueFamily(Protocol[P]):
 
 @runtime_checkable
 class ByHand(Protocol):
-    """Mark a family that predicts what the network's `q` gives, [B, A], so that numpy may run and differentiate it."""
+    """Mark a family whose prediction is the network's plain output, so that numpy may run and differentiate it.
+
+    The output is [B, A], or [B, A, N] where N numbers describe the return of an action.
+    """
+
+    def expected_by_hand(self, output: Array) -> Array:
+        """Do what `expected` does, in numpy: [B, A]."""
 
     def backup_by_hand(self, reward: Array, next_value: Array, *, discount: Array | float, terminated: Array) -> Array:
         """Do what `backup` does, in numpy."""
 
-    def loss_by_hand(self, q: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
+    def loss_by_hand(self, output: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
         """Do what `of_action` and `loss` do, in numpy, with the mean of rows times their weights [B]."""
 
 
@@ -101,6 +112,12 @@ class ScalarValue:
 
     def expected(self, prediction: Tensor) -> Tensor:
         return prediction
+
+    def expected_target(self, target: Tensor) -> Tensor:
+        return target
+
+    def expected_by_hand(self, output: Array) -> Array:
+        return output
 
     def of_action(self, prediction: Tensor, action: Tensor) -> Tensor:
         check_shape("action", action, prediction.shape[:-1])
@@ -125,9 +142,9 @@ class ScalarValue:
             each = mse_loss(chosen, target, reduction="none")
         return RowLoss(each, (chosen.detach() - target).abs())
 
-    def loss_by_hand(self, q: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
-        rows = np.arange(len(q))
-        error = q[rows, action] - target
+    def loss_by_hand(self, output: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
+        rows = np.arange(len(output))
+        error = output[rows, action] - target
         size = np.abs(error)
         if self._loss == "huber":
             # error^2 / 2 within delta, a straight line outside: the gradient is the clipped error.
@@ -138,9 +155,16 @@ class ScalarValue:
             slope, value = 2.0 * error, error * error
         if weight is not None:
             slope, value = slope * weight, value * weight
-        grad = np.zeros(q.shape, q.dtype)
-        grad[rows, action] = slope / len(q)
-        return LossByHand(float(np.add.reduce(value)) / len(q), grad, size)
+        grad = np.zeros(output.shape, output.dtype)
+        grad[rows, action] = slope / len(output)
+        return LossByHand(float(np.add.reduce(value)) / len(output), grad, size)
+
+
+def points_of_action(prediction: Tensor, action: Tensor) -> Tensor:
+    """Return the N numbers [B, N] that a prediction [B, A, N] has for the actions [B]; SchemaError for other shapes."""
+    check_shape("action", action, prediction.shape[:1])
+    place = action.long().view(-1, 1, 1).expand(-1, 1, prediction.shape[-1])
+    return prediction.gather(1, place).squeeze(1)
 
 
 def weighted_mean(loss: Tensor, weight: Tensor | None) -> Tensor:

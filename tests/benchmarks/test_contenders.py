@@ -25,3 +25,22 @@ def test_contenders_that_only_step_envs_print_rates(benchmark):
         rows = run_once(contender, timeout_s=60, extra=["--steps", "800"])
 
         assert {row["metric"] for row in rows if "metric" in row} == {"env_steps_cpu", "env_steps_wall"}
+
+
+# Those that the package has; the others of the table are to come.
+@pytest.mark.parametrize("policy", ["dqn"])
+def test_our_contenders_of_updates_print_rates_and_versions(policy):
+    for contender in BENCHMARKS[f"updates_{policy}"].contenders.values():
+        if contender.is_ours:
+            rows = run_once(contender, timeout_s=60, extra=["--steps", "20"])
+
+            values = {row["metric"]: row["value"] for row in rows if "metric" in row}
+            assert values.keys() == {"updates_cpu", "updates_wall"}
+            assert min(values.values()) > 0
+            assert any({"torch", "gymnasium"} <= row.get("versions", {}).keys() for row in rows)
+
+
+def test_bars_name_contenders_of_their_benchmark():
+    for benchmark in BENCHMARKS.values():
+        for bar in benchmark.bars:
+            assert {bar.ours, bar.against} <= benchmark.contenders.keys()

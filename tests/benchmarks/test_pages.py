@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.pages import DOCS, draw, fill, load, table
+from benchmarks.pages import DOCS, ablation_table, draw, draw_ablation, fill, load, table
 
 PAGES = sorted((DOCS / "algorithms").glob("*.md"))
 RECORD = {
@@ -23,6 +23,11 @@ RECORD = {
             "history": [[0, 9.0], [10, 400.0]],
         }
     ],
+}
+
+ABLATION = {
+    "episodes": 20,
+    "variants": [{"name": name, "mean_of_evaluations": 400.6, "runs": RECORD["runs"]} for name in ("all", "no x")],
 }
 
 
@@ -54,8 +59,13 @@ def test_every_record_is_on_a_page_with_its_picture() -> None:
 
 def test_a_picture_is_drawn(tmp_path: Path) -> None:
     draw("cartpole_x", RECORD, tmp_path / "x.png")
+    draw_ablation("cartpole_x", ABLATION, tmp_path / "y.png")
 
-    assert (tmp_path / "x.png").read_bytes()[:4] == b"\x89PNG"
+    assert all((tmp_path / name).read_bytes()[:4] == b"\x89PNG" for name in ("x.png", "y.png"))
+
+
+def test_a_row_of_an_ablation_holds_what_became_of_a_variant() -> None:
+    assert ablation_table(ABLATION).splitlines()[-1] == "| no x | 401 | 500 |"
 
 
 def results(name: str) -> list[dict[str, Any]]:

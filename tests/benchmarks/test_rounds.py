@@ -8,7 +8,7 @@ from benchmarks import rounds
 from benchmarks.__main__ import main
 from benchmarks.provenance import DirtyTreeError, Provenance
 from benchmarks.rounds import Measured, Series, measure, summarise
-from benchmarks.table import BENCHMARKS, Benchmark, Contender, Given
+from benchmarks.table import BENCHMARKS, Bar, Benchmark, Contender, Given
 
 TWO = Benchmark(("speed",), {"ours": Contender("x_ours"), "peer": Contender("x_peer")})
 
@@ -80,6 +80,16 @@ def test_summarise_takes_ratios_within_rounds():
     }
     assert rows["ours / peer"]["value"] == 2.0
     assert (rows["ours / peer"]["lo"], rows["ours / peer"]["hi"]) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize(("peer", "is_short", "is_met"), [(2.0, False, True), (3.0, False, False), (2.0, True, None)])
+def test_a_ratio_is_held_to_its_bar(peer, is_short, is_met):
+    series = [Series("ours", "speed", "1/s", [4.0]), Series("peer", "speed", "1/s", [peer])]
+    benchmark = TWO._replace(bars=(Bar("ours", "peer", 1.5),))
+
+    *_, row = summarise(benchmark, Measured(series, {}, {}), is_short=is_short)
+
+    assert (row["name"], row["bar"], row["is_met"]) == ("ours / peer", 1.5, is_met)
 
 
 def test_main_writes_one_line_a_row_and_the_circumstances(printed, tmp_path, monkeypatch):

@@ -19,6 +19,19 @@ from ding_like.utils.registries import POLICY_REGISTRY
 LANES, STEPS, OBS, AGENTS, ACTIONS = 4, 12, 3, 2, 4
 
 _DQN_MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], dueling=False, head_layer_num=0)
+_DRQN_MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8])
+_SHORT = dict(burnin_step=2, learn_unroll_len=4, nstep=3)
+_RAINBOW: dict[str, Any] = dict(
+    model=dict(
+        obs_shape=OBS,
+        action_shape=ACTIONS,
+        encoder_hidden_size_list=[8],
+        head_hidden_size=8,
+        v_min=-3,
+        v_max=3,
+        n_atom=7,
+    )
+)
 _VAC = dict(obs_shape=OBS, encoder_hidden_size_list=[8, 8], actor_head_layer_num=0, critic_head_layer_num=0)
 _REMEMBERING = {**_VAC, "encoder_hidden_size_list": [8], "hidden_size": 8}
 _CUT = dict(learn=dict(seq_len=5))
@@ -52,6 +65,15 @@ CASES: dict[str, Case] = {
     "dqn dueling": Case("dqn", _DISCRETE, dict(model={**_DQN_MODEL, "dueling": True})),
     "dqn autograd": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
     "dqn momentum": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, double=False, learn=dict(target_theta=0.1))),
+    "r2d2": Case("r2d2", _DISCRETE, dict(model=_DRQN_MODEL, **_SHORT)),
+    "r2d2 gru": Case("r2d2", _DISCRETE, dict(model=dict(_DRQN_MODEL, lstm_type="gru", res_link=True), **_SHORT)),
+    "drqn": Case("drqn", _DISCRETE, dict(model=dict(_DRQN_MODEL, dueling=False), learn_unroll_len=4)),
+    "rainbow": Case("rainbow", _DISCRETE, _RAINBOW),
+    "rainbow autograd": Case("rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(learn=dict(backend="autograd")))),
+    "rainbow noise alone": Case(
+        "rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(double=False, model=dict(dueling=False, distributional=False)))
+    ),
+    "rainbow without noise": Case("rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(model=dict(noise=False)))),
     "qmix": Case("qmix", _JOINT, dict(model=_TEAM, learn=dict(target_update_freq=2))),
     "ppo": Case("ppo", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "ppo autograd": Case(
@@ -159,7 +181,7 @@ def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
 def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> Rollout:
     """Return a rollout of the policy's own actions in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
-    setting = {"eps": 0.5} if case.policy in ("dqn", "qmix") else {}
+    setting = {"eps": 0.5} if case.policy in ("dqn", "qmix", "r2d2", "drqn", "rainbow") else {}
     first = np.ones(LANES, bool)
     for step in range(STEPS):
         obs = draw_obs(case, LANES, rng, masked=masked)

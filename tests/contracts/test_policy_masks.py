@@ -244,7 +244,10 @@ def counted() -> type[MaskedEnv]:
 
 @pytest.mark.parametrize(
     ("policy", "is_team", "by_agent"),
-    [("dqn", False, False), ("a2c", False, False), ("ppo", True, True), ("qmix", True, False), ("qmix", True, True)],
+    [
+        *(("dqn", False, False), ("r2d2", False, False), ("a2c", False, False), ("ppo", True, True)),
+        *(("qmix", True, False), ("qmix", True, True)),
+    ],
 )
 def test_a_run_makes_no_forbidden_move(
     policy: str, is_team: bool, by_agent: bool, counted: type[MaskedEnv], tmp_path: Any, monkeypatch: Any
@@ -254,8 +257,10 @@ def test_a_run_makes_no_forbidden_move(
     section: dict[str, Any] = dict(
         learn=learn, collect=dict(n_sample=20), eval=dict(evaluator=dict(eval_freq=10)), random_collect_size=40
     )
-    if policy in ("ppo", "a2c"):
+    if policy in ("ppo", "a2c", "r2d2"):
         del section["random_collect_size"]
+    if policy == "r2d2":
+        section |= dict(burnin_step=2, learn_unroll_len=4, nstep=2)
     main = dict(
         exp_name="exp",
         env=dict(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=2, is_team=is_team, by_agent=by_agent),

@@ -22,20 +22,24 @@ from ding_like.utils import log
 from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
-POLICIES = ["dqn", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "image_classification"]
+POLICIES = [
+    *("dqn", "rainbow", "r2d2", "drqn", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac"),
+    "image_classification",
+]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
     *("type", "cfg_type", "action_space", "model", "eval", "other.replay_buffer.replay_buffer_size"),
+    "other.replay_buffer.type",
     "learn.epochs",  # of the digits, counted by their own loop
 )
 # key: (another value, what must be set beside it)
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "on_policy": ("flip", {}),
     "cuda": (True, {}),
-    "priority": (True, {}),
-    "priority_IS_weight": (True, {"priority": True}),
+    "priority": ("flip", {}),
+    "priority_IS_weight": ("flip", {"priority": True}),
     "discount_factor": (0.5, {}),
-    "nstep": (3, {}),
+    "nstep": (4, {}),
     "random_collect_size": (40, {}),
     "action_low": (-9.0, {"action_high": 9.0}),
     "action_high": (9.0, {"action_low": -9.0}),
@@ -77,6 +81,11 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.backend": ("flip", {}),
     "learn.target_update_freq": (1, {}),
     "learn.target_theta": (0.5, {}),
+    "learn.target_update_theta": (0.5, {}),
+    "learn.value_rescale": ("flip", {}),
+    "burnin_step": (1, {}),
+    "learn_unroll_len": (5, {}),
+    "unroll_len": (2, {}),
     "learn.loss": ("huber", {}),
     "learn.learning_rate_actor": (0.02, {}),
     "learn.learning_rate_critic": (0.02, {}),
@@ -94,14 +103,14 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.target_entropy": (-7.0, {}),
     "collect.n_sample": (24, {}),
     "collect.n_episode": (3, {}),
-    "collect.unroll_len": (4, {}),
+    "collect.unroll_len": (7, {}),
     "collect.discount_factor": (0.5, {}),
     "collect.gae_lambda": (0.1, {}),
     "collect.noise_sigma": (0.9, {}),
-    "other.eps.type": ("linear", {}),
+    "other.eps.type": ("linear", {"other.eps.start": 0.9}),
     "other.eps.start": (0.5, {}),
     "other.eps.end": (0.5, {}),
-    "other.eps.decay": (5, {}),
+    "other.eps.decay": (5, {"other.eps.start": 0.9}),
 }
 # Read by pipelines alone: what changes is a run.
 OF_A_RUN = ("learn.update_per_collect", "random_collect_size")

@@ -34,6 +34,9 @@ class Categorical:
     def expected(self, prediction: Tensor) -> Tensor:
         return (prediction.exp() * SUPPORT.to(prediction.dtype)).sum(-1)
 
+    def expected_target(self, target: Tensor) -> Tensor:
+        return self.expected(target)
+
     def of_action(self, prediction: Tensor, action: Tensor) -> Tensor:
         return prediction[torch.arange(len(action)), action]
 

@@ -1,0 +1,204 @@
+"""R2D2: recurrent Q-learning from replayed sequences (Kapturowski et al. 2019).
+
+A row is a sequence of one lane (`policy/sequence_rows.py`): `burnin_step` steps that only warm up the recurrent state,
+then `learn_unroll_len` that are learned from, and the state s that the actor had before the first of them. Online and
+target network are unrolled from s over all of it, and for every step t that is learned from
+
+    y_t   = h(R_t + gamma^k h^-1(Q'(o_{t+k}, argmax_a Q(o_{t+k}, a))))       second part only if not terminated
+    delta_t = y_t - Q(o_t, a_t)                                              Q, Q' also of what is remembered at t
+    loss  = mean over rows of weight * sum_t loss(delta_t) / learn_unroll_len
+    p     = eta max_t |delta_t| + (1 - eta) mean_t |delta_t|                 the row's priority, eta = 0.9
+
+R_t is the discounted sum of the next k rewards: `nstep`, or as many as the row still has. No gradient goes through
+burn-in. h is that of Pohlen et al. 2018 (`rl_utils/value_rescale.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import split_mask
+from ding_like.data.rollout import Rollout
+from ding_like.policy.choose import EpsilonGreedy
+from ding_like.policy.forward import ForwardActor
+from ding_like.policy.recurrent import RecurrentForward
+from ding_like.policy.sequence_rows import SequenceShape, sequence_rows
+from ding_like.policy.value_based import ValueBasedPolicy
+from ding_like.rl_utils.returns import nstep_return
+from ding_like.rl_utils.value_family import ScalarValue, ValueFamily, weighted_mean
+from ding_like.rl_utils.value_rescale import RescaledValue
+from ding_like.types import Array
+from ding_like.utils.registries import POLICY_REGISTRY
+
+ETA = 0.9  # Kapturowski et al. 2019, section 2.3
+
+
+@POLICY_REGISTRY.register("r2d2")
+class R2D2Policy(ValueBasedPolicy):
+    """Learn Q values of discrete actions from sequences, with a recurrent network."""
+
+    config: dict[str, Any] = dict(
+        type="r2d2",
+        priority=True,
+        priority_IS_weight=True,
+        discount_factor=0.997,
+        nstep=5,
+        # Steps that only warm up the recurrent state, and steps that are learned from, of each row.
+        burnin_step=20,
+        learn_unroll_len=80,
+        # Both together, as DI-engine writes it; None: what they are.
+        unroll_len=None,
+        collect=dict(unroll_len=None),
+        learn=dict(
+            update_per_collect=1,
+            learning_rate=1e-4,
+            backend="autograd",
+            # Learn h(Q), on whose scale large returns are close together.
+            value_rescale=True,
+            target_update_freq=None,
+            # DI-engine's name, here, of target_theta.
+            target_update_theta=0.001,
+        ),
+        # The buffer that draws by priority.
+        other=dict(eps=dict(end=0.05), replay_buffer=dict(type="advanced")),
+    )
+    config_types = {
+        **ValueBasedPolicy.config_types,
+        "unroll_len": (int,),
+        "collect.unroll_len": (int,),
+        "learn.target_update_freq": (int,),
+        "learn.target_update_theta": (float, int),
+    }
+    config_alternatives = (
+        *ValueBasedPolicy.config_alternatives[:-1],
+        ("learn.target_update_freq", "learn.target_theta", "learn.target_update_theta"),
+    )
+    rows_are_sequences = True
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        yield from cls._no_effect(cfg, ("learn.backend",), "no gradient by hand is known for recurrent networks")
+        burn_in, steps = cfg["burnin_step"], cfg["learn_unroll_len"]
+        if burn_in < 0:
+            yield "burnin_step", f"must not be below 0, got {burn_in}"
+        if steps < 1:
+            yield "learn_unroll_len", f"must be at least 1, got {steps}"
+        if cfg["nstep"] > steps:
+            yield "nstep", f"is {cfg['nstep']}, but returns end with the {steps} steps of learn_unroll_len: lower it"
+        for path, length in (("unroll_len", cfg["unroll_len"]), ("collect.unroll_len", cfg["collect"]["unroll_len"])):
+            if length is not None and length != burn_in + steps:
+                yield path, f"is {length}, but burnin_step + learn_unroll_len is {burn_in + steps}: leave it out"
+        if cfg["random_collect_size"]:
+            yield (
+                "random_collect_size",
+                f"must be 0, got {cfg['random_collect_size']}: random actions come without the recurrent state that "
+                "rows begin with; let the policy's own be random at first, with other.eps.start=1.0",
+            )
+
+    @classmethod
+    def env_steps_per_row(cls, cfg: Mapping[str, Any]) -> int:
+        return int(cfg["learn_unroll_len"])
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "drqn", []
+
+    @cached_property
+    def _family(self) -> ValueFamily[Tensor]:
+        learn = self._cfg.learn
+        return (RescaledValue if learn.value_rescale else ScalarValue)(learn.loss)
+
+    @cached_property
+    def _shape(self) -> SequenceShape:
+        return SequenceShape(int(self._cfg.learn_unroll_len), int(self._cfg.burnin_step))
+
+    @property
+    def _target_theta(self) -> float | None:
+        theta: float | None = self._cfg.learn.target_update_theta
+        return super()._target_theta if theta is None else theta
+
+    # ---- acting and rows
+
+    def _epsilon_greedy(self) -> ForwardActor:
+        model = self._model
+        return ForwardActor(RecurrentForward(model.run, model.initial_state, self._device), EpsilonGreedy())
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (rows that are sequences, the steps to keep per lane [E]).
+
+        `reward`, `discount` and `terminated` [R, L] are of n-step windows that end with the row.
+        """
+        rows, keep = sequence_rows(rollout, self._shape)
+        valid = np.arange(self._shape.length) < rows["num_steps"][:, None]
+        done = rows["terminated"] | rows["truncated"]
+        window = nstep_return(rows["reward"].T, done.T, gamma=self._gamma, n=self._nstep, valid=valid.T)
+        return rows.with_columns(
+            reward=np.ascontiguousarray(window.return_.T),
+            discount=np.ascontiguousarray(window.discount.T),
+            terminated=np.take_along_axis(rows["terminated"], window.last.T, axis=1),
+        ), keep
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        return self._shape.num_ready(length, ended)
+
+    # ---- learning
+
+    def _fill(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor, Array | None]:
+        """Fill the gradient; return (loss, value and target of a step on average, priorities [B] if wanted)."""
+        self._params.zero_grad()
+        obs, legal = split_mask(self._obs(rows))
+        state, mask = self._obs(rows, "state"), rows["mask"]
+        values = self._unroll(obs, state, begins=mask[:, :1])  # [B, L + 1, A]
+        with torch.no_grad():
+            target = self._targets(rows, values.detach(), self._target_model.run(obs, state)[0], legal)
+        chosen = self._family.of_action(values[:, :-1], rows["action"])
+        each = self._family.loss(chosen, target)  # [B, L]
+        loss = weighted_mean((each.loss * mask).sum(dim=1) / self._shape.num_steps, self._weight(rows))
+        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+        loss = loss.detach()
+        self._params.loss.copy_(loss)
+        share = mask / mask.sum()
+        priority = _priority(each.priority * mask, mask.sum(dim=1)) if self._cfg.priority else None
+        return loss, (chosen.detach() * share).sum(), (target * share).sum(), priority
+
+    # Any: a tensor or a dict of them.
+    def _unroll(self, obs: Any, state: Mapping[str, Tensor], *, begins: Tensor) -> Tensor:
+        """Return the online network's values [B, L + 1, A], with a gradient for steps that are learned from.
+
+        `begins` [B, 1] marks rows at an episode's begin, which learn from the steps that others burn in.
+        """
+        burn_in = self._shape.burn_in
+        if not burn_in:
+            values: Tensor = self._model.run(obs, state)[0]
+            return values
+        first, state = self._model.run(_steps(obs, slice(burn_in)), state)
+        state = {name: torch.where(begins, column, column.detach()) for name, column in state.items()}
+        rest, _ = self._model.run(_steps(obs, slice(burn_in, None)), state)
+        return torch.cat([first, rest], dim=1)
+
+    # Any: a mask of legal actions, or None.
+    def _targets(self, rows: TransitionBatch, online: Tensor, target: Tensor, legal: Any) -> Tensor:
+        """Return y [B, L] of both networks' values [B, L + 1, A]."""
+        best = self._family.of_best(target, online if self._cfg.double else target, legal)
+        following = torch.arange(self._nstep, self._nstep + self._shape.length, device=best.device)
+        following = torch.minimum(following, rows["num_steps"][:, None])  # [B, L], with which step a return ends
+        return self._family.backup(rows["reward"], best.gather(1, following), **self._following(rows))
+
+
+# Any: a tensor or a dict of them.
+def _steps(obs: Any, steps: slice) -> Any:
+    return {key: part[:, steps] for key, part in obs.items()} if isinstance(obs, dict) else obs[:, steps]
+
+
+def _priority(error: Tensor, num_steps: Tensor) -> Array:
+    """Return priorities [B] of absolute errors [B, L], 0 where nothing is learned from."""
+    priority: Array = (ETA * error.amax(dim=1) + (1.0 - ETA) * error.sum(dim=1) / num_steps).cpu().numpy()
+    return priority

@@ -1,0 +1,99 @@
+"""Train Rainbow and, for each of its parts, Rainbow without it, and write how they learned.
+
+python -m tests.learning.ablation [--seeds 3] [--env-step 10000] [--out docs/learning/cartpole_rainbow_ablation.json]
+
+Nothing stops a run before its last env step. `python -m benchmarks.pages` draws the picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.provenance import DirtyTreeError, provenance
+from tests.learning.record import record
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "dizoo/classic_control/cartpole/config/cartpole_rainbow_config.py"
+OUT = ROOT / "docs/learning/cartpole_rainbow_ablation.json"
+# What the full agent is without, and the config that says so.
+VARIANTS: dict[str, list[str]] = {
+    "Rainbow": [],
+    "no double": ["policy.double=False"],
+    "no dueling": ["policy.model.dueling=False"],
+    "no distributions": ["policy.model.distributional=False"],
+    # Epsilon in the place of noise, as in cartpole_dqn_config.py: without either nothing explores.
+    "no noise": ["policy.model.noise=False", "policy.other.eps.start=1.0", "policy.other.eps.end=0.02"]
+    + ["policy.other.eps.decay=3000"],
+    "1-step": ["policy.nstep=1"],
+    "no priorities": ["policy.priority=False", "policy.priority_IS_weight=False"],
+}
+NO_STOP = ["env.stop_value=1e9"]
+
+
+def ablation(config: Path, *, seeds: int, episodes: int, env_step: int) -> list[dict]:
+    """Return what became of every variant; call it in an empty folder."""
+    found = []
+    for number, (name, overrides) in enumerate(VARIANTS.items()):
+        os.makedirs(str(number))
+        os.chdir(str(number))
+        sys.stdout.write(f"{name}\n")
+        rows = record(
+            config, mode="serial", seeds=seeds, episodes=episodes, env_step=env_step, overrides=[*NO_STOP, *overrides]
+        )
+        os.chdir("..")
+        found.append(
+            dict(
+                name=name,
+                overrides=overrides,
+                median_eval_value=statistics.median(row["eval_value"] for row in rows),
+                # Of all evaluations but that of the first weights: how fast it learned, and how steadily.
+                mean_of_evaluations=round(
+                    statistics.mean(value for row in rows for step, value in row["history"] if step), 2
+                ),
+                runs=rows,
+            )
+        )
+    return found
+
+
+def main() -> None:
+    """Parse the command line, train and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=20)
+    parser.add_argument("--env-step", type=int, default=10_000)
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--allow-dirty", action="store_true", help="record a tree that differs from its commit too")
+    args = parser.parse_args()
+    try:
+        code = provenance(allow_dirty=args.allow_dirty)
+    except DirtyTreeError as error:
+        sys.exit(f"tests.learning.ablation: {error}")
+    out = args.out.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        variants = ablation(CONFIG, seeds=args.seeds, episodes=args.episodes, env_step=args.env_step)
+        os.chdir("/")
+    head = dict(config=CONFIG.name, mode="serial", episodes=args.episodes, limit_env_step=args.env_step)
+    out.write_text(_text({**head, **code.to_plain(), "variants": variants}))
+
+
+def _text(summary: dict) -> str:
+    """Return JSON with one line a run, so that a change shows."""
+    lines = [json.dumps({name: value for name, value in summary.items() if name != "variants"}, indent=1)[:-2]]
+    parts = []
+    for variant in summary["variants"]:
+        head = json.dumps({name: value for name, value in variant.items() if name != "runs"})[:-1]
+        runs = ",\n    ".join(json.dumps(run) for run in variant["runs"])
+        parts.append(f'  {head}, "runs": [\n    {runs}\n  ]}}')
+    return f'{lines[0]},\n "variants": [\n' + ",\n".join(parts) + "\n ]\n}\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""R2D2 in `parallel`: its sequences come to the learner as the serial run has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tests.pipeline.test_recurrent_runs as serial
+from tests.pipeline.parallel.test_units_train import running, spy_on_batches
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("policy", ["r2d2", "drqn"])
+def test_sequences_with_their_state_train_at_the_serial_ratio(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main, create = serial.hidden_cartpole()
+    main["policy"]["learn"] = dict(batch_size=16, update_per_collect=2)
+    create["policy"] = dict(type=policy)
+    with running(tmp_path, (main, create), max_env_step=1200) as run:
+        batches = spy_on_batches(run, monkeypatch)
+
+        result = run.train()
+
+        assert result["train_iter"] == run.core.env_step * 2 // (6 * serial.STEPS) >= 90
+        assert run.core.book.index("buffer").count == 80, "the capacity is of rows"
+    length = serial.BURN_IN + serial.STEPS
+    for batch in batches:
+        check(batch, length)
+    assert any((batch["state/h"] != 0).any() for batch in batches)
+
+
+def check(batch: Any, length: int) -> None:
+    """Compare the shapes of a batch, its order in time and what is beyond its ends with what R2D2 learns from."""
+    assert batch["obs"].shape == (16, length + 1, 2) and batch["state/h"].shape == batch["state/c"].shape == (16, 8)
+    valid = np.arange(length) < batch["num_steps"][:, None]
+    steps, first = batch["step"], batch["step"][:, :1]
+    assert (steps[valid] == (first + np.arange(length))[valid]).all(), "a row is of one episode, in order"
+    begins = (first == 0) & valid
+    assert (batch["mask"] == (valid & (begins | (np.arange(length) >= serial.BURN_IN)))).all()

@@ -1,0 +1,64 @@
+"""Every shipped config trains: in one process, and in parallel with the same policy, rows and buffer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ding_like.config import deep_merge, read_config, to_plain
+from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding_like.policy import get_policy_cls
+from tests.pipeline.parallel.test_units_train import running
+
+ROOT = Path(__file__).parents[2] / "dizoo"
+# Envs that every set-up has; games and labelled images have pipelines and tests of their own.
+CONFIGS = sorted((ROOT / "classic_control").rglob("config/*_config.py")) + sorted(
+    (ROOT / "multi_agent").rglob("config/two_step*_config.py")
+)
+# Small enough for a second: few rows before the first update, small batches, no evaluation on the way.
+_ENV = dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9)
+_BUDGET = 600  # env steps
+
+
+def small(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return both parts of a shipped config with small numbers."""
+    file = read_config(path)
+    main, create = to_plain(file.main_config), to_plain(file.create_config)
+    collect = main["policy"].get("collect", {})
+    changes: dict[str, Any] = dict(learn=dict(batch_size=16), eval=dict(evaluator=dict(eval_freq=10_000)))
+    if main["policy"].get("random_collect_size"):
+        changes["random_collect_size"] = 40
+    if collect.get("n_episode"):
+        changes["collect"] = dict(n_episode=4)
+    elif collect.get("n_sample", 0) > 128:
+        changes["collect"] = dict(n_sample=128)
+    return deep_merge(main, dict(env=_ENV, policy=changes)), create
+
+
+def is_on_policy(create: dict[str, Any]) -> bool:
+    """Tell whether the policy of a config learns only from its own newest rows."""
+    return bool(get_policy_cls(create["policy"]).default_config().on_policy)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_shipped_config_trains_in_one_process(path: Path, tmp_path: Path) -> None:
+    main, create = small(path)
+    run = serial_pipeline_onpolicy if is_on_policy(create) else serial_pipeline
+
+    policy = run((main, create), seed=0, exp_name=str(tmp_path / "run"), max_env_step=_BUDGET)
+
+    assert policy.learn_mode.state_dict()["model"]
+    assert '"train_iter": 0,' not in (tmp_path / "run/result.json").read_text()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_shipped_config_trains_in_parallel(path: Path, tmp_path: Path) -> None:
+    with running(tmp_path, small(path), max_env_step=_BUDGET) as run:
+        result = run.train()
+
+    assert result["train_iter"] > 0
+    assert run.core.env_step >= _BUDGET

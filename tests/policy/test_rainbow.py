@@ -1,0 +1,302 @@
+"""Rainbow: its loss against a slow walk over rows, its noise, and each of its parts switched off."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.config import compile_config, deep_merge, to_plain
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import ConfigError
+from ding_like.model.noisy import factor_noise
+from ding_like.model.rainbow import RainbowDQN
+from ding_like.policy.dqn import DQNPolicy
+from ding_like.policy.rainbow import RainbowPolicy
+
+OBS, ACTIONS, ATOMS, V_MIN, V_MAX = 3, 4, 5, -2.0, 2.0
+PARTS = ("dueling", "distributional", "noise")
+FORMS = [dict(zip(PARTS, on, strict=True)) for on in itertools.product((True, False), repeat=3)]
+FULL = FORMS[0]
+
+
+def make_policy(form: dict[str, bool] = FULL, *, dtype: torch.dtype = torch.float32, **changes: Any) -> RainbowPolicy:
+    torch.manual_seed(0)
+    model = RainbowDQN(OBS, ACTIONS, [6], head_hidden_size=5, v_min=V_MIN, v_max=V_MAX, n_atom=ATOMS, **form)
+    policy = RainbowPolicy(deep_merge(to_plain(RainbowPolicy.default_config()), changes), model=model.to(dtype))
+    # A target network of its own, so that mixing up the two shows.
+    generator = torch.Generator().manual_seed(1)
+    shift = torch.randn(policy._target_params.data_vector.shape, generator=generator, dtype=dtype)
+    policy._target_params.data_vector.add_(0.3 * shift)
+    return policy
+
+
+def make_batch(rows: int = 12, *, seed: int = 0, dtype: type = np.float32) -> TransitionBatch:
+    rng = np.random.default_rng(seed)
+    columns = {
+        "obs": rng.normal(size=(rows, OBS)).astype(dtype),
+        "next_obs": rng.normal(size=(rows, OBS)).astype(dtype),
+        "action": rng.integers(0, ACTIONS, rows),
+        "reward": rng.normal(size=rows).astype(dtype),
+        "terminated": rng.random(rows) < 0.3,
+        "truncated": rng.random(rows) < 0.3,
+        "discount": rng.choice([0.97, 0.97**3], rows).astype(dtype),
+        "weight": rng.random(rows).astype(dtype),
+    }
+    return TransitionBatch(columns)
+
+
+def slow_network(model: RainbowDQN, obs: list[float], eps: list[float] | None) -> list[list[float]]:
+    """Return N numbers for each action: weights mu + sigma * eps one by one, layer by layer."""
+    values = {name: parameter.tolist() for name, parameter in model.named_parameters()}
+
+    def f(number: float) -> float:
+        return math.copysign(math.sqrt(abs(number)), number)
+
+    def linear(name: str, x: list[float], noise: list[float]) -> list[float]:
+        if f"{name}.weight" in values:
+            weight, bias = values[f"{name}.weight"], values[f"{name}.bias"]
+        else:
+            weight, bias = copy.deepcopy(values[f"{name}.weight_mu"]), list(values[f"{name}.bias_mu"])
+            eps_in, eps_out = [f(noise.pop(0)) for _ in x], [f(noise.pop(0)) for _ in bias]
+            for j, i in itertools.product(range(len(bias)), range(len(x))):
+                weight[j][i] += values[f"{name}.weight_sigma"][j][i] * eps_out[j] * eps_in[i]
+            bias = [b + s * e for b, s, e in zip(bias, values[f"{name}.bias_sigma"], eps_out, strict=True)]
+        return [sum(w * v for w, v in zip(row, x, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
+
+    left = [0.0] * model.noise_size if eps is None else list(eps)
+    features = [max(v, 0.0) for v in linear("encoder.main.0", obs, left)]
+    outputs = []
+    for number in range(len(model.head.streams)):
+        name = f"head.streams.{number}.main"
+        hidden = [max(v, 0.0) for v in linear(f"{name}.0", features, left)]
+        outputs.append(linear(f"{name}.2", hidden, left))
+    assert not left, "all noise has its place"
+    points = ATOMS if model.distributional else 1
+    advantage = [outputs[-1][action * points : (action + 1) * points] for action in range(ACTIONS)]
+    if len(outputs) == 1:
+        return advantage
+    mean = [sum(of_action[i] for of_action in advantage) / ACTIONS for i in range(points)]
+    return [[outputs[0][i] + of_action[i] - mean[i] for i in range(points)] for of_action in advantage]
+
+
+def softmax(logits: list[float]) -> list[float]:
+    total = sum(math.exp(x) for x in logits)
+    return [math.exp(x) / total for x in logits]
+
+
+def slow_row(policy: RainbowPolicy, row: Any, eps: dict[str, Any]) -> tuple[float, float]:
+    """Return (loss, priority) of one row, as the papers say."""
+    online, target_net, double = policy._model, policy._target_model, policy._cfg.double
+    atoms = [V_MIN + i * (V_MAX - V_MIN) / (ATOMS - 1) for i in range(ATOMS)]
+
+    def value(points: list[float]) -> float:
+        if not online.distributional:
+            return points[0]
+        return sum(z * p for z, p in zip(atoms, softmax(points), strict=True))
+
+    following = slow_network(target_net, row["next_obs"].tolist(), eps["target"])
+    judge = slow_network(online, row["next_obs"].tolist(), eps["judge"]) if double else following
+    best = max(range(ACTIONS), key=lambda a: value(judge[a]))
+    chosen = slow_network(online, row["obs"].tolist(), eps["online"])[int(row["action"])]
+    reward, discount = float(row["reward"]), 0.0 if row["terminated"] else float(row["discount"])
+    if not online.distributional:
+        error = chosen[0] - (reward + discount * following[best][0])
+        return error**2, abs(error)
+    # Algorithm 1 of Bellemare et al. 2017.
+    m = [0.0] * ATOMS
+    for z, p in zip(atoms, softmax(following[best]), strict=True):
+        b = (min(max(reward + discount * z, V_MIN), V_MAX) - V_MIN) / ((V_MAX - V_MIN) / (ATOMS - 1))
+        low, high = math.floor(b), math.ceil(b)
+        if low == high:
+            m[low] += p
+        else:
+            m[low] += p * (high - b)
+            m[high] += p * (b - low)
+    loss = -sum(share * math.log(p) for share, p in zip(m, softmax(chosen), strict=True))
+    return loss, loss + sum(share * math.log(share) for share in m if share > 0)
+
+
+def drawn(policy: RainbowPolicy) -> dict[str, Any]:
+    """Return the numbers that the next gradient will draw for each use of a network."""
+    if policy._noise is None:
+        return dict.fromkeys(("target", "judge", "online"))
+    noise, size = copy.deepcopy(policy._noise), policy._model.noise_size
+    noise.begin()
+    uses = ("target", "judge", "online") if policy._cfg.double else ("target", "online")
+    return {"judge": None, **{use: noise.normal((size,)).tolist() for use in uses}}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
+def test_loss_and_priorities_equal_a_slow_walk_over_rows(form, double, backend):
+    policy = make_policy(form, double=double, learn=dict(backend=backend))
+    assert (policy._by_hand is not None) == (backend == "auto")
+    batch, eps = make_batch(), drawn(policy)
+
+    info, priority = policy.grad(batch)
+
+    rows = [slow_row(policy, row, eps) for row in batch]
+    expected = np.mean([loss * float(row["weight"]) for (loss, _), row in zip(rows, batch, strict=True)])
+    assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(priority, [each for _, each in rows], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("double", [True, False])
+def test_gradients_by_hand_equal_autograds(form, double):
+    policies = [make_policy(form, double=double, learn=dict(backend=backend)) for backend in ("auto", "autograd")]
+
+    for seed in range(3):
+        infos = [policy.grad(make_batch(seed=seed))[0] for policy in policies]
+        first, second = (policy.grad_vectors()[0] for policy in policies)
+        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-6)
+        for name in infos[0]:
+            np.testing.assert_allclose(np.asarray(infos[0][name]), np.asarray(infos[1][name]), rtol=1e-4, atol=1e-5)
+        for policy in policies:
+            policy.apply()
+
+
+@pytest.mark.parametrize("form", [FULL, dict(FULL, distributional=False), dict(FULL, dueling=False)])
+def test_the_gradient_equals_finite_differences(form):
+    policy, batch = make_policy(form, dtype=torch.float64), make_batch(dtype=np.float64)
+    policy.grad(batch)
+    gradient, weights, step = policy._params.grad_vector.clone(), policy._params.data_vector, 1e-6
+    places = np.random.default_rng(0).choice(len(weights), 60, replace=False)
+
+    for place in places:
+        losses = []
+        for sign in (1, -1):
+            weights[place] += sign * step
+            losses.append(float(policy.grad(batch)[0]["total_loss"]))
+            weights[place] -= sign * step
+        assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(float(gradient[place]), rel=1e-5, abs=1e-7)
+    assert gradient[places].abs().max() > 1e-3
+
+
+def test_equal_noise_gives_the_same_gradient_and_an_update_draws_anew():
+    policy, batch = make_policy(), make_batch()
+
+    first = policy.grad(batch)[0]["total_loss"]
+    again = policy.grad(batch)[0]["total_loss"]
+    before = drawn(policy)
+    policy.apply()
+
+    assert float(first) == float(again)
+    after = drawn(policy)
+    assert all(after[use] != before[use] for use in before)
+    assert len({tuple(eps) for eps in before.values()}) == 3, "each use has noise of its own"
+
+
+def test_learners_of_a_group_draw_the_same_noise():
+    policies = [make_policy() for _ in range(2)]
+
+    assert drawn(policies[0]) == drawn(policies[1])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
+def test_evaluation_is_by_the_means(form, backend):
+    policy = make_policy(form, learn=dict(backend=backend))
+    obs = make_batch(50)["obs"]
+
+    actions = [act(policy.eval_mode.actor, obs, seed=seed) for seed in range(2)]
+
+    wanted = policy._model.q(torch.from_numpy(obs)).argmax(1).numpy()
+    assert np.array_equal(actions[0], wanted) and np.array_equal(actions[1], wanted)
+
+
+def act(actor: Any, obs: np.ndarray, *, seed: int = 0, **setting: Any) -> np.ndarray:
+    lanes = np.arange(len(obs))
+    first = np.zeros(len(obs), bool)
+    return actor.act(obs, lanes=lanes, is_first=first, rng=np.random.default_rng(seed), **setting)["action"]
+
+
+@pytest.mark.parametrize("distributional", [True, False])
+def test_every_lane_explores_by_noise_of_its_own(distributional):
+    policy = make_policy(dict(FULL, distributional=distributional))
+    obs = make_batch(1)["obs"].repeat(200, axis=0)
+
+    action = act(policy.collect_mode.actor, obs)
+
+    eps = np.random.default_rng(0).standard_normal((200, policy._model.noise_size), dtype=np.float32)
+    noise = factor_noise(torch.from_numpy(eps))
+    alone = [int(policy._model.q(torch.from_numpy(obs[:1]), noise[row]).argmax()) for row in range(200)]
+    assert action.tolist() == alone and len(set(alone)) > 1
+    assert not np.array_equal(action, act(policy.collect_mode.actor, obs, seed=1)), "each step draws anew"
+
+
+def test_epsilon_comes_on_top_of_the_noise():
+    policy = make_policy()
+    obs = make_batch(400)["obs"]
+
+    action = act(policy.collect_mode.actor, obs, eps=1.0)
+
+    assert np.bincount(action, minlength=ACTIONS).min() > 60
+
+
+def test_without_noise_epsilon_is_all_exploration():
+    policy = make_policy(dict(FULL, noise=False))
+    obs = make_batch(1)["obs"].repeat(400, axis=0)
+
+    assert len(set(act(policy.collect_mode.actor, obs, eps=0.0))) == 1
+    assert len(set(act(policy.collect_mode.actor, obs, eps=0.5))) == ACTIONS
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize("double", [True, False])
+def test_with_all_that_is_new_switched_off_it_is_dqn(dueling, double):
+    rainbow = make_policy(dict(dueling=dueling, distributional=False, noise=False), double=double)
+    model = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[6], dueling=dueling, head_hidden_size=5)
+    dqn = DQNPolicy(deep_merge(to_plain(DQNPolicy.default_config()), dict(model=model, double=double, priority=True)))
+    dqn._cfg.priority_IS_weight = True
+    dqn._params.data_vector.copy_(rainbow._params.data_vector)
+    dqn._target_params.data_vector.copy_(rainbow._target_params.data_vector)
+
+    reports = [policy.grad(make_batch()) for policy in (rainbow, dqn)]
+
+    np.testing.assert_allclose(reports[0][1], reports[1][1], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(rainbow._params.grad_vector, dqn._params.grad_vector, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
+def test_targets_never_use_a_forbidden_value(form, backend):
+    policy, batch = make_policy(form, learn=dict(backend=backend)), make_batch()
+    best = np.zeros((len(batch), ACTIONS), np.int8)
+    best[:, 2] = 1
+    columns = dict(batch.columns)
+    columns["obs/board"], columns["next_obs/board"] = columns.pop("obs"), columns.pop("next_obs")
+    columns["obs/action_mask"], columns["next_obs/action_mask"] = np.ones_like(best), best
+    columns["terminated"] = np.zeros(len(batch), bool)
+
+    for double in (True, False):
+        policy._cfg.double = double
+        eps = drawn(policy)
+        target = np.asarray(policy.grad(TransitionBatch(columns))[0]["target_q_value"])
+
+        noise = None if eps["target"] is None else factor_noise(torch.tensor(eps["target"]))
+        value = policy._target_model.q(torch.from_numpy(columns["next_obs/board"]), noise)[:, 2].detach().numpy()
+        wanted = columns["reward"] + columns["discount"] * value
+        if not form["distributional"]:  # a distribution is cut off at the ends of its support
+            np.testing.assert_allclose(target, wanted, rtol=1e-4, atol=1e-5)
+        inside = np.abs(columns["reward"]) < 0.1
+        np.testing.assert_allclose(target[inside], wanted[inside], rtol=1e-4, atol=1e-4)
+        assert inside.any()
+
+
+def test_a_loss_that_distributions_do_not_have_is_refused():
+    main = dict(env=dict(env_id="CartPole-v1"), policy=dict(learn=dict(loss="huber")))
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="rainbow"))
+
+    with pytest.raises(ConfigError, match=r"policy\.learn\.loss +is 'huber', but has no effect"):
+        compile_config(main, create, save=False)
+
+    main["policy"]["model"] = dict(distributional=False)
+    assert compile_config(main, create, save=False).policy.learn.loss == "huber"
