@@ -238,7 +238,7 @@ class OnPolicyActorCritic(Policy):
         """Return a minibatch, or, of several learners, this one's rows, with what is computed of all of them."""
         if self._share.num_learners == 1:
             return minibatch
-        if self._cfg.learn.get("adv_norm") is True:
+        if self._cfg.learn.get("adv_norm") is True and "advantage" in minibatch.columns:
             minibatch = minibatch.with_columns(normalised_advantage=normalise(minibatch["advantage"]))
         own, self._grad_weight = self._part_of(minibatch)
         return own
@@ -257,13 +257,16 @@ class OnPolicyActorCritic(Policy):
     def grad_weight(self) -> float:
         return self._grad_weight
 
+    # What losses take of rows, beside observation and action.
+    _loss_columns: tuple[str, ...] = ("log_prob", "value", "advantage", "return_")
+
     def _shuffled(self, batch: TransitionBatch, batch_size: int, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield the rows once, in random order, in minibatches of about `batch_size` that differ by at most one row.
 
         There are `len(batch) / batch_size`, rounded, so that no row is left out and no minibatch is much smaller than
         the others.
         """
-        wanted = {self._family.column, "log_prob", "value", "advantage", "return_"}
+        wanted = {self._family.column, *self._loss_columns}
         names = [name for name in batch.columns if name in wanted or name == "obs" or name.startswith("obs/")]
         # One gather for the epoch; its minibatches are slices of it.
         rows = batch.select(names).take(rng.permutation(len(batch)))
