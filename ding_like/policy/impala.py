@@ -50,6 +50,8 @@ class IMPALAPolicy(OnPolicyActorCritic):
             entropy_weight=1e-4,
             # DI-engine's name for learn.grad_clip_norm.
             clip_value=None,
+            # A key of DI-engine's configs: see `without_effect`.
+            optim=None,
             # How much the targets trust values less than rewards: 1 is the paper's, 0 one-step targets.
             lambda_=0.95,
             # The largest importance weights of a step's error, of what comes after it, and of its policy gradient.
@@ -57,7 +59,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
             c_clip_ratio=1.0,
             rho_pg_clip_ratio=1.0,
         ),
-        # Sequences; unroll_len is another place of policy.unroll_len, None: the value there.
+        # Sequences; a run makes unroll_len the copy of policy.unroll_len that it is in DI-engine's configs.
         collect=dict(n_sample=16, unroll_len=None),
         other=dict(replay_buffer=dict(replay_buffer_size=1000)),
     )
@@ -65,6 +67,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
         **OnPolicyActorCritic.config_types,
         "learn.discount_factor": (int, float),
         "learn.clip_value": (int, float),
+        "learn.optim": (str,),
         "collect.unroll_len": (int,),
     }
     config_alternatives = (
@@ -74,6 +77,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
     )
     without_effect: ClassVar[dict[str, str]] = {
         "collect.discount_factor": "returns are the learner's: policy.discount_factor or learn.discount_factor",
+        "collect.unroll_len": "it is a copy of policy.unroll_len",
         "collect.gae_lambda": "V-trace has its own: learn.lambda_",
         "learn.optim": "learn.optimizer.type says how a gradient becomes a step",
     }
@@ -82,7 +86,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
-        learn, collect = cfg["learn"], cfg["collect"]
+        learn = cfg["learn"]
         # What is wrong with these where rows are used as they come is not wrong here.
         allowed = ("discount_factor", "nstep", "priority", "random_collect_size")
         yield from (fault for fault in super().check_config(cfg) if fault[0] not in allowed)
@@ -90,10 +94,8 @@ class IMPALAPolicy(OnPolicyActorCritic):
             yield from cls._no_effect(cfg, ("discount_factor",), "learn.discount_factor is set too")
         if cfg["nstep"] != 1:
             yield "nstep", "has no use with V-trace; set unroll_len and learn.lambda_"
-        if cfg["unroll_len"] < 1 or (collect["unroll_len"] or 1) < 1:
-            yield "unroll_len", f"must be at least 1, got {cfg['unroll_len']} and {collect['unroll_len']}"
-        if collect["unroll_len"] not in (None, cfg["unroll_len"]):
-            yield from cls._no_effect(cfg, ("unroll_len",), "collect.unroll_len is set too")
+        if cfg["unroll_len"] < 1:
+            yield "unroll_len", f"must be at least 1, got {cfg['unroll_len']}"
         for name in ("rho_clip_ratio", "c_clip_ratio", "rho_pg_clip_ratio"):
             if learn[name] <= 0:
                 yield f"learn.{name}", f"must be above 0, got {learn[name]}"
@@ -105,7 +107,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
     @classmethod
     def env_steps_per_row(cls, cfg: Mapping[str, Any]) -> int:
         """Return the steps of a sequence."""
-        return int(cfg["collect"].get("unroll_len") or cfg["unroll_len"])
+        return int(cfg["unroll_len"])
 
     def __init__(
         self, cfg: Mapping[str, Any], model: nn.Module | None = None, enable_field: Sequence[str] | None = None

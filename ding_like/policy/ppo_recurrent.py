@@ -84,11 +84,13 @@ class PPORecurrentPolicy(PPOPolicy):
         """
         state = {name: columns[STATE + name] for name in self._model.initial_state}
         value, behind = self._recurrent_critic(_seen(columns, "obs"), state)
-        next_obs = {name: column[edge] for name, column in columns.items() if name.startswith("next_obs")}
-        next_value, _ = self._recurrent_critic(
-            _seen(next_obs, "next_obs"), {name: column[edge] for name, column in behind.items()}
-        )
         unit = np.float32(self._returns.std if self._cfg.learn.value_norm else 1.0)
+        if not len(edge):
+            return value * unit, value[:0]
+        columns = {name: column[edge] for name, column in columns.items() if name.startswith("next_obs")}
+        next_value, _ = self._recurrent_critic(
+            _seen(columns, "next_obs"), {name: column[edge] for name, column in behind.items()}
+        )
         return value * unit, next_value * unit
 
     # ---- learning

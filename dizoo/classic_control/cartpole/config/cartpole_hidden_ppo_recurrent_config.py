@@ -11,7 +11,7 @@ main_config = EasyDict(
             n_evaluator_episode=20,
             stop_value=495,
             # Positions of cart and pole, not their velocities.
-            wrappers=[dict(type="obs_select", indices=[0, 2])],
+            wrappers=[dict(type="obs_select", indices=[0, 2]), dict(type="obs_norm")],
         ),
         policy=dict(
             cuda=False,
@@ -28,6 +28,8 @@ main_config = EasyDict(
                 epoch_per_collect=10,
                 batch_size=256,
                 seq_len=32,
+                # Actor and critic share the memory: gradients of about one size.
+                value_norm=True,
                 learning_rate=1e-3,
                 schedule=dict(env_steps=100000, lr_end=1e-4),
             ),
