@@ -102,7 +102,8 @@ class CategoricalValue:
         check_shape("target", target, chosen.shape)
         target = target.detach()
         each = -(target * chosen.log_softmax(-1)).sum(-1)
-        return RowLoss(each, each.detach() + torch.xlogy(target, target).sum(-1))
+        divergence = each.detach() + torch.xlogy(target, target).sum(-1)
+        return RowLoss(each, divergence.clamp_min(0.0))  # below 0 by rounding alone
 
     def loss_by_hand(self, output: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
         rows = np.arange(len(output))
@@ -134,4 +135,4 @@ def cross_entropy(logits: Array, target: Array) -> tuple[Array, Array, Array]:
     # A share of 0 adds nothing to the entropy; the smallest number keeps its logarithm finite.
     divergence = each + np.add.reduce(target * np.log(np.maximum(target, _TINY)), axis=1)
     # As the m_i add up to 1, the slope by a logit is p_i - m_i.
-    return each, divergence, share / total - target
+    return each, np.maximum(divergence, 0.0), share / total - target

@@ -169,7 +169,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/rl_utils/categorical.py",
-        "return each, divergence, share / total - target",
+        "return each, np.maximum(divergence, 0.0), share / total - target",
         "return each, each, share / total - target",
         ("tests/rl_utils/test_categorical.py::test_the_loss_by_hand_is_that_of_autograd",),
     ),

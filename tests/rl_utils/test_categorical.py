@@ -169,6 +169,18 @@ def test_the_loss_by_hand_is_that_of_autograd(seed: int, is_weighted: bool) -> N
     np.testing.assert_allclose(by_hand.priority, priority.numpy(), atol=1e-5)
 
 
+def test_no_priority_is_below_zero_where_the_prediction_is_right() -> None:
+    rng = np.random.default_rng(0)
+    target = rng.dirichlet(np.ones(ATOMS), 1000).astype(np.float32)
+    logits = np.log(target)[:, None]
+
+    by_hand = FAMILY.loss_by_hand(logits, np.zeros(1000, int), target, weight=None).priority
+    by_tensors = FAMILY.loss(torch.from_numpy(logits[:, 0]), torch.from_numpy(target)).priority
+
+    assert 0.0 <= by_hand.min() and by_hand.max() < 1e-5
+    assert 0.0 <= float(by_tensors.min()) and float(by_tensors.max()) < 1e-5
+
+
 def test_huge_logits_have_a_loss() -> None:
     logits = np.array([[[1e4, 0.0, 0, 0, 0, 0, 0]]], np.float32)
     target = np.eye(ATOMS, dtype=np.float32)[None, 1]
