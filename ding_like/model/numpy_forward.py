@@ -63,10 +63,12 @@ class NumpyForward:
             self._bind()
         x = np.asarray(x, dtype=self._dtype)
         if noise is None:
-            return _run(self._bound_steps, x)
-        for step in self._bound_steps:
-            x = step(x, noise) if isinstance(step, HeadForward) else step(x)
-        return x
+            output = _run(self._bound_steps, x)
+        else:
+            head = self._bound_steps[-1]
+            assert isinstance(head, HeadForward), "noise is for a head that is noisy"
+            output = head(_run(self._bound_steps[:-1], x), noise)
+        return output if self._then is None else self._then(output)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, deep or in another process, makes its own views.
@@ -82,7 +84,7 @@ class NumpyForward:
                 "numpy_forward cannot follow its module any longer: parameters left the CPU, changed to a dtype other "
                 "than float32 and float64, or got a hook; call numpy_forward(module) again and use torch if it is None"
             )
-        self._bound_steps = steps if self._then is None else [*steps, self._then]
+        self._bound_steps = steps
         self._bound_addresses = self._addresses()
         self._dtype = next(self._module.parameters()).detach().numpy().dtype
 

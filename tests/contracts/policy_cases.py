@@ -30,6 +30,9 @@ _RAINBOW: dict[str, Any] = dict(
         n_atom=7,
     )
 )
+_DISTRIBUTION = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
+_C51_MODEL = dict(**_DISTRIBUTION, v_min=-5.0, v_max=5.0, n_atom=11)
+_QRDQN_MODEL = dict(**_DISTRIBUTION, num_quantiles=8)
 _VAC = dict(obs_shape=OBS, encoder_hidden_size_list=[8, 8], actor_head_layer_num=0, critic_head_layer_num=0)
 _QAC = dict(obs_shape=OBS, action_shape=2, actor_head_hidden_size=8, critic_head_hidden_size=8)
 _TEAM = dict(
@@ -67,6 +70,14 @@ CASES: dict[str, Case] = {
         "rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(double=False, model=dict(dueling=False, distributional=False)))
     ),
     "rainbow without noise": Case("rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(model=dict(noise=False)))),
+    "c51": Case("c51", _DISCRETE, dict(model=_C51_MODEL)),
+    "c51 dueling": Case("c51", _DISCRETE, dict(model={**_C51_MODEL, "dueling": True}, double=False)),
+    "c51 autograd": Case("c51", _DISCRETE, dict(model=_C51_MODEL, learn=dict(backend="autograd"))),
+    "qrdqn": Case("qrdqn", _DISCRETE, dict(model=_QRDQN_MODEL)),
+    "qrdqn dueling": Case(
+        "qrdqn", _DISCRETE, dict(model={**_QRDQN_MODEL, "dueling": True, "num_quantiles": 5}, double=False)
+    ),
+    "qrdqn autograd": Case("qrdqn", _DISCRETE, dict(model=_QRDQN_MODEL, learn=dict(backend="autograd"))),
     "qmix": Case("qmix", _JOINT, dict(model=_TEAM, learn=dict(target_update_freq=2))),
     "ppo": Case("ppo", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "ppo autograd": Case(
@@ -157,7 +168,7 @@ def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
 def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> Rollout:
     """Return a rollout of the policy's own actions in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
-    setting = {"eps": 0.5} if case.policy in ("dqn", "qmix", "rainbow") else {}
+    setting = {"eps": 0.5} if case.policy in ("dqn", "c51", "qrdqn", "rainbow", "qmix") else {}
     for step in range(STEPS):
         obs = draw_obs(case, LANES, rng, masked=masked)
         ended = rng.random((2, LANES)) < 0.1

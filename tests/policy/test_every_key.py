@@ -22,7 +22,8 @@ from ding_like.utils import log
 from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
-POLICIES = ["dqn", "rainbow", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "image_classification"]
+POLICIES = ["dqn", "c51", "qrdqn", "rainbow", "qmix"]
+POLICIES += ["ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "image_classification"]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
     *("type", "cfg_type", "action_space", "model", "eval", "other.replay_buffer.replay_buffer_size"),
@@ -79,6 +80,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.target_update_freq": (1, {}),
     "learn.target_theta": (0.5, {}),
     "learn.loss": ("huber", {}),
+    "learn.kappa": (0.1, {}),
     "learn.learning_rate_actor": (0.02, {}),
     "learn.learning_rate_critic": (0.02, {}),
     "learn.learning_rate_q": (0.02, {}),
