@@ -17,7 +17,7 @@ from ding_like.utils.registries import MODEL_REGISTRY
 class PPG(VAC):
     """Hold an actor and a critic with an encoder each, and on the actor's encoder an auxiliary head like the critic's.
 
-    `settings` are VAC's. Source: Cobbe et al. 2021, figure 1.
+    `settings` are VAC's. Source: Cobbe et al. 2021, section 2.
     """
 
     def __init__(

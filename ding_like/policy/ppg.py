@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -53,6 +53,12 @@ class PPGPolicy(PPOPolicy):
             aux_bc_weight=1.0,
         ),
     )
+    # Keys of DI-engine's configs.
+    without_effect: ClassVar[Mapping[str, str]] = {
+        "learn.actor_epoch_per_collect": "learn.epoch_per_collect counts the epochs of both networks",
+        "learn.critic_epoch_per_collect": "learn.epoch_per_collect counts the epochs of both networks",
+        "learn.aux_batch_size": "minibatches of both phases have learn.batch_size rows",
+    }
     _loss_columns = (*PPOPolicy._loss_columns, "old_output")
 
     @classmethod

@@ -169,7 +169,9 @@ def test_a_learn_mode_in_the_style_of_di_engine_cannot_be_parted() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize("name", ["dqn prioritised", "ppo schedules", "ppo recompute", "td3 prioritised", "sac"])
+@pytest.mark.parametrize(
+    "name", ["dqn prioritised", "ppo schedules", "ppo recompute", "ppg schedules", "td3 prioritised", "sac"]
+)
 def test_two_processes_that_exchange_bytes_learn_what_one_policy_learns(name: str) -> None:
     case = GRAD_CASES[name]
     alone, owner, source = make(case), make(case), make(case)

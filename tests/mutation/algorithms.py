@@ -312,6 +312,30 @@ MUTATIONS = (
         ("tests/policy/test_sac.py::test_losses_equal_a_slow_walk_over_rows",),
     ),
     Mutation(
+        "ding_like/rl_utils/soft_value.py",
+        "- alpha * log_pi)",
+        "+ alpha * log_pi)",
+        ("tests/rl_utils/test_soft_value.py::test_the_worked_example",),
+    ),
+    Mutation(
+        "ding_like/policy/discrete_sac.py",
+        "self._critic.target(obs).amin(dim=0)",
+        "self._critic.network(obs).amin(dim=0)",
+        ("tests/policy/test_discrete_sac.py::test_losses_equal_a_slow_walk_over_rows_and_actions",),
+    ),
+    Mutation(
+        "ding_like/policy/ppg.py",
+        'self._family.kl(_allowed(rows["old_output"], mask), _allowed(output, mask))',
+        'self._family.kl(_allowed(output, mask), _allowed(rows["old_output"], mask))',
+        ("tests/policy/test_ppg.py::test_the_auxiliary_loss_equals_a_slow_walk_over_rows",),
+    ),
+    Mutation(
+        "ding_like/policy/ppg.py",
+        "self._params.zero_grad()  # PPO",
+        "pass  # PPO",
+        ("tests/policy/test_ppg.py::test_in_the_policy_phase_it_is_ppo_and_leaves_the_auxiliary_head_alone",),
+    ),
+    Mutation(
         "ding_like/policy/td3.py",
         ".amin(dim=0)",
         ".amax(dim=0)",

@@ -71,7 +71,7 @@ def kl_of(kind: str, old: torch.Tensor, new: torch.Tensor, legal: list[int]) -> 
 
 @torch.no_grad()
 def slow_aux_loss(policy, batch, kind: str) -> float:
-    """Go row by row, as the paper says (section 2.2 and algorithm 1)."""
+    """Go row by row, as the paper says (algorithm 1)."""
     terms = []
     for row in batch:
         obs = torch.tensor(row["obs"] if "obs" in row else row["obs/board"], dtype=torch.float64)[None]
