@@ -95,11 +95,10 @@ def _parallel(*args: str) -> Benchmark:
     )
 
 
-def _updates(name: str, *peers: str, by_hand: bool = False, at_least: float | None = None) -> Benchmark:
-    """Return a benchmark of the updates of one algorithm, without collecting between."""
+def _updates(name: str, *peers: str, others: tuple[str, ...] = (), at_least: float | None = None) -> Benchmark:
+    """Return a benchmark of the updates of one algorithm, without collecting between; `others` are more of ours."""
     contenders = {"ours": Contender("updates_ours", ("--algorithm", name))}
-    if by_hand:
-        contenders["ours_autograd"] = Contender("updates_ours", ("--algorithm", f"{name}_autograd"))
+    contenders |= {f"ours_{other}": Contender("updates_ours", ("--algorithm", f"{name}_{other}")) for other in others}
     contenders |= {peer: Contender(f"updates_{peer}", ("--algorithm", name), venv="peers") for peer in peers}
     bars = () if at_least is None else tuple(Bar("ours", peer, at_least) for peer in peers)
     return Benchmark(("updates_cpu",), contenders, bars=bars)
@@ -148,11 +147,11 @@ BENCHMARKS = {
             "sb3": Contender("ppo_sb3", venv="peers"),
         },
     ),
-    "updates_dqn": _updates("dqn", "tianshou", "sb3", by_hand=True),
-    "updates_c51": _updates("c51", "tianshou", by_hand=True),
-    "updates_qrdqn": _updates("qrdqn", "tianshou", "sb3", by_hand=True, at_least=1.5),
-    "updates_iqn": _updates("iqn", "tianshou", by_hand=True),
-    "updates_fqf": _updates("fqf", "tianshou", by_hand=True),
-    "updates_rainbow": _updates("rainbow", "tianshou", by_hand=True, at_least=1.5),
-    "updates_r2d2": _updates("r2d2", "tianshou", at_least=1.5),
+    "updates_dqn": _updates("dqn", "tianshou", "sb3", others=("autograd",)),
+    "updates_c51": _updates("c51", "tianshou", others=("autograd",)),
+    "updates_qrdqn": _updates("qrdqn", "tianshou", "sb3", others=("autograd",), at_least=1.5),
+    "updates_iqn": _updates("iqn", "tianshou", others=("autograd",)),
+    "updates_fqf": _updates("fqf", "tianshou", others=("autograd",)),
+    "updates_rainbow": _updates("rainbow", "tianshou", others=("autograd",), at_least=1.5),
+    "updates_r2d2": _updates("r2d2", "tianshou", others=("burn_in",), at_least=1.5),
 }

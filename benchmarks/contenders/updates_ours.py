@@ -11,56 +11,65 @@ from benchmarks.contenders import updates_work as work  # isort: skip  (pins the
 from ding_like.config import compile_config, deep_merge
 from ding_like.pipeline.build import build_serial
 
-_CATEGORICAL = dict(v_min=work.V_MIN, v_max=work.V_MAX, n_atom=work.NUM_ATOMS)
+_CATEGORICAL = dict(dueling=False, v_min=work.V_MIN, v_max=work.V_MAX, n_atom=work.NUM_ATOMS)
 _FRACTIONS = dict(num_quantiles=work.NUM_FRACTIONS, quantile_embedding_size=work.NUM_COSINES)
-# What each policy is given beside the settings that all have: the sizes that peers have too.
-SETTINGS: dict[str, dict[str, Any]] = {
-    "dqn": dict(model=dict(dueling=False)),
-    "c51": dict(model=dict(dueling=False, **_CATEGORICAL)),
-    "rainbow": dict(
-        priority=True,
-        priority_IS_weight=True,
-        model=dict(dueling=True, **_CATEGORICAL),
-        other=dict(replay_buffer=dict(type="advanced", alpha=work.ALPHA, beta=work.BETA)),
-    ),
-    "qrdqn": dict(model=dict(dueling=False, num_quantiles=work.NUM_QUANTILES)),
-    "iqn": dict(model=dict(dueling=False, **_FRACTIONS)),
-    "fqf": dict(model=dict(dueling=False, **_FRACTIONS)),
-    "r2d2": dict(
-        # All steps of a sequence are learned from; priorities, which the peer lacks, are off.
+
+
+def _recurrent(burn_in: int) -> dict[str, Any]:
+    return dict(
+        # The peer has no priorities.
         priority=False,
         priority_IS_weight=False,
-        burnin_step=0,
-        learn_unroll_len=work.SEQUENCE_STEPS,
+        burnin_step=burn_in,
+        learn_unroll_len=work.SEQUENCE_STEPS - burn_in,
         model=dict(encoder_hidden_size_list=[work.LSTM_SIZE], lstm_hidden_size=work.LSTM_SIZE, dueling=False),
         # As many steps as the others', in rows of whole sequences.
         other=dict(replay_buffer=dict(replay_buffer_size=work.ROWS // work.SEQUENCE_STEPS)),
+    )
+
+
+# What each policy is given beside the settings that all have: the sizes that peers have too.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "dqn": dict(model=dict(dueling=False)),
+    "c51": dict(model=_CATEGORICAL),
+    "rainbow": dict(
+        priority=True,
+        priority_IS_weight=True,
+        model={**_CATEGORICAL, "dueling": True},
+        other=dict(replay_buffer=dict(type="advanced", alpha=work.ALPHA, beta=work.BETA)),
     ),
+    "qrdqn": dict(model=dict(dueling=False, num_quantiles=work.NUM_QUANTILES)),
+    "iqn": dict(model=_FRACTIONS),
+    "fqf": dict(model=_FRACTIONS),
+    "r2d2": _recurrent(0),
+    "r2d2_burn_in": _recurrent(work.SEQUENCE_STEPS // 2),
 }
+_RATES = {"fqf": ("learning_rate_quantile", "learning_rate_fraction")}
 
 
 def configs(name: str, *, backend: str = "auto") -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (main_config, create_config) of a policy, of any that learns from a replay buffer."""
-    policy = dict(
+    rates = dict.fromkeys(_RATES.get(name, ("learning_rate",)), work.LEARNING_RATE)
+    own = {} if backend == "auto" else dict(backend=backend)
+    policy: dict[str, Any] = dict(
         nstep=work.NSTEP,
         discount_factor=work.GAMMA,
         model=dict(encoder_hidden_size_list=list(work.HIDDEN), head_layer_num=0),
         learn=dict(
             update_per_collect=1,
             batch_size=work.BATCH_SIZE,
-            learning_rate=work.LEARNING_RATE,
             target_update_freq=work.TARGET_UPDATE_FREQ,
+            **rates,
+            **own,
         ),
         other=dict(replay_buffer=dict(replay_buffer_size=work.ROWS)),
     )
-    if backend != "auto":
-        policy["learn"]["backend"] = backend
     main = dict(
         exp_name="bench",
         env=dict(env_id="benchmarks.contenders.fixed_env:FixedLength-v0", collector_env_num=work.NUM_LANES),
         policy=deep_merge(policy, SETTINGS.get(name, {})),
     )
-    return main, dict(env=dict(type="gymnasium"), policy=dict(type=name))
+    return main, dict(env=dict(type="gymnasium"), policy=dict(type=name.removesuffix("_burn_in")))
 
 
 def updates(name: str, *, backend: str = "auto") -> Callable[[int], None]:

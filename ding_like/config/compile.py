@@ -17,7 +17,7 @@ from ding_like.config.report import Fault, config_error
 from ding_like.config.save import save_config
 from ding_like.config.schema import Schema, build_schema
 from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
-from ding_like.config.without_effect import COMMANDER, listed, say_without_effect
+from ding_like.config.without_effect import COMMANDER, listed, of_buffer, say_without_effect
 from ding_like.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
@@ -70,7 +70,8 @@ def compile_config(
     if checker.ignored:
         title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
         _logger.warning("%s", listed(checker.ignored, title))
-    say_without_effect(user, schema.defaults, {**COMMANDER, **schema.without_effect}, source=source)
+    reasons = {**COMMANDER, **schema.without_effect, **of_buffer(cfg)}
+    say_without_effect(user, schema.defaults, reasons, source=source)
     cfg["seed"] = cfg["seed"] if seed is None else seed
     name = cfg["exp_name"] if exp_name is None else exp_name
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")

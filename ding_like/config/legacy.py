@@ -98,6 +98,8 @@ RENAMED_KEYS: dict[str, str] = {
     "policy.learn.betas": "policy.learn.optimizer.betas",
     "policy.learn.eps": "policy.learn.optimizer.eps",
     "policy.learn.weight_decay": "policy.learn.optimizer.weight_decay",
+    "policy.learn.epochs_aux": "policy.learn.aux_train_epoch",
+    "policy.learn.beta_weight": "policy.learn.aux_bc_weight",
 }
 
 

@@ -40,6 +40,13 @@ PARALLEL_COLLECTOR: Mapping[str, str] = {
 }
 
 
+def of_buffer(cfg: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return what the replay buffer of a config makes of no effect."""
+    if get_path(cfg, "policy.other.replay_buffer.type") != "naive":
+        return {}
+    return {"policy.priority": "buffer 'naive' samples evenly: set policy.other.replay_buffer.type='advanced'"}
+
+
 def set_without_effect(
     user: Mapping[str, Any], defaults: Mapping[str, Any], reasons: Mapping[str, str]
 ) -> dict[str, str]:

@@ -16,7 +16,9 @@ from ding_like.errors import SchemaError
 from ding_like.model.c51 import C51DQN
 from ding_like.model.dqn import DQN
 from ding_like.model.encoder import FCEncoder, check_obs_shape
+from ding_like.model.fqf import FQF
 from ding_like.model.head import DiscreteHead, DistributionHead, DuelingHead
+from ding_like.model.iqn import IQN, CosineEmbedding
 from ding_like.model.mlp import LinearStack
 from ding_like.model.numpy_noisy import HeadForward, head_forward
 from ding_like.model.qrdqn import QRDQN
@@ -31,11 +33,11 @@ def numpy_forward(module: nn.Module, *, then: ArrayFn | None = None) -> NumpyFor
     """Return a function from observations [R, O...] to the module's output [R, A], or None if torch is needed.
 
     Understood are Linear, ReLU, Tanh, Identity, Flatten, Sequential and our encoders, heads and Q networks made of
-    them (of DQN: what `q` returns; of C51DQN and QRDQN: their `points`, [R, A, N]; of RainbowDQN: its `logits`, without
-    distributions its `q`; of VAC: its `towers`), on the CPU in float32 or float64 and without hooks. `then` is applied
-    to the output. In-place changes of the parameters show at once, and parameters that were pointed elsewhere are
-    noticed at the next call, which raises SchemaError if they have left the CPU. The layers themselves must stay the
-    same.
+    them (of DQN, IQN and FQF: what `q` returns; of C51DQN and QRDQN: their `points`, [R, A, N]; of RainbowDQN: its
+    `logits`, without distributions its `q`; of VAC: its `towers`), on the CPU in float32 or float64 and without hooks.
+    `then` is applied to the output. In-place changes of the parameters show at once, and parameters that were pointed
+    elsewhere are noticed at the next call, which raises SchemaError if they have left the CPU. The layers themselves
+    must stay the same.
     """
     if not _is_plain(module) or _steps(module) is None:
         return None
@@ -125,6 +127,12 @@ def _steps(module: nn.Module) -> list[ArrayFn] | None:
         return None if encoder is None or head is None else [*encoder, head]
     if type(module) is GaussianHead:
         return _gaussian(module)
+    if type(module) is IQN:
+        midpoints = module.midpoints().numpy()
+        equal = np.full(midpoints.shape, 1.0 / midpoints.shape[1], midpoints.dtype)
+        return _implicit(module, lambda _features: (midpoints, equal))
+    if type(module) is FQF:
+        return _implicit(module.values, _proposal(module.proposal.linear))
     return None
 
 
@@ -188,6 +196,55 @@ def _gaussian(head: GaussianHead) -> list[ArrayFn] | None:
         return y
 
     return [*body, apply]
+
+
+def _implicit(module: IQN, fractions_of: Callable[[Array], tuple[Array, Array]]) -> list[ArrayFn] | None:
+    """Return the expected returns of an IQN, of quantiles at fractions [R or 1, N] that count as much as their weights.
+
+    A head without hidden layers is run once for each row, as the mean may as well be taken before it.
+    """
+    encoder, head = _steps(module.encoder), _steps(module.head)
+    if encoder is None or head is None:
+        return None
+    embed = _cosine_embedding(module.embedding)
+    is_linear = type(module.head) is DiscreteHead and len(head) == 1
+
+    def apply(x: Array) -> Array:
+        features = _run(encoder, x)
+        fractions, weights = fractions_of(features)
+        embedded = embed(fractions)  # [R or 1, N, D]
+        if is_linear:
+            return _run(head, features * np.matmul(weights[:, None], embedded)[:, 0])
+        mixed = features[:, None] * embedded
+        rows, number, width = mixed.shape
+        values = _run(head, mixed.reshape(-1, width)).reshape(rows, number, -1)
+        expected: Array = np.matmul(weights[:, None], values)[:, 0]
+        return expected
+
+    return [apply]
+
+
+def _cosine_embedding(module: CosineEmbedding) -> ArrayFn:
+    layer = _linear(module.linear)
+
+    def apply(fractions: Array) -> Array:
+        frequencies = np.pi * np.arange(module.num_cosines, dtype=fractions.dtype)
+        return _relu(layer(np.cos(fractions.reshape(-1, 1) * frequencies))).reshape(*fractions.shape, -1)
+
+    return apply
+
+
+def _proposal(layer: nn.Linear) -> Callable[[Array], tuple[Array, Array]]:
+    """Return what gives the middles [R, N] and widths [R, N] of the parts of [0, 1] that a layer proposes."""
+    logits_of = _linear(layer)
+
+    def apply(features: Array) -> tuple[Array, Array]:
+        logits = logits_of(features)
+        widths = np.exp(logits - logits.max(axis=1, keepdims=True))
+        widths /= widths.sum(axis=1, keepdims=True)
+        return widths.cumsum(axis=1) - 0.5 * widths, widths
+
+    return apply
 
 
 def _checked_flatten(obs_shape: tuple[int, ...]) -> ArrayFn:

@@ -20,6 +20,7 @@ from ding_like.model.flat_params import FlatParams
 from ding_like.model.head import DiscreteHead, DistributionHead, DuelingHead
 from ding_like.model.mlp import LinearStack
 from ding_like.model.numpy_noisy import HeadGrad, head_grad
+from ding_like.model.ppg import PPG
 from ding_like.model.qrdqn import QRDQN
 from ding_like.model.rainbow import RainbowDQN
 from ding_like.model.vac import LOG_SIGMA_RANGE, VAC, GaussianHead
@@ -36,7 +37,8 @@ class _Layer(Protocol):
 class NumpyGrad:
     """Run a module forwards and backwards on live views of its parameters and gradients in `params`.
 
-    Of a VAC, the output is what the actor gives and, in the last column, the value. Parameters that were pointed
+    Of a VAC, the output is what the actor gives and, in the last column, the value; of a PPG too, whose auxiliary head
+    is left out, and its gradient with it. Parameters that were pointed
     elsewhere are taken back into `params`; a copy, deep or in another process, has views of its own. Raises SchemaError
     for a module that `can_differentiate` refuses, from the beginning or later.
     """
@@ -74,10 +76,13 @@ class NumpyGrad:
         with np.errstate(all="ignore"):  # values that are not finite are the optimizer's to find
             return self._layers.forward(x)
 
-    def backward(self, grad: Array) -> None:
-        """Overwrite the gradients of all parameters, given the gradient of the loss by the output [B, ...]."""
+    def backward(self, grad: Array) -> Array:
+        """Overwrite the gradients of all parameters, given that of the loss by the output [B, ...].
+
+        Returns that by the module's input as its first layer sees it, [B, ...].
+        """
         with np.errstate(all="ignore"):
-            self._layers.backward(grad)
+            return self._layers.backward(grad)
 
 
 def can_differentiate(module: nn.Module) -> bool:
@@ -121,7 +126,7 @@ def _layers(module: nn.Module, grads: dict[int, Array] | None) -> _Layer | None:
     if isinstance(module, GaussianHead) and kind is GaussianHead:
         body = _layers(module.main, grads)
         return None if body is None else _Gaussian(module, body, grads)
-    if isinstance(module, VAC) and kind is VAC:
+    if isinstance(module, VAC) and kind in (VAC, PPG):
         return _actor_critic(module, grads)
     return None
 

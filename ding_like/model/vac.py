@@ -136,33 +136,22 @@ class VAC(nn.Module):
         else:
             self.actor_encoder, self.critic_encoder = encoders
         width = encoders[0].output_size
-        size = _output_size(action_space, action_shape)
-        layers.update(hidden_size=actor_head_hidden_size, layer_num=actor_head_layer_num)
-        self.actor_head: GaussianHead | DiscreteHead
-        if action_space == "continuous":
-            self.actor_head = GaussianHead(
-                width,
-                size,
-                sigma_type=sigma_type,
-                initial_sigma=initial_sigma,
-                fixed_sigma_value=fixed_sigma_value,
-                bound_type=bound_type,
-                **layers,
-            )
-        else:
-            self.actor_head = DiscreteHead(width, size, **layers)
+        self.actor_head = build_actor_head(
+            width,
+            action_shape,
+            action_space=action_space,
+            hidden_size=actor_head_hidden_size,
+            layer_num=actor_head_layer_num,
+            sigma_type=sigma_type,
+            initial_sigma=initial_sigma,
+            fixed_sigma_value=fixed_sigma_value,
+            bound_type=bound_type,
+            **layers,
+        )
         layers.update(hidden_size=critic_head_hidden_size, layer_num=critic_head_layer_num)
         self.critic_head = DiscreteHead(width, 1, **layers)
         if orthogonal_init:
-            self._init_orthogonal()
-
-    def _init_orthogonal(self) -> None:
-        init_orthogonal(self)
-        init_orthogonal(self.critic_head.main[-1], gain=1.0)
-        if isinstance(self.actor_head, GaussianHead):
-            self.actor_head.init_orthogonal(gain=0.01)
-        else:
-            init_orthogonal(self.actor_head.main[-1], gain=0.01)
+            init_actor_critic(self, self.actor_head, self.critic_head)
 
     def towers(self) -> tuple[nn.Sequential, nn.Sequential]:
         """Return actor and critic, each as a stack of its encoder and head; the layers are this network's own."""
@@ -190,6 +179,45 @@ class VAC(nn.Module):
         """Return {'logit': what the action distribution is made of [B, P], 'value': [B]}."""
         logit, value = self.actor_critic(x)
         return {"logit": logit, "value": value}
+
+
+def build_actor_head(
+    input_size: int,
+    action_shape: int | Sequence[int],
+    *,
+    action_space: ActionSpace,
+    sigma_type: SigmaType,
+    initial_sigma: float,
+    fixed_sigma_value: float,
+    bound_type: BoundType | None,
+    **layers: Any,  # of each keyword of a head its own
+) -> GaussianHead | DiscreteHead:
+    """Return what turns features into what the action distribution is made of; `layers` are both heads' keywords.
+
+    Raises ConfigError for sizes that do not fit.
+    """
+    size = _output_size(action_space, action_shape)
+    if action_space == "discrete":
+        return DiscreteHead(input_size, size, **layers)
+    return GaussianHead(
+        input_size,
+        size,
+        sigma_type=sigma_type,
+        initial_sigma=initial_sigma,
+        fixed_sigma_value=fixed_sigma_value,
+        bound_type=bound_type,
+        **layers,
+    )
+
+
+def init_actor_critic(model: nn.Module, actor_head: GaussianHead | DiscreteHead, critic_head: DiscreteHead) -> None:
+    """Begin with orthogonal weights, all actions about equally likely (Engstrom et al. 2020)."""
+    init_orthogonal(model)
+    init_orthogonal(critic_head.main[-1], gain=1.0)
+    if isinstance(actor_head, GaussianHead):
+        actor_head.init_orthogonal(gain=0.01)
+    else:
+        init_orthogonal(actor_head.main[-1], gain=0.01)
 
 
 def _output_size(action_space: str, action_shape: int | Sequence[int]) -> int:

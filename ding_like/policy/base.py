@@ -98,7 +98,7 @@ class Policy:
 
     # What the policy learns from: items of a replay buffer's samples.
     sample_unit: SampleUnit = "row"
-    # Whether `segment` makes rows of several steps, so that collect.unroll_len may say of how many.
+    # Whether rows are of several steps: collect.unroll_len may then say of how many.
     rows_are_sequences = False
 
     @classmethod
@@ -133,8 +133,7 @@ class Policy:
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
             yield f"learn.optimizer.{key}", message
         yield from cls._no_effect(cfg, ("on_policy",), "is the policy's own nature: choose another policy")
-        # Rows of a policy in DI-engine's style are its own.
-        if not cls.rows_are_sequences and not callable(getattr(cls, "_forward_collect", None)):
+        if not (cls.rows_are_sequences or callable(getattr(cls, "_forward_collect", None))):  # which has its own rows
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
         if cls.action_spaces is not None and "Box" not in cls.action_spaces:
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
@@ -326,8 +325,6 @@ class Policy:
     def command_mode(self) -> CommandMode:
         """Return what a commander uses."""
         return CommandMode(self._get_setting_learn, self._get_setting_collect, self._get_setting_eval)
-
-    # ---- shared by the views
 
     @property
     def cfg(self) -> EasyDict:

@@ -88,12 +88,16 @@ class OfFamily:
 
     family: ActionFamily
     is_greedy: bool
+    with_log_prob: bool = True  # False: rows need no more than the action
 
     def __call__(
         self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
     ) -> dict[str, Array]:
-        """Return `action` [R, ...]; unless greedy also `log_prob` [R] and, of continuous actions, `action_raw`."""
+        """Return `action` [R, ...]; unless greedy, also `log_prob` [R] and, of continuous actions, `action_raw`."""
         if mask is not None:
             self.family.check_mask(mask)
             output = mask_logits(output, mask)
-        return {"action": self.family.mode(output)} if self.is_greedy else self.family.sample(output, rng)
+        if self.is_greedy:
+            return {"action": self.family.mode(output)}
+        sampled = self.family.sample(output, rng)
+        return sampled if self.with_log_prob else {"action": sampled["action"]}

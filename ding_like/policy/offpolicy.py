@@ -24,7 +24,7 @@ class Rows(NamedTuple):
     """Hold a minibatch as tensors on the policy's device."""
 
     obs: Any  # [B, O...], or a dict of them
-    action: Tensor  # [B, A] in [-1, 1]
+    action: Tensor  # [B, A] in [-1, 1]; of discrete actions their numbers [B]
     reward: Tensor  # [B], the n-step return
     next_obs: Any
     discount: Tensor | float  # [B], what multiplies the value of next_obs
@@ -76,7 +76,8 @@ class TrainedNetwork:
 class OffPolicyActorCritic(Policy):
     """Learn an actor and its critics off-policy; continuous actions, [-1, 1] inside.
 
-    The model has `actor(obs)` and `critic(obs, action) -> [N, B]`, modules that share no parameters.
+    The model has `actor(obs)` and `critic(obs, action) -> [N, B]`, modules that share no parameters. An algorithm for
+    discrete actions says so in `action_spaces` and `_inside`; its critic may be another function.
     """
 
     config: dict[str, Any] = dict(
@@ -117,8 +118,9 @@ class OffPolicyActorCritic(Policy):
         raise NotImplementedError(f"{type(self).__name__} must name the networks that it trains.")
 
     def _init_learn(self) -> None:
-        reach = self._action_range()
-        self._centre, self._half = (torch.from_numpy(part).to(self._device) for part in (reach.centre, reach.half))
+        if "Box" in self.action_spaces:
+            reach = self._action_range()
+            self._centre, self._half = (torch.from_numpy(part).to(self._device) for part in (reach.centre, reach.half))
         self._noise = GradNoise(self._device)
         self._num_updates = 0
 
@@ -138,7 +140,7 @@ class OffPolicyActorCritic(Policy):
         return ActionRange(-1.0 if low is None else low, 1.0 if high is None else high)
 
     def _rows(self, batch: TransitionBatch) -> Rows:
-        """Begin a gradient: return a batch of rows as tensors, actions scaled to [-1, 1]."""
+        """Begin a gradient: return a batch of rows as tensors, actions as the critics take them."""
         self._noise.begin()
         for network in self._networks().values():
             network.params.follow()
@@ -147,13 +149,17 @@ class OffPolicyActorCritic(Policy):
         weight = self._weight(tensors)
         return Rows(
             obs=self._obs(tensors),
-            action=(tensors["action"].float() - self._centre) / self._half,
+            action=self._inside(tensors["action"]),
             reward=tensors["reward"],
             next_obs=self._obs(tensors, "next_obs"),
             discount=tensors.columns.get("discount", self._gamma),
             terminated=torch.zeros_like(terminated) if self._cfg.learn.ignore_done else terminated,
             weight=1.0 if weight is None else weight,
         )
+
+    def _inside(self, action: Tensor) -> Tensor:
+        """Return actions of rows as the critics take them: continuous ones [B, A] scaled to [-1, 1]."""
+        return (action.float() - self._centre) / self._half
 
     def _normal_like(self, action: Tensor) -> Tensor:
         """Return standard normal noise in the shape of actions [B, A]; of several learners', each takes its rows."""

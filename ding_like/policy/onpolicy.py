@@ -125,8 +125,8 @@ class OnPolicyActorCritic(Policy):
         return "vac", []
 
     def _build_model(self) -> nn.Module:
-        model = self._cfg.model
-        if model.get("type", "vac") == "vac":
+        model, default = self._cfg.model, self.default_model()[0]
+        if model.get("type", default) == default:
             model.setdefault("action_space", self._cfg.action_space or "discrete")
         return super()._build_model()
 
@@ -187,7 +187,7 @@ class OnPolicyActorCritic(Policy):
         return batch, np.zeros(rollout.num_lanes, np.int64)
 
     def _targets(self, rollout: Rollout) -> dict[str, Array]:
-        """Return values, advantages and the critic's targets of a rollout's rows [N], in one forward of the critic."""
+        """Return values, advantages and the critic's targets of a rollout's rows [N]."""
         columns, lanes = rollout.columns(), rollout.as_lanes()
         ended = columns["terminated"] | columns["truncated"]
         terminated = np.zeros_like(ended) if self._cfg.learn.ignore_done else columns["terminated"]
@@ -196,11 +196,11 @@ class OnPolicyActorCritic(Policy):
         is_edge = ended.copy()
         is_edge[lanes.row[lanes.length - 1, np.arange(len(lanes.length))][lanes.length > 0]] = True
         edge = np.flatnonzero(is_edge & ~terminated)
-        values = self._values(_join_obs(columns, edge))
-        value, next_value = values[: len(ended)], np.zeros(len(ended), np.float32)
+        value, edge_value = self._values_of(columns, edge)
+        next_value = np.zeros_like(value)
         follows = lanes.valid[1:]
         next_value[lanes.row[:-1][follows]] = value[lanes.row[1:][follows]]
-        next_value[edge] = values[len(ended) :]
+        next_value[edge] = edge_value
         advantage = np.empty_like(value)
         advantage[lanes.row[lanes.valid]] = gae(
             *(column[lanes.row] for column in (columns["reward"], value, next_value, terminated, ended)),
@@ -209,6 +209,11 @@ class OnPolicyActorCritic(Policy):
             valid=lanes.valid,
         )[lanes.valid]
         return {"value": value, "advantage": advantage, "return_": advantage + value}
+
+    def _values_of(self, columns: Mapping[str, Array], edge: Array) -> tuple[Array, Array]:
+        """Return the critic's values of rows' `obs` [N], and of `next_obs` of the rows `edge` [K], in one forward."""
+        values = self._values(_join_obs(columns, edge))
+        return values[: len(values) - len(edge)], values[len(values) - len(edge) :]
 
     def _values(self, obs: Obs) -> Array:
         """Return the critic's values [N] float32, in units of reward."""
@@ -233,10 +238,14 @@ class OnPolicyActorCritic(Policy):
         """Return a minibatch, or, of several learners, this one's rows, with what is computed of all of them."""
         if self._share.num_learners == 1:
             return minibatch
-        if self._cfg.learn.adv_norm is True:
+        if self._cfg.learn.get("adv_norm") is True and "advantage" in minibatch.columns:
             minibatch = minibatch.with_columns(normalised_advantage=normalise(minibatch["advantage"]))
-        self._grad_weight = self._share.weight(len(minibatch))
-        return minibatch[self._share.of(len(minibatch))]
+        own, self._grad_weight = self._part_of(minibatch)
+        return own
+
+    def _part_of(self, minibatch: TransitionBatch) -> tuple[TransitionBatch, float]:
+        """Return (this learner's rows, of several, and what their mean counts in that of all rows)."""
+        return minibatch[self._share.of(len(minibatch))], self._share.weight(len(minibatch))
 
     def _advantage(self, rows: TransitionBatch) -> Any:
         """Return the advantages [B], of mean 0 and deviation 1 in the whole minibatch with learn.adv_norm=True."""
@@ -248,13 +257,16 @@ class OnPolicyActorCritic(Policy):
     def grad_weight(self) -> float:
         return self._grad_weight
 
+    # What losses take of rows, beside observation and action.
+    _loss_columns: tuple[str, ...] = ("log_prob", "value", "advantage", "return_")
+
     def _shuffled(self, batch: TransitionBatch, batch_size: int, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield the rows once, in random order, in minibatches of about `batch_size` that differ by at most one row.
 
         There are `len(batch) / batch_size`, rounded, so that no row is left out and no minibatch is much smaller than
         the others.
         """
-        wanted = {self._family.column, "log_prob", "value", "advantage", "return_"}
+        wanted = {self._family.column, *self._loss_columns}
         names = [name for name in batch.columns if name in wanted or name == "obs" or name.startswith("obs/")]
         # One gather for the epoch; its minibatches are slices of it.
         rows = batch.select(names).take(rng.permutation(len(batch)))

@@ -51,9 +51,11 @@ class FlatOptimizer:
         """Return the optimizer that the `learn` section of a policy's config asks for.
 
         `learning_rate` replaces the section's, for policies with several optimizers. Read if there are: `optimizer`, as
-        `update_rules.OPTIMIZER_CONFIG` says, `adam_eps`, and `grad_clip_value`, DI-engine's name for `grad_clip_norm`.
+        `update_rules.OPTIMIZER_CONFIG` says, `adam_eps`, and `grad_clip_value` or `clip_value`, DI-engine's names for
+        `grad_clip_norm`.
         """
-        clip = getattr(learn, "grad_clip_value", None) if learn.grad_clip_norm is None else learn.grad_clip_norm
+        limits = (getattr(learn, name, None) for name in ("grad_clip_norm", "grad_clip_value", "clip_value"))
+        clip = next((limit for limit in limits if limit is not None), None)
         return cls(
             params,
             learning_rate=learn.learning_rate if learning_rate is None else learning_rate,

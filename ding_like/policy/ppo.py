@@ -93,8 +93,8 @@ class PPOPolicy(OnPolicyActorCritic):
             yield "learn.adv_norm", f"must be True, False or 'batch', got {learn['adv_norm']!r}"
 
     def _build_model(self) -> nn.Module:
-        model = self._cfg.model
-        if model.get("type", "vac") == "vac":
+        model, default = self._cfg.model, self.default_model()[0]
+        if model.get("type", default) == default:
             model.setdefault("orthogonal_init", self._cfg.learn.ppo_param_init)
         return super()._build_model()
 

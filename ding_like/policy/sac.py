@@ -38,13 +38,11 @@ class Temperature(nn.Module):
         self.log_alpha = nn.Parameter(torch.tensor(log(alpha)))
 
 
-@POLICY_REGISTRY.register("sac")
-class SACPolicy(OffPolicyActorCritic):
-    """Learn a stochastic actor, two critics and a temperature off-policy."""
+class SoftActorCritic(OffPolicyActorCritic):
+    """Hold what SAC is for any kind of action: an actor, critics with targets, a temperature, and their steps."""
 
     config: dict[str, Any] = dict(
-        type="sac",
-        model=dict(action_space="reparameterization", twin_critic=True),
+        model=dict(twin_critic=True),
         learn=dict(
             learning_rate_q=3e-4,
             learning_rate_policy=3e-4,
@@ -54,7 +52,7 @@ class SACPolicy(OffPolicyActorCritic):
             auto_alpha=True,
             # Whether the temperature's loss is linear in log(alpha), or in alpha as in the paper.
             log_space=True,
-            # Entropy of the actor over [-1, 1]^A that the temperature aims at; None: minus the number of dimensions.
+            # The actor's entropy that the temperature aims at; None: the algorithm's own default.
             target_entropy=None,
         ),
     )
@@ -78,50 +76,13 @@ class SACPolicy(OffPolicyActorCritic):
         temperature = Temperature(learn.alpha).to(self._device)
         self._temperature = self._trained(temperature, "learning_rate_alpha", has_target=False)
 
-    def _init_collect(self) -> None:
-        self._collect_actor = self._actor_that(SquashedGaussian(self._action_range(), is_random=True))
+    def _alpha_loss(self, log_prob: Tensor, default_target: Tensor | float) -> Tensor:
+        """Return the loss whose gradient raises alpha where the entropy, -mean(log_prob [B]), is below its target.
 
-    def _init_eval(self) -> None:
-        self._eval_actor = self._actor_that(SquashedGaussian(self._action_range(), is_random=False))
-
-    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
-        """Fill the gradients of critics, actor and temperature; priorities are absolute TD errors [B]."""
-        rows = self._rows(batch)
-        alpha = self._temperature.network.log_alpha.detach().exp()
-        with torch.no_grad():
-            next_action, next_log_prob = self._draw(rows.next_obs)
-            next_q = self._critic.target(rows.next_obs, next_action).amin(dim=0)
-            next_value = next_q - alpha * next_log_prob
-            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
-        q = self._critic.network(rows.obs, rows.action)
-        error = q - target
-        critic_loss = self._critic.backward(0.5 * (rows.weight * error.square()).mean(dim=1).sum())
-
-        action, log_prob = self._draw(rows.obs)
-        value = self._critic.network(rows.obs, action).amin(dim=0)
-        actor_loss = self._actor.backward((alpha * log_prob - value).mean())
-        info = {
-            "total_loss": critic_loss + actor_loss,
-            "critic_loss": critic_loss,
-            "actor_loss": actor_loss,
-            "q_value": q.detach(),
-            "target_q_value": target,
-            "entropy": -log_prob.detach(),
-            "alpha": alpha,
-        }
-        if self._cfg.learn.auto_alpha:
-            info["alpha_loss"] = self._temperature.backward(self._alpha_loss(log_prob.detach(), action.shape[1]))
-        return info, self._priority(error)
-
-    def _draw(self, obs: Any) -> tuple[Tensor, Tensor]:
-        """Return actions [B, A] that the actor draws for observations [B, O...], and their log densities [B]."""
-        mean, log_sigma = self._actor.network(obs).chunk(2, dim=1)
-        return squashed_gaussian(mean, log_sigma, self._normal_like(mean))
-
-    def _alpha_loss(self, log_prob: Tensor, num_dims: int) -> Tensor:
-        """Return the loss whose gradient raises alpha where the entropy, -mean(log_prob [B]), is below its target."""
+        `default_target`, one for all rows or [B], is the target unless the config gives one.
+        """
         learn, log_alpha = self._cfg.learn, self._temperature.network.log_alpha
-        target_entropy = -num_dims if learn.target_entropy is None else learn.target_entropy
+        target_entropy = default_target if learn.target_entropy is None else learn.target_entropy
         loss: Tensor = -(log_alpha if learn.log_space else log_alpha.exp()) * (log_prob + target_entropy).mean()
         return loss
 
@@ -159,3 +120,53 @@ class SACPolicy(OffPolicyActorCritic):
         super()._load_state_dict_learn(state)
         if "log_alpha" in state:
             self._temperature.network.load_state_dict(state["log_alpha"])
+
+
+@POLICY_REGISTRY.register("sac")
+class SACPolicy(SoftActorCritic):
+    """Learn a stochastic actor of continuous actions, two critics and a temperature off-policy.
+
+    The target of the entropy over [-1, 1]^A is by default minus the number of dimensions.
+    """
+
+    config: dict[str, Any] = dict(type="sac", model=dict(action_space="reparameterization"))
+
+    def _init_collect(self) -> None:
+        self._collect_actor = self._actor_that(SquashedGaussian(self._action_range(), is_random=True))
+
+    def _init_eval(self) -> None:
+        self._eval_actor = self._actor_that(SquashedGaussian(self._action_range(), is_random=False))
+
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
+        """Fill the gradients of critics, actor and temperature; priorities are absolute TD errors [B]."""
+        rows = self._rows(batch)
+        alpha = self._temperature.network.log_alpha.detach().exp()
+        with torch.no_grad():
+            next_action, next_log_prob = self._draw(rows.next_obs)
+            next_q = self._critic.target(rows.next_obs, next_action).amin(dim=0)
+            next_value = next_q - alpha * next_log_prob
+            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
+        q = self._critic.network(rows.obs, rows.action)
+        error = q - target
+        critic_loss = self._critic.backward(0.5 * (rows.weight * error.square()).mean(dim=1).sum())
+
+        action, log_prob = self._draw(rows.obs)
+        value = self._critic.network(rows.obs, action).amin(dim=0)
+        actor_loss = self._actor.backward((alpha * log_prob - value).mean())
+        info = {
+            "total_loss": critic_loss + actor_loss,
+            "critic_loss": critic_loss,
+            "actor_loss": actor_loss,
+            "q_value": q.detach(),
+            "target_q_value": target,
+            "entropy": -log_prob.detach(),
+            "alpha": alpha,
+        }
+        if self._cfg.learn.auto_alpha:
+            info["alpha_loss"] = self._temperature.backward(self._alpha_loss(log_prob.detach(), -action.shape[1]))
+        return info, self._priority(error)
+
+    def _draw(self, obs: Any) -> tuple[Tensor, Tensor]:
+        """Return actions [B, A] that the actor draws for observations [B, O...], and their log densities [B]."""
+        mean, log_sigma = self._actor.network(obs).chunk(2, dim=1)
+        return squashed_gaussian(mean, log_sigma, self._normal_like(mean))

@@ -113,14 +113,19 @@ def sequence_rows(rollout: Rollout, shape: SequenceShape) -> tuple[TransitionBat
     there are before it goes beyond its episode. What is beyond is zero.
     """
     columns = rollout.columns()
-    lane, episode = columns["lane"], columns.get("episode_id")
-    ended = columns["terminated"] | columns["truncated"]
-    if episode is not None and len(lane):
-        # A lane whose steps were dropped goes on with another episode.
-        ended = ended | _changes(lane, episode)
-    windows, keep = windows_of(lane, ended, shape, num_lanes=rollout.num_lanes)
+    windows, keep = windows_of(columns["lane"], episode_ends(columns), shape, num_lanes=rollout.num_lanes)
     begins = windows.begins & (columns["step"][windows.row[:, 0]] == 0) if "step" in columns else windows.begins
     return TransitionBatch(gather(columns, windows, burn_in=shape.burn_in, begins=begins)), keep
+
+
+def episode_ends(columns: Mapping[str, Array]) -> Array:
+    """Return after which steps [N] of a log the same lane goes on with another episode, or not at all."""
+    lane, episode = columns["lane"], columns.get("episode_id")
+    ended: Array = columns["terminated"] | columns["truncated"]
+    if episode is None or not len(lane):
+        return ended
+    # A lane whose steps were dropped goes on with another episode.
+    return ended | _changes(lane, episode)
 
 
 def gather(columns: Mapping[str, Array], windows: Windows, *, burn_in: int, begins: Array) -> dict[str, Array]:

@@ -153,16 +153,22 @@ class ValueBasedPolicy(Policy):
     def _init_learn(self) -> None:
         learn = self._cfg.learn
         self._target_model = copy.deepcopy(self._model)
-        self._params = FlatParams(self._model)
-        self._target_params = FlatParams(self._target_model)
+        self._params, self._target_params = (
+            FlatParams(self._value_network(model)) for model in (self._model, self._target_model)
+        )
+        self._moved = [(self._params, self._target_params)]
         self._optimizer = FlatOptimizer.from_config(self._params, learn)
         # After FlatParams, which moves the weights.
         self._online, self._target = (self._predictions(model) for model in (self._model, self._target_model))
-        self._by_hand = NumpyGrad(self._model, self._params) if self._is_plain() else None
+        self._by_hand = self._numpy_gradient()
         # An algorithm's own target is of tensors, even where its gradient is numpy's.
         self._has_plain_target = type(self)._td_target is ValueBasedPolicy._td_target
         self._noise = GradNoise(self._device) if self._draws else None
         self._num_updates = 0
+
+    def _value_network(self, model: nn.Module) -> nn.Module:
+        """Return the part of a model that the loss of values trains: all of it, or an algorithm says what else does."""
+        return model
 
     def _uniform_rows(self, rows: int, *shape: int) -> Tensor:
         """Return numbers in [0, 1) [B, ...] for a minibatch of so many rows; of several learners', each has its own."""
@@ -172,6 +178,11 @@ class ValueBasedPolicy(Policy):
 
     def _predictions(self, model: nn.Module) -> NetworkForward:
         return NetworkForward(partial(self._family.predict, model), self._numpy_twin(model), self._device)
+
+    # Any: what `_fill_by_hand` takes, which an algorithm may bring with it.
+    def _numpy_gradient(self) -> Any:
+        """Return what computes the gradient by hand; None: autograd does."""
+        return NumpyGrad(self._model, self._params) if self._is_plain() else None
 
     def _is_plain(self) -> bool:
         """Tell whether the gradient may be computed by hand: an algorithm's own `_chosen` is autograd's."""
@@ -209,7 +220,8 @@ class ValueBasedPolicy(Policy):
         self._params.loss.copy_(loss)
         return loss, values.detach(), target, np.asarray(each.priority.cpu()) if self._cfg.priority else None
 
-    def _fill_by_hand(self, model: NumpyGrad, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor, Array | None]:
+    # Any: what the family makes of targets.
+    def _fill_by_hand(self, model: NumpyGrad, rows: TransitionBatch) -> tuple[Tensor, Tensor, Any, Array | None]:
         """Do what `_fill` does, in numpy."""
         # Any: it is a ByHand, known since the policy was made; to ask a protocol again takes longer than the loss.
         family: Any = self._family
@@ -239,10 +251,11 @@ class ValueBasedPolicy(Policy):
         if self._noise is not None:
             self._noise.commit()
         theta = self._target_theta
-        if theta is not None:
-            self._target_params.lerp_from(self._params, theta)
-        elif self._num_updates % self._cfg.learn.target_update_freq == 0:
-            self._target_params.copy_from(self._params)
+        for online, target in self._moved:
+            if theta is not None:
+                target.lerp_from(online, theta)
+            elif self._num_updates % self._cfg.learn.target_update_freq == 0:
+                target.copy_from(online)
 
     @property
     def _target_theta(self) -> float | None:

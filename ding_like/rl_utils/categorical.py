@@ -80,8 +80,9 @@ class CategoricalValue:
         following = (discount * ~terminated).unsqueeze(-1)
         place = (reward.unsqueeze(-1) + following * self._atoms_like(next_value) - self._v_min) * self._per_unit
         place = place.clamp_(0.0, self._num_atoms - 1.0)
-        # The last atom is reached from the one before it, whose share is 0 then.
-        lower = place.long().clamp_(max=self._num_atoms - 2)
+        # The last atom is reached from the one before it, whose share is 0 then. No place is beyond the ends, but one
+        # that is not a number may be called anything.
+        lower = place.long().clamp_(0, self._num_atoms - 2)
         upper_share = (place - lower) * next_value
         target = torch.zeros_like(next_value)
         target.scatter_add_(-1, lower, next_value - upper_share)
@@ -101,27 +102,37 @@ class CategoricalValue:
         check_shape("target", target, chosen.shape)
         target = target.detach()
         each = -(target * chosen.log_softmax(-1)).sum(-1)
-        return RowLoss(each, each.detach() + torch.xlogy(target, target).sum(-1))
+        divergence = each.detach() + torch.xlogy(target, target).sum(-1)
+        return RowLoss(each, divergence.clamp_min(0.0))  # below 0 by rounding alone
 
     def loss_by_hand(self, output: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
         rows = np.arange(len(output))
-        log_p = output[rows, action]
-        log_p -= np.maximum.reduce(log_p, axis=1, keepdims=True)
-        share = np.exp(log_p)
-        total = np.add.reduce(share, axis=1, keepdims=True)
-        log_p -= np.log(total)
-        each = -np.add.reduce(target * log_p, axis=1)
-        # As the m_i add up to 1, the slope by a logit is p_i - m_i.
-        slope = share / total - target
-        # A share of 0 adds nothing; the smallest number keeps its logarithm finite.
-        entropy = np.add.reduce(target * np.log(np.maximum(target, _TINY)), axis=1)
+        with np.errstate(all="ignore"):  # values that are not finite are the optimizer's to find
+            each, priority, slope = cross_entropy(output[rows, action], target)
         scale = np.float32(1.0 / len(output)) if weight is None else (weight / len(output))[:, None]
         grad = np.zeros(output.shape, output.dtype)
         grad[rows, action] = slope * scale
         mean = np.add.reduce(each if weight is None else each * weight) / len(output)
-        return LossByHand(float(mean), grad, each + entropy)
+        return LossByHand(float(mean), grad, priority)
 
     def _atoms_like(self, like: Tensor) -> Tensor:
         if (self._atoms.dtype, self._atoms.device) != (like.dtype, like.device):
             self._atoms = torch.linspace(self._v_min, self._v_max, self._num_atoms, dtype=like.dtype).to(like.device)
         return self._atoms
+
+
+def cross_entropy(logits: Array, target: Array) -> tuple[Array, Array, Array]:
+    """Return (cross entropy [B], KL divergence [B], slope of the first by the logits [B, N]).
+
+    `target` [B, N] are probabilities. The logits are written over.
+    """
+    log_p = logits
+    log_p -= np.maximum.reduce(logits, axis=1, keepdims=True)
+    share = np.exp(log_p)
+    total = np.add.reduce(share, axis=1, keepdims=True)
+    log_p -= np.log(total)
+    each = -np.add.reduce(target * log_p, axis=1)
+    # A share of 0 adds nothing to the entropy; the smallest number keeps its logarithm finite.
+    divergence = each + np.add.reduce(target * np.log(np.maximum(target, _TINY)), axis=1)
+    # As the m_i add up to 1, the slope by a logit is p_i - m_i.
+    return each, np.maximum(divergence, 0.0), share / total - target

@@ -50,8 +50,11 @@ class ActionFamily(Protocol):
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return both for each row, [B]; `action` is the batch's `column`."""
 
+    def kl(self, output: Tensor, other: Tensor) -> Tensor:
+        """Return KL(p, q) [B] of the distributions that two outputs [B, P] stand for, how far q is from p."""
+
     def by_hand(self, output: Array, action: Array) -> ByHand:
-        """Do the same in numpy."""
+        """Do what `log_prob_and_entropy` does in numpy."""
 
 
 class Categorical:
@@ -73,6 +76,10 @@ class Categorical:
         log_probs = F.log_softmax(output, dim=1)
         chosen = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
         return chosen, -(log_probs.exp() * log_probs).sum(dim=1)
+
+    def kl(self, output: Tensor, other: Tensor) -> Tensor:
+        log_p, log_q = F.log_softmax(output, dim=1), F.log_softmax(other, dim=1)
+        return (log_p.exp() * (log_p - log_q)).sum(dim=1)
 
     def by_hand(self, output: Array, action: Array) -> ByHand:
         rows = np.arange(len(output))
@@ -127,6 +134,10 @@ class MultiCategorical:
         parts = [one.log_prob_and_entropy(logit, chosen) for logit, chosen in pairs]
         log_prob, entropy = (torch.stack(column).sum(dim=0) for column in zip(*parts, strict=True))
         return log_prob, entropy
+
+    def kl(self, output: Tensor, other: Tensor) -> Tensor:
+        parts = [Categorical().kl(output[:, factor], other[:, factor]) for factor in self._factors]
+        return torch.stack(parts).sum(dim=0)
 
     def by_hand(self, output: Array, action: Array) -> ByHand:
         one = Categorical()
@@ -212,6 +223,13 @@ class Gaussian:
         if self._squash:
             log_prob = log_prob - 2.0 * (math.log(2.0) - action - F.softplus(-2.0 * action)).sum(dim=1)
         return log_prob, total_log_sigma + (0.5 * self._size + constant)
+
+    def kl(self, output: Tensor, other: Tensor) -> Tensor:
+        # Squashing changes nothing: KL is the same under any one-to-one map of what is drawn.
+        (mu, log_sigma), (other_mu, other_log_sigma) = output.chunk(2, dim=1), other.chunk(2, dim=1)
+        log_ratio = log_sigma - other_log_sigma
+        distance = (mu - other_mu) * (-other_log_sigma).exp()
+        return (0.5 * ((2.0 * log_ratio).exp() + distance * distance - 1.0) - log_ratio).sum(dim=1)
 
     def by_hand(self, output: Array, action: Array) -> ByHand:
         mu, log_sigma = output[:, : self._size], output[:, self._size :]

@@ -34,15 +34,15 @@ def vtrace(
 ) -> VTrace:
     """Return V-trace targets and advantages of sequences, walking each backwards; all tensors are [B, T].
 
-    `log_ratio` is log pi(a|x) - log mu(a|x), of the policy that learns and the one that acted. With rho_t = min(rho_clip,
-    pi / mu) and c_t = lambda_ min(c_clip, pi / mu):
+    `log_ratio` is log pi(a|x) - log mu(a|x), of the policy that learns and the one that acted. With
+    rho_t = min(rho_clip, pi / mu) and c_t = lambda_ min(c_clip, pi / mu):
 
         v_s = V(x_s) + sum_(t >= s) gamma^(t - s) (c_s ... c_(t-1)) rho_t (r_t + gamma V(x_(t+1)) - V(x_t))
 
-    `next_value[t]` is the value of the true next observation: where an episode is truncated, or a sequence ends, v_(t+1)
-    is that value, and where it terminated 0. `done` cuts the sum in both cases, and so does a step that is not `valid`;
-    what stands there (NaN too) changes nothing. With one step of reward 1, V 0 and next value 4, gamma 0.5 and
-    log_ratio log(1/2): target 0.5 (1 + 2) = 1.5, advantage 1.5.
+    `next_value[t]` is the value of the true next observation: where an episode is truncated, or a sequence ends,
+    v_(t+1) is that value, and where it terminated 0. `done` cuts the sum in both cases, and so does a step that is not
+    `valid`; what stands there (NaN too) changes nothing. With one step of reward 1, V 0 and next value 4, gamma 0.5
+    and log_ratio log(1/2): target 0.5 (1 + 2) = 1.5, advantage 1.5.
 
     Raises SchemaError if shapes differ. Source: Espeholt et al. 2018, equation 1 and remarks 1 and 2.
     """

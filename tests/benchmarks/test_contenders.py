@@ -27,8 +27,8 @@ def test_contenders_that_only_step_envs_print_rates(benchmark):
         assert {row["metric"] for row in rows if "metric" in row} == {"env_steps_cpu", "env_steps_wall"}
 
 
-# Those that the package has; the others of the table are to come.
-@pytest.mark.parametrize("policy", ["dqn"])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2"])
 def test_our_contenders_of_updates_print_rates_and_versions(policy):
     for contender in BENCHMARKS[f"updates_{policy}"].contenders.values():
         if contender.is_ours:

@@ -2,6 +2,7 @@
 
 They are written down from its documentation: names of keys, the values that its pages give, shapes of the env spelled
 out, `stop_value` 195 of CartPole-v0, commanders' and evaluators' sections. Nothing here is adapted to this package.
+DI-engine's off-policy PPG, which keeps two buffers and has a script of its own, is not among them.
 """
 
 from __future__ import annotations
@@ -261,29 +262,24 @@ PPO_OFFPOLICY = _pair(
 )
 
 
-def _ppg(learn: Section, other: Section) -> Section:
-    return dict(
+PPG = _pair(
+    "ppg",
+    dict(
         cuda=False,
         model=_actor_critic(),
-        learn=dict(batch_size=64, learning_rate=0.001, value_weight=0.5, entropy_weight=0.01, clip_ratio=0.2, **learn),
+        learn=dict(
+            epoch_per_collect=2,
+            batch_size=64,
+            learning_rate=0.001,
+            value_weight=0.5,
+            entropy_weight=0.01,
+            clip_ratio=0.2,
+            aux_freq=8,
+            aux_train_epoch=6,
+            beta_weight=1,
+        ),
         collect=dict(n_sample=128, unroll_len=1, discount_factor=0.9, gae_lambda=0.95),
         eval=dict(evaluator=dict(eval_freq=40)),
-        other=other,
-    )
-
-
-PPG = _pair("ppg", _ppg(dict(epoch_per_collect=2, aux_freq=8, aux_train_epoch=6, beta_weight=1), {}))
-PPG_OFFPOLICY = _pair(
-    "ppg_offpolicy",
-    _ppg(
-        dict(update_per_collect=6, aux_freq=8, epochs_aux=6, beta_weight=1),
-        dict(
-            replay_buffer=dict(
-                multi_buffer=True,
-                policy=dict(replay_buffer_size=100, max_use=10),
-                value=dict(replay_buffer_size=1000, max_use=100),
-            )
-        ),
     ),
 )
 
@@ -314,6 +310,6 @@ CONFIGS: dict[str, Pair] = {
     pair.create_config["policy"]["type"]: pair
     for pair in (
         *(DQN, C51, QRDQN, IQN, FQF, RAINBOW, R2D2, DRQN, IMPALA, SAC, PG),
-        *(PPO, PPO_OFFPOLICY, PPG, PPG_OFFPOLICY, A2C),
+        *(PPO, PPO_OFFPOLICY, PPG, A2C),
     )
 }

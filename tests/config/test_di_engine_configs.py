@@ -20,7 +20,10 @@ from ding_like.utils.registries import POLICY_REGISTRY
 from tests.config.di_engine_configs import CONFIGS, Pair
 
 # The policies that there are; the others of CONFIGS are to come.
-POLICIES = ["dqn", "ppo", "ppo_offpolicy", "a2c"]
+POLICIES = [
+    *("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "discrete_sac"),
+    *("impala", "pg", "ppo", "ppo_offpolicy", "ppg", "a2c"),
+]
 _ABSENT = object()
 
 
@@ -46,6 +49,7 @@ def test_every_key_is_taken_over_or_named(name: str, caplog: pytest.LogCaptureFi
 
 
 def _is_taken(cfg: Any, path: str, value: Any) -> bool:
+    """Tell whether a value stands where the config says, or where the key stands here."""
     return any(get_path(cfg, place, _ABSENT) == value for place in (path, RENAMED_KEYS.get(path, path)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,6 +70,13 @@ def test_every_other_name_leads_to_a_place_that_is_not_ignored() -> None:
     assert not set(RENAMED_KEYS.values()) & (RENAMED_KEYS.keys() | LEGACY_KEYS.keys())
 
 
+def test_the_page_on_di_engine_names_every_other_name() -> None:
+    page = (Path(__file__).parents[2] / "docs/di_engine_configs.md").read_text()
+
+    names = {path.rpartition(".")[2] for pair in RENAMED_KEYS.items() for path in pair}
+    assert [name for name in sorted(names) if f"{name}`" not in page] == []
+
+
 def test_key_without_effect_needs_no_default(
     create: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,3 +127,16 @@ def test_keys_of_another_buffer_are_named(create: dict[str, Any], caplog: pytest
     compiled({"other": {"replay_buffer": {"max_use": 16}}}, create)
 
     assert "policy.other.replay_buffer.max_use   of buffers that count it" in caplog.text
+
+
+@pytest.mark.parametrize(("kind", "said"), [("naive", True), ("advanced", False)])
+def test_priority_that_a_buffer_does_not_know_is_named(
+    kind: str, said: bool, create: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(FakePolicy, "config", {**FakePolicy.config, "priority": False})
+    create["replay_buffer"] = {"type": kind}
+
+    with caplog.at_level(logging.INFO, logger="ding_like"):
+        compiled({"priority": True}, create)
+
+    assert ("policy.priority   buffer 'naive' samples evenly" in caplog.text) == said

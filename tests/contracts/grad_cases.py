@@ -27,18 +27,38 @@ GRAD_CASES: dict[str, Case] = {
     "dqn nstep": _with("dqn", nstep=3, learn=dict(optimizer=dict(type="rmsprop", momentum=0.5))),
     "rainbow prioritised": _with("rainbow", **_PER, learn=dict(target_update_freq=7, grad_clip_norm=0.1)),
     "rainbow prioritised autograd": _with("rainbow autograd", **_PER, learn=dict(target_theta=0.1)),
+    "c51 prioritised": _with("c51 dueling", **_PER, nstep=3, learn=dict(target_update_freq=7, grad_clip_norm=0.1)),
+    "qrdqn prioritised": _with("qrdqn dueling", **_PER, nstep=3, learn=dict(target_theta=0.1)),
+    "iqn prioritised": _with("iqn", **_PER, learn=dict(num_quantiles=3, num_target_quantiles=7, grad_clip_norm=0.1)),
+    "iqn nstep": _with("iqn", nstep=3, double=False, learn=dict(target_theta=0.1)),
+    "fqf prioritised": _with(
+        "fqf", **_PER, learn=dict(learning_rate_quantile=1e-3, ent_coef=0.01, target_update_freq=7)
+    ),
+    "fqf nstep": _with("fqf", nstep=3, double=False, learn=dict(target_theta=0.1, learning_rate_fraction=1e-3)),
     "qmix prioritised": _with("qmix", **_PER),
     "r2d2 clipped": _with("r2d2", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
     "drqn prioritised": _with("drqn", **_PER, learn=dict(target_update_freq=7)),
     "ppo schedules": _with("ppo", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003)),
     "ppo autograd target_kl": _with("ppo autograd", learn=dict(target_kl=0.003)),
     "ppo recompute": _with("ppo value_norm", recompute_adv=True, learn=dict(adv_norm="batch", value_clip=0.2)),
+    "ppo_recurrent schedules": _with(
+        "ppo_recurrent", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, value_norm=True)
+    ),
+    "ppo_recurrent recompute": _with("ppo_recurrent", recompute_adv=True, learn=dict(adv_norm="batch", value_clip=0.2)),
+    "impala prioritised": _with("impala", **_PER, learn=dict(schedule=_LINES, rho_clip_ratio=2.0, clip_value=0.1)),
     "ppo_offpolicy value_norm": _with("ppo_offpolicy", learn=dict(value_norm=True, schedule=_LINES)),
     "a2c schedules": _with("a2c", learn=dict(schedule=_LINES, batch_size=16, adv_norm=True)),
+    "pg schedules": _with("pg", learn=dict(schedule=_LINES, adv_norm=True)),
+    "ppg schedules": _with(
+        "ppg", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, epoch_per_collect=2)
+    ),
+    "ppg value_norm": _with("ppg autograd", learn=dict(value_norm=True, adv_norm="batch")),
     "td3 prioritised": _with("td3", **_PER, learn=dict(actor_update_freq=3, target_theta=0.1)),
     "ddpg prioritised": _with("ddpg", **_PER, learn=dict(grad_clip_norm=0.1)),
     "sac prioritised": _with("sac", **_PER),
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
+    "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
+    "discrete_sac fixed": _with("discrete_sac", learn=dict(auto_alpha=False)),
 }
 
 

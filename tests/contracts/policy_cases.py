@@ -32,13 +32,36 @@ _RAINBOW: dict[str, Any] = dict(
         n_atom=7,
     )
 )
+_DISTRIBUTION = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
+_C51_MODEL = dict(**_DISTRIBUTION, v_min=-5.0, v_max=5.0, n_atom=11)
+_QRDQN_MODEL = dict(**_DISTRIBUTION, num_quantiles=8)
+_IQN_MODEL = dict(
+    obs_shape=OBS,
+    action_shape=ACTIONS,
+    encoder_hidden_size_list=[16, 16],
+    num_quantiles=5,
+    quantile_embedding_size=6,
+    head_layer_num=0,
+)
 _VAC = dict(obs_shape=OBS, encoder_hidden_size_list=[8, 8], actor_head_layer_num=0, critic_head_layer_num=0)
+_REMEMBERING = {**_VAC, "encoder_hidden_size_list": [8], "hidden_size": 8}
+_CUT = dict(learn=dict(seq_len=5))
 _QAC = dict(obs_shape=OBS, action_shape=2, actor_head_hidden_size=8, critic_head_hidden_size=8)
 _TEAM = dict(
     obs_shape={"agents": [AGENTS, OBS], "state": 5},
     action_shape=[ACTIONS] * AGENTS,
     hidden_size_list=[8],
     mixer_embed_size=4,
+)
+_PG = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
+# Short phases of PPG, so that a few batches have auxiliary ones among them.
+_PHASES = dict(aux_freq=2, aux_train_epoch=2)
+_DISCRETE_QAC = dict(
+    obs_shape=OBS,
+    action_shape=ACTIONS,
+    encoder_hidden_size_list=[8],
+    actor_head_hidden_size=8,
+    critic_head_hidden_size=8,
 )
 _BOX = dict(action_space="continuous", action_low=[-2.0, 0.0], action_high=[2.0, 1.0])
 _IMAGES = dict(obs_shape=[1, 8, 8], num_classes=3, hidden_size_list=[4, 8], kernel_size=[3], stride=[1])
@@ -72,6 +95,20 @@ CASES: dict[str, Case] = {
         "rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(double=False, model=dict(dueling=False, distributional=False)))
     ),
     "rainbow without noise": Case("rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(model=dict(noise=False)))),
+    "c51": Case("c51", _DISCRETE, dict(model=_C51_MODEL)),
+    "c51 dueling": Case("c51", _DISCRETE, dict(model={**_C51_MODEL, "dueling": True}, double=False)),
+    "c51 autograd": Case("c51", _DISCRETE, dict(model=_C51_MODEL, learn=dict(backend="autograd"))),
+    "qrdqn": Case("qrdqn", _DISCRETE, dict(model=_QRDQN_MODEL)),
+    "qrdqn dueling": Case(
+        "qrdqn", _DISCRETE, dict(model={**_QRDQN_MODEL, "dueling": True, "num_quantiles": 5}, double=False)
+    ),
+    "qrdqn autograd": Case("qrdqn", _DISCRETE, dict(model=_QRDQN_MODEL, learn=dict(backend="autograd"))),
+    "iqn": Case("iqn", _DISCRETE, dict(model=_IQN_MODEL)),
+    "iqn autograd": Case("iqn", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(backend="autograd"))),
+    "fqf": Case("fqf", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(learning_rate_quantile=0.01))),
+    "fqf autograd": Case(
+        "fqf", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(learning_rate_quantile=0.01, backend="autograd"))
+    ),
     "qmix": Case("qmix", _JOINT, dict(model=_TEAM, learn=dict(target_update_freq=2))),
     "ppo": Case("ppo", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "ppo autograd": Case(
@@ -84,13 +121,34 @@ CASES: dict[str, Case] = {
     "ppo bits": Case("ppo", _BITS, dict(model={**_VAC, "action_shape": [2, 2, 2]})),
     "ppo team": Case("ppo", _JOINT, dict(model={**_VAC, "action_shape": [ACTIONS] * AGENTS})),
     "ppo box": Case("ppo", _VECTOR, dict(model={**_VAC, "action_shape": 2}, **_BOX)),
+    "ppo_recurrent": Case("ppo_recurrent", _DISCRETE, dict(model={**_REMEMBERING, "action_shape": ACTIONS}, **_CUT)),
+    "ppo_recurrent gru several": Case(
+        "ppo_recurrent", _TWO_OF_THREE, dict(model={**_REMEMBERING, "action_shape": [3, 2], "cell_type": "gru"}, **_CUT)
+    ),
+    "ppo_recurrent bits": Case("ppo_recurrent", _BITS, dict(model={**_REMEMBERING, "action_shape": [2, 2, 2]}, **_CUT)),
+    "ppo_recurrent box": Case(
+        "ppo_recurrent", _VECTOR, dict(model={**_REMEMBERING, "action_shape": 2}, **_CUT, **_BOX)
+    ),
+    "impala": Case("impala", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, unroll_len=5)),
+    "impala several": Case("impala", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]}, unroll_len=5)),
+    "impala bits": Case("impala", _BITS, dict(model={**_VAC, "action_shape": [2, 2, 2]}, unroll_len=5)),
+    "impala box": Case("impala", _VECTOR, dict(model={**_VAC, "action_shape": 2}, unroll_len=5, **_BOX)),
     "ppo_offpolicy": Case("ppo_offpolicy", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "a2c": Case("a2c", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
     "a2c several": Case("a2c", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]})),
     "a2c box": Case("a2c", _VECTOR, dict(model={**_VAC, "action_shape": 2}, **_BOX)),
+    "pg": Case("pg", _DISCRETE, dict(model=_PG)),
+    "pg box": Case("pg", _VECTOR, dict(model={**_PG, "action_shape": 2}, **_BOX)),
+    "ppg": Case("ppg", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=_PHASES)),
+    "ppg autograd": Case(
+        "ppg", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=dict(**_PHASES, backend="autograd"))
+    ),
+    "ppg several": Case("ppg", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]}, learn=_PHASES)),
+    "ppg box": Case("ppg", _VECTOR, dict(model={**_VAC, "action_shape": 2}, learn=_PHASES, **_BOX)),
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
+    "discrete_sac": Case("discrete_sac", _DISCRETE, dict(model=_DISCRETE_QAC)),
     "image_classification": Case(
         "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
     ),
@@ -110,7 +168,9 @@ def make(case: Case, *, seed: int = 0, **changes: Any) -> Policy:
     torch.manual_seed(seed)
     name: dict[str, Any] = dict(type=case.policy, import_names=list(case.import_names))
     defaults = to_plain(get_policy_cls(name).default_config())
-    batch = dict(learn=dict(batch_size=16, **({"epoch_per_collect": 2} if case.policy == "ppo" else {})))
+    batch = dict(
+        learn=dict(batch_size=16, **({"epoch_per_collect": 2} if case.policy in ("ppo", "ppo_recurrent") else {}))
+    )
     return create_policy(deep_merge(deep_merge(deep_merge(deep_merge(defaults, batch), case.settings), changes), name))
 
 
@@ -165,7 +225,8 @@ def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
 def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> Rollout:
     """Return a rollout of the policy's own actions in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
-    setting = {"eps": 0.5} if case.policy in ("dqn", "qmix", "r2d2", "drqn", "rainbow") else {}
+    explores = ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn")
+    setting = {"eps": 0.5} if case.policy in explores else {}
     first = np.ones(LANES, bool)
     for step in range(STEPS):
         obs = draw_obs(case, LANES, rng, masked=masked)

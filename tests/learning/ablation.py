@@ -1,6 +1,6 @@
 """Train Rainbow and, for each of its parts, Rainbow without it, and write how they learned.
 
-python -m tests.learning.ablation [--seeds 3] [--env-step 10000] [--out docs/learning/cartpole_rainbow_ablation.json]
+python -m tests.learning.ablation [--seeds 3] [--env-step 8000] [--jobs 1] [--out FILE]
 
 Nothing stops a run before its last env step. `python -m benchmarks.pages` draws the picture.
 """
@@ -13,6 +13,9 @@ import os
 import statistics
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.provenance import DirtyTreeError, provenance
@@ -36,30 +39,32 @@ VARIANTS: dict[str, list[str]] = {
 NO_STOP = ["env.stop_value=1e9"]
 
 
-def ablation(config: Path, *, seeds: int, episodes: int, env_step: int) -> list[dict]:
-    """Return what became of every variant; call it in an empty folder."""
-    found = []
-    for number, (name, overrides) in enumerate(VARIANTS.items()):
-        os.makedirs(str(number))
-        os.chdir(str(number))
-        sys.stdout.write(f"{name}\n")
-        rows = record(
-            config, mode="serial", seeds=seeds, episodes=episodes, env_step=env_step, overrides=[*NO_STOP, *overrides]
-        )
-        os.chdir("..")
-        found.append(
-            dict(
-                name=name,
-                overrides=overrides,
-                median_eval_value=statistics.median(row["eval_value"] for row in rows),
-                # Of all evaluations but that of the first weights: how fast it learned, and how steadily.
-                mean_of_evaluations=round(
-                    statistics.mean(value for row in rows for step, value in row["history"] if step), 2
-                ),
-                runs=rows,
-            )
-        )
-    return found
+def ablation(config: Path, *, seeds: int, episodes: int, env_step: int, jobs: int) -> list[dict]:
+    """Return what became of every variant, so many of them trained side by side; call it in an empty folder."""
+    settings = dict(config=config, seeds=seeds, episodes=episodes, env_step=env_step)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as processes:
+        return list(processes.map(partial(_variant, **settings), VARIANTS))
+
+
+def _variant(name: str, *, config: Path, seeds: int, episodes: int, env_step: int) -> dict:
+    """Train one variant with each seed, in a folder of its own."""
+    folder = Path(str(list(VARIANTS).index(name))).resolve()
+    folder.mkdir()
+    os.chdir(folder)
+    sys.stdout.write(f"{name}\n")
+    overrides = VARIANTS[name]
+    rows = record(
+        config, mode="serial", seeds=seeds, episodes=episodes, env_step=env_step, overrides=[*NO_STOP, *overrides]
+    )
+    os.chdir("..")
+    return dict(
+        name=name,
+        overrides=overrides,
+        median_eval_value=statistics.median(row["eval_value"] for row in rows),
+        # How fast it learned, and how steadily.
+        mean_of_evaluations=round(statistics.mean(value for row in rows for _, value in row["history"]), 2),
+        runs=rows,
+    )
 
 
 def main() -> None:
@@ -67,7 +72,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=20)
-    parser.add_argument("--env-step", type=int, default=10_000)
+    parser.add_argument("--env-step", type=int, default=8_000)
+    parser.add_argument("--jobs", type=int, default=1, help="variants that are trained side by side")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--allow-dirty", action="store_true", help="record a tree that differs from its commit too")
     args = parser.parse_args()
@@ -78,7 +84,8 @@ def main() -> None:
     out = args.out.resolve()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        variants = ablation(CONFIG, seeds=args.seeds, episodes=args.episodes, env_step=args.env_step)
+        settings = dict(seeds=args.seeds, episodes=args.episodes, env_step=args.env_step, jobs=args.jobs)
+        variants = ablation(CONFIG, **settings)
         os.chdir("/")
     head = dict(config=CONFIG.name, mode="serial", episodes=args.episodes, limit_env_step=args.env_step)
     out.write_text(_text({**head, **code.to_plain(), "variants": variants}))

@@ -139,7 +139,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/rl_utils/value_family.py",
-        "grad[rows, action] = slope / len(q)",
+        "grad[rows, action] = slope / len(output)",
         "grad[rows, action] = slope",
         ("tests/rl_utils/test_td_by_hand.py::test_it_equals_autograd",),
     ),
@@ -148,6 +148,42 @@ MUTATIONS = (
         "slope = np.minimum(np.maximum(error, -self._delta), self._delta)",
         "slope = np.clip(error, -1.0, 1.0)",
         ("tests/rl_utils/test_td_by_hand.py::test_it_equals_autograd",),
+    ),
+    Mutation(
+        "ding_like/rl_utils/categorical.py",
+        "place = place.clamp_(0.0, self._num_atoms - 1.0)",
+        "place = place.clamp_(-1.0, self._num_atoms - 1.0)",
+        ("tests/rl_utils/test_categorical.py::test_returns_beyond_the_support_count_as_its_ends",),
+    ),
+    Mutation(
+        "ding_like/rl_utils/categorical.py",
+        "upper_share = (place - lower) * next_value",
+        "upper_share = 0.0 * next_value",
+        ("tests/rl_utils/test_categorical.py::test_projection_equals_a_slow_walk_over_atoms",),
+    ),
+    Mutation(
+        "ding_like/rl_utils/categorical.py",
+        "next_value = next_value.masked_fill(terminated.unsqueeze(-1), 1.0 / self._num_atoms)",
+        "next_value = next_value + 0.0",
+        ("tests/rl_utils/test_categorical.py::test_after_an_end_the_reward_is_certain_whatever_the_next_value_is",),
+    ),
+    Mutation(
+        "ding_like/rl_utils/categorical.py",
+        "return each, np.maximum(divergence, 0.0), share / total - target",
+        "return each, each, share / total - target",
+        ("tests/rl_utils/test_categorical.py::test_the_loss_by_hand_is_that_of_autograd",),
+    ),
+    Mutation(
+        "ding_like/rl_utils/quantile.py",
+        "share = (tau - (error.detach() < 0).to(error.dtype)).abs()",
+        "share = (tau - (error.detach() > 0).to(error.dtype)).abs()",
+        ("tests/rl_utils/test_quantile.py::test_loss_and_priority_equal_a_slow_walk_over_pairs",),
+    ),
+    Mutation(
+        "ding_like/rl_utils/quantile.py",
+        "each = above[1].dot(tau) + below[1].dot(1.0 - tau)",
+        "each = above[1].dot(1.0 - tau) + below[1].dot(tau)",
+        ("tests/rl_utils/test_quantile.py::test_sums_over_sorted_targets_are_sums_over_pairs",),
     ),
     Mutation(
         "ding_like/policy/ddpg.py",
@@ -163,8 +199,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/value_based.py",
-        "% learn.target_update_freq == 0",
-        "% learn.target_update_freq == 1",
+        "% self._cfg.learn.target_update_freq == 0",
+        "% self._cfg.learn.target_update_freq == 1",
         ("tests/policy/test_dqn.py::test_target_network_is_copied_every_so_many_updates",),
     ),
     Mutation(

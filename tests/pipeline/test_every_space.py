@@ -57,8 +57,11 @@ TAKES = {
     "ddpg": ["box", "box of float64"],
     "td3": ["box", "box of float64"],
     "sac": ["box", "box of float64"],
+    "discrete_sac": ["discrete", "discrete from 5"],
+    "pg": list(ACTIONS),
+    "ppg": list(ACTIONS),
 }
-RANDOM_FIRST = ("dqn", "ddpg", "td3", "sac")
+RANDOM_FIRST = ("dqn", "ddpg", "td3", "sac", "discrete_sac")
 
 
 @pytest.fixture
@@ -98,7 +101,7 @@ def run(policy: str, observation_space: Any, action_space: Any, *, steps: int = 
     create = dict(env=dict(type="gymnasium"), env_manager=dict(type=manager), policy=dict(type=policy))
     make = partial(make_space_env, observation_space, action_space)
     lanes = [dict(length=length) for length in (3, 7)]
-    pipeline = serial_pipeline_onpolicy if policy in ("ppo", "a2c") else serial_pipeline
+    pipeline = serial_pipeline_onpolicy if policy in ("ppo", "a2c", "pg", "ppg") else serial_pipeline
     return pipeline((main, create), seed=0, max_env_step=steps, env_setting=(make, lanes, lanes[:1]))
 
 

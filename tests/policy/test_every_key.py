@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,11 @@ from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, te
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
 POLICIES = [
-    *("dqn", "rainbow", "r2d2", "drqn", "qmix", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac"),
+    *("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "qmix"),
+    *("ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac"),
+    *("ppo_recurrent", "impala"),
     "image_classification",
+    *("discrete_sac", "pg", "ppg"),
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -45,7 +48,10 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "action_high": (9.0, {"action_low": -9.0}),
     "action_bound": ("tanh", {}),
     "recompute_adv": (True, {}),
-    "double": (False, {"learn.learning_rate": 0.05, "learn.target_update_freq": 100}),
+    "double": (
+        False,
+        {"learn.learning_rate": 0.05, "learn.learning_rate_quantile": 0.05, "learn.target_update_freq": 100},
+    ),
     "learn.update_per_collect": (2, {}),
     "learn.batch_size": (8, {}),
     "learn.learning_rate": (0.02, {}),
@@ -68,8 +74,18 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
         1e-6,
         {"learn.schedule.env_steps": 30, "learn.schedule.lr_end": 0.02, "learn.learning_rate": 0.02},
     ),
+    "learn.seq_len": (2, {}),
+    "learn.lambda_": (0.5, {}),
+    "learn.rho_clip_ratio": (0.5, {}),
+    "learn.c_clip_ratio": (0.5, {}),
+    "learn.rho_pg_clip_ratio": (0.5, {}),
+    "learn.discount_factor": (0.5, {}),
+    "learn.clip_value": (1e-3, {"learn.optimizer.eps": 0.1, "learn.adam_eps": None}),
     "learn.value_weight": (0.05, {}),
     "learn.entropy_weight": (0.5, {}),
+    "learn.aux_freq": (1, {}),
+    "learn.aux_train_epoch": (3, {}),
+    "learn.aux_bc_weight": (9.0, {"learn.learning_rate": 0.02}),
     "learn.adv_norm": (None, {}),  # flipped
     "learn.epoch_per_collect": (3, {}),
     "learn.clip_ratio": (1e-3, {"learn.learning_rate": 0.02}),
@@ -87,6 +103,12 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn_unroll_len": (5, {}),
     "unroll_len": (2, {}),
     "learn.loss": ("huber", {}),
+    "learn.kappa": (0.1, {}),
+    "learn.num_quantiles": (3, {}),
+    "learn.num_target_quantiles": (3, {}),
+    "learn.ent_coef": (0.5, {}),
+    "learn.learning_rate_fraction": (0.02, {}),
+    "learn.learning_rate_quantile": (0.02, {}),
     "learn.learning_rate_actor": (0.02, {}),
     "learn.learning_rate_critic": (0.02, {}),
     "learn.learning_rate_q": (0.02, {}),
@@ -132,6 +154,16 @@ def defaults_of(name: str) -> dict[str, Any]:
     return to_plain(get_policy_cls({"type": case.policy, "import_names": list(case.import_names)}).default_config())
 
 
+def without_effect(name: str) -> Mapping[str, str]:
+    """Return the keys of DI-engine's configs of which a user is told that they change nothing."""
+    reasons: Mapping[str, str] = getattr(
+        get_policy_cls({"type": CASES[name].policy, "import_names": list(CASES[name].import_names)}),
+        "without_effect",
+        {},
+    )
+    return reasons
+
+
 def section_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     """Return a policy section that was checked as that of a run is, its model filled in; raises ConfigError."""
     case = CASES[name]
@@ -140,7 +172,7 @@ def section_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     user: dict[str, Any] = {}
     for path, value in changes.items():
         set_path(user, path, value)
-    if case.policy == "ppo":
+    if case.policy in ("ppo", "ppg", "ppo_recurrent"):
         user = deep_merge(dict(learn=dict(epoch_per_collect=2)), user)
     chosen = {"type": case.policy, "import_names": list(case.import_names)}
     main = dict(env=dict(env_id="CartPole-v1"), policy=deep_merge(settings, user))
@@ -211,6 +243,8 @@ def changed(name: str, key: str) -> dict[str, Any]:
     elif value == "flip":
         value = not default if isinstance(default, bool) else "auto" if default == "autograd" else "autograd"
     known = set(leaves(defaults_of(name)))
+    if "learn.learning_rate_quantile" in known:  # FQF refuses the other
+        known.discard("learn.learning_rate")
     return {**{path: other for path, other in beside.items() if path in known}, key: value}
 
 
@@ -220,7 +254,7 @@ def _one_thread() -> Iterator[None]:
         yield
 
 
-EVERY = [(name, key) for name in POLICIES for key in leaves(defaults_of(name))]
+EVERY = [(name, key) for name in POLICIES for key in leaves(defaults_of(name)) if key not in without_effect(name)]
 CONTINUOUS = [(name, key) for name in ("ppo box", "a2c box") for key in ("action_low", "action_high", "action_bound")]
 
 

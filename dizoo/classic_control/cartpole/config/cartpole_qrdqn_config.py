@@ -1,4 +1,4 @@
-"""CartPole-v1 with QR-DQN."""
+"""CartPole-v1 with double, dueling QR-DQN."""
 
 from easydict import EasyDict
 
@@ -14,21 +14,21 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             discount_factor=0.99,
-            nstep=3,
+            nstep=1,
             # The first rows are made at random.
             random_collect_size=500,
-            model=dict(encoder_hidden_size_list=[128, 128, 64], num_quantiles=32),
+            model=dict(encoder_hidden_size_list=[128, 128, 64], dueling=True, num_quantiles=32),
             learn=dict(
-                # 8 updates per 8 env steps.
-                update_per_collect=8,
+                # 4 updates per 8 env steps.
+                update_per_collect=4,
                 batch_size=128,
-                learning_rate=5e-4,
-                target_update_freq=80,
+                learning_rate=1e-3,
+                target_update_freq=20,
             ),
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=500)),
             other=dict(
-                eps=dict(type="linear", start=1.0, end=0.02, decay=3000),
+                eps=dict(type="linear", start=1.0, end=0.05, decay=2000),
                 replay_buffer=dict(replay_buffer_size=100000),
             ),
         ),

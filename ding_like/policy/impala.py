@@ -1,0 +1,236 @@
+"""IMPALA (Espeholt et al. 2018): an actor and a critic learn from sequences that an older policy has made.
+
+Rows are sequences of `unroll_len` steps from a replay buffer, with the log probabilities when acting. V-trace
+(`rl_utils/vtrace.py`) corrects for what the policy has moved since. With values V, targets v of the policy as it is
+now, and rho_t = min(rho_pg_clip_ratio, pi / mu), in means over the steps of a batch (section 4.2):
+
+    policy loss = mean(-rho_t (r_t + gamma v_(t+1) - V(x_t)) log pi(a_t|x_t))
+    value loss  = mean(0.5 (v_t - V(x_t))^2)
+    loss        = policy loss + value_weight * value loss - entropy_weight * mean(entropy)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import split_mask
+from ding_like.data.rollout import Rollout
+from ding_like.errors import ConfigError
+from ding_like.model.mlp import as_sizes
+from ding_like.policy.onpolicy import OnPolicyActorCritic
+from ding_like.policy.sequence_rows import SequenceShape, sequence_rows
+from ding_like.rl_utils.distributions import FORBIDDEN
+from ding_like.rl_utils.vtrace import VTrace, vtrace
+from ding_like.types import Array, Info
+from ding_like.utils.registries import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("impala")
+class IMPALAPolicy(OnPolicyActorCritic):
+    """Learn discrete or continuous actions from sequences, one update for each batch that a buffer gives."""
+
+    config: dict[str, Any] = dict(
+        type="impala",
+        on_policy=False,
+        # Steps of a row, over which V-trace runs.
+        unroll_len=32,
+        learn=dict(
+            # DI-engine's place for policy.discount_factor; None: the value there.
+            discount_factor=None,
+            update_per_collect=4,
+            # Sequences of a batch.
+            batch_size=16,
+            learning_rate=5e-4,
+            entropy_weight=1e-4,
+            # DI-engine's name for learn.grad_clip_norm.
+            clip_value=None,
+            # A key of DI-engine's configs: see `without_effect`.
+            optim=None,
+            # How much the targets trust values less than rewards: 1 is the paper's, 0 one-step targets.
+            lambda_=0.95,
+            # The largest importance weights of a step's error, of what comes after it, and of its policy gradient.
+            rho_clip_ratio=1.0,
+            c_clip_ratio=1.0,
+            rho_pg_clip_ratio=1.0,
+        ),
+        # Sequences; a run makes unroll_len the copy of policy.unroll_len that it is in DI-engine's configs.
+        collect=dict(n_sample=16, unroll_len=None),
+        other=dict(replay_buffer=dict(replay_buffer_size=1000)),
+    )
+    config_types = {
+        **OnPolicyActorCritic.config_types,
+        "learn.discount_factor": (int, float),
+        "learn.clip_value": (int, float),
+        "learn.optim": (str,),
+        "collect.unroll_len": (int,),
+    }
+    config_alternatives = (
+        ("collect.n_sample", "collect.n_episode"),
+        ("learn.grad_clip_norm", "learn.grad_clip_value", "learn.clip_value"),
+        ("learn.adam_eps", "learn.optimizer.eps"),
+    )
+    without_effect: ClassVar[dict[str, str]] = {
+        "collect.discount_factor": "returns are the learner's: policy.discount_factor or learn.discount_factor",
+        "collect.unroll_len": "it is a copy of policy.unroll_len",
+        "collect.gae_lambda": "V-trace has its own: learn.lambda_",
+        "learn.optim": "learn.optimizer.type says how a gradient becomes a step",
+    }
+    rows_are_sequences = True
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        learn = cfg["learn"]
+        # What is wrong with these where rows are used as they come is not wrong here.
+        allowed = ("discount_factor", "nstep", "priority", "random_collect_size")
+        yield from (fault for fault in super().check_config(cfg) if fault[0] not in allowed)
+        if learn["discount_factor"] not in (None, cfg["discount_factor"]):
+            yield from cls._no_effect(cfg, ("discount_factor",), "learn.discount_factor is set too")
+        if cfg["nstep"] != 1:
+            yield "nstep", "has no use with V-trace; set unroll_len and learn.lambda_"
+        if cfg["unroll_len"] < 1:
+            yield "unroll_len", f"must be at least 1, got {cfg['unroll_len']}"
+        for name in ("rho_clip_ratio", "c_clip_ratio", "rho_pg_clip_ratio"):
+            if learn[name] <= 0:
+                yield f"learn.{name}", f"must be above 0, got {learn[name]}"
+        if not 0 <= learn["lambda_"] <= 1:
+            yield "learn.lambda_", f"must lie in [0, 1], got {learn['lambda_']}"
+        if cfg["random_collect_size"] and cfg["action_space"] == "continuous":
+            yield "random_collect_size", "needs discrete actions, whose log probability is known; leave it out"
+
+    @classmethod
+    def env_steps_per_row(cls, cfg: Mapping[str, Any]) -> int:
+        """Return the steps of a sequence."""
+        return int(cfg["unroll_len"])
+
+    def __init__(
+        self, cfg: Mapping[str, Any], model: nn.Module | None = None, enable_field: Sequence[str] | None = None
+    ) -> None:
+        super().__init__(cfg, model, enable_field)
+        own = self._cfg.learn.discount_factor
+        self._gamma = float(self._cfg.discount_factor if own is None else own)
+        self._unroll_len = self.env_steps_per_row(self._cfg)
+        self._shape = SequenceShape(self._unroll_len)
+
+    # ---- rows
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many sequences `segment` makes of stretches of these lengths [S], some `ended` [S]."""
+        return self._shape.num_ready(length, ended)
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (sequences with the log probabilities when acting, the steps to keep per lane [E])."""
+        batch, keep = sequence_rows(rollout, self._shape)
+        if "log_prob" not in batch.columns:
+            batch = batch.with_columns(log_prob=self._log_prob_at_random(batch))
+        return batch, keep
+
+    def _log_prob_at_random(self, batch: TransitionBatch) -> Array:
+        """Return the log probabilities [B, L] of actions drawn evenly among those that are legal."""
+        if self._cfg.action_space == "continuous":
+            raise ConfigError(
+                "policy.random_collect_size needs discrete actions, whose log probability is known: leave it out."
+            )
+        shape: Any = self._cfg.model.action_shape
+        sizes, steps = as_sizes("action_shape", shape), batch["mask"].shape
+        legal = batch.columns.get("obs/action_mask")
+        if legal is None:
+            return np.full(steps, -np.log(sizes).sum(), np.float32)
+        choices = np.split(legal[:, :-1].reshape(*steps, -1), np.cumsum(sizes)[:-1], axis=2)
+        # Beyond an episode nothing is legal.
+        counts = np.stack([np.maximum(np.count_nonzero(choice, axis=2), 1) for choice in choices])
+        log_prob: Array = -np.log(counts).sum(axis=0).astype(np.float32)
+        return log_prob
+
+    # ---- learning
+
+    def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
+        """Yield the batch itself; the schedules count it as the env steps that it stands for."""
+        learn, n_sample = self._cfg.learn, self._cfg.collect.n_sample
+        # update_per_collect batches follow each n_sample sequences.
+        share = 1.0 if n_sample is None else n_sample / (learn.update_per_collect * learn.batch_size)
+        self._begin_train(batch, num_rows=share * len(batch) * self._unroll_len)
+        yield self._own_rows(batch)
+
+    def _part_of(self, minibatch: TransitionBatch) -> tuple[TransitionBatch, float]:
+        """Return (this learner's sequences, of several, and what their steps count among those of all)."""
+        if len(minibatch) < self._share.num_learners:
+            return super()._part_of(minibatch)
+        own = minibatch[self._share.of(len(minibatch))]
+        return own, np.count_nonzero(own["mask"]) / np.count_nonzero(minibatch["mask"])
+
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
+        """Fill the gradient of the loss for sequences; return (what to log, their mean value errors or None)."""
+        learn, rows = self._cfg.learn, batch.to(self._device)
+        log_prob, entropy, values = self._evaluate(rows)
+        mask, weight = rows["mask"], self._weight(rows)
+        # Beyond an episode numbers mean nothing, and might be infinite.
+        log_ratio = (log_prob.detach() - rows["log_prob"]).masked_fill(~mask, 0.0)
+        found = self._targets_now(rows, log_ratio, values.detach())
+        share = mask / mask.sum()  # of a step in the means
+        weighted = share if weight is None else share * weight.unsqueeze(1)
+        error = (found.target - values[:, :-1]).masked_fill(~mask, 0.0)
+        advantage = found.advantage.masked_fill(~mask, 0.0)
+        policy_loss = -(weighted * advantage * log_prob).sum()
+        value_loss = 0.5 * (weighted * error.square()).sum()
+        entropy = (weighted * entropy).sum()
+        loss = self._backward(policy_loss + learn.value_weight * value_loss - learn.entropy_weight * entropy)
+        info = {
+            "cur_lr": self._now(self._learning_rate),
+            "total_loss": loss,
+            "policy_loss": policy_loss.detach(),
+            "value_loss": value_loss.detach(),
+            "entropy": entropy.detach(),
+            "value": (share * values.detach()[:, :-1]).sum(),
+            "importance": (share * log_ratio.exp()).sum(),
+        }
+        if not self._cfg.priority:
+            return info, None
+        mean_error: Array = (error.detach().abs().sum(dim=1) / mask.sum(dim=1)).cpu().numpy()
+        return info, mean_error
+
+    def _evaluate(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (log probabilities [B, L], entropies [B, L], values [B, L + 1]) of sequences, with gradients."""
+        self._params.follow()
+        length = self._unroll_len
+        obs, mask = split_mask(_merge(self._obs(rows)))
+        output, value = self._model.actor_critic(obs)
+        if mask is not None:
+            output = output.masked_fill(mask.reshape(output.shape) == 0, FORBIDDEN)
+        output = output.view(-1, length + 1, output.shape[1])[:, :-1].flatten(0, 1)
+        action = rows[self._family.column].flatten(0, 1)
+        log_prob, entropy = self._family.log_prob_and_entropy(output, action)
+        return log_prob.view(-1, length), entropy.view(-1, length), value.view(-1, length + 1)
+
+    def _targets_now(self, rows: TransitionBatch, log_ratio: Tensor, values: Tensor) -> VTrace:
+        """Return V-trace targets and advantages of sequences, of the networks as they are."""
+        learn, terminated = self._cfg.learn, rows["terminated"]
+        return vtrace(
+            log_ratio,
+            rows["reward"],
+            values[:, :-1],
+            values[:, 1:],
+            torch.zeros_like(terminated) if learn.ignore_done else terminated,
+            terminated | rows["truncated"],
+            gamma=self._gamma,
+            lambda_=learn.lambda_,
+            rho_clip=learn.rho_clip_ratio,
+            c_clip=learn.c_clip_ratio,
+            rho_pg_clip=learn.rho_pg_clip_ratio,
+            valid=rows["mask"],
+        )
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return [*super()._monitor_vars_learn(), "value", "importance"]
+
+
+# Any: a tensor, or a dict of them.
+def _merge(obs: Any) -> Any:
+    """Return observations [B, L, O...] as [B * L, O...]."""
+    return {key: _merge(value) for key, value in obs.items()} if isinstance(obs, dict) else obs.flatten(0, 1)

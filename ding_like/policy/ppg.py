@@ -1,0 +1,174 @@
+"""Phasic policy gradients (Cobbe et al. 2021).
+
+Actor and critic are networks of their own, so that neither loss disturbs the other, and what the critic learns is
+brought into the actor in a phase of its own. Batches are trained on as `policy/ppo.py` does, with a value network of
+its own; after every `aux_freq` batches an auxiliary phase goes over all their rows again, `aux_train_epoch` times. With
+pi_old the policy at its beginning, V' an auxiliary value on the actor's encoder and R the critic's target when acting:
+
+    loss = mean((V' - R)^2) / 2 + aux_bc_weight * mean(KL(pi_old(.|obs), pi(.|obs))) + mean((V - R)^2) / 2
+
+The KL keeps the actor what it was while its encoder learns to tell values apart. The rows wait in the policy, and in
+its checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.obs import columns_to_obs, split_mask
+from ding_like.policy.forward import NetworkForward
+from ding_like.policy.ppo import PPOPolicy
+from ding_like.rl_utils.distributions import FORBIDDEN
+from ding_like.types import Array, Info, State
+from ding_like.utils.registries import POLICY_REGISTRY
+
+# A phase's rows, one batch after another.
+Kept = tuple[TransitionBatch, ...]
+
+
+@POLICY_REGISTRY.register("ppg")
+class PPGPolicy(PPOPolicy):
+    """Learn discrete or continuous actions as PPO does, and share what was learned between actor and critic in phases.
+
+    The model is a 'ppg', or any with its methods `actor`, `critic`, `actor_critic` and `actor_and_aux`.
+    """
+
+    config: dict[str, Any] = dict(
+        type="ppg",
+        learn=dict(
+            epoch_per_collect=1,
+            # Batches that come before an auxiliary phase, N_pi in the paper.
+            aux_freq=5,
+            # Epochs of an auxiliary phase.
+            aux_train_epoch=6,
+            # Weight of the KL that keeps the policy as it was ("behavioural cloning").
+            aux_bc_weight=1.0,
+        ),
+    )
+    _loss_columns = (*PPOPolicy._loss_columns, "old_output")
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        for key in ("aux_freq", "aux_train_epoch"):
+            if cfg["learn"][key] < 1:
+                yield f"learn.{key}", f"must be at least 1, got {cfg['learn'][key]}; policy 'ppo' has no such phase"
+        if cfg["learn"]["aux_bc_weight"] < 0:
+            yield "learn.aux_bc_weight", f"must be 0 or more, got {cfg['learn']['aux_bc_weight']}"
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "ppg", []
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        self._kept: Kept = ()  # what waits for the auxiliary phase, now
+        self._next_kept: Kept = ()  # and from the update under way on
+
+    @cached_property
+    def _actor(self) -> NetworkForward:
+        return self._forward("actor")
+
+    def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
+        """Yield those of PPO and then, after every `aux_freq` batches, those of the auxiliary phase."""
+        self._next_kept = (*self._kept, _worth_keeping(batch))
+        yield from super().minibatches(batch, rng)
+        learn = self._cfg.learn
+        if len(self._kept) < learn.aux_freq:
+            return
+        rows = TransitionBatch.concat([self._with_old_output(kept) for kept in self._kept])
+        self._next_kept = ()
+        for _ in range(learn.aux_train_epoch):
+            yield from self._shuffled(rows, learn.batch_size, rng)
+
+    def _with_old_output(self, rows: TransitionBatch) -> TransitionBatch:
+        """Return rows with what the actor says of them now."""
+        return rows.with_columns(old_output=self._actor.array(split_mask(columns_to_obs("obs", rows.columns))[0]))
+
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
+        """Fill the gradient of PPO's loss, or of the auxiliary phase's, for one minibatch."""
+        if "old_output" in batch.columns:
+            return self._aux_grad(batch.to(self._device)), None
+        self._params.zero_grad()  # PPO's loss knows nothing of the auxiliary head
+        return super().grad(batch)
+
+    def _aux_grad(self, rows: TransitionBatch) -> Info:
+        self._params.follow()
+        obs, mask = split_mask(self._obs(rows))
+        output, aux_value = self._model.actor_and_aux(obs)
+        return_ = self._value_targets(rows)["return_"]
+        aux_value_loss = 0.5 * F.mse_loss(aux_value, return_)
+        value_loss = 0.5 * F.mse_loss(self._model.critic(obs), return_)
+        kl = self._family.kl(_allowed(rows["old_output"], mask), _allowed(output, mask)).mean()
+        loss = self._backward(aux_value_loss + self._cfg.learn.aux_bc_weight * kl + value_loss)
+        return {
+            "cur_lr": self._now(self._learning_rate),
+            "aux_total_loss": loss,
+            "aux_value_loss": aux_value_loss.detach(),
+            "aux_kl": kl.detach(),
+            "value_loss": value_loss.detach(),
+        }
+
+    def apply(self) -> None:
+        """Take one step, and keep the rows of a batch begun, or let go of those whose auxiliary phase has begun."""
+        super().apply()
+        self._kept = self._next_kept
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return [*super()._monitor_vars_learn(), "aux_total_loss", "aux_value_loss", "aux_kl"]
+
+    def _state_dict_learn(self) -> State:
+        return {**super()._state_dict_learn(), "kept": _as_tensors(self._kept)}
+
+    def _load_state_dict_learn(self, state: State) -> None:
+        super()._load_state_dict_learn(state)
+        self._kept = self._next_kept = _as_rows(state.get("kept", {}))
+
+    def _grad_numbers(self) -> State:
+        return {**super()._grad_numbers(), "kept": _as_tensors(self._kept)}
+
+    def _load_grad_numbers(self, numbers: State) -> None:
+        super()._load_grad_numbers(numbers)
+        self._kept = self._next_kept = _as_rows(numbers.get("kept", {}))
+
+    def _grad_moves(self) -> State:
+        return {**super()._grad_moves(), "kept": _as_tensors(self._next_kept)}
+
+    def _load_grad_moves(self, moves: State) -> None:
+        super()._load_grad_moves(moves)
+        self._next_kept = _as_rows(moves.get("kept", {}))
+
+
+def _worth_keeping(batch: TransitionBatch) -> TransitionBatch:
+    """Return a copy of the columns that an auxiliary phase needs."""
+    wanted = [name for name in batch.columns if name in ("obs", "value", "return_") or name.startswith("obs/")]
+    return TransitionBatch({name: np.array(batch[name]) for name in wanted})
+
+
+def _allowed(output: Tensor, mask: Tensor | None) -> Tensor:
+    return output if mask is None else output.masked_fill(mask.reshape(output.shape) == 0, FORBIDDEN)
+
+
+def _as_tensors(kept: Kept) -> State:
+    """Return rows as nested dicts of tensors, by their batch's number and column."""
+    return {
+        str(i): {name: torch.from_numpy(np.asarray(column)) for name, column in batch.columns.items()}
+        for i, batch in enumerate(kept)
+    }
+
+
+def _as_rows(state: State) -> Kept:
+    """Take over what `_as_tensors` returned."""
+    batches = (state[str(i)] for i in range(len(state)))
+    return tuple(
+        TransitionBatch({name: torch.as_tensor(column).cpu().numpy().copy() for name, column in batch.items()})
+        for batch in batches
+    )

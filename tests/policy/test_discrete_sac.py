@@ -1,0 +1,294 @@
+"""Discrete SAC: losses against a slow walk and finite differences, masks, temperature, acting, state."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Categorical
+
+from ding_like.config import deep_merge, to_plain
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import ConfigError
+from ding_like.model.discrete_qac import DiscreteQAC
+from ding_like.pipeline.build import training_process
+from ding_like.policy.discrete_sac import DiscreteSACPolicy
+
+ACTIONS, GAMMA = 3, 0.9
+MODEL = dict(obs_shape=3, action_shape=ACTIONS, actor_head_hidden_size=8, critic_head_hidden_size=8)
+
+
+def make_policy(dtype: torch.dtype = torch.float32, **changes) -> DiscreteSACPolicy:
+    """Return a small policy whose targets differ from its critics."""
+    torch.manual_seed(0)
+    cfg = deep_merge(
+        to_plain(DiscreteSACPolicy.default_config()),
+        dict(discount_factor=GAMMA, model=MODEL, learn=dict(target_theta=0.25)),
+    )
+    policy = DiscreteSACPolicy(deep_merge(cfg, changes), DiscreteQAC(**MODEL, twin_critic=True).to(dtype))
+    target = policy._critic.target_params.data_vector
+    target.add_(0.1 * torch.randn_like(target))
+    return policy
+
+
+def make_batch(rows: int = 16, *, seed: int = 0, is_masked: bool = False, **columns) -> TransitionBatch:
+    """Return rows; some are terminated, others truncated."""
+    rng = np.random.default_rng(seed)
+    made = {
+        "obs": rng.normal(size=(rows, 3)).astype(np.float32),
+        "next_obs": rng.normal(size=(rows, 3)).astype(np.float32),
+        "action": rng.integers(0, ACTIONS, rows),
+        "reward": rng.normal(size=rows).astype(np.float32),
+        "terminated": rng.random(rows) < 0.3,
+        "truncated": rng.random(rows) < 0.3,
+    }
+    if is_masked:
+        for prefix in ("obs", "next_obs"):
+            mask = rng.random((rows, ACTIONS)) < 0.5
+            mask[np.arange(rows), made["action"]] = True
+            made[f"{prefix}/board"], made[f"{prefix}/action_mask"] = made.pop(prefix), mask.astype(np.int8)
+    return TransitionBatch({**made, **columns})
+
+
+# Variants of rows and settings that every loss must get right: (rows, settings to change).
+CASES = {
+    "one step": (make_batch(), {}),
+    "n steps": (make_batch(discount=np.random.default_rng(1).choice([0.9, 0.81], 16).astype(np.float32)), {}),
+    "weights": (make_batch(weight=np.linspace(0.0, 2.0, 16, dtype=np.float32)), {"priority_IS_weight": True}),
+    "ignore_done": (make_batch(), {"learn": {"ignore_done": True}}),
+    "masks": (make_batch(is_masked=True), {}),
+}
+
+
+def board_and_legal(row, prefix: str) -> tuple[torch.Tensor, list[int]]:
+    """Return one row's observation as a float64 batch of one, and the actions that are legal there."""
+    if prefix in row:
+        return torch.tensor(row[prefix], dtype=torch.float64)[None], list(range(ACTIONS))
+    return torch.tensor(row[f"{prefix}/board"], dtype=torch.float64)[None], np.flatnonzero(
+        row[f"{prefix}/action_mask"]
+    ).tolist()
+
+
+@torch.no_grad()
+def slow_losses(policy, batch, *, alpha: float, ignore_done: bool) -> dict[str, float]:
+    """Go row by row and action by action, as the paper says."""
+    actor, critic, target_critic = (
+        copy.deepcopy(module).double() for module in (policy._model.actor, policy._model.critic, policy._critic.target)
+    )
+
+    def soft_value(critics, obs, legal) -> tuple[float, float]:
+        pi, values = Categorical(logits=actor(obs)[0, legal]), critics(obs)[:, 0]
+        each = [
+            float(p) * (float(values[:, a].min()) - alpha * math.log(float(p)))
+            for a, p in zip(legal, pi.probs, strict=True)
+        ]
+        return sum(each), float(pi.entropy())
+
+    critic_losses, actor_losses, gaps = [], [], []
+    for row in batch:
+        obs, legal = board_and_legal(row, "obs")
+        target = float(row["reward"])
+        if ignore_done or not row["terminated"]:
+            next_value, _ = soft_value(target_critic, *board_and_legal(row, "next_obs"))
+            target += float(row.get("discount", GAMMA)) * next_value
+        errors = [float(q) - target for q in critic(obs)[:, 0, row["action"]]]
+        critic_losses.append(float(row.get("weight", 1.0)) * sum(0.5 * error**2 for error in errors))
+        value, entropy = soft_value(critic, obs, legal)
+        actor_losses.append(-value)
+        gaps.append(entropy - 0.98 * math.log(len(legal)))
+    return {
+        "critic_loss": np.mean(critic_losses),
+        "actor_loss": np.mean(actor_losses),
+        "alpha_loss": math.log(alpha) * np.mean(gaps),
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_losses_equal_a_slow_walk_over_rows_and_actions(case):
+    batch, changes = CASES[case]
+    policy = make_policy(torch.float64, **changes)
+
+    info, priority = policy.grad(batch)
+
+    # In float64, but for rewards, discounts and alpha itself, which are float32.
+    alpha = float(policy._temperature.network.log_alpha.detach().exp())
+    for name, value in slow_losses(policy, batch, alpha=alpha, ignore_done=case == "ignore_done").items():
+        assert float(info[name]) == pytest.approx(value, rel=1e-6, abs=1e-6), name
+    assert priority is None
+
+
+@pytest.mark.parametrize("case", ["one step", "weights", "masks"])
+@pytest.mark.parametrize(("network", "loss"), [("critic", "critic_loss"), ("actor", "actor_loss")])
+def test_gradients_equal_finite_differences(case, network, loss):
+    batch, changes = CASES[case]
+    policy = make_policy(torch.float64, **changes)
+    params = policy._networks()[network].params
+    policy.grad(batch)
+    gradient, start = params.grad_vector.clone(), params.data_vector.clone()
+
+    directions = torch.randn(10, len(start), dtype=torch.float64)
+    for direction in directions:
+        sides = []
+        for step in (1e-6, -1e-6):
+            params.data_vector.copy_(start + step * direction)
+            sides.append(float(policy.grad(batch)[0][loss]))
+        assert (sides[0] - sides[1]) / 2e-6 == pytest.approx(float(gradient @ direction), rel=1e-5, abs=1e-7)
+
+    assert gradient.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("log_space", "slope"), [(True, 1.0), (False, 0.2)])
+def test_temperature_follows_the_gap_to_the_target_entropy(log_space, slope):
+    policy = make_policy(learn=dict(log_space=log_space, target_entropy=0.3))
+
+    info, _ = policy.grad(make_batch())
+
+    # d/d log(alpha) of log(alpha) * (entropy - target), or of alpha * (entropy - target).
+    expected = slope * (float(info["entropy"].mean()) - 0.3)
+    assert float(policy._temperature.params.grad_vector) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("target", "rises"), [(1.2, True), (0.1, False)])
+def test_alpha_rises_where_the_entropy_is_below_its_target(target, rises):
+    policy = make_policy(learn=dict(target_entropy=target))
+
+    policy.grad(make_batch())
+    policy.apply()
+
+    assert (policy._temperature.network.log_alpha.item() > math.log(0.2)) == rises
+
+
+def test_where_one_action_is_legal_alpha_stays():
+    batch = make_batch(is_masked=True)
+    mask = np.zeros((16, ACTIONS), np.int8)
+    mask[np.arange(16), batch["action"]] = 1
+    policy = make_policy()
+
+    info, _ = policy.grad(batch.with_columns(**{"obs/action_mask": mask}))
+
+    # There is nothing to choose: neither the entropy nor its target can be anything but 0.
+    assert not info["entropy"].any() and policy._temperature.params.grad_vector.item() == 0.0
+    assert not policy._actor.params.grad_vector.any()
+
+
+def test_a_fixed_temperature_stays():
+    policy = make_policy(learn=dict(auto_alpha=False, alpha=0.5))
+
+    info, _ = policy.grad(make_batch())
+    policy.apply()
+
+    assert policy._temperature.network.log_alpha.item() == pytest.approx(math.log(0.5))
+    assert "alpha_loss" not in info and float(info["alpha"]) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("bad", [1e9, math.inf])
+def test_targets_and_losses_never_use_a_forbidden_value(bad):
+    policy, batch = make_policy(), make_batch(is_masked=True)
+    masks = {name: batch[name].copy() for name in ("obs/action_mask", "next_obs/action_mask")}
+    for mask in masks.values():
+        mask[:, 0], mask[:, 1] = 0, 1
+    batch = batch.with_columns(action=np.maximum(batch["action"], 1), **masks)
+    wanted = policy.grad(batch)[0]
+    gradient = policy._actor.params.grad_vector.clone()
+
+    with torch.no_grad():
+        for critic in (policy._critic.network, policy._critic.target):
+            critic.q.biases[-1][:, :, 0] += bad
+    info = policy.grad(batch)[0]
+
+    for name in ("target_q_value", "q_value", "actor_loss"):
+        assert torch.equal(info[name], wanted[name]), name
+    assert torch.equal(policy._actor.params.grad_vector, gradient) and gradient.any()
+    head = policy._model.actor[-1].main[-1]
+    assert head.bias.grad[0] == 0.0 and head.bias.grad[1:].any()
+
+
+def test_where_nothing_is_allowed_next_nothing_follows():
+    policy, batch = make_policy(), make_batch(is_masked=True)
+    nothing = np.zeros_like(batch["next_obs/action_mask"])
+
+    info, _ = policy.grad(batch.with_columns(terminated=np.zeros(16, bool), **{"next_obs/action_mask": nothing}))
+
+    assert np.array_equal(info["target_q_value"], batch["reward"])
+
+
+def act(policy, mode, obs, *, seed: int = 0):
+    rows = len(obs)
+    return getattr(policy, mode).actor.act(
+        obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed)
+    )
+
+
+def test_collecting_draws_from_the_softmax_and_evaluation_does_the_most_likely():
+    policy, obs = make_policy(), make_batch()["obs"]
+    policy._actor.params.data_vector.mul_(3)
+    with torch.no_grad():
+        pi = policy._model.actor(torch.from_numpy(obs)).softmax(dim=1).numpy()
+
+    drawn = act(policy, "collect_mode", np.tile(obs[:1], (20_000, 1)))
+    done = act(policy, "eval_mode", obs)
+
+    assert list(drawn) == ["action"], "rows made at random have no more"
+    np.testing.assert_allclose(np.bincount(drawn["action"], minlength=ACTIONS) / 20_000, pi[0], atol=0.015)
+    assert np.array_equal(done["action"], pi.argmax(axis=1)) and len(np.unique(done["action"])) > 1
+
+
+def test_only_the_critics_have_targets_and_these_follow_by_momentum():
+    policy = make_policy()
+    before = policy._critic.target_params.data_vector.clone()
+
+    policy.grad(make_batch())
+    policy.apply()
+
+    expected = before.lerp(policy._critic.params.data_vector, 0.25)
+    torch.testing.assert_close(policy._critic.target_params.data_vector, expected)
+    assert policy._actor.target is None
+
+
+def test_priorities_are_mean_absolute_td_errors_of_the_two_critics():
+    info, priority = make_policy(priority=True).grad(make_batch())
+
+    expected = (info["q_value"] - info["target_q_value"]).abs().mean(dim=0)
+    np.testing.assert_allclose(priority, expected.numpy(), rtol=1e-6)
+
+
+def test_state_round_trip_continues_bit_equal():
+    first, second = make_policy(), make_policy()
+    batches = [make_batch(seed=seed) for seed in range(6)]
+    train(first, batches[:3])
+    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
+
+    train(first, batches[3:])
+    train(second, batches[3:])
+
+    for one, other in zip(first._networks().values(), second._networks().values(), strict=True):
+        assert torch.equal(one.params.data_vector, other.params.data_vector)
+    assert torch.equal(first._critic.target_params.data_vector, second._critic.target_params.data_vector)
+
+
+def train(policy, batches) -> None:
+    for batch in batches:
+        policy.grad(batch)
+        policy.apply()
+
+
+def test_learning_finds_the_soft_optimum():
+    # One step a game, the third action is worth 1 more than the others: the best policy is softmax(reward / alpha).
+    policy = make_policy(learn=dict(auto_alpha=False, alpha=0.5, learning_rate=1e-2))
+    with training_process():
+        for seed in range(400):
+            batch = make_batch(64, seed=seed, terminated=np.ones(64, bool))
+            train(policy, [batch.with_columns(reward=(batch["action"] == 2).astype(np.float32))])
+
+    with torch.no_grad():
+        pi = policy._model.actor(torch.from_numpy(make_batch(100)["obs"])).softmax(dim=1)
+    expected = torch.softmax(torch.tensor([0.0, 0.0, 1.0]) / 0.5, dim=0)
+    torch.testing.assert_close(pi.mean(dim=0), expected, atol=0.03, rtol=0)
+
+
+def test_several_actions_at_once_are_refused():
+    cfg = to_plain(DiscreteSACPolicy.default_config())
+
+    with pytest.raises(ConfigError, match="flatten the action space"):
+        DiscreteSACPolicy(deep_merge(cfg, dict(model=dict(obs_shape=3, action_shape=[2, 3]))))

@@ -1,0 +1,288 @@
+"""IMPALA: sequences, the loss against a slow walk and finite differences, random rows, config, pipelines."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.config import compile_config, deep_merge, to_plain
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.rollout import Rollout
+from ding_like.entry import serial_pipeline
+from ding_like.errors import ConfigError
+from ding_like.policy import Policy, create_policy
+from ding_like.policy.impala import IMPALAPolicy
+from ding_like.policy.random_policy import RandomActor
+from tests.contracts.policy_cases import CASES, LANES, act, make, rows_of
+
+KINDS = ["impala", "impala several", "impala box"]
+
+
+def moved(policy: Policy) -> Policy:
+    """Move the policy away from the one that acted."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in policy._model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return policy
+
+
+def slow_vtrace(steps: list[dict[str, float]], learn: Any, gamma: float) -> tuple[list[float], list[float]]:
+    """Return (targets, advantages) of one sequence by equation 1 of the paper."""
+
+    def target(s: int) -> float:
+        total = steps[s]["value"]
+        for t in range(s, len(steps)):
+            trace = math.prod(learn.lambda_ * min(learn.c_clip_ratio, steps[i]["ratio"]) for i in range(s, t))
+            rho = min(learn.rho_clip_ratio, steps[t]["ratio"])
+            error = steps[t]["reward"] + gamma * steps[t]["next_value"] - steps[t]["value"]
+            total += gamma ** (t - s) * trace * rho * error
+        return total
+
+    targets = [target(s) for s in range(len(steps))]
+    advantages = []
+    for s, step in enumerate(steps):
+        after = targets[s + 1] if s + 1 < len(steps) else step["next_value"]
+        rho = min(learn.rho_pg_clip_ratio, step["ratio"])
+        advantages.append(rho * (step["reward"] + gamma * after - step["value"]))
+    return targets, advantages
+
+
+@torch.no_grad()
+def slow_loss(policy: Any, batch: TransitionBatch) -> tuple[float, list[float]]:
+    """Return (the loss, the mean error of each sequence's values), step by step in float64."""
+    learn, family, model = policy._cfg.learn, policy._family, copy.deepcopy(policy._model).double()
+    terms, priorities = [], []
+    for row in range(len(batch)):
+        steps = []
+        for t in range(int(batch["num_steps"][row])):
+            output, value = model.actor_critic(torch.from_numpy(batch["obs"][row, t]).double()[None])
+            _, next_value = model.actor_critic(torch.from_numpy(batch["obs"][row, t + 1]).double()[None])
+            action = torch.as_tensor(batch[family.column][row, t])[None]
+            log_prob, entropy = (float(x) for x in family.log_prob_and_entropy(output, action))
+            steps.append(
+                {
+                    "log_prob": log_prob,
+                    "entropy": entropy,
+                    "ratio": math.exp(log_prob - float(batch["log_prob"][row, t])),
+                    "reward": float(batch["reward"][row, t]),
+                    "value": float(value),
+                    "next_value": 0.0 if batch["terminated"][row, t] else float(next_value),
+                }
+            )
+        targets, advantages = slow_vtrace(steps, learn, policy._gamma)
+        weight = float(batch["weight"][row]) if policy._cfg.priority_IS_weight else 1.0
+        errors = [target - step["value"] for target, step in zip(targets, steps, strict=True)]
+        for step, error, advantage in zip(steps, errors, advantages, strict=True):
+            terms.append(
+                weight
+                * (
+                    -advantage * step["log_prob"]
+                    + learn.value_weight * 0.5 * error**2
+                    - learn.entropy_weight * step["entropy"]
+                )
+            )
+        priorities.append(float(np.mean(np.abs(errors))))
+    return float(np.mean(terms)), priorities
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        dict(learn=dict(lambda_=1.0, rho_clip_ratio=2.0, c_clip_ratio=1.5, rho_pg_clip_ratio=0.8, entropy_weight=0.1)),
+        dict(priority=True, priority_IS_weight=True, learn=dict(value_weight=0.1, discount_factor=0.9)),
+    ],
+    ids=["defaults", "clips", "prioritised"],
+)
+def test_loss_equals_a_slow_walk_over_the_sequences(name: str, changes: dict[str, Any]) -> None:
+    policy = make(CASES[name], **changes)
+    batch = rows_of(CASES[name], policy)
+    batch = batch.with_columns(weight=np.linspace(0.2, 1.8, len(batch)).astype(np.float32))
+    assert 0 < np.count_nonzero(~batch["mask"]) and batch["terminated"].any() and batch["truncated"].any()
+
+    info, priority = moved(policy).grad(batch)
+
+    loss, priorities = slow_loss(policy, batch)
+    assert float(info["total_loss"]) == pytest.approx(loss, rel=1e-6, abs=1e-6)
+    if policy._cfg.priority:
+        assert priority is not None and priority.tolist() == pytest.approx(priorities, rel=1e-5, abs=1e-6)
+    else:
+        assert priority is None
+
+
+@pytest.mark.parametrize("name", ["impala", "impala box"])
+def test_in_float64_the_gradient_equals_finite_differences(name: str) -> None:
+    case = CASES[name]
+    source = make(case)
+    batch = rows_of(case, source)
+    batch = TransitionBatch(
+        {
+            key: column.astype(np.float64) if column.dtype == np.float32 else column
+            for key, column in batch.columns.items()
+        }
+    )
+    cfg = deep_merge(to_plain(source.cfg), dict(learn=dict(entropy_weight=0.1)))
+    network = make(case)._build_model()
+    network.load_state_dict(moved(source)._model.state_dict())
+    policy: Any = create_policy(cfg, model=network.double())
+    found: list[Any] = []
+    compute = policy._targets_now
+    policy._targets_now = lambda *given: found.append(compute(*given)) or found[0]  # targets are constants
+
+    policy.grad(batch)
+
+    gradient = policy._params.grad_vector.clone()
+    vector, epsilon = policy._params.data_vector, 1e-6
+    for place in np.random.default_rng(0).choice(len(vector), 40, replace=False):
+        ends = []
+        for sign in (1, -1):
+            vector[place] += sign * epsilon
+            ends.append(float(policy.grad(batch)[0]["total_loss"]))
+            vector[place] -= sign * epsilon
+        assert float(gradient[place]) == pytest.approx((ends[0] - ends[1]) / (2 * epsilon), rel=1e-5, abs=1e-8)
+
+
+def test_on_policy_every_importance_weight_is_1() -> None:
+    policy = make(CASES["impala"])
+
+    info, _ = policy.grad(rows_of(CASES["impala"], policy))
+
+    assert float(info["importance"]) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_truncated_episode_bootstraps_and_a_terminated_one_does_not() -> None:
+    policy: Any = make(CASES["impala"], learn=dict(lambda_=1.0))
+    policy._gamma = 0.5
+    batch = rows_of(CASES["impala"], policy)
+    found: list[Any] = []
+    compute = policy._targets_now
+    policy._targets_now = lambda *given: found.append(compute(*given)) or found[0]
+
+    policy.grad(batch)
+
+    values = policy._model.critic(torch.from_numpy(batch["obs"]).flatten(0, 1)).view(len(batch), -1).detach()
+    seen = set()
+    for row, last in enumerate(batch["num_steps"] - 1):
+        future = 0.0 if batch["terminated"][row, last] else 0.5 * float(values[row, last + 1])
+        expected = float(batch["reward"][row, last]) + future
+        assert float(found[0].target[row, last]) == pytest.approx(expected, abs=1e-5)
+        seen.add((bool(batch["terminated"][row, last]), bool(batch["truncated"][row, last])))
+    assert seen == {(True, False), (False, True), (False, False)}
+
+
+# ---- random rows
+
+
+def random_rollout(policy: Policy, name: str, *, masked: bool) -> Rollout:
+    case, rng, rollout = CASES[name], np.random.default_rng(0), Rollout(LANES)
+    assert case.space is not None
+    for _ in range(5):
+        obs: Any = {"obs": rng.normal(size=(LANES, 3)).astype(np.float32)}
+        seen: Any = obs["obs"]
+        if masked:
+            mask = np.tile(np.array([1, 0, 1, 1], np.int8), (LANES, 1))
+            seen = {"vector": obs["obs"], "action_mask": mask}
+            obs = {"obs/vector": obs["obs"], "obs/action_mask": mask}
+        after = {f"next_{key}": column for key, column in obs.items()}
+        flags = {key: np.zeros(LANES, bool) for key in ("terminated", "truncated")}
+        reward = np.ones(LANES, np.float32)
+        rollout.append(
+            {
+                **obs,
+                **after,
+                **act(RandomActor(case.space), seen, LANES),
+                **flags,
+                "reward": reward,
+                "lane": np.arange(LANES),
+            }
+        )
+    return rollout
+
+
+@pytest.mark.parametrize(
+    ("name", "masked", "chance"), [("impala", False, 1 / 4), ("impala", True, 1 / 3), ("impala several", False, 1 / 6)]
+)
+def test_random_actions_are_rows_with_the_log_probability_of_their_draw(name: str, masked: bool, chance: float) -> None:
+    policy = make(CASES[name])
+
+    batch, _ = policy.segment(random_rollout(policy, name, masked=masked))
+
+    assert len(batch) == LANES and batch["log_prob"].dtype == np.float32
+    np.testing.assert_allclose(batch["log_prob"], math.log(chance), rtol=1e-6)
+
+
+def test_random_actions_of_a_box_are_refused() -> None:
+    policy = make(CASES["impala box"])
+
+    with pytest.raises(ConfigError, match="random_collect_size needs discrete actions"):
+        policy.segment(random_rollout(policy, "impala box", masked=False))
+
+
+# ---- config
+
+
+def compile_with(tmp_path: Any, **changes: Any) -> Any:
+    main = dict(exp_name=str(tmp_path / "exp"), env=dict(env_id="CartPole-v1"), policy=changes)
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="impala"))
+    return compile_config(main, create, seed=0, save=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(unroll_len=0), "unroll_len.*at least 1"),
+        (dict(discount_factor=0.9, learn=dict(discount_factor=0.8)), "learn.discount_factor is set too"),
+        (dict(nstep=3), "nstep.*no use with V-trace"),
+        (dict(learn=dict(rho_clip_ratio=0.0)), "rho_clip_ratio.*above 0"),
+        (dict(learn=dict(lambda_=1.5)), r"lambda_.*\[0, 1\]"),
+        (dict(learn=dict(clip_value=1.0, grad_clip_norm=1.0)), "both set"),
+        (dict(action_space="continuous", random_collect_size=8), "random_collect_size.*discrete actions"),
+        (dict(priority_IS_weight=True), "needs priority=True"),
+    ],
+)
+def test_contradictions_in_the_config_are_told(changes: dict[str, Any], message: str, tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compile_with(tmp_path, **changes)
+
+
+def test_keys_stand_where_di_engine_has_them(tmp_path: Any) -> None:
+    learn = dict(clip_value=5, grad_clip_type="clip_norm", discount_factor=0.9, optim="adam")
+    collect = dict(unroll_len=16, discount_factor=0.8, gae_lambda=0.95)
+    cfg = to_plain(compile_with(tmp_path, unroll_len=16, learn=learn, collect=collect, random_collect_size=256).policy)
+    cfg["model"] = dict(obs_shape=4, action_shape=2)
+
+    policy: Any = create_policy(cfg)
+
+    assert policy._gamma == 0.9
+    assert policy._unroll_len == IMPALAPolicy.env_steps_per_row(cfg) == 16
+    assert policy._optimizer._clip == 5
+
+
+# ---- through the pipeline
+
+
+def test_a_run_collects_sequences_at_random_first_and_counts_env_steps(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    section = dict(
+        unroll_len=4,
+        random_collect_size=10,
+        learn=dict(batch_size=4, update_per_collect=2, schedule=dict(env_steps=1000)),
+        collect=dict(n_sample=8),
+        eval=dict(evaluator=dict(eval_freq=99)),
+    )
+    envs = dict(env_id="CartPole-v1", collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1)
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="impala"))
+
+    policy: Any = serial_pipeline((dict(exp_name="exp", env=envs, policy=section), create), seed=0, max_env_step=200)
+
+    # A turn is 8 sequences of up to 4 steps, and 2 updates for 8 * 4 steps together.
+    turns = policy._progress.rows / 32
+    assert turns == int(turns) and 4 <= turns <= 8
+    assert policy._get_nonfinite_steps() == 0

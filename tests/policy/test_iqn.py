@@ -1,0 +1,284 @@
+"""IQN and FQF: an update beside a slow walk over rows and pairs of quantiles, and how they act."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.config import deep_merge, to_plain
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import ConfigError
+from ding_like.policy import Policy, create_policy, get_policy_cls
+from ding_like.policy.iqn import IQNPolicy
+from ding_like.rl_utils.implicit_quantile import fraction_gradient, fraction_loss
+from tests.contracts.policy_cases import act
+
+OBS, ACTIONS, ROWS, GAMMA = 3, 4, 16, 0.97
+BOTH = pytest.mark.parametrize("name", ["iqn", "fqf"])
+MODEL = dict(
+    obs_shape=OBS,
+    action_shape=ACTIONS,
+    encoder_hidden_size_list=[8, 8],
+    num_quantiles=5,
+    quantile_embedding_size=6,
+    head_layer_num=1,
+)
+
+
+def make(name: str, **changes: Any) -> Any:
+    """Return a policy whose two networks, and whose proposals, differ from where they begin."""
+    torch.manual_seed(0)
+    cfg = to_plain(get_policy_cls({"type": name}).default_config())
+    rate = {"learning_rate_quantile": 1e-3, "learning_rate_fraction": 1e-3} if name == "fqf" else {}
+    policy: Any = create_policy(deep_merge(deep_merge(cfg, dict(type=name, model=MODEL, learn=rate)), changes))
+    with torch.no_grad():
+        for parameter in policy._target_model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        for model in (policy._model, policy._target_model) if name == "fqf" else ():
+            torch.nn.init.normal_(model.proposal.linear.weight)
+    return policy
+
+
+def rows(seed: int = 0, *, masked: bool = False) -> TransitionBatch:
+    rng = np.random.default_rng(seed)
+    columns: dict[str, Any] = {
+        "obs": rng.normal(size=(ROWS, OBS)).astype(np.float32),
+        "next_obs": rng.normal(size=(ROWS, OBS)).astype(np.float32),
+        "action": rng.integers(0, ACTIONS, ROWS),
+        "reward": (3.0 * rng.normal(size=ROWS)).astype(np.float32),
+        "terminated": rng.random(ROWS) < 0.3,
+        "truncated": rng.random(ROWS) < 0.3,
+        "discount": rng.choice([GAMMA, GAMMA**2], ROWS).astype(np.float32),
+        "weight": rng.uniform(0.1, 1.0, ROWS).astype(np.float32),
+    }
+    if masked:
+        mask = rng.random((ROWS, ACTIONS)) < 0.5
+        mask[0], columns["terminated"][0] = False, False
+        for prefix, legal in (("obs", np.ones_like(mask)), ("next_obs", mask)):
+            columns[f"{prefix}/board"] = columns.pop(prefix)
+            columns[f"{prefix}/action_mask"] = legal
+    return TransitionBatch(columns)
+
+
+def part(batch: TransitionBatch, name: str) -> np.ndarray:
+    return batch.columns[f"{name}/board" if f"{name}/board" in batch.columns else name]
+
+
+@torch.no_grad()
+def slow_losses(policy: Any, batch: TransitionBatch, *, double: bool, kappa: float) -> list[float]:
+    """Return the losses of rows in float64: number by number, at the fractions that the policy will draw or propose."""
+    twin = copy.deepcopy(policy)
+    online, target = twin._model.double(), twin._target_model.double()
+    if policy.cfg.type == "iqn":
+        twin._noise.begin()
+        drawn_target, drawn = twin._uniform_rows(ROWS, 4).double(), twin._uniform_rows(ROWS, 5).double()
+
+    def ask(
+        model: Any, obs: torch.Tensor, fractions: torch.Tensor | None
+    ) -> tuple[list[Any], list[float], list[float]]:
+        """Return (quantiles of each action, their fractions, their weights) of one observation."""
+        if fractions is not None:
+            values = model.quantiles(obs, fractions)[0]
+            return values.tolist(), fractions[0].tolist(), [1.0 / fractions.shape[1]] * fractions.shape[1]
+        widths = model.proposal.linear(model.values.encoder(obs)).softmax(-1)[0].tolist()
+        middles = [sum(widths[:i]) + 0.5 * widths[i] for i in range(len(widths))]
+        values = model.values.quantiles(obs, torch.tensor([middles], dtype=torch.float64))[0]
+        return values.tolist(), middles, widths
+
+    losses = []
+    for row in range(ROWS):
+        obs, next_obs = (torch.from_numpy(part(batch, name)[row : row + 1]).double() for name in ("obs", "next_obs"))
+        is_iqn = policy.cfg.type == "iqn"
+        after, _, weights = ask(target, next_obs, drawn_target[row : row + 1] if is_iqn else None)
+        judge = online if double else target
+        middles = torch.tensor([[0.1, 0.3, 0.5, 0.7, 0.9]], dtype=torch.float64) if is_iqn else None
+        quantiles, _, shares = ask(judge, next_obs, middles)
+        expected = [sum(z * share for z, share in zip(each, shares, strict=True)) for each in quantiles]
+        legal = list(range(ACTIONS))
+        if "next_obs/action_mask" in batch.columns:
+            legal = np.flatnonzero(batch["next_obs/action_mask"][row]).tolist()
+        reward, discount = float(batch["reward"][row]), float(batch["discount"][row])
+        goals = [reward] * len(weights)
+        if legal and not batch["terminated"][row]:
+            best = max(legal, key=lambda action: expected[action])
+            goals = [reward + discount * z for z in after[best]]
+        values, fractions, _ = ask(online, obs, drawn[row : row + 1] if is_iqn else None)
+        loss = 0.0
+        for value, fraction in zip(values[int(batch["action"][row])], fractions, strict=True):
+            for goal, weight in zip(goals, weights, strict=True):
+                error = goal - value
+                huber = 0.5 * error**2 if abs(error) <= kappa else kappa * (abs(error) - 0.5 * kappa)
+                loss += weight * abs(fraction - (error < 0)) * huber / kappa
+        losses.append(loss)
+    return losses
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
+@BOTH
+def test_an_update_equals_a_slow_walk_over_pairs_of_quantiles(
+    name: str, backend: str, double: bool, masked: bool
+) -> None:
+    number = {"num_target_quantiles": 4} if name == "iqn" else {}
+    policy = make(
+        name, double=double, priority=True, priority_IS_weight=True, learn=dict(backend=backend, kappa=0.7, **number)
+    )
+    assert (policy._by_hand is not None) == (backend == "auto")
+    batch = rows(masked=masked)
+
+    expected = slow_losses(policy, batch, double=double, kappa=0.7)
+    info, priority = policy.grad(batch)
+
+    np.testing.assert_allclose(priority, expected, rtol=2e-6, atol=1e-6)
+    assert float(info["total_loss"]) == pytest.approx(float(np.mean(batch["weight"] * np.array(expected))), rel=1e-6)
+
+
+@BOTH
+def test_both_backends_learn_the_same(name: str) -> None:
+    policies = [make(name, priority=True, priority_IS_weight=True, learn=dict(backend=b)) for b in ("auto", "autograd")]
+    for seed in range(20):
+        results = []
+        for policy in policies:
+            results.append(policy.grad(rows(seed)))
+            policy.apply()
+        (info, priority), (other_info, other_priority) = results
+        np.testing.assert_allclose(priority, other_priority, rtol=1e-4, atol=1e-5)
+        for key in info:
+            np.testing.assert_allclose(np.asarray(info[key]), np.asarray(other_info[key]), rtol=1e-3, atol=1e-4)
+
+    for ours, others in zip(*(policy._optimizers() for policy in policies), strict=True):
+        torch.testing.assert_close(ours.params.data_vector, others.params.data_vector, rtol=1e-3, atol=1e-4)
+
+
+@BOTH
+def test_the_gradient_of_values_equals_finite_differences(name: str) -> None:
+    policy = make(name, learn=dict(backend="autograd"))
+    for model in (policy._model, policy._target_model):
+        model.double()
+    for params in (policy._params, policy._target_params):
+        params.rebuild()
+    if name == "fqf":
+        policy._fraction_params.rebuild()
+    batch = TransitionBatch(
+        {key: value.astype(np.float64) if value.dtype == np.float32 else value for key, value in rows().columns.items()}
+    )
+    draw = policy._uniform_rows
+    policy._uniform_rows = lambda *shape: draw(*shape).double()
+    policy.grad(batch)
+    vector, gradient = policy._params.data_vector, policy._params.grad_vector.clone()
+
+    # FQF proposes fractions from the encoder's features, a way that the gradient of values does not take.
+    first = sum(parameter.numel() for parameter in policy._model.values.encoder.parameters()) if name == "fqf" else 0
+    step = 1e-6
+    for place in np.random.default_rng(0).choice(np.arange(first, len(vector)), 40, replace=False):
+        ends = []
+        for sign in (1, -1):
+            vector[place] += sign * step
+            ends.append(float(policy.grad(batch)[0]["total_loss"]))
+            vector[place] -= sign * step
+        assert float(gradient[place]) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
+def test_the_gradient_of_proposals_is_the_closed_form_through_the_proposing_layer(backend: str) -> None:
+    policy = make("fqf", priority=True, priority_IS_weight=True, learn=dict(backend=backend, ent_coef=0.2))
+    batch = rows()
+
+    policy.grad(batch)
+
+    twin = copy.deepcopy(policy._model).double()
+    features = twin.values.encoder(torch.from_numpy(batch["obs"]).double()).detach()
+    parts = twin.proposal(features)
+    action = torch.from_numpy(batch["action"])
+    at = [twin.values.of_features(features, fractions)[torch.arange(ROWS), action] for fractions in parts[:2]]
+    slope = fraction_gradient(at[0], at[1]).detach()
+    each = fraction_loss(parts.bounds, slope, parts.entropy, entropy_weight=0.2)
+    (torch.from_numpy(batch["weight"]).double() * each).mean().backward()
+    expected = torch.cat([parameter.grad.flatten() for parameter in twin.proposal.parameters()])
+    torch.testing.assert_close(policy.grad_vectors()[1][:-1].double(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_neither_loss_of_fqf_trains_the_other_network() -> None:
+    for still, moves in (("learning_rate_fraction", "values"), ("learning_rate_quantile", "proposal")):
+        policy = make("fqf", learn={still: 0.0})
+        before = copy.deepcopy(policy._model.state_dict())
+        policy.grad(rows())
+        policy.apply()
+        changed = {
+            key.partition(".")[0] for key, value in policy._model.state_dict().items() if (value != before[key]).any()
+        }
+        assert changed == {moves}
+
+
+@BOTH
+def test_the_whole_target_network_moves(name: str) -> None:
+    policy = make(name, learn=dict(target_update_freq=2))
+    for _ in range(2):
+        assert any(
+            not torch.equal(ours, others)
+            for ours, others in zip(policy._model.parameters(), policy._target_model.parameters(), strict=True)
+        )
+        policy.grad(rows())
+        policy.apply()
+
+    for ours, others in zip(policy._model.parameters(), policy._target_model.parameters(), strict=True):
+        assert torch.equal(ours, others)
+
+
+@BOTH
+def test_acting_is_the_same_for_a_row_alone_and_in_a_batch(name: str) -> None:
+    policy, obs = make(name), rows()["obs"]
+    values = policy._predictions(policy._model).array(obs)
+
+    together = act(policy.eval_mode.actor, obs, ROWS)["action"]
+    alone = [int(act(policy.eval_mode.actor, obs[i : i + 1], 1, seed=i)["action"][0]) for i in range(ROWS)]
+
+    assert together.tolist() == alone == act(policy.eval_mode.actor, obs, ROWS, seed=9)["action"].tolist()
+    for i in range(ROWS):
+        np.testing.assert_allclose(policy._predictions(policy._model).array(obs[i : i + 1])[0], values[i], atol=1e-6)
+
+
+def test_acting_and_evaluating_leave_the_drawn_fractions_as_they_are() -> None:
+    policies = [make("iqn") for _ in range(2)]
+    act(policies[0].collect_mode.actor, rows()["obs"], ROWS, eps=0.5)
+
+    losses = [float(policy.grad(rows())[0]["total_loss"]) for policy in policies]
+
+    assert losses[0] == losses[1]
+
+
+def test_each_update_draws_fractions_of_its_own() -> None:
+    policy = make("iqn", learn=dict(learning_rate=0.0))
+    losses = []
+    for _ in range(3):
+        losses.append(float(policy.grad(rows())[0]["total_loss"]))
+        policy.apply()
+
+    assert len(set(losses)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "key"),
+    [
+        ("iqn", dict(learn=dict(kappa=0.0)), "learn.kappa"),
+        ("iqn", dict(learn=dict(num_quantiles=0)), "learn.num_quantiles"),
+        ("iqn", dict(learn=dict(num_target_quantiles=-1)), "learn.num_target_quantiles"),
+        ("iqn", dict(learn=dict(loss="huber")), "learn.loss"),
+        ("fqf", dict(learn=dict(learning_rate=1e-3)), "learn.learning_rate"),
+        ("fqf", dict(learn=dict(ent_coef=-1.0)), "learn.ent_coef"),
+    ],
+)
+def test_contradictions_are_named(name: str, changes: dict[str, Any], key: str) -> None:
+    cls: type[Policy] = get_policy_cls({"type": name})
+
+    assert key in dict(cls.check_config(deep_merge(to_plain(cls.default_config()), changes)))
+
+
+def test_a_model_without_a_number_of_quantiles_is_refused() -> None:
+    with pytest.raises(ConfigError, match="num_quantiles"):
+        IQNPolicy(IQNPolicy.default_config(), model=torch.nn.Linear(OBS, ACTIONS))

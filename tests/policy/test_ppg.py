@@ -1,0 +1,281 @@
+"""PPG: the auxiliary loss against a slow walk and finite differences, its phases, the rows that wait for them."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Categorical, Normal, kl_divergence
+
+from ding_like.config import deep_merge, to_plain
+from ding_like.data.batch import TransitionBatch
+from ding_like.entry import resume_pipeline, serial_pipeline_onpolicy
+from ding_like.model.ppg import PPG
+from ding_like.pipeline.build import training_process
+from ding_like.policy.ppg import PPGPolicy
+from ding_like.policy.ppo import PPOPolicy
+
+KINDS = {
+    "one": dict(action_space="discrete", model=dict(action_shape=3)),
+    "several": dict(action_space="discrete", model=dict(action_shape=[3, 2])),
+    "box": dict(action_space="continuous", model=dict(action_shape=2, sigma_type="conditioned")),
+}
+SMALL = dict(encoder_hidden_size_list=[8, 8], activation="tanh", actor_head_layer_num=0, critic_head_layer_num=1)
+
+
+def make_policy(dtype: torch.dtype = torch.float32, **changes) -> PPGPolicy:
+    torch.manual_seed(0)
+    cfg = to_plain(PPGPolicy.default_config())
+    cfg["model"] = dict(obs_shape=3, action_shape=3, **SMALL)
+    cfg = deep_merge(deep_merge(cfg, dict(learn=dict(aux_freq=2, aux_train_epoch=3, batch_size=8))), changes)
+    space = cfg["action_space"] or "discrete"
+    model = PPG(**{**cfg["model"], "action_space": space}, orthogonal_init=False)
+    return PPGPolicy(cfg, model.to(dtype))
+
+
+def make_batch(policy, rows: int = 24, *, seed: int = 0, is_masked: bool = False) -> TransitionBatch:
+    """Return rows of the policy's own actions, with advantages and returns made up."""
+    rng = np.random.default_rng(seed)
+    obs = rng.normal(size=(rows, 3)).astype(np.float32)
+    columns = {"obs": obs}
+    if is_masked:
+        mask = rng.random((rows, 3)) < 0.5
+        mask[:, 1] = True
+        obs = {"board": obs, "action_mask": mask.astype(np.int8)}
+        columns = {f"obs/{name}": column for name, column in obs.items()}
+    acted = policy.collect_mode.actor.act(
+        obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed)
+    )
+    made_up = {name: rng.normal(size=rows).astype(np.float32) for name in ("advantage", "return_", "value")}
+    return TransitionBatch({**columns, **acted, **made_up})
+
+
+def aux_batch(policy, rows: int = 16, *, is_masked: bool = False) -> TransitionBatch:
+    """Return rows of an auxiliary phase whose policy was another one at the beginning."""
+    batch = make_batch(policy, rows, is_masked=is_masked)
+    num_outputs = len(policy._model.actor(torch.zeros(1, 3))[0])
+    old = np.random.default_rng(1).normal(size=(rows, num_outputs))
+    names = [name for name in batch.columns if name.startswith("obs")]
+    return batch.select([*names, "return_", "value"]).with_columns(old_output=old.astype(np.float32))
+
+
+def kl_of(kind: str, old: torch.Tensor, new: torch.Tensor, legal: list[int]) -> float:
+    """Return KL(old, new) of one row's outputs [P], by torch's own distributions."""
+    if kind == "box":
+        pair = [Normal(output[:2], output[2:].exp()) for output in (old, new)]
+        return float(kl_divergence(*pair).sum())
+    factors = [legal] if kind == "one" else [[0, 1, 2], [3, 4]]
+    return sum(float(kl_divergence(Categorical(logits=old[f]), Categorical(logits=new[f]))) for f in factors)
+
+
+@torch.no_grad()
+def slow_aux_loss(policy, batch, kind: str) -> float:
+    """Go row by row, as the paper says (section 2.2 and algorithm 1)."""
+    terms = []
+    for row in batch:
+        obs = torch.tensor(row["obs"] if "obs" in row else row["obs/board"], dtype=torch.float64)[None]
+        legal = np.flatnonzero(row["obs/action_mask"]).tolist() if "obs/action_mask" in row else [0, 1, 2]
+        model, target = policy._model, float(row["return_"])
+        aux = float(model.aux_head(model.actor_encoder(obs)))
+        old = torch.tensor(row["old_output"], dtype=torch.float64)
+        kl = kl_of(kind, old, model.actor(obs)[0], legal)
+        value = float(model.critic(obs))
+        terms.append(0.5 * (aux - target) ** 2 + policy._cfg.learn.aux_bc_weight * kl + 0.5 * (value - target) ** 2)
+    return float(np.mean(terms))
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+@pytest.mark.parametrize(("kind", "is_masked"), [("one", False), ("one", True), ("several", False), ("box", False)])
+def test_the_auxiliary_loss_equals_a_slow_walk_over_rows(kind, is_masked, weight):
+    policy = make_policy(torch.float64, learn=dict(aux_bc_weight=weight), **KINDS[kind])
+    batch = aux_batch(policy, is_masked=is_masked)
+
+    info, priority = policy.grad(batch)
+
+    assert float(info["aux_total_loss"]) == pytest.approx(slow_aux_loss(policy, batch, kind), rel=1e-6, abs=1e-6)
+    assert priority is None
+
+
+@pytest.mark.parametrize(("kind", "is_masked"), [("one", False), ("one", True), ("several", False), ("box", False)])
+def test_the_auxiliary_gradient_equals_finite_differences(kind, is_masked):
+    policy = make_policy(torch.float64, **KINDS[kind])
+    batch = aux_batch(policy, is_masked=is_masked)
+    policy.grad(batch)
+    gradient, start = policy._params.grad_vector.clone(), policy._params.data_vector.clone()
+
+    for direction in torch.randn(10, len(start), dtype=torch.float64):
+        sides = []
+        for step in (1e-6, -1e-6):
+            policy._params.data_vector.copy_(start + step * direction)
+            sides.append(float(policy.grad(batch)[0]["aux_total_loss"]))
+        assert (sides[0] - sides[1]) / 2e-6 == pytest.approx(float(gradient @ direction), rel=1e-5, abs=1e-7)
+
+
+def test_values_are_in_the_critics_unit_where_it_counts_in_deviations():
+    plain, scaled = make_policy(), make_policy(learn=dict(value_norm=True))
+    batch = aux_batch(plain)
+    scaled._returns.update(np.array([0.0, 4.0]))  # a deviation of 2
+
+    one = plain.grad(batch.with_columns(return_=batch["return_"] / 2))[0]
+    other = scaled.grad(batch)[0]
+
+    assert float(one["aux_value_loss"]) == pytest.approx(float(other["aux_value_loss"]), rel=1e-6)
+    assert float(one["value_loss"]) == pytest.approx(float(other["value_loss"]), rel=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
+def test_in_the_policy_phase_it_is_ppo_and_leaves_the_auxiliary_head_alone(backend):
+    policy = make_policy(learn=dict(backend=backend))
+    cfg = deep_merge(to_plain(PPOPolicy.default_config()), dict(learn=dict(backend="autograd")))
+    cfg["model"] = policy._cfg.model
+    batch = make_batch(policy)
+    policy.grad(aux_batch(policy))  # leaves a gradient behind, of the auxiliary head too
+
+    info, _ = policy.grad(batch)
+    reference = PPOPolicy(cfg, copy.deepcopy(policy._model))
+    expected, _ = reference.grad(batch)
+
+    assert float(info["total_loss"]) == pytest.approx(float(expected["total_loss"]), rel=1e-5)
+    gradients = {name: p.grad for name, p in policy._model.named_parameters()}
+    for name, parameter in reference._model.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6)
+    assert not any(gradients[name].any() for name in gradients if name.startswith("aux_head"))
+    assert (policy._by_hand is None) == (backend == "autograd")
+
+
+def updates(policy, batch, *, seed: int = 0) -> list[TransitionBatch]:
+    """Train on a batch and return its minibatches."""
+    seen = []
+    for minibatch in policy.minibatches(batch, np.random.default_rng(seed)):
+        seen.append(minibatch)
+        policy.grad(minibatch)
+        policy.apply()
+    return seen
+
+
+def rows_of(minibatches) -> list[list[float]]:
+    return sorted(row for minibatch in minibatches for row in np.asarray(minibatch["obs"]).tolist())
+
+
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
+def test_after_every_second_batch_all_rows_since_are_learned_from_again(backend):
+    policy = make_policy(learn=dict(backend=backend))
+    batches = [make_batch(policy, seed=seed) for seed in range(4)]
+
+    for first, second in (batches[:2], batches[2:]):
+        assert all("old_output" not in minibatch.columns for minibatch in updates(policy, first))
+        seen = updates(policy, second)
+        phases = ["old_output" in minibatch.columns for minibatch in seen]
+        # 24 rows in 3 minibatches, then 48 in 6, three times.
+        assert phases == [False] * 3 + [True] * 18
+        for epoch in range(3):
+            part = seen[3 + 6 * epoch : 9 + 6 * epoch]
+            assert rows_of(part) == rows_of([first, second])
+        assert policy._kept == ()
+
+
+def test_the_policy_that_is_kept_is_that_at_the_beginning_of_the_phase():
+    policy = make_policy(learn=dict(aux_freq=1))
+    outputs = []
+    for minibatch in policy.minibatches(make_batch(policy), np.random.default_rng(0)):
+        if "old_output" in minibatch.columns:
+            if not outputs:
+                beginning = copy.deepcopy(policy._model)
+            with torch.no_grad():
+                outputs.append(beginning.actor(torch.as_tensor(np.asarray(minibatch["obs"]))))
+            np.testing.assert_allclose(np.asarray(minibatch["old_output"]), outputs[-1], rtol=1e-5, atol=1e-6)
+        policy.grad(minibatch)
+        policy.apply()
+
+    assert len(outputs) == 9
+
+
+def test_rows_that_wait_are_copies():
+    policy = make_policy()
+    batch = make_batch(policy)
+    before = batch["obs"].copy()
+
+    updates(policy, batch)
+    batch["obs"][:] = 7.0
+
+    assert np.array_equal(policy._kept[0]["obs"], before)
+    assert set(policy._kept[0].columns) == {"obs", "value", "return_"}
+
+
+def test_rows_that_wait_are_in_the_state_and_training_goes_on_bit_equal():
+    first, second = make_policy(), make_policy()
+    batches = [make_batch(first, seed=seed) for seed in range(4)]
+    updates(first, batches[0])
+    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
+    assert len(second._kept) == 1
+
+    for batch in batches[1:]:
+        assert len(updates(first, batch)) == len(updates(second, batch))
+
+    assert torch.equal(first._params.data_vector, second._params.data_vector)
+    assert len(second._kept) == 0
+
+
+def test_weights_alone_begin_a_phase_of_their_own():
+    first, second = make_policy(), make_policy()
+    updates(second, make_batch(second))
+
+    second.learn_mode.load_state_dict({"model": first.learn_mode.state_dict()["model"]})
+
+    assert second._kept == ()
+
+
+def test_the_phase_teaches_values_to_the_actors_encoder_and_keeps_the_policy():
+    moved = {}
+    for weight in (0.0, 5.0):
+        learn = dict(aux_freq=1, aux_train_epoch=40, aux_bc_weight=weight, learning_rate=1e-2, batch_size=64)
+        policy = make_policy(learn=learn)
+        batch = make_batch(policy, 256)
+        batch = batch.with_columns(return_=np.sin(2 * batch["obs"][:, 0]), advantage=np.zeros(256, np.float32))
+        with training_process():
+            updates(policy, batch)
+            obs = torch.from_numpy(batch["obs"])
+            with torch.no_grad():
+                output, aux = policy._model.actor_and_aux(obs)
+                error = (aux - torch.from_numpy(batch["return_"])).square().mean()
+                old = make_policy(learn=learn)._model.actor(obs)
+                moved[weight] = float(policy._family.kl(old, output).mean())
+        assert float(error) < 0.1
+
+    assert moved[5.0] < 1e-2 < moved[0.0]
+
+
+@pytest.mark.parametrize("key", ["aux_freq", "aux_train_epoch"])
+def test_no_phase_is_refused(key):
+    cfg = deep_merge(to_plain(PPGPolicy.default_config()), dict(learn={key: 0}))
+
+    assert [path for path, _ in PPGPolicy.check_config(cfg)] == [f"learn.{key}"]
+
+
+def make_configs():
+    main = dict(
+        exp_name="exp",
+        env=dict(env_id="CartPole-v1", collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1, stop_value=1e9),
+        policy=dict(
+            model=SMALL,
+            learn=dict(batch_size=16, aux_freq=3, aux_train_epoch=2),
+            collect=dict(n_sample=32),
+            eval=dict(evaluator=dict(eval_freq=1000)),
+        ),
+    )
+    return main, dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="ppg"))
+
+
+@pytest.mark.parametrize("cut", [128, 160, 192])
+def test_a_run_in_two_parts_equals_one_in_one_wherever_its_phase_is_cut(cut, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+    whole = serial_pipeline_onpolicy(make_configs(), seed=3, max_env_step=320, exp_name="whole")
+    first = serial_pipeline_onpolicy(make_configs(), seed=3, max_env_step=cut, exp_name="parts")
+    assert len(first._kept) == cut // 32 % 3
+
+    resumed = resume_pipeline("parts", max_env_step=320)
+
+    assert torch.equal(whole._params.data_vector, resumed._params.data_vector)
+    assert math.isfinite(float(whole._params.data_vector.sum()))
