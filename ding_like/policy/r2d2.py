@@ -156,7 +156,7 @@ class R2D2Policy(ValueBasedPolicy):
         self._params.zero_grad()
         obs, legal = split_mask(self._obs(rows))
         state, mask = self._obs(rows, "state"), rows["mask"]
-        values = self._unroll(obs, state, begins=mask[:, :1])  # [B, L + 1, A]
+        values = self._unroll(obs, state, begins=mask[:, 0])  # [B, L + 1, A]
         with torch.no_grad():
             target = self._targets(rows, values.detach(), self._target_model.run(obs, state)[0], legal)
         chosen = self._family.of_action(values[:, :-1], rows["action"])
@@ -173,15 +173,23 @@ class R2D2Policy(ValueBasedPolicy):
     def _unroll(self, obs: Any, state: Mapping[str, Tensor], *, begins: Tensor) -> Tensor:
         """Return the online network's values [B, L + 1, A], with a gradient for steps that are learned from.
 
-        `begins` [B, 1] marks rows at an episode's begin, which learn from the steps that others burn in.
+        `begins` [B] marks rows at an episode's begin, which learn from the steps that others burn in.
         """
-        burn_in = self._shape.burn_in
+        run, burn_in = self._model.run, self._shape.burn_in
+        values: Tensor
         if not burn_in:
-            values: Tensor = self._model.run(obs, state)[0]
+            values, _ = run(obs, state)
             return values
-        first, state = self._model.run(_steps(obs, slice(burn_in)), state)
-        state = {name: torch.where(begins, column, column.detach()) for name, column in state.items()}
-        rest, _ = self._model.run(_steps(obs, slice(burn_in, None)), state)
+        warm_up = _at(obs, (slice(None), slice(burn_in)))
+        with torch.no_grad():
+            first, warm = run(warm_up, state)
+        # Once more for the few rows that learn here too: a gradient through all rows would take several times longer.
+        rows = begins.nonzero().squeeze(1)
+        if len(rows):
+            learned, behind = run(_at(warm_up, rows), _at(state, rows))
+            first = first.index_copy(0, rows, learned)
+            warm = {name: column.index_copy(0, rows, behind[name]) for name, column in warm.items()}
+        rest, _ = run(_at(obs, (slice(None), slice(burn_in, None))), warm)
         return torch.cat([first, rest], dim=1)
 
     # Any: a mask of legal actions, or None.
@@ -193,9 +201,9 @@ class R2D2Policy(ValueBasedPolicy):
         return self._family.backup(rows["reward"], best.gather(1, following), **self._following(rows))
 
 
-# Any: a tensor or a dict of them.
-def _steps(obs: Any, steps: slice) -> Any:
-    return {key: part[:, steps] for key, part in obs.items()} if isinstance(obs, dict) else obs[:, steps]
+# Any: a tensor or a dict of them; what indexes it.
+def _at(columns: Any, index: Any) -> Any:
+    return {key: part[index] for key, part in columns.items()} if isinstance(columns, dict) else columns[index]
 
 
 def _priority(error: Tensor, num_steps: Tensor) -> Array:
