@@ -100,18 +100,23 @@ def quantile_huber(theta: Array, target: Array, *, tau: Array, kappa: float) -> 
     u above 0, so that sums over j follow from sums of targets, and of their squares, above a place, which is found in
     the sorted targets. At N = 32 that takes half of the time, at 200 an eighth.
     """
-    num = target.shape[1]
+    batch, num = target.shape
     ordered = np.sort(target, axis=1).astype(np.float64)
     # Squares of numbers around 0 keep their digits when they are taken from each other.
     middle = ordered[:, num // 2, None].copy()
     ordered -= middle
     theta = theta - middle
+    # A search for places in ascending order takes half of the time, as a processor foresees its branches.
+    order = np.argsort(theta, axis=1)
+    tau, flat = tau.take(order), order + np.arange(0, batch * num, num)[:, None]
+    theta = theta.ravel().take(flat)
     above, below = _beyond(ordered, np.concatenate([theta - kappa, theta, theta + kappa], axis=1))
     # Of |u| first and of u^2 second, between theta and where the loss becomes a straight line.
     above, below = above[:, :, num : 2 * num] - above[:, :, 2 * num :], below[:, :, num : 2 * num] - below[:, :, :num]
-    each = above[1].dot(tau) + below[1].dot(1.0 - tau)
-    slope = below[0] * ((1.0 - tau) / num) - above[0] * (tau / num)
-    return each * (0.5 / num), slope
+    each = np.add.reduce(tau * above[1] + (1.0 - tau) * below[1], axis=1) * (0.5 / num)
+    slope = np.empty(theta.shape)
+    slope.ravel()[flat] = ((1.0 - tau) * below[0] - tau * above[0]) / num
+    return each, slope
 
 
 def _beyond(ordered: Array, place: Array) -> tuple[Array, Array]:

@@ -181,8 +181,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/rl_utils/quantile.py",
-        "each = above[1].dot(tau) + below[1].dot(1.0 - tau)",
-        "each = above[1].dot(1.0 - tau) + below[1].dot(tau)",
+        "tau * above[1] + (1.0 - tau) * below[1]",
+        "(1.0 - tau) * above[1] + tau * below[1]",
         ("tests/rl_utils/test_quantile.py::test_sums_over_sorted_targets_are_sums_over_pairs",),
     ),
     Mutation(
