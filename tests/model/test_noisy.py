@@ -15,7 +15,7 @@ from ding_like.model.flat_params import FlatParams
 from ding_like.model.noisy import NoisyHead, NoisyLinear, factor_noise
 from ding_like.model.numpy_forward import numpy_forward
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
-from ding_like.model.rainbow import RainbowDQN
+from ding_like.model.rainbow import RainbowDQN, RainbowHead
 
 FORMS = [
     dict(zip(("dueling", "distributional", "noise"), on, strict=True))
@@ -133,8 +133,8 @@ def test_gradients_by_hand_equal_autograds(form, layers, activation, noisy):
 
 def test_a_heads_gradient_equals_finite_differences():
     torch.manual_seed(0)
-    head = make_model().double().head
-    x, noise = torch.randn(4, 6, dtype=torch.float64), draw(4, head.noise_size, dtype=torch.float64)
+    head = RainbowHead(3, 2, 2, hidden_size=2).double()
+    x, noise = torch.randn(2, 3, dtype=torch.float64), draw(2, head.noise_size, dtype=torch.float64)
     names = list(dict(head.named_parameters()))
 
     def run(*values: torch.Tensor) -> torch.Tensor:
