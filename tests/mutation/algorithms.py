@@ -187,8 +187,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/offpolicy.py",
-        '(tensors["action"].float() - self._centre) / self._half',
-        'tensors["action"].float() / self._half',
+        "(action.float() - self._centre) / self._half",
+        "action.float() / self._half",
         ("tests/policy/test_ddpg.py::test_losses_equal_a_slow_walk_over_rows",),
     ),
     Mutation(
