@@ -17,6 +17,7 @@ from ding_like.comm.rest.weight_publisher import RestWeightPublisher
 from ding_like.config import compile_config, deep_merge
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
+from ding_like.pipeline.build import training_process
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.make_core import make_core
 from ding_like.pipeline.parallel.service import LockedService
@@ -90,11 +91,12 @@ class Run:
 
 @contextmanager
 def running(folder: Path, config: Any, **kwargs: Any) -> Iterator[Run]:
-    run = Run(folder, config, **kwargs)
-    try:
-        yield run
-    finally:
-        run.close()
+    with training_process():
+        run = Run(folder, config, **kwargs)
+        try:
+            yield run
+        finally:
+            run.close()
 
 
 def spy_on_batches(run: Run, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
