@@ -94,8 +94,10 @@ def draw_ablation(name: str, record: Mapping[str, Any], path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), dpi=80, layout="constrained")
     for number, variant in enumerate(record["variants"]):
         histories = [run["history"] for run in variant["runs"]]
-        steps = [step for step, _ in histories[0]]
-        means = [sum(value for _, value in points) / len(points) for points in zip(*histories, strict=True)]
+        # Not strict: a seed whose first rows took some steps more may have an evaluation less.
+        evaluations = list(zip(*histories, strict=False))
+        steps = [points[0][0] for points in evaluations]
+        means = [sum(value for _, value in points) / len(points) for points in evaluations]
         style = dict(linewidth=2.4, color="black", zorder=3) if number == 0 else dict(linewidth=1.3)
         axes.plot(steps, means, label=variant["name"], **style)
     axes.set_xlabel("env steps")
