@@ -16,7 +16,12 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What stands between these lines of a page is written here.
 BEGIN, END = "<!-- recorded: {name} -->", "<!-- end of recorded -->"
 # The mean return that a config is held to.
-BARS = {"cartpole": 475.0, "acrobot": -100.0, "pendulum": -200.0}
+BARS = {"cartpole": 475.0, "cartpole_hidden": 400.0, "acrobot": -100.0, "pendulum": -200.0}
+
+
+def bar_of(name: str) -> float:
+    """Return the bar of a record's env: that of the longest name that it begins with."""
+    return BARS[max((env for env in BARS if name.startswith(env)), key=len)]
 
 
 def table(record: Mapping[str, Any]) -> str:
@@ -67,7 +72,7 @@ def draw(name: str, record: Mapping[str, Any], path: Path) -> None:
         steps, means = zip(*run["history"], strict=True)
         (line,) = axes.plot(steps, means, linewidth=1.2, alpha=0.8, label=f"seed {run['seed']}")
         axes.plot(run["env_step"], run["eval_value"], "o", markersize=6, color=line.get_color())
-    axes.axhline(BARS[name.partition("_")[0]], linestyle="--", linewidth=1, color="0.4", label="bar")
+    axes.axhline(bar_of(name), linestyle="--", linewidth=1, color="0.4", label="bar")
     axes.set_xlabel("env steps")
     axes.set_ylabel("mean return of an evaluation")
     axes.set_title(f"{name.replace('_', ' ')}: evaluations; dots: {record['episodes']} fresh episodes", fontsize=10)
@@ -89,8 +94,10 @@ def draw_ablation(name: str, record: Mapping[str, Any], path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), dpi=80, layout="constrained")
     for number, variant in enumerate(record["variants"]):
         histories = [run["history"] for run in variant["runs"]]
-        steps = [step for step, _ in histories[0]]
-        means = [sum(value for _, value in points) / len(points) for points in zip(*histories, strict=True)]
+        # Not strict: a seed whose first rows took some steps more may have an evaluation less.
+        evaluations = list(zip(*histories, strict=False))
+        steps = [points[0][0] for points in evaluations]
+        means = [sum(value for _, value in points) / len(points) for points in evaluations]
         style = dict(linewidth=2.4, color="black", zorder=3) if number == 0 else dict(linewidth=1.3)
         axes.plot(steps, means, label=variant["name"], **style)
     axes.set_xlabel("env steps")

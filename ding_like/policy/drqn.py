@@ -25,6 +25,6 @@ class DRQNPolicy(R2D2Policy):
         nstep=1,
         burnin_step=0,
         learn_unroll_len=10,
-        learn=dict(value_rescale=False, learning_rate=1e-3, target_update_freq=100, target_update_theta=None),
+        learn=dict(value_rescale=False, learning_rate=1e-3, target_update_freq=100, target_theta=None),
         other=dict(replay_buffer=dict(type="naive")),
     )

@@ -63,8 +63,7 @@ class R2D2Policy(ValueBasedPolicy):
             # Learn h(Q), on whose scale large returns are close together.
             value_rescale=True,
             target_update_freq=None,
-            # DI-engine's name, here, of target_theta.
-            target_update_theta=0.001,
+            target_theta=0.001,
         ),
         # The buffer that draws by priority.
         other=dict(eps=dict(end=0.05), replay_buffer=dict(type="advanced")),
@@ -74,12 +73,7 @@ class R2D2Policy(ValueBasedPolicy):
         "unroll_len": (int,),
         "collect.unroll_len": (int,),
         "learn.target_update_freq": (int,),
-        "learn.target_update_theta": (float, int),
     }
-    config_alternatives = (
-        *ValueBasedPolicy.config_alternatives[:-1],
-        ("learn.target_update_freq", "learn.target_theta", "learn.target_update_theta"),
-    )
     rows_are_sequences = True
 
     @classmethod
@@ -113,23 +107,17 @@ class R2D2Policy(ValueBasedPolicy):
 
     @cached_property
     def _family(self) -> ValueFamily[Tensor]:
-        learn = self._cfg.learn
-        return (RescaledValue if learn.value_rescale else ScalarValue)(learn.loss)
+        return (RescaledValue if self._cfg.learn.value_rescale else ScalarValue)(self._cfg.learn.loss)
 
     @cached_property
     def _shape(self) -> SequenceShape:
         return SequenceShape(int(self._cfg.learn_unroll_len), int(self._cfg.burnin_step))
 
-    @property
-    def _target_theta(self) -> float | None:
-        theta: float | None = self._cfg.learn.target_update_theta
-        return super()._target_theta if theta is None else theta
-
     # ---- acting and rows
 
     def _epsilon_greedy(self) -> ForwardActor:
-        model = self._model
-        return ForwardActor(RecurrentForward(model.run, model.initial_state, self._device), EpsilonGreedy())
+        forward = RecurrentForward(self._model.run, self._model.initial_state, self._device)
+        return ForwardActor(forward, EpsilonGreedy())
 
     def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
         """Return (rows that are sequences, the steps to keep per lane [E]).
@@ -176,9 +164,8 @@ class R2D2Policy(ValueBasedPolicy):
         `begins` [B] marks rows at an episode's begin, which learn from the steps that others burn in.
         """
         run, burn_in = self._model.run, self._shape.burn_in
-        values: Tensor
         if not burn_in:
-            values, _ = run(obs, state)
+            values: Tensor = run(obs, state)[0]
             return values
         warm_up = _at(obs, (slice(None), slice(burn_in)))
         with torch.no_grad():

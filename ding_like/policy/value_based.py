@@ -250,18 +250,12 @@ class ValueBasedPolicy(Policy):
         self._num_updates += 1
         if self._noise is not None:
             self._noise.commit()
-        theta = self._target_theta
+        theta = self._cfg.learn.target_theta
         for online, target in self._moved:
             if theta is not None:
                 target.lerp_from(online, theta)
             elif self._num_updates % self._cfg.learn.target_update_freq == 0:
                 target.copy_from(online)
-
-    @property
-    def _target_theta(self) -> float | None:
-        """Return the share of the online network mixed into the target; None: the target is copied by period."""
-        theta: float | None = self._cfg.learn.target_theta
-        return theta
 
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (self._optimizer,)

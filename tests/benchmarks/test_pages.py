@@ -27,7 +27,15 @@ RECORD = {
 
 ABLATION = {
     "episodes": 20,
-    "variants": [{"name": name, "mean_of_evaluations": 400.6, "runs": RECORD["runs"]} for name in ("all", "no x")],
+    "variants": [
+        # The second seed has an evaluation less.
+        {
+            "name": name,
+            "mean_of_evaluations": 400.6,
+            "runs": [*RECORD["runs"], {**RECORD["runs"][0], "history": [[0, 9]]}],
+        }
+        for name in ("all", "no x")
+    ],
 }
 
 
@@ -65,7 +73,7 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
 
 
 def test_a_row_of_an_ablation_holds_what_became_of_a_variant() -> None:
-    assert ablation_table(ABLATION).splitlines()[-1] == "| no x | 401 | 500 |"
+    assert ablation_table(ABLATION).splitlines()[-1] == "| no x | 401 | 500, 500 |"
 
 
 def results(name: str) -> list[dict[str, Any]]:

@@ -97,7 +97,6 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.backend": ("flip", {}),
     "learn.target_update_freq": (1, {}),
     "learn.target_theta": (0.5, {}),
-    "learn.target_update_theta": (0.5, {}),
     "learn.value_rescale": ("flip", {}),
     "burnin_step": (1, {}),
     "learn_unroll_len": (5, {}),

@@ -239,7 +239,7 @@ def test_drqn_is_plain() -> None:
 
 @pytest.mark.parametrize(("theta", "freq"), [(0.25, None), (None, 2)])
 def test_the_target_follows_by_share_or_by_period(theta: float | None, freq: int | None) -> None:
-    policy = make_policy(learn=dict(target_update_theta=theta, target_update_freq=freq))
+    policy = make_policy(learn=dict(target_theta=theta, target_update_freq=freq))
     rows, _ = policy.segment(make_rollout(policy))
     for update in (1, 2):
         before = policy._target_params.data_vector.clone()

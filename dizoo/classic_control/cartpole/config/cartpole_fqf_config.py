@@ -1,4 +1,4 @@
-"""CartPole-v1 with double, 10-step FQF."""
+"""CartPole-v1 with double, 1-step FQF."""
 
 from easydict import EasyDict
 
@@ -14,13 +14,11 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             discount_factor=0.99,
-            # With 3 steps 20,000 env steps are not enough: the spread that untrained quantiles have fades by
-            # gamma^nstep with each copy of the target network.
-            nstep=10,
+            nstep=1,
             # The first rows are made at random.
             random_collect_size=500,
             model=dict(
-                encoder_hidden_size_list=[128, 128],
+                encoder_hidden_size_list=[128, 128, 64],
                 num_quantiles=8,
                 quantile_embedding_size=4,
                 head_layer_num=0,
@@ -28,15 +26,15 @@ main_config = EasyDict(
             learn=dict(
                 # 4 updates per 8 env steps.
                 update_per_collect=4,
-                batch_size=64,
+                batch_size=128,
                 learning_rate_quantile=1e-3,
                 learning_rate_fraction=1e-5,
-                target_update_freq=80,
+                target_update_freq=20,
             ),
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=250)),
             other=dict(
-                eps=dict(type="linear", start=1.0, end=0.02, decay=3000),
+                eps=dict(type="linear", start=1.0, end=0.05, decay=2000),
                 replay_buffer=dict(replay_buffer_size=100000),
             ),
         ),

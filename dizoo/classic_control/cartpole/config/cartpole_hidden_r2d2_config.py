@@ -14,7 +14,7 @@ main_config = EasyDict(
                 # Positions alone: from one of them nothing follows about the velocities.
                 dict(type="obs_select", indices=[0, 2]),
                 # From -5 to 5: the pole's angle, which stays below 0.21, counts as much as the cart's position.
-                dict(type="RescaleObservation", min_obs=-5.0, max_obs=5.0),
+                dict(type="RescaleObservation", min_obs=-5, max_obs=5),
             ],
         ),
         policy=dict(
@@ -30,7 +30,7 @@ main_config = EasyDict(
                 update_per_collect=16,
                 batch_size=32,
                 learning_rate=5e-4,
-                target_update_theta=0.005,
+                target_theta=0.005,
             ),
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=500)),

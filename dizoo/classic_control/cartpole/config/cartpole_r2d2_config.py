@@ -24,7 +24,7 @@ main_config = EasyDict(
                 update_per_collect=16,
                 batch_size=32,
                 learning_rate=5e-4,
-                target_update_theta=0.005,
+                target_theta=0.005,
             ),
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=500)),
