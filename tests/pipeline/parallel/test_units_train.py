@@ -127,8 +127,8 @@ def test_rows_that_are_sequences_train_at_the_serial_ratio(tmp_path: Path, monke
         result = run.train()
 
         # In one process 8 rows of 4 steps are followed by 2 updates; 16 rows are collected at random before.
-        assert result["train_iter"] == (run.core.env_step - 16 * 4) * 2 // (8 * 4)
-        assert 1200 <= run.core.env_step < 1200 + 2 * 64 * 4 + 64
+        assert result["train_iter"] == (result["env_step"] - 16 * 4) * 2 // (8 * 4)
+        assert 1200 <= result["env_step"] <= run.core.env_step < 1200 + 2 * 64 * 4 + 64
         assert run.core.book.index("buffer").count == 120, "the capacity is of rows"
     assert all(batch["obs"].shape == (16, 4, 4) and batch["action"].shape == (16, 4) for batch in batches)
     steps = batches[-1]["step"]
@@ -154,9 +154,12 @@ def test_off_policy_episodes_train_at_the_serial_ratio(tmp_path: Path, n_episode
 
         plain = run.core.book.plain()
         segments = run.core.book.index("buffer").next_serial - 1
-        episodes = (segments - plain["warmup_segments"]) * run.system.segment_episodes
-        assert result["train_iter"] == episodes * 5 // n_episode > 20
-        assert run.core.env_step >= 1500
+        # Of each collector, one segment may be announced after the learner was told that it has all.
+        late = range(1, 3) if result["env_step"] < run.core.env_step else range(1)
+        episodes = [(segments - plain["warmup_segments"] - each) * run.system.segment_episodes for each in late]
+        assert result["train_iter"] in [each * 5 // n_episode for each in episodes]
+        assert result["train_iter"] == plain["granted_updates"] > 20
+        assert result["env_step"] >= 1500
 
 
 @pytest.mark.timeout(60)
