@@ -377,4 +377,28 @@ MUTATIONS = (
         "judge = values",
         ("tests/policy/test_qmix_double.py::test_the_online_network_chooses_only_with_double",),
     ),
+    Mutation(
+        "ding_like/model/noisy.py",
+        "return eps.abs().sqrt_().copysign_(eps)",
+        "return eps.abs().sqrt_()",
+        ("tests/model/test_noisy.py::test_the_function_of_noise_keeps_the_sign_and_takes_the_root",),
+    ),
+    Mutation(
+        "ding_like/model/numpy_noisy.py",
+        "np.multiply(self._bias_grad, self._noise[self._out], out=self._bias_sigma_grad)",
+        "self._bias_sigma_grad[:] = self._bias_grad",
+        ("tests/model/test_noisy.py::test_gradients_by_hand_equal_autograds",),
+    ),
+    Mutation(
+        "ding_like/policy/rainbow.py",
+        "values = self._target.tensor(next_obs, self._draw())",
+        "values = self._target.tensor(next_obs)",
+        ("tests/policy/test_rainbow.py::test_loss_and_priorities_equal_a_slow_walk_over_rows",),
+    ),
+    Mutation(
+        "ding_like/policy/noisy.py",
+        "noise = factorised_noise(len(lanes), self._noise_size, rng=rng)",
+        "noise = factorised_noise(1, self._noise_size, rng=rng).repeat(len(lanes), axis=0)",
+        ("tests/policy/test_rainbow.py::test_every_lane_explores_by_noise_of_its_own",),
+    ),
 )
