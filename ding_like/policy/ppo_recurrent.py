@@ -101,7 +101,7 @@ class PPORecurrentPolicy(PPOPolicy):
         Rows are in order of time within a sequence; their columns `sequence` and `time` say which it is and where.
         """
         windows = self._windows(batch.columns)
-        wanted = {self._family.column, "log_prob", "value", "advantage", "return_"}
+        wanted = {self._family.column, *self._loss_columns}
         rows = batch.select(
             name for name in batch.columns if name in wanted or name == "obs" or name.startswith(("obs/", STATE))
         )
