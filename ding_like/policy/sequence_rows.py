@@ -115,7 +115,10 @@ def sequence_rows(rollout: Rollout, shape: SequenceShape) -> tuple[TransitionBat
     columns = rollout.columns()
     windows, keep = windows_of(columns["lane"], episode_ends(columns), shape, num_lanes=rollout.num_lanes)
     begins = windows.begins & (columns["step"][windows.row[:, 0]] == 0) if "step" in columns else windows.begins
-    return TransitionBatch(gather(columns, windows, burn_in=shape.burn_in, begins=begins)), keep
+    batch = TransitionBatch(gather(columns, windows, burn_in=shape.burn_in, begins=begins))
+    # Where steps were dropped, a lane may have nothing but burn-in left of an episode.
+    learns = batch["mask"].any(axis=1)
+    return (batch if learns.all() else batch.take(np.flatnonzero(learns))), keep
 
 
 def episode_ends(columns: Mapping[str, Array]) -> Array:

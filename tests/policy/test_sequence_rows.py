@@ -127,6 +127,23 @@ def test_steps_after_dropped_ones_do_not_continue_an_episode() -> None:
         assert (obs[: count + 1, 1] == obs[0, 1]).all()
 
 
+def test_burn_in_that_nothing_follows_makes_no_row() -> None:
+    shape, play = SequenceShape(3, burn_in=2), Play(seed=0, end=0.0)
+    while play.step.min() < 5:
+        play.run(1)
+    play.take(shape)
+    left = play.open_rows.copy()
+    play.episode += 1  # the rest of the episode was dropped
+    play.step[:] = 0
+    play.run(20)
+
+    batch, _ = sequence_rows(play.rollout, shape)
+
+    assert (left >= 2).all() and batch["mask"].any(axis=1).all()
+    old = batch["obs"][:, 0, 1] == 0
+    assert old.sum() == (left > 2).sum(), "what was collected behind the burn-in is learned from"
+
+
 @pytest.mark.parametrize(("num_steps", "burn_in"), [(0, 2), (3, -1)])
 def test_lengths_without_a_step_to_learn_from_are_refused(num_steps: int, burn_in: int) -> None:
     with pytest.raises(ConfigError, match="expected at least 1 and 0"):
