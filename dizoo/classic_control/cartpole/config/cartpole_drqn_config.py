@@ -13,7 +13,7 @@ main_config = EasyDict(
         ),
         policy=dict(
             cuda=False,
-            discount_factor=0.97,
+            discount_factor=0.99,
             nstep=3,
             # Rows of 16 steps that are learned from, all of them.
             learn_unroll_len=16,

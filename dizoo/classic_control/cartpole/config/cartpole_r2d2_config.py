@@ -13,7 +13,7 @@ main_config = EasyDict(
         ),
         policy=dict(
             cuda=False,
-            discount_factor=0.97,
+            discount_factor=0.99,
             nstep=5,
             # Rows of 2 steps that warm up the recurrent state and 16 that are learned from.
             burnin_step=2,
