@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ding_like.errors import ConfigError
 from ding_like.model.continuous_qac import ParallelMLP
+from ding_like.model.dqn import one_action
 from ding_like.model.encoder import ObsFeatures, ObsShape, build_encoder, check_obs_shape, has_images
 from ding_like.model.head import DiscreteHead
 from ding_like.model.mlp import Activation, LinearStack, as_sizes
@@ -79,19 +79,14 @@ class DiscreteQAC(nn.Module):
         activation: Activation = "relu",
     ) -> None:
         super().__init__()
-        actions = as_sizes("action_shape", action_shape)
-        if len(actions) != 1:
-            raise ConfigError(
-                f"action_shape is {actions}, but the 'discrete_qac' model needs one number of discrete actions: "
-                "flatten the action space in an env wrapper"
-            )
+        actions = one_action(action_shape, model="discrete_qac")
         shape = obs_shape if isinstance(obs_shape, Mapping) else as_sizes("obs_shape", obs_shape)
         given = encoder_hidden_size_list
         # Of vectors, the first layers are the encoder's in name only: each critic has its own.
         first = [] if has_images(obs_shape) else [critic_head_hidden_size] if given is None else list(given)
         self.critic = ActionValues(
             shape,
-            actions[0],
+            actions,
             num=2 if twin_critic else 1,
             hidden_sizes=[*first, *[critic_head_hidden_size] * critic_head_layer_num],
             image_sizes=given,
@@ -101,7 +96,7 @@ class DiscreteQAC(nn.Module):
         encoder = build_encoder(shape, sizes, activation=activation)
         head = DiscreteHead(
             encoder.output_size,
-            actions[0],
+            actions,
             hidden_size=actor_head_hidden_size,
             layer_num=actor_head_layer_num,
             activation=activation,

@@ -8,9 +8,10 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from ding_like.errors import ConfigError
+from ding_like.model.dqn import one_action
 from ding_like.model.encoder import ObsShape, build_encoder
 from ding_like.model.head import DiscreteHead, DuelingHead
-from ding_like.model.mlp import Activation, NormType, as_sizes
+from ding_like.model.mlp import Activation, NormType
 from ding_like.model.recurrent import RecurrentCore, over_time
 from ding_like.types import Array
 from ding_like.utils.registries import MODEL_REGISTRY
@@ -45,12 +46,7 @@ class DRQN(nn.Module):
         encoder_stride: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        actions = as_sizes("action_shape", action_shape)
-        if len(actions) != 1:
-            raise ConfigError(
-                f"action_shape is {actions}, but the 'drqn' model needs one number of discrete actions; "
-                "flatten the action space in an env wrapper, or choose another model"
-            )
+        actions = one_action(action_shape, model="drqn")
         if lstm_type not in ("normal", "pytorch", "gru"):
             raise ConfigError(f"lstm_type is {lstm_type!r}; expected 'normal', 'pytorch' or 'gru'")
         self.encoder = build_encoder(
@@ -72,7 +68,7 @@ class DRQN(nn.Module):
         self._res_link = res_link
         self.head = (DuelingHead if dueling else DiscreteHead)(
             hidden,
-            actions[0],
+            actions,
             hidden_size=head_hidden_size,
             layer_num=head_layer_num,
             activation=activation,
