@@ -144,8 +144,8 @@ class LocalRows:
             if batch is None:
                 self._granted = self._allowed
                 one_time_warning(
-                    f"the replay buffer holds {self._store.count()} rows, fewer than batch_size {self._batch_size}: "
-                    "no update yet. policy.random_collect_size fills it first."
+                    f"the replay buffer holds fewer rows than batch_size {self._batch_size}: updates begin when it has "
+                    "as many. policy.random_collect_size fills it first, where random actions can be learned from."
                 )
             else:
                 self._granted += 1
