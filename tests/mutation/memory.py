@@ -79,8 +79,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/impala.py",
-        'terminated | rows["truncated"],\n',
-        "terminated,\n",
+        "            values[:, 1:],\n",
+        "            values[:, :-1],\n",
         ("tests/policy/test_impala.py::test_loss_equals_a_slow_walk_over_the_sequences",),
     ),
     Mutation(
