@@ -1,6 +1,6 @@
 """Train Rainbow and, for each of its parts, Rainbow without it, and write how they learned.
 
-python -m tests.learning.ablation [--seeds 3] [--env-step 6000] [--jobs 1] [--out FILE]
+python -m tests.learning.ablation [--seeds 3] [--env-step 10000] [--jobs 1] [--out FILE]
 
 Nothing stops a run before its last env step. `python -m benchmarks.pages` draws the picture.
 """
@@ -72,7 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=20)
-    parser.add_argument("--env-step", type=int, default=6_000)
+    parser.add_argument("--env-step", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=1, help="variants that are trained side by side")
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--allow-dirty", action="store_true", help="record a tree that differs from its commit too")
