@@ -232,7 +232,7 @@ def test_loss_equals_a_slow_walk_over_each_sequence_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ppo_recurrent", "ppo_recurrent gru several"])
-def test_in_float64_the_gradient_equals_finite_differences(name: str) -> None:
+def test_in_float64_the_loss_equals_a_slow_walk_and_its_gradient_finite_differences(name: str) -> None:
     source = make(CASES[name], learn=dict(entropy_weight=0.1, epoch_per_collect=1, batch_size=400))
     batch = batch_of(source)
     network: Any = make(CASES[name])._build_model()
@@ -244,8 +244,9 @@ def test_in_float64_the_gradient_equals_finite_differences(name: str) -> None:
     }
     rows = TransitionBatch(wide)
 
-    policy.grad(rows)
+    info, _ = policy.grad(rows)
 
+    assert float(info["total_loss"]) == pytest.approx(slow_loss(policy, rows), rel=1e-6)
     gradient = policy._params.grad_vector.clone()
     vector, epsilon = policy._params.data_vector, 1e-6
     for place in np.random.default_rng(0).choice(len(vector), 40, replace=False):

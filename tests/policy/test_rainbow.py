@@ -163,6 +163,19 @@ def test_gradients_by_hand_equal_autograds(form, double):
             policy.apply()
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_in_float64_the_loss_equals_a_slow_walk_over_rows(form):
+    policy, batch = make_policy(form, dtype=torch.float64), make_batch(dtype=np.float64)
+    eps = drawn(policy)
+
+    info, priority = policy.grad(batch)
+
+    rows = [slow_row(policy, row, eps) for row in batch]
+    expected = np.mean([loss * float(row["weight"]) for (loss, _), row in zip(rows, batch, strict=True)])
+    assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(priority, [each for _, each in rows], rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("form", [FULL, dict(FULL, distributional=False), dict(FULL, dueling=False)])
 def test_the_gradient_equals_finite_differences(form):
     policy, batch = make_policy(form, dtype=torch.float64), make_batch(dtype=np.float64)
