@@ -250,11 +250,11 @@ class ValueBasedPolicy(Policy):
         self._num_updates += 1
         if self._noise is not None:
             self._noise.commit()
-        theta = self._cfg.learn.target_theta
+        learn = self._cfg.learn
         for online, target in self._moved:
-            if theta is not None:
-                target.lerp_from(online, theta)
-            elif self._num_updates % self._cfg.learn.target_update_freq == 0:
+            if learn.target_theta is not None:
+                target.lerp_from(online, learn.target_theta)
+            elif self._num_updates % learn.target_update_freq == 0:
                 target.copy_from(online)
 
     def _optimizers(self) -> Iterable[FlatOptimizer]:

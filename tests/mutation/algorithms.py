@@ -199,8 +199,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/value_based.py",
-        "% self._cfg.learn.target_update_freq == 0",
-        "% self._cfg.learn.target_update_freq == 1",
+        "% learn.target_update_freq == 0",
+        "% learn.target_update_freq == 1",
         ("tests/policy/test_dqn.py::test_target_network_is_copied_every_so_many_updates",),
     ),
     Mutation(
