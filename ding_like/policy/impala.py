@@ -25,7 +25,7 @@ from ding_like.errors import ConfigError
 from ding_like.model.mlp import as_sizes
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.sequence_rows import SequenceShape, sequence_rows
-from ding_like.rl_utils.distributions import FORBIDDEN
+from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.rl_utils.vtrace import VTrace, vtrace
 from ding_like.types import Array, Info
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -201,8 +201,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
         length = self._unroll_len
         obs, mask = split_mask(_merge(self._obs(rows)))
         output, value = self._model.actor_critic(obs)
-        if mask is not None:
-            output = output.masked_fill(mask.reshape(output.shape) == 0, FORBIDDEN)
+        output = allowed_logits(output, mask)
         output = output.view(-1, length + 1, output.shape[1])[:, :-1].flatten(0, 1)
         action = rows[self._family.column].flatten(0, 1)
         log_prob, entropy = self._family.log_prob_and_entropy(output, action)

@@ -19,7 +19,7 @@ from ding_like.policy.base import Policy
 from ding_like.policy.choose import OfFamily
 from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.rl_utils.distributions import FORBIDDEN, ActionFamily, build_family
+from ding_like.rl_utils.distributions import ActionFamily, allowed_logits, build_family
 from ding_like.rl_utils.ppo import normalise
 from ding_like.rl_utils.returns import gae
 from ding_like.rl_utils.schedule import Schedule, constant, linear_schedule
@@ -282,9 +282,7 @@ class OnPolicyActorCritic(Policy):
         self._params.follow()
         obs, mask = split_mask(self._obs(rows))
         output, value = self._model.actor_critic(obs)
-        if mask is not None:
-            output = output.masked_fill(mask.reshape(output.shape) == 0, FORBIDDEN)
-        log_prob, entropy = self._family.log_prob_and_entropy(output, rows[self._family.column])
+        log_prob, entropy = self._family.log_prob_and_entropy(allowed_logits(output, mask), rows[self._family.column])
         return log_prob, entropy, value
 
     def _backward(self, loss: Tensor) -> Tensor:

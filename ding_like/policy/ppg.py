@@ -20,13 +20,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs, split_mask
 from ding_like.policy.forward import NetworkForward
 from ding_like.policy.ppo import PPOPolicy
-from ding_like.rl_utils.distributions import FORBIDDEN
+from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Info, State
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -113,7 +112,7 @@ class PPGPolicy(PPOPolicy):
         return_ = self._value_targets(rows)["return_"]
         aux_value_loss = 0.5 * F.mse_loss(aux_value, return_)
         value_loss = 0.5 * F.mse_loss(self._model.critic(obs), return_)
-        kl = self._family.kl(_allowed(rows["old_output"], mask), _allowed(output, mask)).mean()
+        kl = self._family.kl(allowed_logits(rows["old_output"], mask), allowed_logits(output, mask)).mean()
         loss = self._backward(aux_value_loss + self._cfg.learn.aux_bc_weight * kl + value_loss)
         return {
             "cur_lr": self._now(self._learning_rate),
@@ -157,10 +156,6 @@ def _worth_keeping(batch: TransitionBatch) -> TransitionBatch:
     """Return a copy of the columns that an auxiliary phase needs."""
     wanted = [name for name in batch.columns if name in ("obs", "value", "return_") or name.startswith("obs/")]
     return TransitionBatch({name: np.array(batch[name]) for name in wanted})
-
-
-def _allowed(output: Tensor, mask: Tensor | None) -> Tensor:
-    return output if mask is None else output.masked_fill(mask.reshape(output.shape) == 0, FORBIDDEN)
 
 
 def _as_tensors(kept: Kept) -> State:

@@ -28,7 +28,7 @@ from ding_like.policy.forward import ForwardActor
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.policy.recurrent import RecurrentForward
 from ding_like.policy.sequence_rows import STATE, SequenceShape, Windows, episode_ends, windows_of
-from ding_like.rl_utils.distributions import FORBIDDEN
+from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Obs
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -144,9 +144,7 @@ class PPORecurrentPolicy(PPOPolicy):
         obs, mask = split_mask(self._obs(rows))
         padded = _pad(obs, (num_sequences, self._cfg.learn.seq_len), (sequence, time))
         outputs, values, _ = self._model.actor_critic(padded, state)
-        output, value = outputs[sequence, time], values[sequence, time]
-        if mask is not None:
-            output = output.masked_fill(mask.reshape(output.shape) == 0, FORBIDDEN)
+        output, value = allowed_logits(outputs[sequence, time], mask), values[sequence, time]
         log_prob, entropy = self._family.log_prob_and_entropy(output, rows[self._family.column])
         return log_prob, entropy, value
 

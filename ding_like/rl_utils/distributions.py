@@ -280,6 +280,11 @@ def mask_logits(output: Array, mask: Array) -> Array:
     return np.where(mask.reshape(output.shape) != 0, output, np.asarray(FORBIDDEN, output.dtype))
 
 
+def allowed_logits(output: Tensor, mask: Tensor | None) -> Tensor:
+    """Do what `mask_logits` does, with tensors; without a mask nothing is forbidden."""
+    return output if mask is None else output.masked_fill(mask.reshape(output.shape) == 0, FORBIDDEN)
+
+
 def _log_slope(raw: Array) -> Array:
     """Return log(1 - tanh(u)^2), summed over the action [R, A], as 2 (log 2 - u - softplus(-2 u)): never log 0."""
     log_slope: Array = 2.0 * (math.log(2.0) - raw - np.logaddexp(0.0, -2.0 * raw))

@@ -6,14 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ding_like.rl_utils.distributions import FORBIDDEN
+from ding_like.rl_utils.distributions import allowed_logits
 
 
 def log_softmax(logit: Tensor, mask: Tensor | None) -> Tensor:
     """Return log probabilities [B, A] of logits [B, A]; actions that `mask` (0) forbids have a probability of 0."""
-    if mask is not None:
-        logit = logit.masked_fill(mask.reshape(logit.shape) == 0, FORBIDDEN)
-    return F.log_softmax(logit, dim=1)
+    return F.log_softmax(allowed_logits(logit, mask), dim=1)
 
 
 def soft_value(log_pi: Tensor, q: Tensor, *, alpha: Tensor | float) -> Tensor:

@@ -325,8 +325,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/ppg.py",
-        'self._family.kl(_allowed(rows["old_output"], mask), _allowed(output, mask))',
-        'self._family.kl(_allowed(output, mask), _allowed(rows["old_output"], mask))',
+        'self._family.kl(allowed_logits(rows["old_output"], mask), allowed_logits(output, mask))',
+        'self._family.kl(allowed_logits(output, mask), allowed_logits(rows["old_output"], mask))',
         ("tests/policy/test_ppg.py::test_the_auxiliary_loss_equals_a_slow_walk_over_rows",),
     ),
     Mutation(
