@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,11 @@ def columns_to_obs(prefix: str, columns: Mapping[str, Any]) -> Any:
         return columns[prefix]
     start = f"{prefix}/"
     return {name[len(start) :]: column for name, column in columns.items() if name.startswith(start)}
+
+
+def map_obs(fn: Callable[[Any], Any], obs: Any) -> Any:
+    """Return what `fn` makes of each array or tensor of an observation: of it alone, or of each in a dict."""
+    return {key: map_obs(fn, value) for key, value in obs.items()} if isinstance(obs, dict) else fn(obs)
 
 
 # The entry of a dict observation that says which discrete actions are legal.

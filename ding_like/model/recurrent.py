@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor, nn
 
+from ding_like.data.obs import map_obs
 from ding_like.errors import ConfigError
 from ding_like.types import Array
 
@@ -61,12 +62,5 @@ def over_time(module: nn.Module, x: Any) -> Tensor:
     while isinstance(first, dict):
         first = next(iter(first.values()))
     num_rows, num_steps = first.shape[:2]
-    features: Tensor = module(_merge(x))
+    features: Tensor = module(map_obs(lambda part: part.transpose(0, 1).flatten(0, 1), x))
     return features.view(num_steps, num_rows, -1).transpose(0, 1)
-
-
-def _merge(x: Any) -> Any:
-    """Return [B, T, ...] as [T * B, ...]."""
-    if isinstance(x, dict):
-        return {key: _merge(value) for key, value in x.items()}
-    return x.transpose(0, 1).flatten(0, 1)

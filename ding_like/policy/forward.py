@@ -7,13 +7,14 @@ random numbers and the setting of the moment, is made where the actor is (`polic
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ding_like.data.obs import split_mask
+from ding_like.data.obs import map_obs, split_mask
 from ding_like.errors import SchemaError
 from ding_like.model.numpy_forward import numpy_forward
 from ding_like.policy.choose import Choose
@@ -69,9 +70,7 @@ class NetworkForward:
 # Any: arrays or tensors in, tensors out, in a dict or not.
 def to_device(obs: Any, device: torch.device) -> Any:
     """Return observations as tensors on a device."""
-    if isinstance(obs, dict):
-        return {key: to_device(value, device) for key, value in obs.items()}
-    return torch.as_tensor(obs, device=device)
+    return map_obs(partial(torch.as_tensor, device=device), obs)
 
 
 class LaneState:

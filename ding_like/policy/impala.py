@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import split_mask
+from ding_like.data.obs import map_obs, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.model.mlp import as_sizes
@@ -199,7 +199,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
         """Return (log probabilities [B, L], entropies [B, L], values [B, L + 1]) of sequences, with gradients."""
         self._params.follow()
         length = self._unroll_len
-        obs, mask = split_mask(_merge(self._obs(rows)))
+        obs, mask = split_mask(map_obs(lambda part: part.flatten(0, 1), self._obs(rows)))
         output, value = self._model.actor_critic(obs)
         output = allowed_logits(output, mask)
         output = output.view(-1, length + 1, output.shape[1])[:, :-1].flatten(0, 1)
@@ -227,9 +227,3 @@ class IMPALAPolicy(OnPolicyActorCritic):
 
     def _monitor_vars_learn(self) -> list[str]:
         return [*super()._monitor_vars_learn(), "value", "importance"]
-
-
-# Any: a tensor, or a dict of them.
-def _merge(obs: Any) -> Any:
-    """Return observations [B, L, O...] as [B * L, O...]."""
-    return {key: _merge(value) for key, value in obs.items()} if isinstance(obs, dict) else obs.flatten(0, 1)

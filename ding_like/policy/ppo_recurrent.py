@@ -22,7 +22,7 @@ import numpy as np
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import columns_to_obs, split_mask
+from ding_like.data.obs import columns_to_obs, map_obs, split_mask
 from ding_like.policy.choose import OfFamily
 from ding_like.policy.forward import ForwardActor
 from ding_like.policy.ppo import PPOPolicy
@@ -142,7 +142,8 @@ class PPORecurrentPolicy(PPOPolicy):
         state = {name: rows[STATE + name][is_first] for name in self._model.initial_state}
         num_sequences = len(next(iter(state.values())))
         obs, mask = split_mask(self._obs(rows))
-        padded = _pad(obs, (num_sequences, self._cfg.learn.seq_len), (sequence, time))
+        shape = num_sequences, self._cfg.learn.seq_len
+        padded = map_obs(lambda part: part.new_zeros((*shape, *part.shape[1:])).index_put((sequence, time), part), obs)
         outputs, values, _ = self._model.actor_critic(padded, state)
         output, value = allowed_logits(outputs[sequence, time], mask), values[sequence, time]
         log_prob, entropy = self._family.log_prob_and_entropy(output, rows[self._family.column])
@@ -153,11 +154,3 @@ def _seen(columns: Mapping[str, Array], prefix: str) -> Obs:
     """Return rows' observations as the network takes them."""
     obs: Obs = split_mask(columns_to_obs(prefix, columns))[0]
     return obs
-
-
-# Any: a tensor, or a dict of them.
-def _pad(obs: Any, shape: tuple[int, int], where: tuple[Tensor, Tensor]) -> Any:
-    """Return observations [N, O...] at the places `where`, sequence [N] and time [N], of zeros [W, T, O...]."""
-    if isinstance(obs, dict):
-        return {key: _pad(value, shape, where) for key, value in obs.items()}
-    return obs.new_zeros((*shape, *obs.shape[1:])).index_put(where, obs)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import split_mask
+from ding_like.data.obs import map_obs, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.forward import ForwardActor
@@ -167,16 +167,16 @@ class R2D2Policy(ValueBasedPolicy):
         if not burn_in:
             values: Tensor = run(obs, state)[0]
             return values
-        warm_up = _at(obs, (slice(None), slice(burn_in)))
+        warm_up = map_obs(lambda part: part[:, :burn_in], obs)
         with torch.no_grad():
             first, warm = run(warm_up, state)
         # Once more for the few rows that learn here too: a gradient through all rows would take several times longer.
         rows = begins.nonzero().squeeze(1)
         if len(rows):
-            learned, behind = run(_at(warm_up, rows), _at(state, rows))
+            learned, behind = run(map_obs(lambda part: part[rows], warm_up), map_obs(lambda part: part[rows], state))
             first = first.index_copy(0, rows, learned)
             warm = {name: column.index_copy(0, rows, behind[name]) for name, column in warm.items()}
-        rest, _ = run(_at(obs, (slice(None), slice(burn_in, None))), warm)
+        rest, _ = run(map_obs(lambda part: part[:, burn_in:], obs), warm)
         return torch.cat([first, rest], dim=1)
 
     # Any: a mask of legal actions, or None.
@@ -186,11 +186,6 @@ class R2D2Policy(ValueBasedPolicy):
         following = torch.arange(self._nstep, self._nstep + self._shape.length, device=best.device)
         following = torch.minimum(following, rows["num_steps"][:, None])  # [B, L], with which step a return ends
         return self._family.backup(rows["reward"], best.gather(1, following), **self._following(rows))
-
-
-# Any: a tensor or a dict of them; what indexes it.
-def _at(columns: Any, index: Any) -> Any:
-    return {key: part[index] for key, part in columns.items()} if isinstance(columns, dict) else columns[index]
 
 
 def _priority(error: Tensor, num_steps: Tensor) -> Array:

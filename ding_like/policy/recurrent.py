@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ding_like.data.obs import map_obs
+from ding_like.policy.forward import to_device
 from ding_like.types import Array, Obs
 
 # (observations [B, T, O...] or a dict of them, state [B, S...] by name) -> (output [B, T, ...], state behind the last
@@ -30,13 +32,6 @@ class RecurrentForward:
     def __call__(self, obs: Obs, state: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array]]:
         """Return (output [R, ...], new state [R, S...]) for observations [R, O...] and the state before them."""
         with torch.no_grad():
-            columns = {name: torch.as_tensor(column, device=self._device) for name, column in state.items()}
-            output, after = self._run(_one_step(obs, self._device), columns)
+            steps = map_obs(lambda part: part.unsqueeze(1), to_device(obs, self._device))
+            output, after = self._run(steps, to_device(dict(state), self._device))
         return output[:, 0].cpu().numpy(), {name: column.cpu().numpy() for name, column in after.items()}
-
-
-# Any: arrays in, tensors out, in a dict or not.
-def _one_step(obs: Any, device: torch.device) -> Any:
-    if isinstance(obs, dict):
-        return {key: _one_step(value, device) for key, value in obs.items()}
-    return torch.as_tensor(obs, device=device).unsqueeze(1)

@@ -47,8 +47,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/r2d2.py",
-        "rest, _ = run(_at(obs, (slice(None), slice(burn_in, None))), warm)",
-        "rest, _ = run(_at(obs, (slice(None), slice(burn_in, None))), state)",
+        "rest, _ = run(map_obs(lambda part: part[:, burn_in:], obs), warm)",
+        "rest, _ = run(map_obs(lambda part: part[:, burn_in:], obs), state)",
         (_R2D2,),
     ),
     Mutation(
