@@ -130,9 +130,10 @@ def _steps(module: nn.Module) -> list[ArrayFn] | None:
     if type(module) is IQN:
         midpoints = module.midpoints().numpy()
         equal = np.full(midpoints.shape, 1.0 / midpoints.shape[1], midpoints.dtype)
-        return _implicit(module, lambda _features: (midpoints, equal))
+        cosines = _cosines(midpoints, module.embedding)  # here, as they are the same in every call
+        return _implicit(module, lambda _features: (cosines, equal))
     if type(module) is FQF:
-        return _implicit(module.values, _proposal(module.proposal.linear))
+        return _implicit(module.values, _proposal(module.proposal.linear, module.values.embedding))
     return None
 
 
@@ -198,21 +199,22 @@ def _gaussian(head: GaussianHead) -> list[ArrayFn] | None:
     return [*body, apply]
 
 
-def _implicit(module: IQN, fractions_of: Callable[[Array], tuple[Array, Array]]) -> list[ArrayFn] | None:
-    """Return the expected returns of an IQN, of quantiles at fractions [R or 1, N] that count as much as their weights.
+def _implicit(module: IQN, asked_of: Callable[[Array], tuple[Array, Array]]) -> list[ArrayFn] | None:
+    """Return the expected returns of an IQN, of N quantiles that count as much as their weights [R or 1, N].
 
-    A head without hidden layers is run once for each row, as the mean may as well be taken before it.
+    `asked_of` gives, for features, the cosines [R or 1, N, C] of the quantiles' fractions, and these weights. A head
+    without hidden layers is run once for each row, as the mean may as well be taken before it.
     """
     encoder, head = _steps(module.encoder), _steps(module.head)
     if encoder is None or head is None:
         return None
-    embed = _cosine_embedding(module.embedding)
+    layer = _linear(module.embedding.linear)
     is_linear = type(module.head) is DiscreteHead and len(head) == 1
 
     def apply(x: Array) -> Array:
         features = _run(encoder, x)
-        fractions, weights = fractions_of(features)
-        embedded = embed(fractions)  # [R or 1, N, D]
+        cosines, weights = asked_of(features)
+        embedded = _relu(layer(cosines.reshape(-1, cosines.shape[2]))).reshape(*cosines.shape[:2], -1)
         if is_linear:
             return _run(head, features * np.matmul(weights[:, None], embedded)[:, 0])
         mixed = features[:, None] * embedded
@@ -224,25 +226,21 @@ def _implicit(module: IQN, fractions_of: Callable[[Array], tuple[Array, Array]])
     return [apply]
 
 
-def _cosine_embedding(module: CosineEmbedding) -> ArrayFn:
-    layer = _linear(module.linear)
-
-    def apply(fractions: Array) -> Array:
-        frequencies = np.pi * np.arange(module.num_cosines, dtype=fractions.dtype)
-        return _relu(layer(np.cos(fractions.reshape(-1, 1) * frequencies))).reshape(*fractions.shape, -1)
-
-    return apply
+def _cosines(fractions: Array, embedding: CosineEmbedding) -> Array:
+    """Return the cosines [R, N, C] by which fractions [R, N] are embedded."""
+    cosines: Array = np.cos(fractions[:, :, None] * (np.pi * np.arange(embedding.num_cosines, dtype=fractions.dtype)))
+    return cosines
 
 
-def _proposal(layer: nn.Linear) -> Callable[[Array], tuple[Array, Array]]:
-    """Return what gives the middles [R, N] and widths [R, N] of the parts of [0, 1] that a layer proposes."""
+def _proposal(layer: nn.Linear, embedding: CosineEmbedding) -> Callable[[Array], tuple[Array, Array]]:
+    """Return what gives the proposed parts of [0, 1]: the cosines [R, N, C] of their middles, their widths [R, N]."""
     logits_of = _linear(layer)
 
     def apply(features: Array) -> tuple[Array, Array]:
         logits = logits_of(features)
         widths = np.exp(logits - logits.max(axis=1, keepdims=True))
         widths /= widths.sum(axis=1, keepdims=True)
-        return widths.cumsum(axis=1) - 0.5 * widths, widths
+        return _cosines(widths.cumsum(axis=1) - 0.5 * widths, embedding), widths
 
     return apply
 
