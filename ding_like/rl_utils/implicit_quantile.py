@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ding_like.errors import ConfigError
+from ding_like.rl_utils.quantile import asymmetric_huber
 from ding_like.rl_utils.td import best_action, nstep_td_target
 from ding_like.rl_utils.value_family import RowLoss, check_shape, points_of_action
 from ding_like.types import Array
@@ -36,11 +37,8 @@ def quantile_huber_loss(chosen: Quantiles, target: Quantiles, *, kappa: float) -
     eq. 3.
     """
     difference = target.values.detach().unsqueeze(1) - chosen.values.unsqueeze(2)  # [B, N, N']
-    size = difference.detach().abs()
-    huber = torch.where(size <= kappa, 0.5 * difference.square(), kappa * (difference.abs() - 0.5 * kappa))
-    side = (chosen.fractions.unsqueeze(2) - (difference.detach() < 0).to(huber.dtype)).abs()
-    each = (side * huber * target.weights.unsqueeze(1)).sum(2)
-    return each.sum(1) / kappa
+    each = asymmetric_huber(difference, chosen.fractions.unsqueeze(2), kappa=kappa) * target.weights.unsqueeze(1)
+    return each.sum(2).sum(1) / kappa
 
 
 def quantile_huber_by_hand(

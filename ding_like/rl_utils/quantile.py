@@ -75,10 +75,7 @@ class QuantileValue:
         check_shape("target", target, chosen.shape)
         error = target.detach().unsqueeze(1) - chosen.unsqueeze(2)  # [B, N predicted, N targets]
         tau = torch.as_tensor(self._tau, dtype=error.dtype, device=error.device).unsqueeze(-1)
-        small = error.clamp(-self._kappa, self._kappa)
-        huber = small * (error - 0.5 * small)
-        share = (tau - (error.detach() < 0).to(error.dtype)).abs()
-        each = (share * huber).mean(2).sum(1)
+        each = asymmetric_huber(error, tau, kappa=self._kappa).mean(2).sum(1)
         return RowLoss(each, each.detach())
 
     def loss_by_hand(self, output: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
@@ -90,6 +87,13 @@ class QuantileValue:
         grad[rows, action] = slope * scale
         mean = np.add.reduce(each if weight is None else each * weight) / len(output)
         return LossByHand(float(mean), grad, each.astype(output.dtype))
+
+
+def asymmetric_huber(error: Tensor, tau: Tensor, *, kappa: float) -> Tensor:
+    """Return `rho(error) = |tau - 1[error < 0]| L(error)` of `QuantileValue`, in the shape of errors."""
+    small = error.clamp(-kappa, kappa)
+    huber = small * (error - 0.5 * small)
+    return (tau - (error.detach() < 0).to(error.dtype)).abs() * huber
 
 
 def quantile_huber(theta: Array, target: Array, *, tau: Array, kappa: float) -> tuple[Array, Array]:

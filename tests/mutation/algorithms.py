@@ -175,8 +175,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/rl_utils/quantile.py",
-        "share = (tau - (error.detach() < 0).to(error.dtype)).abs()",
-        "share = (tau - (error.detach() > 0).to(error.dtype)).abs()",
+        "(tau - (error.detach() < 0).to(error.dtype)).abs()",
+        "(tau - (error.detach() > 0).to(error.dtype)).abs()",
         ("tests/rl_utils/test_quantile.py::test_loss_and_priority_equal_a_slow_walk_over_pairs",),
     ),
     Mutation(
