@@ -90,6 +90,7 @@ class Layout:
         self._vectors = tuple(vectors)
         self._key = tuple(ordered)
         self._hash = hash(self._key)
+        self._description: dict[str, Any] | None = None  # once it was asked for
 
     @classmethod
     def of(cls, state: Mapping[str, torch.Tensor], *, dtype: WireDtype = "exact") -> Layout:
@@ -114,15 +115,17 @@ class Layout:
     def describe(self) -> dict[str, Any]:  # Any: of JSON
         """Return the layout as plain JSON: for each dtype that travels, name and shape of its tensors in order.
 
-        A tensor that is rounded on its way has its own dtype behind its shape.
+        A tensor that is rounded on its way has its own dtype behind its shape. The caller does not change it.
         """
-        return {
-            _NAMES[vector.travels]: [
-                [each.name, list(each.shape)] + ([each.dtype] if each.dtype != each.travels else [])
-                for each in vector.tensors
-            ]
-            for vector in self._vectors
-        }
+        if self._description is None:
+            self._description = {
+                _NAMES[vector.travels]: [
+                    [each.name, list(each.shape)] + ([each.dtype] if each.dtype != each.travels else [])
+                    for each in vector.tensors
+                ]
+                for vector in self._vectors
+            }
+        return self._description
 
     @property
     def vectors(self) -> list[tuple[str, int, int]]:
@@ -170,9 +173,9 @@ class Layout:
             # An empty array's strides are none that torch takes.
             numbers = torch.from_numpy(own).view(vector.travels) if own.size else torch.empty(0, dtype=vector.travels)
             widened = {dtype: numbers.to(DTYPES[dtype]) for dtype in {each.dtype for each in vector.tensors}}
-            starts = np.cumsum((0, *vector.sizes[:-1]))
-            for each, start, size in zip(vector.tensors, starts.tolist(), vector.sizes, strict=True):
-                state[each.name] = widened[each.dtype][start : start + size].view(each.shape)
+            pieces = {dtype: torch.split(each, list(vector.sizes)) for dtype, each in widened.items()}
+            for place, each in enumerate(vector.tensors):
+                state[each.name] = pieces[each.dtype][place].view(each.shape)
         return state
 
     def __eq__(self, other: object) -> bool:
