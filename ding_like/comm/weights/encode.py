@@ -96,7 +96,7 @@ class Layout:
     def of(cls, state: Mapping[str, torch.Tensor], *, dtype: WireDtype = "exact") -> Layout:
         """Return the layout of a flat state.
 
-        With "bfloat16" those tensors travel in half their bytes, rounded to 8 bits of fraction, that are float32: the
+        With "bfloat16" those tensors travel in half their bytes, rounded to 8 significant bits, that are float32: the
         parameters of networks, and buffers such as the averages of a batch normalisation. All else is exact: integers
         and bools, float64, which counters and running statistics are kept in, and what was a number or a numpy array
         ("~float", "~array"), as the statistics of the envs' wrappers are.
