@@ -164,13 +164,14 @@ class SharedMemoryPublisher:
         for member in members:
             member.send(word, self._num_sent)
         if wait_s is None:
-            return Receipt(failed=_names(each for each in members if each.is_lost))
+            return Receipt(failed=_names(each for each in members if each.is_lost and not each.has_left))
         _wait_for(members, self._num_sent, time.monotonic() + wait_s)
         delivered = [each for each in members if each.has(self._num_sent)]
-        for member in members:
-            if not member.is_lost and not member.has(self._num_sent):
+        failed = [each for each in members if each not in delivered and not each.has_left]
+        for member in failed:
+            if not member.is_lost:
                 logger.warning("reader %s of weights has not taken a version within %g s", member.name, wait_s)
-        return Receipt(_names(delivered), _names(each for each in members if each not in delivered))
+        return Receipt(_names(delivered), _names(failed))
 
 
 class _Member:
@@ -178,7 +179,9 @@ class _Member:
 
     def __init__(self, name: str, address: str) -> None:
         self.name = name
-        self.is_lost = False
+        self.is_lost = False  # the connection is closed, from the other end
+        self.has_left = False  # ... by a reader that said so; one that is killed leaves its socket's name behind
+        self._address = address
         self._taken = 0  # after so many versions it had the newest
         self._failed = 0  # after so many it could not take the newest
         self._received = b""
@@ -232,8 +235,10 @@ class _Member:
 
     def _lose(self) -> None:
         self.is_lost = True
+        self.has_left = not os.path.exists(self._address)
         self.socket.close()
-        logger.warning("reader %s of weights has ended without closing", self.name)
+        if not self.has_left:
+            logger.warning("reader %s of weights has ended without closing", self.name)
 
 
 class SharedMemoryReader:
