@@ -66,7 +66,6 @@ class SharedMemoryPublisher:
         self._guard = threading.Lock()
         self._blocks: dict[str, tuple[BlockWriter, Layout]] = {}  # by policy
         self._published: dict[str, Version] = {}
-        self._num_blocks = 0
         self._num_sent = 0
         self._members: dict[str, _Member] = {}  # readers by address
         self._is_closed = False
@@ -136,8 +135,7 @@ class SharedMemoryPublisher:
             old[0].write(weights.version, lambda body: layout.write(state, body))
             return
         # Other shapes are another block. Readers hear of it when the version is in it, so they are never without one.
-        self._num_blocks += 1
-        name = self._meeting.block_name(self._num_blocks)
+        name = self._meeting.block_name()
         writer = BlockWriter(name, layout.nbytes, num_buffers=self._num_buffers, is_checked=self._is_checked)
         try:
             writer.write(weights.version, lambda body: layout.write(state, body))
