@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from multiprocessing.shared_memory import SharedMemory
 
@@ -17,6 +18,7 @@ from ding_like.types import Array
 from ding_like.utils.files import is_full
 
 NBYTES = 1000
+SOON_S = 10.0
 
 
 def name_of(label: str) -> str:
@@ -109,6 +111,37 @@ def test_a_copy_beside_which_one_more_version_is_written_is_whole(
     monkeypatch.setattr(shared_block, "_copied", slowly)
 
     assert_reads(reader, 1)
+
+
+def test_a_copy_whose_buffer_is_being_written_when_it_ends_is_made_again(
+    writer: BlockWriter, reader: BlockReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, num_buffers = shared_block._copied, writer._num_buffers
+    in_copy, in_write, taken = threading.Event(), threading.Event(), []
+
+    def slowly(body: Array) -> Array:
+        first = copied(body[: NBYTES // 2])
+        in_copy.set()
+        assert in_write.wait(SOON_S)
+        return np.concatenate([first, copied(body[NBYTES // 2 :])])
+
+    def fill(body: Array) -> None:
+        body[NBYTES // 3 :] = 99
+        in_write.set()
+        copying.join(SOON_S)
+        body[:] = 99
+
+    write(writer, 1)
+    monkeypatch.setattr(shared_block, "_copied", slowly)
+    copying = threading.Thread(target=lambda: taken.append(reader.read(after=0)))
+    copying.start()
+    assert in_copy.wait(SOON_S)
+    for number in range(2, num_buffers + 1):
+        write(writer, number)
+    writer.write(Version(1, num_buffers + 1), fill)  # into the buffer that is being copied
+
+    assert taken[0] is not None and taken[0].number == num_buffers
+    assert (taken[0].body == num_buffers).all()
 
 
 def test_a_reader_that_is_overtaken_every_time_gets_nothing_and_can_tell(

@@ -164,6 +164,23 @@ def test_a_reader_that_slept_through_other_shapes_finds_the_newest(publish_as, r
     assert_equal(reader.newest("policy"), weights(39, size=1))
 
 
+def test_a_block_that_is_replaced_while_a_reader_attaches_is_followed(publish_as, read_as, monkeypatch) -> None:
+    publisher, reader = publish_as(), read_as("reader")
+    publisher.publish(weights(1))
+    blocks, replaced = shared_folder.Meeting.blocks, []
+
+    def slowly(meeting: shared_folder.Meeting, known: shared_folder.Blocks | None) -> shared_folder.Blocks | None:
+        said = blocks(meeting, known)
+        if not replaced:
+            replaced.append(publisher.publish(weights(2, size=5)))
+        return said
+
+    monkeypatch.setattr(shared_folder.Meeting, "blocks", slowly)
+
+    assert_equal(reader.newest("policy"), weights(2, size=5))
+    assert replaced
+
+
 def test_parameters_in_bfloat16_come_back_as_float32(publish_as, read_as) -> None:
     publisher, reader = publish_as(dtype="bfloat16"), read_as("reader")
     sent = weights(1)._replace(state={"w": torch.linspace(0, 1, 50), "n": torch.tensor([2**40])})
