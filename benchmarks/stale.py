@@ -134,6 +134,10 @@ def _report(path: Path, root: Path) -> Recording:
         parts = (*_TRAINING, "league", "pipeline")
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")
         return Recording(name, (*_in_package(parts), *own), f"python -m tests.learning.games --out {name}")
+    if path.stem == "weights_torn":
+        own = ("comm/weights/shared_block.py", "comm/weights/shared_folder.py", "comm/weights/shared_memory.py")
+        command = f"python -m tests.comm.weights.torn --publications 10000 --readers 4 --out {name}"
+        return Recording(name, (*_in_package(own), "tests/comm/weights/torn.py"), command)
     command = f"DING_CHAOS_REPORT=$PWD/{name} pytest -m chaos tests/chaos/test_env_faults.py"
     return {"env_faults": Recording(name, (*_in_package(("envs",)), "tests/envs/faulty_env.py"), command)}[path.stem]
 
