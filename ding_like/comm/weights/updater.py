@@ -10,6 +10,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -281,10 +282,9 @@ class DistributedWeightUpdater(WeightUpdaterBase):
             if self._under_way is not None:
                 self._under_way.wait_for_answers()
             self._sends.close()
-            try:
+            with suppress(CommError):  # the store may have gone before its users
                 self._store.delete(TRAINER_STATUS)
-            except CommError:  # the store has gone before its users
-                return
+            self._store.close()
 
     def __enter__(self) -> DistributedWeightUpdater:
         return self

@@ -126,6 +126,13 @@ class WeightUpdateWorker:
     def close(self) -> None:
         """Release connections; may be called again."""
         self._receives.close()
+        self._store.close()
+
+    def __enter__(self) -> WeightUpdateWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _obey(self, word: str) -> None:
         if word == CONTINUE:
