@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from ding_like.comm.torch_dist import GlooReducer, LearnerGroup
+from ding_like.comm.learner_group import GroupReducer, LearnerGroup
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.parallel.children import Children
@@ -62,7 +62,7 @@ class LearnerAggregator(Configurable):
         self._policy: Policy | None = None
         self._rng = np.random.default_rng(0)
         self._is_stale = True  # the others' state, until the first batch
-        self.reducer: GlooReducer | None = None
+        self.reducer: GroupReducer | None = None
         check_shares(self._cfg["main"].policy, self._world_size)
 
     def start(self, policy: Policy, *, rng: np.random.Generator) -> None:
@@ -76,8 +76,9 @@ class LearnerAggregator(Configurable):
         store = self._folder / "learners.store"
         for rank in range(1, self._world_size):
             self._processes.append(self._spawn(rank, store))
-        self._group = LearnerGroup(store, rank=0, world_size=self._world_size, timeout_s=_START_S)
-        self.reducer = GlooReducer(self._group, policy.grad_vectors(), weight=policy.grad_weight)
+        timeout_s = float(self._cfg["timeout_s"])
+        self._group = LearnerGroup(store, rank=0, world_size=self._world_size, timeout_s=timeout_s, join_s=_START_S)
+        self.reducer = GroupReducer(self._group, policy.grad_vectors(), weight=policy.grad_weight)
         policy.set_share(Share(0, self._world_size))
         self._policy, self._rng = policy, rng
 
