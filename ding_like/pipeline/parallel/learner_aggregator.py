@@ -18,7 +18,7 @@ from ding_like.comm.learner_group import GroupReducer, LearnerGroup
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.parallel.children import Children
-from ding_like.pipeline.parallel.shares import check_shares
+from ding_like.pipeline.learners.shares import check_shares
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
 from ding_like.types import Array
