@@ -17,7 +17,6 @@ from safetensors.numpy import load, save
 from ding_like.comm.learner_group import GroupReducer, LearnerGroup
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.learners.shares import check_shares
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
@@ -26,6 +25,7 @@ from ding_like.utils.checkpoint import save_state
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.parent import start_child
+from ding_like.utils.processes import end_processes
 from ding_like.utils.seeding import rng_state
 
 logger = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class LearnerAggregator(Configurable):
                 logger.debug("the other learners were not told of the end: %s", error)
             self._group.close()
             self._group = None
-        Children.end(self._processes)
+        end_processes(self._processes)
         self._processes = []
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
