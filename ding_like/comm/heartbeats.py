@@ -22,7 +22,7 @@ class Seen(NamedTuple):
 
     silent_s: float  # since its last beat
     num_calls: int  # collectives it has begun
-    ended: str | None  # how, "" where it left without a word; None: it has not said so
+    ended: str | None  # how: "has left the group", say; None: not as far as is known
 
 
 class Heartbeats:
@@ -43,7 +43,7 @@ class Heartbeats:
         self._calls = dict.fromkeys(self._others, 0)
         self._ended: dict[int, str] = {}
         self._told: dict[int, str] = {}  # how ranks ended that a parent saw end: the others are told
-        self._reason = ""
+        self._last_word = ""
         self._looked = threading.Condition()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
@@ -64,7 +64,7 @@ class Heartbeats:
             self._looked.wait(timeout_s)
 
     def note_ended(self, rank: int, how: str) -> None:
-        """Take note that a rank has ended; the others are told."""
+        """Take note of how a rank has ended ("was killed by SIGKILL"); the others are told. From any thread."""
         with self._looked:
             self._ended[rank] = self._told[rank] = how
             self._looked.notify_all()
@@ -73,7 +73,7 @@ class Heartbeats:
         """Tell the others that this rank leaves, and why; may be called again."""
         if self._closing.is_set():
             return
-        self._reason = reason
+        self._last_word = f"has ended: {reason}" if reason else "has left the group"
         self._closing.set()
         self._thread.join(_JOIN_S)
         if self._thread.is_alive():  # the store does not answer: nobody can be told
@@ -97,7 +97,7 @@ class Heartbeats:
         for rank, how in told.items():
             self._store.set(f"ended/{rank}", how)
         if is_last:
-            self._store.set(f"ended/{self._rank}", self._reason)
+            self._store.set(f"ended/{self._rank}", self._last_word)
             return
         self._store.set(f"beat/{self._rank}", f"{number} {self.num_calls}")
         found = {each: self._look_at(each) for each in self._others}

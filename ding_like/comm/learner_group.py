@@ -9,7 +9,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,9 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, Store, TCPStore
 
 from ding_like.comm.column_bytes import pack, unpack
+from ding_like.comm.flat_state import FlatState
 from ding_like.comm.heartbeats import SILENT_S, Heartbeats, Seen, wait_for_key
+from ding_like.comm.weights.encode import Layout
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Array
@@ -35,6 +37,13 @@ class Place(NamedTuple):
     local_rank: int
     local_world_size: int
     num_gpus: int
+
+
+class StartedRanks(Protocol):
+    """Know how ranks ended that this process has started."""
+
+    def tell(self, note: Callable[[int, str], None]) -> None:
+        """Have `note` called with the rank and how it ended ("was killed by SIGKILL"), of each that has or will."""
 
 
 def choose_backend(places: Sequence[Place]) -> str:
@@ -74,14 +83,24 @@ class LearnerGroup:
         world_size: int,
         timeout_s: float = 60.0,
         join_s: float = 120.0,
+        children: StartedRanks | None = None,
     ) -> None:
+        """Join the others. Ranks that end are named at once, with how they ended, if `children` knows of them."""
         use_loopback()
         place = Place(rank, world_size, torch.cuda.device_count())
         try:
             files = FileStore(str(store), world_size)
         except RuntimeError as error:
             raise CommError(f"the learners cannot find each other by the file {store}: {error}") from error
-        self._join(files, files, rank=rank, world_size=world_size, place=place, timeout_s=timeout_s, join_s=join_s)
+        self._join(
+            *(files, files),
+            rank=rank,
+            world_size=world_size,
+            place=place,
+            timeout_s=timeout_s,
+            join_s=join_s,
+            children=children,
+        )
 
     @classmethod
     def from_environment(cls, *, timeout_s: float = 60.0, join_s: float = 120.0) -> LearnerGroup:
@@ -99,16 +118,11 @@ class LearnerGroup:
         local = _environment_int("LOCAL_RANK", rank), _environment_int("LOCAL_WORLD_SIZE", world_size)
         hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         try:
+            wait = timedelta(seconds=join_s)
+            # A client makes one call at a time: heartbeats need their own.
             stores = [
-                TCPStore(
-                    host,
-                    port,
-                    world_size,
-                    hosts_store and not number,
-                    timedelta(seconds=join_s),
-                    wait_for_workers=False,
-                )
-                for number in range(2)  # a client makes one call at a time: heartbeats need their own
+                TCPStore(host, port, world_size, is_master, wait, wait_for_workers=False)
+                for is_master in (hosts_store, False)
             ]
         except RuntimeError as error:
             raise CommError(
@@ -136,6 +150,7 @@ class LearnerGroup:
         place: Place,
         timeout_s: float,
         join_s: float,
+        children: StartedRanks | None = None,
     ) -> None:
         if not 0 <= rank < world_size:
             raise ConfigError(f"learner rank {rank} of {world_size} learners: ranks are 0 to {world_size - 1}.")
@@ -144,6 +159,8 @@ class LearnerGroup:
         self._is_open = False
         self._store: Store | None = store
         self._hearts = Heartbeats(hearts, rank=rank, world_size=world_size)
+        if children is not None:
+            children.tell(self._hearts.note_ended)
         try:
             self.backend = choose_backend(self._places(place, join_s))
             if self.backend == GLOO_AND_NCCL:
@@ -169,7 +186,7 @@ class LearnerGroup:
             while not wait_for_key(store, f"place/{rank}", _LOOK_S):
                 ended = self._hearts.seen()[rank].ended if rank != self.rank else None
                 if ended is not None:
-                    raise CommError(f"{self._name(rank)} {_ended(ended)} before it joined.")
+                    raise CommError(f"{self._name(rank)} {ended}, before it joined.")
                 if time.monotonic() > deadline_s:
                     raise CommError(f"{self._name(rank)} has not joined within {join_s:g} s.")
         return [Place(*json.loads(store.get(f"place/{rank}"))) for rank in range(self.world_size)]
@@ -200,11 +217,19 @@ class LearnerGroup:
         return own.numpy()[: lengths[self.rank]].tobytes()
 
     def gather(self, values: Array) -> Array | None:
-        """Return the values [B] of all learners, one after another, to the first; None to the others."""
-        own = torch.from_numpy(np.ascontiguousarray(values, np.float32))
-        parts = [torch.empty_like(own) for _ in range(self.world_size)] if self.rank == 0 else None
-        self._call(dist.gather, own, parts, 0)
-        return None if parts is None else torch.cat(parts).numpy()
+        """Return the values [B] of all learners, one after another, to the first; None to the others.
+
+        Each may have another number of values.
+        """
+        own = np.ascontiguousarray(values, np.float32)
+        lengths = self._all_gather_ints([len(own)])[:, 0].tolist()
+        padded = torch.zeros(max(lengths))
+        padded[: len(own)] = torch.from_numpy(own)
+        parts = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
+        self._call(dist.gather, padded, parts, 0)
+        if parts is None:
+            return None
+        return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)]).numpy()
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
         """Return the bytes of all learners, in the order of their ranks; they may differ in length."""
@@ -233,15 +258,28 @@ class LearnerGroup:
         """Return the bytes of the learner `source`; the others give None."""
         size = torch.tensor([0 if data is None else len(data)], dtype=torch.int64)
         self._call(dist.broadcast, size, source)
-        body = torch.empty(int(size), dtype=torch.uint8) if data is None else _padded(data, len(data))
-        self._call(dist.broadcast, body, source)
-        return body.numpy().tobytes()
+        body = np.empty(int(size), np.uint8)
+        if data is not None:
+            body[:] = np.frombuffer(data, np.uint8)
+        return self._broadcast(body, source).tobytes()
 
     def broadcast_json(self, value: Any = None, *, source: int = 0) -> Any:  # Any: of JSON
         """Return a JSON-like value of the learner `source`, whatever the others give."""
-        return json.loads(
-            self.broadcast_bytes(json.dumps(value).encode() if self.rank == source else None, source=source)
-        )
+        own = json.dumps(value).encode() if self.rank == source else None
+        return json.loads(self.broadcast_bytes(own, source=source))
+
+    def broadcast_state(self, state: FlatState | None = None, *, source: int = 0) -> FlatState:
+        """Return the flat state of the learner `source`, in memory of its own; the others give None."""
+        if self.rank != source:
+            layout = Layout.parse(self.broadcast_json(source=source))
+            return layout.read(self._broadcast(np.empty(layout.nbytes, np.uint8), source))
+        if state is None:
+            raise CommError(f"{self._name(source)} has no state to give to the others.")
+        layout = Layout.of(state)
+        self.broadcast_json(layout.describe(), source=source)
+        body = np.empty(layout.nbytes, np.uint8)
+        layout.write(state, body)
+        return layout.read(self._broadcast(body, source))
 
     def sum_int(self, values: Sequence[int] | Array) -> Array:
         """Return the sums of whole numbers [N] over all learners, int64."""
@@ -256,6 +294,12 @@ class LearnerGroup:
         sums = [zlib.crc32(vector.detach().cpu().contiguous().numpy().tobytes()) for vector in vectors]
         found = self._all_gather_ints(sums)
         return [rank for rank, row in enumerate(found) if not np.array_equal(row, found[0])]
+
+    def _broadcast(self, body: Array, source: int) -> Array:
+        """Return bytes (uint8 [N]) of the learner `source`, in the memory that is given."""
+        if body.size:
+            self._call(dist.broadcast, torch.from_numpy(body), source)
+        return body
 
     def _reduce_ints(self, values: Sequence[int] | Array, op: Any) -> Array:  # Any: torch types it as an enum's member
         numbers = torch.tensor(np.asarray(values, np.int64))
@@ -289,10 +333,6 @@ class LearnerGroup:
             return store.get(f"announced/{key}").decode()
         except RuntimeError as error:
             raise CommError(f"learner rank {self.rank} has lost the store of all: {_first_line(error)}") from error
-
-    def note_ended(self, rank: int, how: str) -> None:
-        """Take note, and let all others know, that a rank has ended: whoever started it saw it end. From any thread."""
-        self._hearts.note_ended(rank, how)
 
     def close(self, reason: str = "") -> None:
         """Leave the group, and tell the others why where something has failed; may be called again."""
@@ -344,7 +384,7 @@ class LearnerGroup:
     def _describe(self, lost: dict[int, Seen]) -> str:
         return "; ".join(
             f"{self._name(rank)} "
-            + (_ended(seen.ended) if seen.ended is not None else f"does not answer for {seen.silent_s:.0f} s")
+            + (seen.ended if seen.ended is not None else f"has not answered for {seen.silent_s:.0f} s")
             for rank, seen in lost.items()
         )
 
@@ -386,10 +426,6 @@ def _padded(data: bytes, size: int) -> torch.Tensor:
 
 def _schema(columns: dict[str, Array]) -> dict[str, str]:
     return {name: f"{column.dtype}{list(column.shape[1:])}" for name, column in columns.items()}
-
-
-def _ended(how: str) -> str:
-    return f"has ended: {how}" if how else "has ended"
 
 
 def _first_line(error: Exception) -> str:
