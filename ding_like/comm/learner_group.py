@@ -448,6 +448,11 @@ class GroupReducer:
     def reduce(self) -> None:
         self._group.average(self._vectors, weight=self._weight())
 
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the mean of each value [N] over all learners, each of which counts the same; changes `values`."""
+        self._group.average([values], weight=1.0 / self._group.world_size)
+        return values
+
 
 def _environment_int(name: str, default: int | None = None) -> int:
     value = os.environ.get(name)
