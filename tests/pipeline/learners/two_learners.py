@@ -67,7 +67,8 @@ CONFIGS = {
         env="CartPole-v1",
         name="r2d2",
         policy="""burnin_step=2, learn_unroll_len=6, nstep=3, collect=dict(n_sample=16),
-        model=dict(encoder_hidden_size_list=[16], lstm_hidden_size=16), learn=dict(batch_size=16)""",
+        model=dict(encoder_hidden_size_list=[16], lstm_hidden_size=16), 
+        learn=dict(batch_size=16, learning_rate=1e-3)""",
     ),
 }
 
@@ -86,7 +87,9 @@ def compiled(folder: Path, name: str) -> FrozenConfig:
     path = folder / f"{name}.py"
     path.write_text(CONFIGS[name])
     file = read_config(path)
-    return compile_config(file.main_config, file.create_config, seed=SEED, save=False, source=str(path), renew_dir=False)
+    return compile_config(
+        file.main_config, file.create_config, seed=SEED, save=False, source=str(path), renew_dir=False
+    )
 
 
 def batches(cfg: FrozenConfig) -> Iterator[TransitionBatch]:
@@ -128,9 +131,11 @@ def tensors_of(state: Any, path: str = "") -> dict[str, torch.Tensor]:
 
 
 def furthest(one: State, other: State) -> float:
+    """Return the largest difference of two states: of the value itself up to 1, relative to it above."""
     ours, theirs = tensors_of(one), tensors_of(other)
     assert ours.keys() == theirs.keys()
-    return max(float((ours[name] - theirs[name]).abs().max()) for name in ours if ours[name].numel())
+    differences = {name: (ours[name] - theirs[name]).abs() / ours[name].abs().clamp(min=1.0) for name in ours}
+    return max(float(each.max()) for each in differences.values() if each.numel())
 
 
 def by_aggregator(name: str, folder: Path, *, updates: int, log_reduce: bool = True) -> Found:
@@ -236,13 +241,14 @@ def main() -> None:
     for name, kind in (("--rank", int), ("--store", Path), ("--folder", Path)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    out = None if args.out is None else args.out.absolute()
     if args.rank is not None:  # started by by_serial
         watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
         with LearnerGroup(args.store, rank=args.rank, world_size=2) as group:
             train_half(args.only, args.folder, group, updates=args.updates)
         return
     try:
-        made_with = provenance(allow_dirty=args.allow_dirty or args.out is None).to_plain()
+        made_with = provenance(allow_dirty=args.allow_dirty or out is None).to_plain()
     except DirtyTreeError as error:
         parser.error(str(error))
     report: dict[str, Any] = {**made_with, "updates_at_least": args.updates, "largest_difference": {}}
@@ -255,8 +261,8 @@ def main() -> None:
             entry = {"updates": each.updates, "difference": each.largest_difference, "moved": each.moved}
             report["largest_difference"].setdefault(name, {})[way.__name__] = entry
             print(name, way.__name__, entry, flush=True)
-    if args.out is not None:
-        args.out.write_text(json.dumps(report, indent=1) + "\n")
+    if out is not None:
+        out.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
