@@ -67,7 +67,7 @@ CONFIGS = {
         env="CartPole-v1",
         name="r2d2",
         policy="""burnin_step=2, learn_unroll_len=6, nstep=3, collect=dict(n_sample=16),
-        model=dict(encoder_hidden_size_list=[16], lstm_hidden_size=16), 
+        model=dict(encoder_hidden_size_list=[16], lstm_hidden_size=16),
         learn=dict(batch_size=16, learning_rate=1e-3)""",
     ),
 }
@@ -85,7 +85,8 @@ class Found(NamedTuple):
 
 def compiled(folder: Path, name: str) -> FrozenConfig:
     path = folder / f"{name}.py"
-    path.write_text(CONFIGS[name])
+    if not path.exists():  # the other process may be reading it
+        path.write_text(CONFIGS[name])
     file = read_config(path)
     return compile_config(
         file.main_config, file.create_config, seed=SEED, save=False, source=str(path), renew_dir=False
