@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.weight_files import write_weights
 from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.comm.weights.files import write_weights
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)

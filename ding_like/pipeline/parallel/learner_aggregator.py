@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from ding_like.comm.torch_dist import GlooReducer, LearnerGroup
+from ding_like.comm.learner_group import GroupReducer, LearnerGroup
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.learners.shares import check_shares
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
@@ -26,6 +25,7 @@ from ding_like.utils.checkpoint import save_state
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.parent import start_child
+from ding_like.utils.processes import end_processes
 from ding_like.utils.seeding import rng_state
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class LearnerAggregator(Configurable):
         self._policy: Policy | None = None
         self._rng = np.random.default_rng(0)
         self._is_stale = True  # the others' state, until the first batch
-        self.reducer: GlooReducer | None = None
+        self.reducer: GroupReducer | None = None
         check_shares(self._cfg["main"].policy, self._world_size)
 
     def start(self, policy: Policy, *, rng: np.random.Generator) -> None:
@@ -76,8 +76,9 @@ class LearnerAggregator(Configurable):
         store = self._folder / "learners.store"
         for rank in range(1, self._world_size):
             self._processes.append(self._spawn(rank, store))
-        self._group = LearnerGroup(store, rank=0, world_size=self._world_size, timeout_s=_START_S)
-        self.reducer = GlooReducer(self._group, policy.grad_vectors(), weight=policy.grad_weight)
+        timeout_s = float(self._cfg["timeout_s"])
+        self._group = LearnerGroup(store, rank=0, world_size=self._world_size, timeout_s=timeout_s, join_s=_START_S)
+        self.reducer = GroupReducer(self._group, policy.grad_vectors(), weight=policy.grad_weight)
         policy.set_share(Share(0, self._world_size))
         self._policy, self._rng = policy, rng
 
@@ -153,7 +154,7 @@ class LearnerAggregator(Configurable):
                 logger.debug("the other learners were not told of the end: %s", error)
             self._group.close()
             self._group = None
-        Children.end(self._processes)
+        end_processes(self._processes)
         self._processes = []
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

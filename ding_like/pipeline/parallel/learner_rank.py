@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ding_like.comm.torch_dist import GlooReducer, LearnerGroup
+from ding_like.comm.learner_group import GroupReducer, LearnerGroup
 from ding_like.config import compile_config, read_config
 from ding_like.pipeline.build import build_learner, build_policy, fit_policy_config, training_process
 from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
         save=False,
         renew_dir=False,
     )
-    group = LearnerGroup(store, rank=int(rank), world_size=int(world_size), timeout_s=120.0)
+    group = LearnerGroup(store, rank=int(rank), world_size=int(world_size), timeout_s=60.0)
     with training_process():
         final_evaluation = FinalEvaluation(cfg, seed=int(seed))
         try:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> None:
             policy,
             seed=int(seed),
             rng=rng,
-            reducer=GlooReducer(group, policy.grad_vectors(), weight=policy.grad_weight),
+            reducer=GroupReducer(group, policy.grad_vectors(), weight=policy.grad_weight),
             rank=int(rank),
             num_learners=int(world_size),
         )

@@ -23,7 +23,7 @@ from ding_like.comm.rest.keys import load_keys, make_keys
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.shared_files import StreamedFiles
 from ding_like.comm.rest.signing import Signer
-from ding_like.comm.rest.weight_files import read_weights, write_weights
+from ding_like.comm.weights.files import read_weights, write_weights
 from ding_like.data.segment_file import SegmentMeta, read_segment, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel.service import LockedService

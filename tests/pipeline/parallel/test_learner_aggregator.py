@@ -206,7 +206,7 @@ def test_a_learner_that_dies_ends_the_others_with_the_cause(tmp_path: Path, monk
     aggregator._processes[0].kill()
     aggregator._processes[0].wait(10)
 
-    with pytest.raises(CommError, match="learner 0 of 2 has lost the others"):
+    with pytest.raises(CommError, match="learner rank 1 of 2 has not answered"):
         learner.train(aggregator.share(second))
     aggregator.close()
     learner.close()

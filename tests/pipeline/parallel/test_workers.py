@@ -13,7 +13,7 @@ import torch
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.agent import TaskHandle
-from ding_like.comm.rest.weight_files import write_weights
+from ding_like.comm.weights.files import write_weights
 from ding_like.config import compile_config
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError, RegistryError

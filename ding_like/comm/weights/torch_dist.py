@@ -15,8 +15,8 @@ import torch
 from torch._C._distributed_c10d import FileStore, PrefixStore, ProcessGroupGloo
 
 from ding_like.comm.channels import Receipt, Version, Weights
-from ding_like.comm.newest_weights import NewestWeights
-from ding_like.comm.torch_dist import use_loopback
+from ding_like.comm.learner_group import use_loopback
+from ding_like.comm.weights.newest import NewestWeights
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)

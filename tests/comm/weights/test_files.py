@@ -13,7 +13,7 @@ from torch import nn
 
 from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.weight_files import (
+from ding_like.comm.weights.files import (
     WrittenWeights,
     prune_weights,
     read_weights,
