@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ding_like.comm.channels import Order, RowSink, Segment
@@ -99,10 +100,13 @@ class InStep:
 
     def begin(self, *, goes_on: bool) -> None:
         """Give all learners the first one's state, or check that those of saved points are the same."""
+        mode = self._parts.policy.learn_mode
         if not goes_on:
-            share_state(self._group, self._parts.policy)
+            first = share_state(self._group, mode.state_dict() if self._group.rank == 0 else None)
+            if self._group.rank:
+                mode.load_state_dict(first)
         self._steps = self._parts.collector.envstep
-        self._equality.check()
+        self._equality.check(self._parts.learner.train_iter)
 
     def agree(self, own: Turn) -> Turn:
         """Return what all do: the largest number of a signal, what the first wants of points and evaluations."""
@@ -137,7 +141,7 @@ class InStep:
         self.count_steps()
         if self._parts.statistics is not None:
             self._parts.statistics.merge(self._group)
-        return rows.put(segment._replace(env_steps=self._steps - before))
+        return rows.put(replace(segment, env_steps=self._steps - before))
 
     def store(self, store: RowStore) -> RowStore:
         """Return what draws only where all can, and brings whole batches together where the policy takes those."""
