@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +32,8 @@ from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger(__name__)
 
 # A config file, or its (main_config, create_config).
 InputConfig = str | Path | tuple[Any, Any]
@@ -194,6 +198,13 @@ def run_learner(
             share=share,
             make_reducer=None if group is None else partial(join_policy, group),
         )
+        if share.rank:
+            logger.info(
+                "learner rank %d of %d, process %d: it collects in %d envs",
+                *share,
+                os.getpid(),
+                parts.collector_env.num_lanes,
+            )
         try:
             limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
             with _console(cfg, parts, limits, overrides) as console:
