@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore, Store, TCPStore
+from torch._C._distributed_c10d import BroadcastOptions, FileStore, Store, TCPStore
 
 from ding_like.comm.column_bytes import pack, unpack
 from ding_like.comm.flat_state import FlatState
@@ -28,6 +28,7 @@ GLOO, GLOO_AND_NCCL = "gloo", "cpu:gloo,cuda:nccl"
 _LOOPBACK = ("lo", "lo0")
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_PATIENCE = timedelta(days=365)  # of gloo, where hearts decide how long is waited
 _LOOK_S = 1.0  # between two looks at whether a rank that is waited for lives
 
 
@@ -157,6 +158,7 @@ class LearnerGroup:
         self.rank, self.world_size = rank, world_size
         self._timeout_s = timeout_s
         self._is_open = False
+        self._fault = ""  # who was lost: no collective can follow
         self._store: Store | None = store
         self._hearts = Heartbeats(hearts, rank=rank, world_size=world_size)
         if children is not None:
@@ -202,12 +204,13 @@ class LearnerGroup:
     def scatter(self, shares: Sequence[bytes] | None) -> bytes | None:
         """Hand out bytes, one share for each learner; `shares` is the first learner's.
 
-        None from it tells all others that there is nothing more, and they get None.
+        None from it tells all others that there is nothing more, and they get None. They wait for it as long as its
+        heart beats: it may evaluate, or wait for rows.
         """
         sizes = torch.full((self.world_size,), -1, dtype=torch.int64)
         if shares is not None:
             sizes = torch.tensor([len(share) for share in shares], dtype=torch.int64)
-        self._call(dist.broadcast, sizes, 0)
+        self._await_broadcast(sizes, 0)
         lengths = sizes.tolist()
         if max(lengths) < 0:
             return None
@@ -255,21 +258,21 @@ class LearnerGroup:
         return TransitionBatch({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
     def broadcast_bytes(self, data: bytes | None, *, source: int = 0) -> bytes:
-        """Return the bytes of the learner `source`; the others give None."""
+        """Return the bytes of the learner `source`; the others give None, and wait as long as its heart beats."""
         size = torch.tensor([0 if data is None else len(data)], dtype=torch.int64)
-        self._call(dist.broadcast, size, source)
+        self._await_broadcast(size, source)
         body = np.empty(int(size), np.uint8)
         if data is not None:
             body[:] = np.frombuffer(data, np.uint8)
         return self._broadcast(body, source).tobytes()
 
     def broadcast_json(self, value: Any = None, *, source: int = 0) -> Any:  # Any: of JSON
-        """Return a JSON-like value of the learner `source`, whatever the others give."""
+        """Return a JSON-like value of the learner `source`, whatever the others give; they wait as for bytes."""
         own = json.dumps(value).encode() if self.rank == source else None
         return json.loads(self.broadcast_bytes(own, source=source))
 
     def broadcast_state(self, state: FlatState | None = None, *, source: int = 0) -> FlatState:
-        """Return the flat state of the learner `source`, in memory of its own; the others give None."""
+        """Return the flat state of the learner `source`, in memory of its own; the others give None, and wait."""
         if self.rank != source:
             layout = Layout.parse(self.broadcast_json(source=source))
             return layout.read(self._broadcast(np.empty(layout.nbytes, np.uint8), source))
@@ -291,7 +294,7 @@ class LearnerGroup:
 
     def differing(self, vectors: Iterable[torch.Tensor]) -> list[int]:
         """Return the ranks whose vectors are not bit for bit those of the first learner."""
-        sums = [zlib.crc32(vector.detach().cpu().contiguous().numpy().tobytes()) for vector in vectors]
+        sums = [zlib.crc32(_bytes_of(vector).data) for vector in vectors]
         found = self._all_gather_ints(sums)
         return [rank for rank, row in enumerate(found) if not np.array_equal(row, found[0])]
 
@@ -327,9 +330,7 @@ class LearnerGroup:
         store = self._open_store()
         try:
             while not wait_for_key(store, f"announced/{key}", _LOOK_S):
-                seen = self._hearts.seen()[of]
-                if seen.ended is not None or seen.silent_s > self._timeout_s:
-                    raise CommError(self._describe({of: seen}))
+                self._check_heart(of)
             return store.get(f"announced/{key}").decode()
         except RuntimeError as error:
             raise CommError(f"learner rank {self.rank} has lost the store of all: {_first_line(error)}") from error
@@ -354,12 +355,46 @@ class LearnerGroup:
         return self._store
 
     def _call(self, collective: Callable[..., Any], *args: Any) -> None:  # Any: of torch.distributed
-        self._open_store()
-        self._hearts.num_calls += 1
+        self._begin_call()
         try:
             collective(*args)
         except RuntimeError as error:
-            raise CommError(self._say_who_is_lost(error)) from error
+            raise self._lost(error) from error
+
+    def _await_broadcast(self, tensor: torch.Tensor, source: int) -> None:
+        """Take part in a broadcast to which all but the source may come long before it does."""
+        if self.rank == source:
+            return self._call(dist.broadcast, tensor, source)
+        self._begin_call()
+        options = BroadcastOptions()
+        options.rootRank, options.timeout = source, _PATIENCE
+        assert dist.group.WORLD is not None, "made when this learner joined"
+        work = dist.group.WORLD.broadcast([tensor], options)
+        while True:
+            try:
+                work.wait(timedelta(seconds=_LOOK_S))
+                return None
+            except RuntimeError as error:
+                if work.is_completed():
+                    raise self._lost(error) from error
+            self._check_heart(source)
+
+    def _begin_call(self) -> None:
+        self._open_store()
+        if self._fault:
+            raise CommError(self._fault)
+        self._hearts.num_calls += 1
+
+    def _check_heart(self, rank: int) -> None:
+        """Raise CommError where a rank that is waited for has ended, or is silent for longer than `timeout_s`."""
+        seen = self._hearts.seen()[rank]
+        if seen.ended is not None or seen.silent_s > self._timeout_s:
+            self._fault = self._describe({rank: seen})
+            raise CommError(self._fault)
+
+    def _lost(self, error: RuntimeError) -> CommError:
+        self._fault = self._say_who_is_lost(error)
+        return CommError(self._fault)
 
     def _say_who_is_lost(self, error: RuntimeError) -> str:
         """Return who does not take part in a collective that failed: wait, at most so long, until hearts tell it."""
@@ -374,11 +409,10 @@ class LearnerGroup:
                 break
             self._hearts.wait_for_look(left_s)
         own = self._hearts.num_calls
-        late = [rank for rank, each in seen.items() if each.num_calls < own]
-        names = ", ".join(self._name(rank) for rank in late) or "each of the others"
+        late = [rank for rank, each in seen.items() if each.num_calls < own] or list(seen)
         return (
-            f"{names} lives, but has not taken part in collective {own:,} of learner rank {self.rank} within "
-            f"{self._timeout_s:g} s: {_first_line(error)}"
+            f"{', '.join(map(self._name, late))}: alive, but has not come to collective {own:,} of learner rank "
+            f"{self.rank} within {self._timeout_s:g} s ({_first_line(error)})"
         )
 
     def _describe(self, lost: dict[int, Seen]) -> str:
@@ -422,6 +456,10 @@ def _padded(data: bytes, size: int) -> torch.Tensor:
     tensor = torch.empty(size, dtype=torch.uint8)
     tensor.numpy()[: len(data)] = np.frombuffer(data, np.uint8)
     return tensor
+
+
+def _bytes_of(tensor: torch.Tensor) -> Array:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def _schema(columns: dict[str, Array]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from ding_like.utils.processes import describe_status, end_processes
 logger = logging.getLogger(__name__)
 
 _WATCH_S = 5.0  # for the thread of a process that has ended to end
+_TAIL = 2000  # characters of a learner's last words that are looked at
 
 # Return how to start the learner of a rank that joins by a store: the arguments of its process.
 Command = Callable[[int, Path], Sequence[str]]
@@ -56,7 +57,8 @@ class LearnerProcesses:
 
     def _start(self, rank: int, command: Sequence[str], env: Mapping[str, str]) -> None:
         with open(self.log_file(rank), "ab") as output:
-            process = start_child(command, stdout=output, stderr=subprocess.STDOUT, env=env)
+            # A session of its own: an interrupt from the keyboard is for the first learner, which ends the others.
+            process = start_child(command, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True)
         self._processes.append(process)
         watch = threading.Thread(target=self._watch, args=(rank, process), name=f"learner-{rank}", daemon=True)
         self._watches.append(watch)
@@ -96,9 +98,14 @@ class LearnerProcesses:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close(own_s=10.0 if error is None else 0.0)
 
+    def _last_words(self, rank: int) -> str:
+        text = self.log_file(rank).read_text(errors="replace")[-_TAIL:].strip()
+        return text.splitlines()[-1] if text else "it said nothing"
+
     def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         status = process.wait()
-        how = f"{describe_status(status)}; its output is in {self.log_file(rank)}"
+        words = f" ({self._last_words(rank)})" if status > 0 else ""
+        how = f"{describe_status(status)}{words}; its output is in {self.log_file(rank)}"
         with self._noted:
             self._ended[rank] = how
             if self._tell is not None:
