@@ -17,9 +17,6 @@ from ding_like.pipeline.learners.joined import EqualityCheck, share_state
 if TYPE_CHECKING:
     from ding_like.pipeline.build import SerialParts
 
-# Updates between two checks that all learners have the same weights: a check costs a hash of them.
-_CHECK_EVERY = 1000
-
 
 class Turn(NamedTuple):
     """Say what is done before the next rows are collected."""
@@ -96,7 +93,7 @@ class InStep:
         self._may_refuse = may_refuse
         self._steps = parts.collector.envstep  # that all learners know of
         self._num_evaluations = 0
-        self._equality = EqualityCheck(group, parts.policy, every=_CHECK_EVERY)
+        self._equality = EqualityCheck(group, parts.policy)
 
     def begin(self, *, goes_on: bool) -> None:
         """Give all learners the first one's state, or check that those of saved points are the same."""
@@ -110,7 +107,9 @@ class InStep:
 
     def agree(self, own: Turn) -> Turn:
         """Return what all do: the largest number of a signal, what the first wants of points and evaluations."""
-        self._equality.check_if_due(self._parts.learner.train_iter)
+        train_iter = self._parts.learner.train_iter
+        if self._equality.is_due(train_iter):
+            self._equality.check(train_iter)
         signal, saves, evaluates = self._group.max_int(own).tolist()
         return Turn(signal, bool(saves), bool(evaluates))
 
