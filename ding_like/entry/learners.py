@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ding_like.comm.learner_group import LearnerGroup, in_environment
 from ding_like.config import FrozenConfig, deep_merge
-from ding_like.errors import CommError, ConfigError
+from ding_like.errors import CommError, ConfigError, DingError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.learners.shares import share_config
@@ -102,18 +102,25 @@ def _named_by_first(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[FrozenCo
         yield cfg
         return
     with log_to_file(log_folder(name) / f"rank{group.rank}.txt"):
-        yield FrozenConfig(deep_merge(cfg, {"exp_name": name}))
+        try:
+            yield FrozenConfig(deep_merge(cfg, {"exp_name": name}))
+        except Exception as error:
+            logger.error("%s: %s", type(error).__name__, error, exc_info=not isinstance(error, DingError))
+            raise
 
 
 @contextmanager
 def _said_where_to_go_on(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[None]:
-    """Add to the error about a lost learner how the run can go on."""
+    """Add to the first learner's error about a lost one where to look, and how the run can go on."""
     try:
         yield
     except CommError as error:
-        if group.rank or not resume_store(cfg.exp_name).steps():
+        if group.rank:
             raise
-        raise CommError(f"{error}. What was saved is whole: go on with  ding --resume {cfg.exp_name}") from error
+        go_on = "no point was saved to go on from"
+        if resume_store(cfg.exp_name).steps():
+            go_on = f"what was saved is whole: go on with  ding --resume {cfg.exp_name}"
+        raise CommError(f"{str(error).rstrip('.')}. Logs are in {log_folder(cfg.exp_name)}/; {go_on}") from error
 
 
 def opening_line(cfg: FrozenConfig, num_learners: int) -> str:

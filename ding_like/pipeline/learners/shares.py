@@ -22,6 +22,7 @@ _ENVS = "env.collector_env_num"
 _BATCH_SIZE = "policy.learn.batch_size"
 # What each learner of a serial run has its share of, beside the envs.
 _COLLECTED = ("policy.collect.n_sample", "policy.collect.n_episode", "policy.random_collect_size")
+_LEAST_TIMEOUT_S = 2.0
 _NO_LIMIT = {"min": 0, "max": float("inf")}
 _STORED = (_BATCH_SIZE, "policy.other.replay_buffer.replay_buffer_size")
 
@@ -114,6 +115,11 @@ def _faults(cfg: FrozenConfig, num_learners: int) -> Iterator[Fault]:
                 f"of {num_learners}",
             )
     yield from _faults_of_policy(policy)
+    if not cfg.learners.timeout_s >= _LEAST_TIMEOUT_S:
+        yield Fault(
+            "learners.timeout_s",
+            f"is {cfg.learners.timeout_s:g}, give at least {_LEAST_TIMEOUT_S:g}: learners say once a second that they live",
+        )
     if has_league(cfg):
         yield Fault(
             "policy.other.league",
