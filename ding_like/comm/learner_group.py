@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import socket
@@ -159,6 +160,7 @@ class LearnerGroup:
         self._timeout_s = timeout_s
         self._is_open = False
         self._fault = ""  # who was lost: no collective can follow
+        self._waits_in_vain = False  # gloo does, for a rank that is silent
         self._store: Store | None = store
         self._hearts = Heartbeats(hearts, rank=rank, world_size=world_size)
         if children is not None:
@@ -340,6 +342,8 @@ class LearnerGroup:
         self._hearts.close(reason)
         if self._is_open:
             self._is_open = False
+            if self._waits_in_vain:  # gloo's group would wait on as it is deleted: it stays until the process ends
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
             dist.destroy_process_group()
         self._store = None
 
@@ -377,7 +381,9 @@ class LearnerGroup:
             except RuntimeError as error:
                 if work.is_completed():
                     raise self._lost(error) from error
+            self._waits_in_vain = True
             self._check_heart(source)
+            self._waits_in_vain = False
 
     def _begin_call(self) -> None:
         self._open_store()
@@ -398,14 +404,16 @@ class LearnerGroup:
 
     def _say_who_is_lost(self, error: RuntimeError) -> str:
         """Return who does not take part in a collective that failed: wait, at most so long, until hearts tell it."""
-        deadline_s = time.monotonic() + SILENT_S + 2 * _LOOK_S
+        patience_s = SILENT_S + 2 * _LOOK_S
+        deadline_s = time.monotonic() + patience_s
+        has_waited = "timed out" in str(error).lower() and self._timeout_s > patience_s
         while True:
             seen = self._hearts.seen()
             lost = {rank: each for rank, each in seen.items() if each.ended is not None or each.silent_s > SILENT_S}
             if lost:
                 return self._describe(lost)
             left_s = deadline_s - time.monotonic()
-            if left_s <= 0 or "timed out" in str(error).lower():
+            if left_s <= 0 or has_waited:
                 break
             self._hearts.wait_for_look(left_s)
         own = self._hearts.num_calls
@@ -439,6 +447,11 @@ class GroupReducer:
 
     def reduce(self) -> None:
         self._group.average(self._vectors, weight=self._weight())
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the mean of each value [N] over all learners, each of which counts the same; changes `values`."""
+        self._group.average([values], weight=1.0 / self._group.world_size)
+        return values
 
 
 def _environment_int(name: str, default: int | None = None) -> int:

@@ -23,12 +23,16 @@ def describe_status(status: int) -> str:
 
 
 def end_processes(processes: Sequence[subprocess.Popen[bytes]], *, own_s: float = 10.0, asked_s: float = 10.0) -> None:
-    """Wait `own_s` for children to end by themselves, ask all to, wait `asked_s`, and kill those that are left."""
+    """Wait `own_s` for children to end by themselves, ask all to, wait `asked_s`, and kill those that are left.
+
+    One that was stopped (SIGSTOP) is let go on, so that it hears it.
+    """
     _wait(processes, own_s)
     for end, wait_s in ((subprocess.Popen.terminate, asked_s), (subprocess.Popen.kill, _KILL_S)):
         for process in processes:
             if process.poll() is None:
                 end(process)
+                process.send_signal(signal.SIGCONT)
         _wait(processes, wait_s)
     for process in processes:
         forget_child(process)
