@@ -39,8 +39,9 @@ def parallel_pipeline(
 ) -> RunResult:
     """Train with processes on this machine until a limit or `env.stop_value` is reached.
 
-    A serial config runs as it is; a `system_config` says how many collectors there are and where data lie.
-    `learners` stands in place of its `num_learners`, the processes that share each batch. `enable_total_log` and `disable_flask_log` are accepted for DI-engine's callers: workers log to files of their own.
+    A serial config runs as it is; a `system_config` says how many collectors there are and where data lie. `learners`
+    stands in place of its `num_learners`, the processes that share each batch. `enable_total_log` and
+    `disable_flask_log` are accepted for DI-engine's callers: workers log to files of their own.
     Raises ConfigError with every fault of the config at once, and TrainingError with the cause if a worker fails.
     """
     main, given_create, system_config, source = _read(input_cfg)

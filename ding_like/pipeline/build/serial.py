@@ -38,6 +38,8 @@ from ding_like.worker import (
     SampleSerialCollector,
 )
 
+_ALONE = Share()
+
 
 @dataclass
 class SerialParts:
@@ -56,7 +58,7 @@ class SerialParts:
     commander: BaseSerialCommander
     metrics: MetricsSink | None
     league: LeaguePlay | None = None  # of a run that plays in one
-    share: Share = Share()
+    share: Share = _ALONE
     statistics: SharedStatistics | None = None  # of several learners' env wrappers
 
     @property
@@ -81,7 +83,7 @@ def build_serial(
     model: torch.nn.Module | None = None,
     dynamic_seed: bool = True,
     with_buffer: bool = True,
-    share: Share = Share(),
+    share: Share = _ALONE,
     make_reducer: Callable[[Policy], Reducer] | None = None,
 ) -> SerialParts:
     """Return all parts of a serial run, launched and connected.

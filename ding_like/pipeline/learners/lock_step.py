@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -92,7 +91,6 @@ class InStep:
         self._parts = parts
         self._may_refuse = may_refuse
         self._steps = parts.collector.envstep  # that all learners know of
-        self._num_evaluations = 0
         self._equality = EqualityCheck(group, parts.policy)
 
     def begin(self, *, goes_on: bool) -> None:
@@ -115,14 +113,7 @@ class InStep:
 
     def evaluate(self, evaluate: Callable[[], bool] | None) -> bool:
         """Evaluate on the first learner; the others wait, without a limit, as long as it lives."""
-        key = f"evaluation/{self._num_evaluations}"
-        self._num_evaluations += 1
-        if self._group.rank:
-            return bool(json.loads(self._group.wait_for(key, of=0)))
-        assert evaluate is not None, "the first learner evaluates"
-        stop = evaluate()
-        self._group.announce(key, json.dumps(stop))
-        return stop
+        return bool(self._group.broadcast_json(None if evaluate is None else evaluate()))
 
     def count_steps(self) -> None:
         """Add what the others have collected since the last count."""

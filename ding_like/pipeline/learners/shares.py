@@ -118,7 +118,8 @@ def _faults(cfg: FrozenConfig, num_learners: int) -> Iterator[Fault]:
     if not cfg.learners.timeout_s >= _LEAST_TIMEOUT_S:
         yield Fault(
             "learners.timeout_s",
-            f"is {cfg.learners.timeout_s:g}, give at least {_LEAST_TIMEOUT_S:g}: learners say once a second that they live",
+            f"is {cfg.learners.timeout_s:g}, give at least {_LEAST_TIMEOUT_S:g}: learners say once a second that they "
+            "live",
         )
     if has_league(cfg):
         yield Fault(

@@ -11,7 +11,6 @@ from ding_like.pipeline.statistics import CollectorStatistics, MergedStatistics
 from ding_like.types import Array, EnvManager, State
 
 
-
 class SharedStatistics:
     """Hold what the wrappers of all learners' collectors have observed, which every learner merges for itself.
 

@@ -50,6 +50,9 @@ class ThreadGroup:
     def all_gather_columns(self, batch: TransitionBatch) -> TransitionBatch:
         return TransitionBatch.concat(self._exchange(batch))
 
+    def broadcast_json(self, value: Any = None) -> Any:
+        return self._exchange(value)[0]
+
     def announce(self, key: str, value: str = "") -> None:
         with self._hall.changed:
             self._hall.told[key] = value

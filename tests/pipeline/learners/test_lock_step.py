@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -136,7 +137,7 @@ def test_whole_batches_have_the_same_rows_in_the_same_order_everywhere() -> None
 def test_only_the_first_learner_evaluates_and_all_know_what_it_found() -> None:
     def evaluate(group: ThreadGroup) -> list[bool]:
         own = step(group)
-        return [own.evaluate((lambda: found) if group.rank == 0 else None) for found in (False, True)]
+        return [own.evaluate(partial(bool, found) if group.rank == 0 else None) for found in (False, True)]
 
     assert run_ranks(evaluate, 3) == [[False, True]] * 3
 
