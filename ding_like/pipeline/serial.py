@@ -64,7 +64,7 @@ class SerialRun:
         self._checkpointer = checkpointer
         self._saved = saved
         self._lock_step: LockStep = Alone() if lock_step is None else lock_step
-        self._batch_size = int(cfg.policy.learn.batch_size) if batch_size is None else batch_size
+        self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
 
     def run(self) -> RunResult | None:
         """Train to the end, evaluate the last model afresh, and write `result.json`; None where another learner does.

@@ -105,27 +105,16 @@ def build_serial(
         fitted = fit_policy_config(cfg.policy, collector_env)
         policy = build_policy(fitted, seed=seed, model=model)
         opponents = Opponents(fitted, policy)
-        if evaluator_env is not None:
-            evaluator_env = _evaluated_env(cfg, evaluator_env, opponents, seed=seed)
-        league = None
+        evaluator_env = _evaluated_env(cfg, evaluator_env, opponents, seed=seed)
+        league = evaluator = None
         if has_league(cfg):
             assert metrics is not None, "leagues are of one learner"
             collector_env = versus(collector_env, seed=seed, name="collector")
             league = LeaguePlay(cfg, seed=seed, env=collector_env, policy=policy, opponents=opponents, metrics=metrics)
-        learner = build_learner(
-            cfg,
-            policy,
-            seed=seed,
-            metrics=metrics,
-            # Whole batches are shuffled alike by all learners.
-            rng=make_rng(seed, "learner") if rank and policy.takes_whole_batches else None,
-            reducer=None if make_reducer is None else make_reducer(policy),
-            rank=rank,
-            num_learners=share.num_learners,
-        )
+        reducer = None if make_reducer is None else make_reducer(policy)
+        learner = _learner(cfg, policy, seed=seed, metrics=metrics, share=share, reducer=reducer)
         learner.checkpoint_parts[ENV_WRAPPERS] = statistics or WrapperStatistics(collector_env)
         collector = build_collector(cfg, collector_env, policy, seed=seed, metrics=metrics, rank=rank)
-        evaluator = None
         if evaluator_env is not None:
             evaluator = build_evaluator(cfg, evaluator_env, policy, seed=seed, metrics=metrics)
         buffer = build_buffer(cfg, seed=seed, metrics=metrics, rank=rank) if with_buffer else None
@@ -133,19 +122,30 @@ def build_serial(
             cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
         )
         opened.pop_all()
-    return SerialParts(
-        collector_env,
-        evaluator_env,
+    lone = collector_env, evaluator_env, policy, learner, collector, evaluator, buffer, commander, metrics, league
+    return SerialParts(*lone, share=share, statistics=statistics)
+
+
+def _learner(
+    cfg: FrozenConfig,
+    policy: Policy,
+    *,
+    seed: int,
+    metrics: MetricsSink | None,
+    share: Share,
+    reducer: Reducer | None,
+) -> BaseLearner:
+    """Return the learner of a share; whole batches are shuffled by all learners alike."""
+    is_alike = share.rank > 0 and policy.takes_whole_batches
+    return build_learner(
+        cfg,
         policy,
-        learner,
-        collector,
-        evaluator,
-        buffer,
-        commander,
-        metrics,
-        league,
-        share,
-        statistics,
+        seed=seed,
+        metrics=metrics,
+        rng=make_rng(seed, "learner") if is_alike else None,
+        reducer=reducer,
+        rank=share.rank,
+        num_learners=share.num_learners,
     )
 
 
@@ -167,9 +167,9 @@ def _collect_env(
     return env, found[0]
 
 
-def _evaluated_env(cfg: FrozenConfig, env: EnvManager, opponents: Opponents, *, seed: int) -> EnvManager:
-    """Return the env of evaluations: of a game, as one player sees it, against the config's opponent."""
-    seen = one_player_sees(cfg, env, seed=seed, name="evaluator")
+def _evaluated_env(cfg: FrozenConfig, env: EnvManager | None, opponents: Opponents, *, seed: int) -> EnvManager | None:
+    """Return the env of evaluations, if any: of a game, as one player sees it, against the config's opponent."""
+    seen = None if env is None else one_player_sees(cfg, env, seed=seed, name="evaluator")
     if seen is None:
         return env
     opponents.face(seen, cfg.env.manager.opponent)

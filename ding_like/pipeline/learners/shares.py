@@ -81,10 +81,15 @@ def share_envs(setting: EnvSetting, share: Share) -> EnvSetting:
     return env_fn, collect[share.of(len(collect))], evaluate
 
 
-def share_of_batch(cfg: FrozenConfig, num_learners: int) -> int:
-    """Return the rows that a learner with the config of `share_config` draws from its own buffer for an update."""
-    batch_size = int(cfg.policy.learn.batch_size)
-    return batch_size // num_learners if takes_whole_batches(cfg.policy) else batch_size
+def share_of_batch(cfg: FrozenConfig, num_learners: int) -> int | None:
+    """Return the rows that a learner with the config of `share_config` draws from its own buffer for an update.
+
+    None where batches are not of a size: on-policy, they are what was collected.
+    """
+    batch_size = cfg.policy.learn.batch_size
+    if cfg.policy.on_policy or batch_size is None:
+        return None
+    return int(batch_size) // num_learners if takes_whole_batches(cfg.policy) else int(batch_size)
 
 
 def may_refuse(cfg: FrozenConfig) -> bool:
