@@ -26,7 +26,10 @@ QAC = dict(model=dict(actor_head_hidden_size=8, critic_head_hidden_size=8))
 STATISTICS = {"mean": np.array([1.0, -2.0, 3.0]), "var": np.array([4.0, 0.25, 9.0]), "count": 100.0, "is_frozen": False}
 MORE = {"mean": np.array([0.0, 1.0, 5.0]), "var": np.array([1.0, 1.0, 2.0]), "count": 50.0, "is_frozen": False}
 OBS_NORM = {"env_wrappers": {"lanes": [[{"type": "ObsNorm", "state": each}] for each in (STATISTICS, MORE)]}}
-REWARD = {"type": "RewardNorm", "state": {"mean": np.array(0.0), "var": np.array(1.0), "count": 9.0, "is_frozen": False}}
+REWARD = {
+    "type": "RewardNorm",
+    "state": {"mean": np.array(0.0), "var": np.array(1.0), "count": 9.0, "is_frozen": False},
+}
 
 
 @pytest.fixture

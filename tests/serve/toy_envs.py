@@ -14,13 +14,11 @@ _F = np.float32
 OBSERVATIONS: dict[str, spaces.Space[Any]] = {
     "vector": spaces.Box(-10, 10, (OBS,), _F),
     "wide": spaces.Box(-1e3, 1e3, (OBS,), np.float64),
-    "image": spaces.Box(0, 255, (1, 12, 12), np.uint8),
+    "image": spaces.Box(0, 255, (1, 36, 36), np.uint8),
     "number": spaces.Discrete(OBS, start=5),
     "numbers": spaces.MultiDiscrete([3, 4], start=[1, 0]),
     "bits": spaces.MultiBinary(OBS),
-    "team": spaces.Dict(
-        {"agents": spaces.Box(-10, 10, (AGENTS, OBS), _F), "state": spaces.Box(-10, 10, (5,), _F)}
-    ),
+    "team": spaces.Dict({"agents": spaces.Box(-10, 10, (AGENTS, OBS), _F), "state": spaces.Box(-10, 10, (5,), _F)}),
     "nested": spaces.Dict(
         {"arm": spaces.Dict({"angle": spaces.Box(-9, 9, (2,), np.float64)}), "room": spaces.Discrete(3)}
     ),
