@@ -134,6 +134,9 @@ def _report(path: Path, root: Path) -> Recording:
         parts = (*_TRAINING, "league", "pipeline")
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")
         return Recording(name, (*_in_package(parts), *own), f"python -m tests.learning.games --out {name}")
+    if path.stem == "serve":
+        parts = ("comm/serve", "comm/rest/http_limits.py", "pipeline/serve", "entry/serve.py", "policy/forward.py")
+        return Recording(name, (*_in_package(parts), "tests/serve/load.py"), f"python -m tests.serve.load --out {name}")
     command = f"DING_CHAOS_REPORT=$PWD/{name} pytest -m chaos tests/chaos/test_env_faults.py"
     return {"env_faults": Recording(name, (*_in_package(("envs",)), "tests/envs/faulty_env.py"), command)}[path.stem]
 

@@ -156,7 +156,7 @@ def _example(space: Space, key: str) -> Array:
 
 
 def _read_leaf(called: str, value: Sent, space: Space) -> Array:
-    array = _as_array(called, value, f", {_expected(space)}")
+    array = _as_array(called, value, space)
     dtype = np.dtype(space.dtype)
     if dtype.kind == "f":
         return _cast_float(called, array, dtype)
@@ -169,14 +169,14 @@ def _read_leaf(called: str, value: Sent, space: Space) -> Array:
     return array.astype(dtype)
 
 
-def _as_array(called: str, value: Sent, expected: str = "") -> Array:
+def _as_array(called: str, value: Sent, space: Space | None = None) -> Array:
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError, RecursionError) as error:
-        message = f"{called} is not an array: its lists differ in length; expected numbers{expected}"
+        message = f"{called} is not an array: its lists differ in length; expected {_expected(space)}"
         raise RefusedError("schema", message) from error
     if array.dtype.kind not in "biuf":
-        _refuse(f"{called} is no array of numbers, expected numbers{expected}")
+        _refuse(f"{called} is no array of numbers, expected {_expected(space)}")
     return array
 
 
@@ -220,7 +220,9 @@ def _check_mask(mask: Array) -> None:
         _refuse(f"'obs/{ACTION_MASK}' allows no action at all in row {rows}; at least one is to be 1")
 
 
-def _expected(space: Space) -> str:
+def _expected(space: Space | None) -> str:
+    if space is None:
+        return "numbers, in lists as deep as its axes"
     shape = tuple(space.shape or ())
     batch = f"(R, {', '.join(map(str, shape))})" if shape else "(R,)"
     kind = str(np.dtype(space.dtype))
