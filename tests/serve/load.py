@@ -37,6 +37,7 @@ ROOT = Path(__file__).parents[2]
 JSON, TENSORS = "application/json", "application/octet-stream"
 FORMS = {"json": JSON, "safetensors": TENSORS}
 ROWS = (1, 32)
+LAYERS = dict(actor_head_hidden_size=256, critic_head_hidden_size=256)
 PROCESSES = 2
 ALONE = 500  # requests of each kind with nobody else asking
 DEADLINE_S = 300.0
@@ -153,7 +154,7 @@ def start_server(folder: Path) -> tuple[subprocess.Popen[str], int]:
 def measure(num_requests: int, num_reloads: int) -> dict[str, Any]:
     """Return the figures of one run. Raises AssertionError for any answer that is not what it should be."""
     with tempfile.TemporaryDirectory() as folder, training_process():
-        run = Run(Path(folder) / "exp", "sac", {}, action="box")
+        run = Run(Path(folder) / "exp", "sac", dict(model=LAYERS), action="box")
         made = expectations(run, range(1, num_reloads + 2))
         run.save(1)
         server, port = start_server(run.folder)
