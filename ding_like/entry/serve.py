@@ -125,8 +125,9 @@ def closing(server: PolicyServer, served: ServedPolicy) -> str:
 def _one_line(space: dict[str, Any]) -> str:
     if "space" not in space:
         return "  ".join(f"{name}: {_one_line(inner)}" for name, inner in space.items())
-    known = {"n": "n = {}", "nvec": "nvec = {}", "start": "from {}"}
-    more = [text.format(space[key]) for key, text in known.items() if space.get(key)]
+    if space["space"] == "Discrete":
+        return f"a whole number from {space['start']} to {space['start'] + space['n'] - 1}"
+    more = [f"{space['nvec']} choices from {space['start']}"] if "nvec" in space else []
     if space.get("low") and len(space["low"]) <= _SHOWN_VALUES:
         more.append(f"from {space['low']} to {space['high']}")
     return " ".join([space["space"], str(tuple(space["shape"])), space["dtype"], *more])

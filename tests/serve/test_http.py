@@ -190,7 +190,7 @@ def test_another_content_type_is_refused_with_those_that_are_taken(content_type:
 def test_a_body_that_is_too_large_is_refused_with_the_most_it_may_be(url: str) -> None:
     status, code, message = refusal(url, b"[" * 1_000_000)
 
-    assert (status, code) == (413, "too_large") and "1,000,000 bytes, expected at most 131,072" in message
+    assert (status, code) == (413, "too_large") and "1,000,000 bytes, expected at most 131,840" in message
 
 
 @pytest.mark.parametrize(

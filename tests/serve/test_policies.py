@@ -119,3 +119,16 @@ def test_without_the_state_a_policy_that_remembers_acts_as_at_the_start_of_an_ep
 
     assert went_on["action"] != anew["action"]
     assert anew["action"] == again["action"] and anew["state"] == again["state"]
+
+
+def test_a_large_batch_with_its_state_is_taken(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "exp", ACTING["ppo_recurrent"])
+    run.save(3)
+    obs = draw_obs(ACTING["ppo_recurrent"], 1024, np.random.default_rng(1)).astype(np.float64)
+    sent = obs + 1e-17 * np.arange(1024)[:, None]  # as many digits as there are
+
+    with serving(run) as server:
+        state = ask(server.url, sent)["state"]
+        answer = ask(server.url, sent, state={name: (np.array(each) / 3).tolist() for name, each in state.items()})
+
+    assert len(answer["action"]) == 1024

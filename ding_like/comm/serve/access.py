@@ -61,7 +61,8 @@ class Access:
 
     def __init__(self, token: str | None, host: str) -> None:
         self._expected = None if token is None else f"Bearer {token}".encode()
-        self._names = _LOCAL_NAMES if is_loopback(host) else None
+        # A page of the web that has its name lead here sends that name, but no token.
+        self._names = _LOCAL_NAMES if token is None and is_loopback(host) else None
 
     def is_known(self, headers: Mapping[str, str]) -> bool:
         """Tell from a request's head, names in capitals with underscores, whether it has the token."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
 from typing import Any
 
 from waitress import wasyncore
@@ -62,7 +61,6 @@ class DrainingServer(LimitedServer):
 
     def __init__(self, app: Any, listener: socket.socket, **settings: Any) -> None:  # as of LimitedServer
         self.is_draining = False
-        self._drained: Callable[[], object] | None = None
         self._grace_s = 0.0
         super().__init__(app, listener, **settings)
 
@@ -73,7 +71,10 @@ class DrainingServer(LimitedServer):
         self.pull_trigger()
 
     def run(self) -> None:
-        """Serve until `drain` is called; then end, with the port and all connections closed."""
+        """Serve until `drain` is called; then end, with the port and all connections closed.
+
+        `close_all` is still to be called, when no other thread can wake the loop any more.
+        """
         look_s = self.adj.asyncore_loop_timeout
         while not self.is_draining:
             wasyncore.poll2(look_s, self._map)
@@ -82,7 +83,8 @@ class DrainingServer(LimitedServer):
         wasyncore.poll2(0.0, self._map)  # what has come already is read
         while self._close_idle() and (left := deadline - self.clock()) > 0:
             wasyncore.poll2(min(left, look_s), self._map)
-        self.close_all()
+        for channel in list(self.active_channels.values()):
+            channel.handle_close()
 
     def _close_idle(self) -> int:
         """Close connections that wait for nothing; return how many are left."""

@@ -133,9 +133,8 @@ class PolicyServer:
         if self._thread.is_alive():
             self._server.drain(grace_s)
             self._thread.join(grace_s + _GRACE_S)
-        else:
-            self._server.close_all()
         self._server.task_dispatcher.shutdown(timeout=grace_s)
+        self._server.close_all()
 
 
 def make_app(acting: Acting, access: Access, requests: Requests) -> Flask:

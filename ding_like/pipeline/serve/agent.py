@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +35,8 @@ from ding_like.types import Array, EvalMode, Obs, State
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng
 
+logger = logging.getLogger(__name__)
+
 MAX_BATCH = 1024
 
 
@@ -63,6 +66,7 @@ class Blueprint:
         self.division = division
         self.env_name = name
         self.policy_name = str(fitted["type"])
+        self._has_told = False
         self.reader = ObservationReader(division.observation_space, max_batch=max_batch)
 
     @classmethod
@@ -103,7 +107,13 @@ class Blueprint:
         Raises CheckpointError for one that is missing, torn, of another model, or has numbers that are not finite.
         """
         state = load_state(path)
-        mode = adapt_eval_mode(build_policy(self._fitted, modes=["eval"]).eval_mode)
+        mode = build_policy(self._fitted, modes=["eval"]).eval_mode
+        if not hasattr(mode, "actor") and not self._has_told:
+            self._has_told = True
+            logger.warning(
+                "the policy is in DI-engine's style and keeps its state itself: with every request an episode begins."
+            )
+        mode = adapt_eval_mode(mode)
         statistics = _load_weights(mode, state, path)
         version = ServedVersion(number, path.name, _counter(state, "last_iter"), _counter(state, "last_step"))
         try:

@@ -100,7 +100,7 @@ def describe_space(space: Space) -> dict[str, Any]:
     if isinstance(space, spaces.Discrete):
         told |= {"n": int(space.n), "start": int(space.start)}
     elif isinstance(space, spaces.MultiDiscrete):
-        told |= {"nvec": np.asarray(space.nvec).tolist()}
+        told |= {"nvec": np.asarray(space.nvec).tolist(), "start": np.asarray(space.start).tolist()}
     return told
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from ding_like.pipeline.serve.checkpoints import Candidate, CheckpointChoice
 logger = logging.getLogger(__name__)
 
 _CLOSE_S = 30.0  # for a checkpoint that is being loaded
+_BYTES_PER_VALUE = 32  # JSON writes a float64 with up to 24, and something between two
+_BODY_BESIDE = 1 << 17  # for names, brackets and spaces
+_MAX_BODY = 60 << 20  # below what the server reads at all
 
 
 class ServedPolicy:
@@ -69,9 +73,10 @@ class ServedPolicy:
 
     @property
     def max_body(self) -> int:
-        """Return how many bytes the largest batch may take, as JSON with all digits."""
-        reader = self._blueprint.reader
-        return min(max(32 * reader.num_values * reader.max_batch, 1 << 16) + (1 << 16), 60 << 20)
+        """Return how many bytes the largest batch may take, with its state, as JSON with all digits."""
+        reader, agent = self._blueprint.reader, self._agent
+        num_values = reader.num_values + sum(math.prod(shape) for shape, _ in agent.state_columns.values())
+        return min(_BYTES_PER_VALUE * num_values * reader.max_batch + _BODY_BESIDE, _MAX_BODY)
 
     def act(self, question: Question) -> Answer:
         """Return the answer. Raises RefusedError for a question that does not fit."""
