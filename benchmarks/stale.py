@@ -143,6 +143,9 @@ def _report(path: Path, root: Path) -> Recording:
         parts = (*_TRAINING, "comm/learner_group.py", "pipeline/learners", "pipeline/parallel/learner_aggregator.py")
         command = f"python -m tests.pipeline.learners.two_learners --out {name}"
         return Recording(name, (*_in_package(parts), "tests/pipeline/learners"), command)
+    if path.stem == "serve":
+        parts = ("comm/serve", "comm/rest/http_limits.py", "pipeline/serve", "entry/serve.py", "policy/forward.py")
+        return Recording(name, (*_in_package(parts), "tests/serve/load.py"), f"python -m tests.serve.load --out {name}")
     command = f"DING_CHAOS_REPORT=$PWD/{name} pytest -m chaos tests/chaos/test_env_faults.py"
     return {"env_faults": Recording(name, (*_in_package(("envs",)), "tests/envs/faulty_env.py"), command)}[path.stem]
 
