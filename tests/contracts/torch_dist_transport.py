@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from ding_like.comm.torch_dist_channels import DistWeightPublisher, DistWeightReader
+from ding_like.comm.weights.torch_dist import DistWeightPublisher, DistWeightReader
 from tests.contracts.channel_cases import Transport, WeightEnds
 
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.weight_files import WeightsGoneError
 from ding_like.comm.rest.wire import check_id
+from ding_like.comm.weights.files import WeightsGoneError
 from ding_like.data.segment_file import SegmentError
 from ding_like.utils.files import atomic_write
 from ding_like.utils.full_disk import when_there_is_room

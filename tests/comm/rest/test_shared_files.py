@@ -16,6 +16,7 @@ import requests
 import torch
 
 import ding_like
+from ding_like.comm.channels import Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.http_server import CoordinatorServer
@@ -23,7 +24,8 @@ from ding_like.comm.rest.keys import load_keys, make_keys
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.shared_files import StreamedFiles
 from ding_like.comm.rest.signing import Signer
-from ding_like.comm.rest.weight_files import read_weights, write_weights
+from ding_like.comm.weights.encode import encode
+from ding_like.comm.weights.files import read_weights, write_weights
 from ding_like.data.segment_file import SegmentMeta, read_segment, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel.service import LockedService
@@ -102,7 +104,9 @@ def test_a_segment_comes_to_the_learner_as_it_left_the_collector(net: Net, tmp_p
 def test_weights_come_to_collectors(net: Net, tmp_path: Path) -> None:
     there, here = StreamedFiles(net.learner, folder=tmp_path), StreamedFiles(net.collector, folder=tmp_path)
     for version in (0, 7):
-        written = write_weights(there.weights, "policy", 1, version, {"w": torch.full((2,), float(version))})
+        written = write_weights(
+            there.weights, encode(Weights("policy", Version(1, version), {"w": torch.full((2,), float(version))}))
+        )
         there.share_weights("policy", 1, version)
         here.fetch_weights("policy", 1, version, nbytes=written.nbytes, sha256=written.sha256)
         state = read_weights(here.weights, "policy", 1, version, sha256=written.sha256)
