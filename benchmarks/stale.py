@@ -36,6 +36,7 @@ _BENCHMARKS = {
     "envs_": (("envs", "data"), "envs*"),
     "parallel_": ((*_TRAINING, *_PARALLEL), "parallel_*"),
     "updates_": (_TRAINING, "updates_*"),
+    "weights_": (("comm",), "weights_*"),
 }
 
 

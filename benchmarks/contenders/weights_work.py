@@ -25,6 +25,7 @@ DEADLINE_S = 60.0  # for anything that is waited for
 _VERSIONS = {10: 40, 100: 12}  # timed, by megabytes
 _WARM_VERSIONS = 3
 _NUM_LAYERS = 24
+_MAKING = threading.Lock()
 
 
 class Way(Protocol):
@@ -68,6 +69,11 @@ class Base:
 
 def make_module(megabytes: int) -> nn.Module:
     """Return a module of about this size in float32: three convolutions and layers of equal width."""
+    with _MAKING:  # in threads too, each module begins with the same numbers
+        return _make_module(megabytes)
+
+
+def _make_module(megabytes: int) -> nn.Module:
     torch.manual_seed(0)
     convolutions = [nn.Conv2d(4, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1)]
     left = megabytes * 250_000 - sum(each.numel() for layer in convolutions for each in layer.parameters())
