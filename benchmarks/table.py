@@ -106,7 +106,9 @@ def _updates(name: str, *peers: str, others: tuple[str, ...] = (), at_least: flo
 
 def _weights(megabytes: int) -> Benchmark:
     """Return a benchmark of weights that go from one process to four."""
-    ours = ("shared_memory", "in_process", "torch_dist", "files", "rest_files", "rest_stream", "updater")
+    ours: tuple[str, ...] = ("shared_memory", "in_process", "torch_dist", "files", "rest_files", "updater")
+    if megabytes <= 64:  # at most `messages.MAX_FILE` goes through a coordinator
+        ours += ("rest_stream",)
     plain = ("pipe_pickle", "pipe_pickle_tensors", "queue_pickle", "torch_queue")
     torchrl = ("shared_memory", "queues", "updater")
     size = ("--megabytes", str(megabytes))
