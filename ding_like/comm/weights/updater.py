@@ -84,10 +84,12 @@ class WeightUpdaterBase:
             self._sync_weights_with_worker(worker_id=worker_id, server_weights=weights)
 
     def _weights_to_push(self, policy_or_weights: Any) -> Any:
-        """Return weights as they are to be sent: tensors by name, unless a subclass has others."""
-        if policy_or_weights is None:
-            return self._maybe_map_weights(self._get_server_weights())
-        return self._maybe_map_weights(state_of(policy_or_weights))
+        """Return what was given, or else the updater's own: of a policy its state dict; mapped, if a subclass maps."""
+        weights = self._get_server_weights() if policy_or_weights is None else policy_or_weights
+        # A TensorDictParams is a module too, and its state dict has more in it than tensors.
+        if isinstance(weights, torch.nn.Module) and not hasattr(weights, "flatten_keys"):
+            weights = weights.state_dict()
+        return self._maybe_map_weights(weights)
 
     def _after_push(self) -> None:
         """Do what follows a push that has reached all: count the version, then call the hooks."""
@@ -200,7 +202,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         self._devices = None if devices is None else [torch.device(each) for each in devices]
         self._dtype: WireDtype = dtype
         self._policy_id = policy_id
-        self._layout = Layout.of(_checked_state(policy_weights))
+        self._layout = Layout.of(_checked_state(policy_weights), dtype=dtype)
         self._batches_since_weight_update = [0] * num_workers
         self._token = secrets.token_hex(8)
         self._num_pushes = 0
