@@ -7,6 +7,9 @@ anew for each life of a worker.
 A rank is sent nothing before it asks: gloo gives up the connection of a rank for which a send had to wait too long,
 while a wait for the store may be repeated. For push P, rank r says what it is under `NODE_{r}_ready_{P}`, and finds the
 description of the weights, or that P was given up, under `NODE_{r}_head_{P}`.
+
+Who is half way through a transfer does not hear from gloo that the other has ended, and would wait for its deadline;
+who waits for something more to come does. So a byte follows the numbers, and the receiver answers with another.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ from ding_like.comm.weights.rank_sends import Parcel, in_thread
 from ding_like.errors import CommError
 
 TRAINER = 0  # its rank in the default group
-_TAG = 0x77  # of weights in the default group, which has other traffic
+# Of what is sent, which in the default group goes beside other traffic.
+_NUMBERS, _END, _TAKEN = 0x7701, 0x7702, 0x7703
 _MAX_HEAD = 2**23 - 2**12  # bytes; a TCPStore refuses more than 8 MiB
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "ip6-localhost")
 _GIVEN_UP = "given up"
@@ -93,7 +97,7 @@ class _Lane:
         self._is_group_lost = False
         self._life = ""  # of the worker that the pair is with
         self._pair_id = ""
-        self._pair: Any = None  # torch's annotations of ProcessGroupGloo lack send and recv
+        self._pair: _Pair | None = None
 
     def start(self, parcel: Parcel, timeout_s: float) -> Future[None]:
         future: Future[None] = Future()
@@ -134,16 +138,14 @@ class _Lane:
         if about["in_group"] and not self._is_group_lost and in_default_group(TRAINER):
             self._life = ""
             self._store.set(head, json.dumps({"pair": None, "head": encoded.head}))
-            work = dist.isend(body, self._rank, tag=_TAG)
-            assert work is not None  # this rank is in the group
-            work.wait(timedelta(seconds=_left(deadline)))
+            _send(_Group(self._rank), body, deadline)
             return
         if self._pair is None or self._life != about["life"]:
             self._pair, self._life, self._pair_id = None, about["life"], secrets.token_hex(8)
         self._store.set(head, json.dumps({"pair": self._pair_id, "head": encoded.head}))
         if self._pair is None:
-            self._pair = join_pair(self._store, self._pair_id, member=0, timeout_s=_left(deadline))
-        self._pair.send([body], 1, _TAG).wait(timedelta(seconds=_left(deadline)))
+            self._pair = _Pair(self._store, self._pair_id, member=0, timeout_s=_left(deadline))
+        _send(self._pair, body, deadline)
 
     def _drop_connection(self) -> None:
         if self._life:
@@ -163,7 +165,7 @@ class GlooReceives:
         self._rank = rank
         self._life = secrets.token_hex(8)
         self._pair_id = ""
-        self._pair: Any = None  # torch's annotations of ProcessGroupGloo lack send and recv
+        self._pair: _Pair | None = None
 
     def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
         """Return the weights of a push; see `RankReceives`."""
@@ -185,15 +187,12 @@ class GlooReceives:
         body = torch.empty(layout.nbytes, dtype=torch.uint8)
         try:
             if described["pair"] is None:
-                work = dist.irecv(body, TRAINER, tag=_TAG)
-                assert work is not None  # this rank is in the group
-                work.wait(timedelta(seconds=_left(deadline)))
+                _receive(_Group(TRAINER), body, deadline)
             else:
-                if described["pair"] != self._pair_id:
-                    self._pair = None
-                    self._pair = join_pair(self._store, described["pair"], member=1, timeout_s=_left(deadline))
-                    self._pair_id = described["pair"]
-                self._pair.recv([body], 0, _TAG).wait(timedelta(seconds=_left(deadline)))
+                if self._pair is None or described["pair"] != self._pair_id:
+                    self._pair, self._pair_id = None, described["pair"]
+                    self._pair = _Pair(self._store, self._pair_id, member=1, timeout_s=_left(deadline))
+                _receive(self._pair, body, deadline)
         except RuntimeError as error:  # gloo's
             # A new life, so that the trainer makes a new connection as well.
             self._pair, self._pair_id, self._life = None, "", secrets.token_hex(8)
@@ -205,14 +204,53 @@ class GlooReceives:
         self._pair, self._pair_id = None, ""
 
 
-def join_pair(store: TorchStore, pair_id: str, *, member: int, timeout_s: float) -> Any:
-    """Return a gloo group of trainer (member 0) and worker (1), beside the process's default group.
+class _Group:
+    """Reach another rank of the default group."""
 
-    Any: torch's annotations of ProcessGroupGloo lack send and recv.
-    """
-    if _is_local(store.raw):
-        use_loopback()
-    return ProcessGroupGloo(PrefixStore(f"weights/{pair_id}", store.raw), member, 2, timedelta(seconds=timeout_s))
+    def __init__(self, other: int) -> None:
+        self._other = other
+
+    def send(self, tensor: torch.Tensor, tag: int) -> Any:  # Any: torch's Work has no public annotations
+        return dist.isend(tensor, self._other, tag=tag)
+
+    def receive(self, tensor: torch.Tensor, tag: int) -> Any:
+        return dist.irecv(tensor, self._other, tag=tag)
+
+
+class _Pair:
+    """Be the trainer (member 0) or the worker (1) of a gloo group of two, beside the process's default group."""
+
+    def __init__(self, store: TorchStore, pair_id: str, *, member: int, timeout_s: float) -> None:
+        if _is_local(store.raw):
+            use_loopback()
+        found = PrefixStore(f"weights/{pair_id}", store.raw)
+        # Any: torch's annotations of ProcessGroupGloo lack send and recv.
+        self._group: Any = ProcessGroupGloo(found, member, 2, timedelta(seconds=timeout_s))
+        self._other = 1 - member
+
+    def send(self, tensor: torch.Tensor, tag: int) -> Any:  # Any: torch's Work has no public annotations
+        return self._group.send([tensor], self._other, tag)
+
+    def receive(self, tensor: torch.Tensor, tag: int) -> Any:
+        return self._group.recv([tensor], self._other, tag)
+
+
+def _send(way: _Group | _Pair, body: torch.Tensor, deadline: float) -> None:
+    """Send numbers and wait until the other has them. Raises RuntimeError when it is lost, or is late."""
+    end, taken = torch.zeros(1, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
+    answer = way.receive(taken, _TAKEN)
+    sent = [way.send(body, _NUMBERS), way.send(end, _END)]
+    for work in (answer, *sent):
+        work.wait(timedelta(seconds=_left(deadline)))
+
+
+def _receive(way: _Group | _Pair, body: torch.Tensor, deadline: float) -> None:
+    """Receive numbers into `body`. Raises RuntimeError when the other is lost, or is late."""
+    end = torch.zeros(1, dtype=torch.uint8)
+    coming = way.receive(body, _NUMBERS)
+    for work in (way.receive(end, _END), coming):
+        work.wait(timedelta(seconds=_left(deadline)))
+    way.send(end, _TAKEN).wait(timedelta(seconds=_left(deadline)))
 
 
 def _is_local(store: AnyStore) -> bool:

@@ -15,6 +15,8 @@ from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
 
+_GRACE_S = 0.5
+
 
 class WeightUpdateError(CommError, RuntimeError):
     """Report weights that did not reach every rank they were for, or could not be pushed at all.
@@ -91,7 +93,8 @@ class Push:
 
     def _await(self, rank: int, sending: Future[None]) -> None:
         try:
-            sending.result(timeout=self._left())
+            # Its own deadline is the same, and it knows more of what went wrong.
+            sending.result(timeout=self._left() + _GRACE_S)
         except FutureTimeoutError:
             raise CommError(f"it has not taken the weights within {self._timeout_s:g} s.") from None
         while (answer := self._store.get(key_of(rank, "out"), timeout_s=self._left())) is not None:

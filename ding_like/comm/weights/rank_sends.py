@@ -180,17 +180,15 @@ def _is_or_follows(push_id: str, other: str) -> bool:
 
 
 def in_thread(run: Callable[[], None], futures: Sequence[Future[None]], name: str) -> None:
-    """Run in a thread what settles futures; those that it leaves get its exception."""
+    """Run in a thread what settles futures; those that it leaves when it raises get its exception."""
 
     def settle() -> None:
-        failure: BaseException = CommError("the weights were not sent.")
         try:
             run()
         except BaseException as error:  # it goes on to whoever waits
-            failure = error
-        for future in futures:
-            if not future.done():
-                future.set_exception(failure)
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
 
     # daemon: each ends by its deadline, and none is worth holding the process for
     threading.Thread(target=settle, name=name, daemon=True).start()
