@@ -1,4 +1,4 @@
-"""What Python and torch have for weights on their way: pickles through pipes and queues, tensors through torch's queues."""
+"""What Python and torch have for weights on their way: pickles through pipes and queues, torch's queues of tensors."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class QueuePickle(work.Base):
 
 
 class TorchQueue(work.Base):
-    """Put a copy of the state dict into a queue of torch.multiprocessing for each worker: handles of shared memory travel.
+    """Put a copy of the state dict into a queue of torch.multiprocessing for each worker.
 
-    The copy is needed: the memory that is put is the memory that the workers read.
+    Handles of shared memory travel. The copy is needed: the memory that is put is the memory that the workers read.
     """
 
     def prepare(self, module: nn.Module, context: Any) -> None:

@@ -24,9 +24,9 @@ _MODEL_ID = "policy"
 class Scheme(work.Base):
     """Send by a scheme that is synchronous: `send` returns when all workers have acknowledged what they have applied.
 
-    The scheme begins with a copy of the weights. Given the module's own, as the page does, the shared-memory scheme moves the
-    module into shared memory and the workers' modules with it: they see each step of the optimizer while it is taken, and
-    `send` carries nothing.
+    The scheme begins with a copy of the weights. Given the module's own, as the page does, the shared-memory scheme
+    moves the module into shared memory and the workers' modules with it: they see each step of the optimizer while it
+    is taken, and `send` carries nothing.
     """
 
     acknowledges = True
@@ -60,8 +60,8 @@ class Scheme(work.Base):
 class Updater(work.Base):
     """Send by the DistributedWeightUpdater, to a loop of a worker as its words in the store ask for.
 
-    That class is deprecated for DistributedWeightSyncScheme, whose use outside a collector is not documented; what was tried
-    (an open process group, a context with the model) hung in its second `send`.
+    That class is deprecated for DistributedWeightSyncScheme, whose use outside a collector is not documented; what was
+    tried (an open process group, a context with the model) hung in its second `send`.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """The work of the `weights_*` benchmarks, the same for all: a module's weights go to four workers, version by version.
 
-The clock of a version runs from the call that sends it until this process knows that all four workers have it loaded into
-their modules; the update of the weights before it is not counted. Each worker checks what it has loaded: the first number of
-each tensor in every version, all numbers in the last. Imports none of our modules but the clock's.
+The clock of a version runs from the call that sends it until this process knows that all four workers have it loaded
+into their modules; the update of the weights before it is not counted. Each worker checks what it has loaded: the first
+number of each tensor in every version, all numbers in the last. Imports none of our modules but the clock's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAKING = threading.Lock()
 
 
 class Way(Protocol):
-    """Carry weights. An instance is handed to the workers before anything is opened, so it holds what they need to join."""
+    """Carry weights; workers get a copy of it before anything is opened, so it holds what they need to join."""
 
     in_process: bool  # workers are threads of the sender's process
     acknowledges: bool  # `send` returns when all have the weights, and there is no place to call `applied`
