@@ -135,6 +135,9 @@ def _report(path: Path, root: Path) -> Recording:
         parts = (*_TRAINING, "league", "pipeline")
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")
         return Recording(name, (*_in_package(parts), *own), f"python -m tests.learning.games --out {name}")
+    if path.stem == "weight_updater_torchrl":
+        command = "~/.cache/ding_bench/peers/bin/python -m benchmarks.differential.weight_updater"
+        return Recording(name, (*_in_package(("comm/weights",)), "benchmarks/differential"), command)
     command = f"DING_CHAOS_REPORT=$PWD/{name} pytest -m chaos tests/chaos/test_env_faults.py"
     return {"env_faults": Recording(name, (*_in_package(("envs",)), "tests/envs/faulty_env.py"), command)}[path.stem]
 
