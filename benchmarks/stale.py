@@ -138,6 +138,10 @@ def _report(path: Path, root: Path) -> Recording:
     if path.stem == "weight_updater_torchrl":
         command = "~/.cache/ding_bench/peers/bin/python -m benchmarks.differential.weight_updater"
         return Recording(name, (*_in_package(("comm/weights",)), "benchmarks/differential"), command)
+    if path.stem == "weights_torn":
+        own = ("comm/weights/shared_block.py", "comm/weights/shared_folder.py", "comm/weights/shared_memory.py")
+        command = f"python -m tests.comm.weights.torn --publications 10000 --readers 4 --out {name}"
+        return Recording(name, (*_in_package(own), "tests/comm/weights/torn.py"), command)
     command = f"DING_CHAOS_REPORT=$PWD/{name} pytest -m chaos tests/chaos/test_env_faults.py"
     return {"env_faults": Recording(name, (*_in_package(("envs",)), "tests/envs/faulty_env.py"), command)}[path.stem]
 

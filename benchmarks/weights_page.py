@@ -1,4 +1,4 @@
-"""Make what docs/weights.md says of measurements: how long weights take, and how our updater stands beside TorchRL's."""
+"""Make what docs/weights.md says of measurements: how long weights take, and our updater beside TorchRL's."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def updater_summary(report: Mapping[str, Any]) -> str:
         for reason in dict.fromkeys(case["on_purpose"].values()):
             by_reason.setdefault(reason, []).append(case["case"])
     lines = [
-        f"{len(cases)} cases over the same fake store, TorchRL {report['versions']['torchrl']}: {num_equal} comparisons "
-        f"are equal, {num_meant} differ on purpose, {num_unexpected} differ without.",
+        f"{len(cases)} cases over the same fake store, TorchRL {report['versions']['torchrl']}: {num_equal} "
+        f"comparisons are equal, {num_meant} differ on purpose, {num_unexpected} differ without.",
         "",
         "| what differs, and why | in |",
         "|---|---|",

@@ -167,7 +167,8 @@ class Layout:
             own = body[vector.start : vector.end]
             if vector.travels is torch.bool and own.size and own.max() > 1:
                 raise CommError("weights have a bool that is neither true nor false: their bytes are broken.")
-            numbers = torch.from_numpy(own).view(vector.travels)
+            # An empty array's strides are none that torch takes.
+            numbers = torch.from_numpy(own).view(vector.travels) if own.size else torch.empty(0, dtype=vector.travels)
             widened = {dtype: numbers.to(DTYPES[dtype]) for dtype in {each.dtype for each in vector.tensors}}
             starts = np.cumsum((0, *vector.sizes[:-1]))
             for each, start, size in zip(vector.tensors, starts.tolist(), vector.sizes, strict=True):

@@ -79,9 +79,9 @@ class Meeting:
         except OSError as error:
             raise CommError(f"weights cannot be published in {self._folder}: {error}.") from error
 
-    def block_name(self, number: int) -> str:
-        """Return a name for the publisher's block `number`; no more than 31 characters, as macOS allows."""
-        return f"{_prefix(self._folder)}{os.getpid()}_{number}"
+    def block_name(self) -> str:
+        """Return a name for a block, which no other has had; of 31 characters at most, as macOS allows."""
+        return f"{_prefix(self._folder)}{os.getpid()}_{secrets.token_hex(4)}"
 
     def clear(self) -> None:
         """Delete what publishers before have left, of this name and, where nobody is left, of others."""

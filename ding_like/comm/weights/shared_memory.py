@@ -66,7 +66,6 @@ class SharedMemoryPublisher:
         self._guard = threading.Lock()
         self._blocks: dict[str, tuple[BlockWriter, Layout]] = {}  # by policy
         self._published: dict[str, Version] = {}
-        self._num_blocks = 0
         self._num_sent = 0
         self._members: dict[str, _Member] = {}  # readers by address
         self._is_closed = False
@@ -136,8 +135,7 @@ class SharedMemoryPublisher:
             old[0].write(weights.version, lambda body: layout.write(state, body))
             return
         # Other shapes are another block. Readers hear of it when the version is in it, so they are never without one.
-        self._num_blocks += 1
-        name = self._meeting.block_name(self._num_blocks)
+        name = self._meeting.block_name()
         writer = BlockWriter(name, layout.nbytes, num_buffers=self._num_buffers, is_checked=self._is_checked)
         try:
             writer.write(weights.version, lambda body: layout.write(state, body))
@@ -164,13 +162,14 @@ class SharedMemoryPublisher:
         for member in members:
             member.send(word, self._num_sent)
         if wait_s is None:
-            return Receipt(failed=_names(each for each in members if each.is_lost))
+            return Receipt(failed=_names(each for each in members if each.is_lost and not each.has_left))
         _wait_for(members, self._num_sent, time.monotonic() + wait_s)
         delivered = [each for each in members if each.has(self._num_sent)]
-        for member in members:
-            if not member.is_lost and not member.has(self._num_sent):
+        failed = [each for each in members if each not in delivered and not each.has_left]
+        for member in failed:
+            if not member.is_lost:
                 logger.warning("reader %s of weights has not taken a version within %g s", member.name, wait_s)
-        return Receipt(_names(delivered), _names(each for each in members if each not in delivered))
+        return Receipt(_names(delivered), _names(failed))
 
 
 class _Member:
@@ -178,7 +177,9 @@ class _Member:
 
     def __init__(self, name: str, address: str) -> None:
         self.name = name
-        self.is_lost = False
+        self.is_lost = False  # the connection is closed, from the other end
+        self.has_left = False  # ... by a reader that said so; one that is killed leaves its socket's name behind
+        self._address = address
         self._taken = 0  # after so many versions it had the newest
         self._failed = 0  # after so many it could not take the newest
         self._received = b""
@@ -232,8 +233,10 @@ class _Member:
 
     def _lose(self) -> None:
         self.is_lost = True
+        self.has_left = not os.path.exists(self._address)
         self.socket.close()
-        logger.warning("reader %s of weights has ended without closing", self.name)
+        if not self.has_left:
+            logger.warning("reader %s of weights has ended without closing", self.name)
 
 
 class SharedMemoryReader:

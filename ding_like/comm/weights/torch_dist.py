@@ -224,7 +224,7 @@ class DistWeightReader(_Joined):
     def _take(self, head: Any, *, answer_key: str) -> None:  # Any: of JSON
         """Receive a message and keep its weights. Raises CommError for nonsense."""
         nbytes = head.get("nbytes") if isinstance(head, dict) else None
-        if not isinstance(nbytes, int) or not 0 <= nbytes < _MAX_NBYTES:
+        if not isinstance(nbytes, int) or isinstance(nbytes, bool) or not 0 <= nbytes < _MAX_NBYTES:
             raise CommError(f"weights are announced with {nbytes!r} bytes.")
         body = np.empty(nbytes, np.uint8)
         self.group.recv([torch.from_numpy(body)], self._source, _TAG).wait()
