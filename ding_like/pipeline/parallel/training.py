@@ -15,7 +15,6 @@ from ding_like.comm.channels import Batch
 from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest.row_check import RowCheck
 from ding_like.comm.weights.extract import state_of
-from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.build import (
     EnvSetting,
@@ -123,7 +122,7 @@ class Training:
 
     def share(self, batch: Batch) -> Batch:
         """Return this learner's share of a batch; the others get theirs."""
-        if self._aggregator is None or not isinstance(batch, TransitionBatch):
+        if self._aggregator is None:
             return batch
         return self._aggregator.share(batch, train_iter=self.learner.train_iter)
 
