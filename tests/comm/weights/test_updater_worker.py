@@ -14,7 +14,7 @@ from torch import nn
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
 from ding_like.comm.channels import Weights
-from ding_like.comm.local import LocalWeights
+from ding_like.comm.weights.local import LocalWeights
 from ding_like.comm.weights.node_store import tell
 from ding_like.errors import CommError
 from tests.comm.weights.test_extract import TensorDictLike, tensordict_of
