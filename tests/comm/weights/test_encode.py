@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,6 +98,26 @@ def test_check_names_the_first_tensor_that_differs() -> None:
     ):
         with pytest.raises(CommError, match=said):
             layout.check(wrong)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "said"),
+    [
+        (torch.eye(2).to_sparse(), "'w' has the layout torch.sparse_coo"),
+        (torch.empty(2, device="meta"), r"'w' has no memory"),
+        (np.zeros(2), "ndarray at 'w'; expected a tensor"),
+        (None, "NoneType at 'w'"),
+    ],
+)
+def test_what_has_no_numbers_in_a_row_is_refused_by_name(tensor: Any, said: str) -> None:
+    with pytest.raises(CommError, match=said):
+        Layout.of({"w": tensor})
+
+
+def test_a_name_that_no_reader_takes_is_refused_where_it_is_published() -> None:
+    with pytest.raises(CommError, match="up to 1,024 characters"):
+        Layout.of({"w" * 5000: torch.zeros(1)})
+    Layout.parse(Layout.of({"w" * 1024: torch.zeros(1)}).describe())
 
 
 def test_a_dtype_that_cannot_travel_is_refused_by_name() -> None:
