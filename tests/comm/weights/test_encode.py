@@ -136,3 +136,17 @@ def test_every_dtype_travels(name: str) -> None:
 
     assert all(found[each].dtype == tensor.dtype for each in found)
     assert all(torch.equal(found[each], own) for each, own in weights.state.items())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["exact", "bfloat16"])
+def test_weights_of_a_gpu_are_those_of_the_host(dtype: Any) -> None:
+    weights = Weights("policy", Version(0, 0), state())
+    on_gpu = {name: tensor.cuda() for name, tensor in weights.state.items()}
+    on_both = {**on_gpu, "count~int": weights.state["count~int"]}
+
+    expected = encode(weights, dtype=dtype)
+
+    for each in (on_gpu, on_both):
+        found = encode(weights._replace(state=each), dtype=dtype)
+        assert found.head == expected.head and np.array_equal(found.body, expected.body)
