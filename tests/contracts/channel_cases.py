@@ -53,13 +53,21 @@ class Transport:
 
 def transports() -> dict[str, Transport]:
     """Return the transports by name."""
-    from tests.contracts import local_transport, pipe_transport, rest_transport, torch_dist_transport
+    from tests.contracts import (
+        local_transport,
+        pipe_transport,
+        rest_transport,
+        shared_memory_transport,
+        torch_dist_transport,
+    )
 
     return {
         "local": local_transport.TRANSPORT,
         "pipe": pipe_transport.TRANSPORT,
         "rest": rest_transport.TRANSPORT,
         "rest over http": rest_transport.OVER_HTTP,
+        "shared memory": shared_memory_transport.TRANSPORT,
+        "shared memory of two processes": shared_memory_transport.OF_TWO_PROCESSES,
         "torch_dist": torch_dist_transport.TRANSPORT,
         # Encodings of the weights, by those that have one.
         "rest, bfloat16": rest_transport.weights_only(dtype="bfloat16"),

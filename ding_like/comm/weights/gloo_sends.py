@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store
 
 from ding_like.comm.channels import Weights
-from ding_like.comm.torch_dist import use_loopback
+from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights.encode import Encoded, decode, parse_head
 from ding_like.comm.weights.node_store import AnyStore, TorchStore, key_of
 from ding_like.comm.weights.rank_sends import Parcel, in_thread
