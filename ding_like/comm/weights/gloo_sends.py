@@ -33,7 +33,7 @@ from ding_like.comm.channels import Weights
 from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights.encode import Encoded, decode, parse_head
 from ding_like.comm.weights.node_store import AnyStore, TorchStore, key_of
-from ding_like.comm.weights.rank_sends import Parcel, in_thread
+from ding_like.comm.weights.rank_sends import LostTransferError, Parcel, in_thread
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
@@ -199,7 +199,7 @@ class GlooReceives:
             self._store.delete(ready)
             self._store.delete(head)
         if said is None:
-            raise CommError(f"the trainer has not sent the weights of push {push_id} within {timeout_s:g} s.")
+            raise LostTransferError(f"the trainer has not sent the weights of push {push_id} within {timeout_s:g} s.")
         return None if said == _GIVEN_UP else self._receive(json.loads(said), deadline)
 
     def _receive(self, described: Mapping[str, Any], deadline: float) -> Weights:  # Any: of JSON
@@ -218,7 +218,7 @@ class GlooReceives:
             # A new life, so that the trainer makes a new connection as well.
             self.close()
             self._life = secrets.token_hex(8)
-            raise CommError(f"the trainer was lost while it sent weights: {_said(error)}") from error
+            raise LostTransferError(f"the trainer was lost while it sent weights: {_said(error)}") from error
         return decode(Encoded(dict(described["head"]), body.numpy()))
 
     def close(self) -> None:
