@@ -162,14 +162,17 @@ def test_no_rank_is_said_to_have_weights_that_it_has_not(kind: str, pushes: int,
     def live(rank: int) -> None:
         rng = random.Random(rank)
 
+        def be_late() -> None:
+            is_over.wait(2 * timeout_s if rng.random() < 0.15 else 0.0)
+
         def take(weights: Weights) -> None:
-            is_over.wait(0.03 * rng.random() if rng.random() < 0.3 else 0.0)
+            be_late()
             has[rank] = weights.state["w"].unique().item()
 
         while not is_over.is_set():
             with WeightUpdateWorker(store, rank, on_weights=take, timeout_s=2.0) as worker, suppress(CommError):
                 for _ in range(rng.randrange(1, 40)):
-                    is_over.wait(0.03 * rng.random() if rng.random() < 0.3 else 0.0)
+                    be_late()
                     worker.step(timeout_s=0.2)
 
     failures = 0
