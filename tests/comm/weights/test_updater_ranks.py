@@ -20,9 +20,10 @@ import torch
 import torch.distributed as dist
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
-from ding_like.comm.channels import Weights
+from ding_like.comm.channels import Version, Weights
 from ding_like.comm.weights import gloo_sends
 from ding_like.comm.weights.node_store import tell
+from ding_like.comm.weights.torch_dist import DistWeightPublisher
 from ding_like.errors import CommError
 from tests.comm.weights.rank_process import TIMEOUT_S, join_group, state
 
@@ -203,12 +204,13 @@ def test_ranks_of_the_default_group_are_updated_and_a_lost_one_can_return(monkey
     """A rank of the default group is killed half way; its next life, in no group, is reached all the same."""
     pairs: list[int] = []
 
-    class Pair(gloo_sends._Pair):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            pairs.append(kwargs["member"])
-            super().__init__(*args, **kwargs)
+    join_pair = gloo_sends.join_pair
 
-    monkeypatch.setattr(gloo_sends, "_Pair", Pair)
+    def join_and_note(*args: Any, **kwargs: Any) -> Any:
+        pairs.append(kwargs["member"])
+        return join_pair(*args, **kwargs)
+
+    monkeypatch.setattr(gloo_sends, "join_pair", join_and_note)
     store = tcp_store()
     with ranks(Rank("worker", store.port, 1, 3), Rank("dies", store.port, 2, 3)) as (one, two):
         join_group(store.clone(), 0, 3)
@@ -336,6 +338,23 @@ def test_a_worker_whose_trainer_is_killed_half_way_keeps_its_weights_and_hears_t
     worker.close()
 
     assert target["w"].eq(5.0).all()
+
+
+@pytest.mark.slow
+def test_a_publisher_notices_at_once_that_a_reader_is_killed_half_way(tmp_path: Path) -> None:
+    """The transport of `torch_dist` sends by the same rules."""
+    store = str(tmp_path / "store")
+    code = "import sys; from tests.comm.weights.rank_process import read_and_die; read_and_die(sys.argv[1])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen([sys.executable, "-c", code, store], env=environment, stdout=subprocess.PIPE) as reader:
+        publisher = DistWeightPublisher(store, rank=0, world_size=2, timeout_s=60.0)
+        started = time.monotonic()
+
+        receipt = publisher.publish(Weights("policy", Version(1, 1), state(2.0)))
+
+        assert receipt.failed == ("1",) and time.monotonic() - started < 30.0
+        assert reader.communicate(timeout=TIMEOUT_S)[0] == b"half\n" and reader.returncode == -9
+        publisher.close()
 
 
 class KillsHalfWay:
