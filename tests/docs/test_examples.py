@@ -184,7 +184,7 @@ def test_pythons_blocks_are_all_known() -> None:
         "environments.md": 1,
         "self_play.md": 2,
         "serve.md": 3,  # tests/serve/test_page.py runs them
-        "weights.md": 3,
+        "weights.md": 4,
     }
 
 
@@ -261,14 +261,16 @@ def test_the_configs_of_the_self_play_page_compile(in_tmp: Path) -> None:
     assert cfg.policy.other.league.main_player.one_phase_step == 2000
 
 
-def test_the_weights_of_the_weights_page_arrive(tmp_path: Path) -> None:
-    module, memory, system = blocks(ROOT / "docs/weights.md", "python")
+def test_the_weights_of_the_weights_page_arrive(tmp_path: Path, capsys: Any) -> None:
+    module, memory, updater, system = blocks(ROOT / "docs/weights.md", "python")
     cfg = compile_config(*read_config(CARTPOLE)[:2], save=False)
     names: dict[str, Any] = {}
 
     exec(module, {})
     exec(memory, {})
+    exec(updater, {})
     exec(system, names)
 
     paths = {"path_data": str(tmp_path / "data"), "path_policy": str(tmp_path / "policy")}
+    assert capsys.readouterr().out == "version 1\nversion 2\n"
     assert read_system({**names["system_config"], **paths}, cfg).weights == {"dtype": "exact", "delta": False}
