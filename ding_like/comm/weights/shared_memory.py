@@ -184,6 +184,7 @@ class _Member:
         self._taken = 0  # after so many versions it had the newest
         self._failed = 0  # after so many it could not take the newest
         self._received = b""
+        self._unsent = b""
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.setblocking(False)
         try:
@@ -200,12 +201,28 @@ class _Member:
         return self.is_lost or max(self._taken, self._failed) >= number
 
     def send(self, word: bytes, number: int) -> None:
-        """Send a word without waiting: where a reader has not read thousands of them, it has one to wake up by."""
-        if self.is_lost:
+        """Send a word without waiting; one that is to be answered goes out by `flush` where there is no room yet.
+
+        News need not: a reader that has not read hundreds of them looks again when it reads the last.
+        """
+        self._unsent = _MESSAGE.pack(word, number)
+        self.flush()
+        if word == _NEWS:
+            self._unsent = b""
+
+    @property
+    def events(self) -> int:
+        """Return what to wait for: what the reader says, and room for what it is to be told."""
+        return selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+
+    def flush(self) -> None:
+        """Send what could not be sent yet, if there is room now."""
+        if self.is_lost or not self._unsent:
             return
         try:
-            if self.socket.send(_MESSAGE.pack(word, number)) != _MESSAGE.size:
+            if self.socket.send(self._unsent) != _MESSAGE.size:
                 self._lose()
+            self._unsent = b""
         except BlockingIOError:
             pass
         except OSError:
@@ -450,14 +467,18 @@ def _wait_for(members: Iterable[_Member], number: int, deadline: float) -> None:
     waiting = {each for each in members if not each.has_answered(number)}
     with selectors.DefaultSelector() as selector:
         for member in waiting:
-            selector.register(member.socket, selectors.EVENT_READ, member)
+            selector.register(member.socket, member.events, member)
         while waiting and (left := deadline - time.monotonic()) > 0:
-            for key, _ in selector.select(left):
+            for key, events in selector.select(left):
                 member = key.data
-                member.receive()
+                if events & selectors.EVENT_READ:
+                    member.receive()
+                member.flush()
                 if member.has_answered(number):
                     selector.unregister(key.fileobj)
                     waiting.discard(member)
+                elif key.events != member.events:
+                    selector.modify(key.fileobj, member.events, member)
 
 
 _ENDS: weakref.WeakSet[SharedMemoryPublisher | SharedMemoryReader] = weakref.WeakSet()

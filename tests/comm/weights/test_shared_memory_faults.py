@@ -300,6 +300,22 @@ def test_a_stopped_reader_costs_the_wait_and_no_more_and_has_the_newest_when_it_
     assert publisher.publish(weights(1000), wait_s=SOON_S) == Receipt(delivered=("there",))
 
 
+def test_a_reader_that_goes_on_while_it_is_awaited_answers(stack: ExitStack, where: Where) -> None:
+    publisher = make_publisher(stack, where)
+    child = start_fresh(stack, read_and_stay, where, "there")
+    assert child.hear() == "ready"
+    assert publisher.publish(weights(1), wait_s=SOON_S).delivered
+    os.kill(child.process.pid, signal.SIGSTOP)
+    for update in range(2, 1000):  # its socket is full, so it cannot even be asked
+        publisher.publish(weights(update))
+
+    with subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -CONT {child.process.pid}"]) as waker:
+        receipt = publisher.publish(weights(1000), wait_s=SOON_S)
+        waker.wait(SOON_S)
+
+    assert receipt == Receipt(delivered=("there",))
+
+
 def test_a_reader_that_ends_takes_no_block_with_it(stack: ExitStack, where: Where) -> None:
     """Before Python 3.13 the resource tracker of a process that only attached a block would unlink it."""
     publisher = make_publisher(stack, where)
