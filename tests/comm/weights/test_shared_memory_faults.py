@@ -264,8 +264,7 @@ def test_a_reader_that_is_killed_while_it_is_awaited_ends_the_wait(stack: ExitSt
     publisher = make_publisher(stack, where)
     child = start_fresh(stack, read_and_stay, where, "there")
     assert child.hear() == "ready"
-    assert child.process.pid is not None
-    os.kill(child.process.pid, signal.SIGSTOP)
+    child.stop()
     with subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -9 {child.process.pid}"]) as killer:
         started = time.monotonic()
 
@@ -282,9 +281,8 @@ def test_a_stopped_reader_costs_the_wait_and_no_more_and_has_the_newest_when_it_
     child = start_fresh(stack, read_and_stay, where, "there")
     assert child.hear() == "ready"
     assert publisher.publish(weights(1), wait_s=SOON_S).delivered
-    assert child.process.pid is not None
 
-    os.kill(child.process.pid, signal.SIGSTOP)
+    child.stop()
     started = time.monotonic()
     receipt = publisher.publish(weights(2), wait_s=MOMENT_S)
     waited = time.monotonic() - started
@@ -292,7 +290,7 @@ def test_a_stopped_reader_costs_the_wait_and_no_more_and_has_the_newest_when_it_
     for update in range(3, 1000):  # more words than its socket has room for
         publisher.publish(weights(update))
     unawaited = time.monotonic() - started
-    os.kill(child.process.pid, signal.SIGCONT)
+    child.go_on()
 
     assert receipt == Receipt(failed=("there",)) and MOMENT_S <= waited < SOON_S / 2 and unawaited < SOON_S / 2
     child.pipe.send(999)
@@ -305,7 +303,7 @@ def test_a_reader_that_goes_on_while_it_is_awaited_answers(stack: ExitStack, whe
     child = start_fresh(stack, read_and_stay, where, "there")
     assert child.hear() == "ready"
     assert publisher.publish(weights(1), wait_s=SOON_S).delivered
-    os.kill(child.process.pid, signal.SIGSTOP)
+    child.stop()
     for update in range(2, 1000):  # its socket is full, so it cannot even be asked
         publisher.publish(weights(update))
 
