@@ -135,9 +135,9 @@ def _report(path: Path, root: Path) -> Recording:
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")
         return Recording(name, (*_in_package(parts), *own), f"python -m tests.learning.games --out {name}")
     if path.stem == "weights_torn":
-        own = ("comm/weights/shared_block.py", "comm/weights/shared_folder.py", "comm/weights/shared_memory.py")
+        own = ("ding_like/comm/weights/shared_*", "tests/comm/weights/torn.py")
         command = f"python -m tests.comm.weights.torn --publications 10000 --readers 4 --out {name}"
-        return Recording(name, (*_in_package(own), "tests/comm/weights/torn.py"), command)
+        return Recording(name, own, command)
     command = f"DING_CHAOS_REPORT=$PWD/{name} pytest -m chaos tests/chaos/test_env_faults.py"
     return {"env_faults": Recording(name, (*_in_package(("envs",)), "tests/envs/faulty_env.py"), command)}[path.stem]
 

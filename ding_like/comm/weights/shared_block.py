@@ -194,8 +194,7 @@ class BlockReader:
             if found is _Trouble.NOT_FOR_US:
                 return Look(max(newest, after), None)
             if found is _Trouble.OVERTAKEN or int(self._words[_NUMBERS]) != newest:
-                overtaken += found is _Trouble.OVERTAKEN
-                confused = 0
+                overtaken, confused = overtaken + 1, 0
             else:
                 confused += 1
         if confused < _CONFUSED_TRIES:
@@ -237,9 +236,8 @@ def unlink_blocks(prefix: str) -> None:
 def _attach(name: str) -> Array:
     """Map a block for reading alone.
 
-    `SharedMemory(name)` maps it for writing and, before Python 3.13 (`track=False`), tells the resource
-    tracker of this process of it, which unlinks the block when the reader ends, though it is the publisher's (CPython
-    issue 82300).
+    `SharedMemory(name)` maps it for writing and, before Python 3.13 (`track=False`), tells the resource tracker of this
+    process of it, which unlinks the block when the reader ends, though it is the publisher's (CPython issue 82300).
     """
     descriptor = _posixshmem.shm_open(f"/{name}", os.O_RDONLY, mode=0)
     try:
@@ -290,6 +288,8 @@ def _copied(body: Array, spare: list[Array]) -> Array:
 
     When the last array or tensor of the copy is gone, its memory becomes the spare one.
     """
+    if not len(body):
+        return np.empty(0, np.uint8)
     memory = spare.pop() if spare else np.empty(len(body), np.uint8)
     # Slices of `copied` hold it, and not what it is made from, as that is no array: so its end is the end of them all.
     copied = np.frombuffer(memory.data, np.uint8)

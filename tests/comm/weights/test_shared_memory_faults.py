@@ -20,6 +20,7 @@ import torch
 
 from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.weights.encode import Layout
+from ding_like.comm.weights.shared_folder import is_alive
 from ding_like.comm.weights.shared_memory import SharedMemoryPublisher, SharedMemoryReader
 from ding_like.errors import CommError
 from ding_like.types import Array
@@ -312,6 +313,23 @@ def test_a_reader_that_goes_on_while_it_is_awaited_answers(stack: ExitStack, whe
         waker.wait(SOON_S)
 
     assert receipt == Receipt(delivered=("there",))
+
+
+def test_a_stopped_reader_that_too_many_have_called_is_tried_again(stack: ExitStack, where: Where) -> None:
+    publisher = make_publisher(stack, where)
+    child = start_fresh(stack, read_and_stay, where, "there")
+    assert child.hear() == "ready"
+    child.stop()
+    (address,) = where.meeting.glob("*.sock")
+    for _ in range(20):
+        assert is_alive(str(address))
+
+    assert publisher.publish(weights(1), wait_s=MOMENT_S) == Receipt(failed=("there",))
+    child.go_on()
+    child.pipe.send(1)
+    assert child.hear() == 1000.0
+
+    assert publisher.publish(weights(2), wait_s=SOON_S) == Receipt(delivered=("there",))
 
 
 def test_a_reader_that_ends_takes_no_block_with_it(stack: ExitStack, where: Where) -> None:
