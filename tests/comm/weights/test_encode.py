@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ding_like.comm.channels import Version, Weights
+from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.weights.encode import Encoded, Layout, decode, encode
 from ding_like.errors import CommError
 
@@ -51,6 +52,14 @@ def test_bfloat16_rounds_float32_tensors_and_nothing_else() -> None:
         rounded = name in ("model/weight", "model/view")
         expected = tensor.bfloat16().float() if rounded else tensor
         assert found.state[name].dtype == tensor.dtype and torch.equal(found.state[name], expected), name
+
+
+def test_a_parameter_whose_name_has_a_slash_or_a_tilde_is_rounded_as_others_are() -> None:
+    state = flatten_state({"model": {"arm/left~": torch.full((3,), 0.1)}})
+
+    found = travelled(Weights("p", Version(0, 0), state), encode(Weights("p", Version(0, 0), state), dtype="bfloat16"))
+
+    assert torch.equal(found.state["model/arm~1left~0"], torch.full((3,), 0.1).bfloat16().float())
 
 
 def test_layouts_of_equal_states_are_equal_and_survive_json() -> None:
