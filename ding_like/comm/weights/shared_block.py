@@ -37,6 +37,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
+from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from typing import NamedTuple
 
@@ -231,6 +232,10 @@ def unlink_blocks(prefix: str) -> None:
         if name.startswith(prefix):
             with suppress(FileNotFoundError, PermissionError):
                 _posixshmem.shm_unlink(f"/{name}")
+                # The tracker may be one that both processes share: it is to look for the block no more. What it does
+                # not know it would not forget without a complaint either.
+                resource_tracker.register(f"/{name}", "shared_memory")
+                resource_tracker.unregister(f"/{name}", "shared_memory")
 
 
 def _attach(name: str) -> Array:
