@@ -6,6 +6,7 @@ Training is cut short here; marked `learning`, those that promise a result are r
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -267,7 +268,7 @@ def test_the_weights_of_the_weights_page_arrive(tmp_path: Path, capsys: Any) -> 
     names: dict[str, Any] = {}
 
     exec(module, {})
-    exec(memory, {})
+    exec(memory.replace("run-1", f"page-{os.getpid()}"), {})
     exec(updater, {})
     exec(system, names)
 
