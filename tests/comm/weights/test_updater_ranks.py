@@ -135,6 +135,23 @@ def test_a_busy_rank_is_updated_by_the_next_push_over_gloo() -> None:
     assert [each.state["w"][0].item() for each in got] == [1.0, 3.0]
 
 
+@pytest.mark.parametrize(
+    "said", ["no JSON", "[]", "{}", '{"pair": 1, "head": {}}', '{"pair": null, "head": {"layout": 3}}']
+)
+def test_nonsense_in_the_store_is_refused_and_answered(said: str) -> None:
+    store = tcp_store()
+    with WeightUpdateWorker(store, 1, on_weights=lambda _: None, timeout_s=TIMEOUT_S) as worker:
+        for key, value in (("push", "p-1"), ("head_p-1", said), ("in", "update_weights")):
+            store.set(f"NODE_1_{key}", value)
+
+        with pytest.raises(
+            CommError, match=r"the store has .*; expected a JSON object with pair, head|weights say that"
+        ):
+            worker.step()
+
+    assert store.get("NODE_1_out").startswith(b"failed: ")
+
+
 def test_a_worker_that_begins_a_new_life_unnoticed_is_updated_by_the_next_push() -> None:
     store, got = tcp_store(), list[Weights]()
     with (
