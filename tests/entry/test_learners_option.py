@@ -41,6 +41,11 @@ def status_of(arguments: list[str]) -> int:
     return 0
 
 
+def test_torchruns_learners_are_of_one_seed(below_torchrun: None, capsys: Any) -> None:
+    assert status_of(["-m", "serial", "-c", str(CARTPOLE), "-s", "0", "-s", "1"]) == 1
+    assert "2 seeds are given: give one -s" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", ["0", "-1"])
 def test_no_learners_are_one_line(number: str, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
