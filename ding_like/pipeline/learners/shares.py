@@ -22,6 +22,8 @@ _ENVS = "env.collector_env_num"
 _BATCH_SIZE = "policy.learn.batch_size"
 # What each learner of a serial run has its share of, beside the envs.
 _COLLECTED = ("policy.collect.n_sample", "policy.collect.n_episode", "policy.random_collect_size")
+_LEAST_TIMEOUT_S = 2.0
+_NO_LIMIT = {"min": 0, "max": float("inf")}
 _STORED = (_BATCH_SIZE, "policy.other.replay_buffer.replay_buffer_size")
 
 
@@ -79,10 +81,23 @@ def share_envs(setting: EnvSetting, share: Share) -> EnvSetting:
     return env_fn, collect[share.of(len(collect))], evaluate
 
 
-def share_of_batch(cfg: FrozenConfig, num_learners: int) -> int:
-    """Return the rows that a learner with the config of `share_config` draws from its own buffer for an update."""
-    batch_size = int(cfg.policy.learn.batch_size)
-    return batch_size // num_learners if takes_whole_batches(cfg.policy) else batch_size
+def share_of_batch(cfg: FrozenConfig, num_learners: int) -> int | None:
+    """Return the rows that a learner with the config of `share_config` draws from its own buffer for an update.
+
+    None where batches are not of a size: on-policy, they are what was collected.
+    """
+    batch_size = cfg.policy.learn.batch_size
+    if cfg.policy.on_policy or batch_size is None:
+        return None
+    return int(batch_size) // num_learners if takes_whole_batches(cfg.policy) else int(batch_size)
+
+
+def may_refuse(cfg: FrozenConfig) -> bool:
+    """Tell whether a buffer may have too few rows for an update although it had enough for an earlier one."""
+    buffer = cfg.policy.other.get("replay_buffer") or {}
+    limits = buffer.get("thruput_controller") or {}
+    has_limit = (limits.get("push_sample_rate_limit") or _NO_LIMIT) != _NO_LIMIT
+    return has_limit or any(buffer.get(key) not in (None, float("inf")) for key in ("max_use", "max_staleness"))
 
 
 def _stored(cfg: FrozenConfig) -> tuple[str, ...]:
@@ -105,6 +120,12 @@ def _faults(cfg: FrozenConfig, num_learners: int) -> Iterator[Fault]:
                 f"of {num_learners}",
             )
     yield from _faults_of_policy(policy)
+    if not cfg.learners.timeout_s >= _LEAST_TIMEOUT_S:
+        yield Fault(
+            "learners.timeout_s",
+            f"is {cfg.learners.timeout_s:g}, give at least {_LEAST_TIMEOUT_S:g}: learners say once a second that they "
+            "live",
+        )
     if has_league(cfg):
         yield Fault(
             "policy.other.league",
