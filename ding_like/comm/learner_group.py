@@ -340,6 +340,11 @@ class LearnerGroup:
         except RuntimeError as error:
             raise CommError(f"learner rank {self.rank} has lost the store of all: {_first_line(error)}") from error
 
+    @property
+    def fault(self) -> str:
+        """Return who was lost, after which nothing follows; "" as long as nobody is."""
+        return self._fault
+
     def close(self, reason: str = "") -> None:
         """Leave the group, and tell the others why where something has failed; may be called again."""
         self._hearts.close(reason)
