@@ -34,6 +34,7 @@ _BENCHMARKS = {
     "end_to_end": (_TRAINING, "dqn_*"),
     "end_to_end_ppo": (_TRAINING, "ppo_*"),
     "envs_": (("envs", "data"), "envs*"),
+    "learners_": ((*_TRAINING, "comm/learner_group.py", "pipeline/learners"), "learners*"),
     "parallel_": ((*_TRAINING, *_PARALLEL), "parallel_*"),
     "updates_": (_TRAINING, "updates_*"),
 }
@@ -134,6 +135,10 @@ def _report(path: Path, root: Path) -> Recording:
         parts = (*_TRAINING, "league", "pipeline")
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")
         return Recording(name, (*_in_package(parts), *own), f"python -m tests.learning.games --out {name}")
+    if path.stem == "two_learners":
+        parts = (*_TRAINING, "comm/learner_group.py", "pipeline/learners", "pipeline/parallel/learner_aggregator.py")
+        command = f"python -m tests.pipeline.learners.two_learners --out {name}"
+        return Recording(name, (*_in_package(parts), "tests/pipeline/learners"), command)
     command = f"DING_CHAOS_REPORT=$PWD/{name} pytest -m chaos tests/chaos/test_env_faults.py"
     return {"env_faults": Recording(name, (*_in_package(("envs",)), "tests/envs/faulty_env.py"), command)}[path.stem]
 

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import socket
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -171,9 +172,11 @@ class LearnerGroup:
                 torch.cuda.set_device(place.local_rank)
                 # Else a collective returns at once, and the process is ended where one fails.
                 os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
+            excepthook = sys.excepthook
             dist.init_process_group(
                 self.backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s)
             )
+            sys.excepthook = excepthook  # torch's puts "[rank0]: " before each line, once more for each group
         except (RuntimeError, CommError) as error:
             self.close(str(error))
             if isinstance(error, CommError):
@@ -336,6 +339,11 @@ class LearnerGroup:
             return store.get(f"announced/{key}").decode()
         except RuntimeError as error:
             raise CommError(f"learner rank {self.rank} has lost the store of all: {_first_line(error)}") from error
+
+    @property
+    def fault(self) -> str:
+        """Return who was lost, after which nothing follows; "" as long as nobody is."""
+        return self._fault
 
     def close(self, reason: str = "") -> None:
         """Leave the group, and tell the others why where something has failed; may be called again."""
