@@ -31,6 +31,7 @@ Examples:
   ding --resume my_exp
   ding plot my_exp_seed0 my_exp_seed1
   ding enjoy my_exp
+  ding serve my_exp --port 8000
   ding check-env CartPole-v1
   ding -m parallel -c my_config.py
   ding keys keys.json
@@ -288,6 +289,7 @@ def _close(word: str, words: Sequence[str]) -> str:
 SUB_COMMANDS = {
     "plot": "ding_like.entry.plot",
     "enjoy": "ding_like.entry.enjoy",
+    "serve": "ding_like.entry.serve",
     "check-env": "ding_like.entry.check_env",
     "keys": "ding_like.entry.keys",
 }
