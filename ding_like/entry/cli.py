@@ -116,7 +116,9 @@ def _run_serial(options: dict[str, Any]) -> None:
     path = _config_path(options)
     seeds = options["seed"] or (0,)
     if len(seeds) > 1 and in_environment():
-        raise ConfigError(f"torchrun has started the learners of one run, but {len(seeds)} seeds are given: give one -s.")
+        raise ConfigError(
+            f"torchrun has started the learners of one run, but {len(seeds)} seeds are given: give one -s."
+        )
     for seed in seeds:
         train(
             path,
