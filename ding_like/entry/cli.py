@@ -31,6 +31,7 @@ Examples:
   ding --resume my_exp
   ding plot my_exp_seed0 my_exp_seed1
   ding enjoy my_exp
+  ding serve my_exp --port 8000
   ding check-env CartPole-v1
   ding -m parallel -c my_config.py
   ding keys keys.json
@@ -115,7 +116,9 @@ def _run_serial(options: dict[str, Any]) -> None:
     path = _config_path(options)
     seeds = options["seed"] or (0,)
     if len(seeds) > 1 and in_environment():
-        raise ConfigError(f"torchrun has started the learners of one run, but {len(seeds)} seeds are given: give one -s.")
+        raise ConfigError(
+            f"torchrun has started the learners of one run, but {len(seeds)} seeds are given: give one -s."
+        )
     for seed in seeds:
         train(
             path,
@@ -288,6 +291,7 @@ def _close(word: str, words: Sequence[str]) -> str:
 SUB_COMMANDS = {
     "plot": "ding_like.entry.plot",
     "enjoy": "ding_like.entry.enjoy",
+    "serve": "ding_like.entry.serve",
     "check-env": "ding_like.entry.check_env",
     "keys": "ding_like.entry.keys",
 }

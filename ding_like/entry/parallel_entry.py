@@ -95,9 +95,10 @@ def _write_config(cfg: Any, system: SystemConfig, parts: dict[str, Any]) -> Path
         "path_policy": str(system.path_policy.resolve()),
         "segment_rows": system.segment_rows,
         "publish_interval_s": system.publish_interval_s,
+        "weights": system.weights,
         "num_batches": system.num_batches,
         "num_learners": system.num_learners,
-        "communication_mode": "shared",
+        "communication_mode": "stream" if system.communication_mode == "stream" else "shared",
     }
     path = Path(cfg.exp_name) / "parallel_config.py"
     named = f"create_config.update({pprint.pformat(parts)})\n" if parts else ""

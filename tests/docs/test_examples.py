@@ -124,12 +124,19 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "coordinator_entry.launch_coordinator",
         "dist_entry.launch_learner",
         "dist_entry.launch_collector",
+        "serve.serve",
     ):
         monkeypatch.setattr(f"ding_like.entry.{name}", stands_for(name.partition(".")[2]))
     return names
 
 
-BEGINS = {"serial": "_train", "serial_onpolicy": "_train", "parallel": "run_coordinator", "--resume": "_train"}
+BEGINS = {
+    "serial": "_train",
+    "serial_onpolicy": "_train",
+    "parallel": "run_coordinator",
+    "--resume": "_train",
+    "serve": "serve",
+}
 
 
 def status_of(arguments: list[str]) -> int:
@@ -175,6 +182,7 @@ def test_pythons_blocks_are_all_known() -> None:
         "buffers.md": 1,
         "environments.md": 1,
         "self_play.md": 2,
+        "serve.md": 3,  # tests/serve/test_page.py runs them
     }
 
 

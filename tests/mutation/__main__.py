@@ -12,10 +12,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutation import algorithms, data, memory, parallel
+from tests.mutation import algorithms, data, memory, parallel, weights
 from tests.mutation.runner import Mutation, applied, make_copy, run, run_tests
 
-MUTATIONS = (*algorithms.MUTATIONS, *data.MUTATIONS, *memory.MUTATIONS, *parallel.MUTATIONS)
+MUTATIONS = (
+    *algorithms.MUTATIONS,
+    *data.MUTATIONS,
+    *memory.MUTATIONS,
+    *parallel.MUTATIONS,
+    *weights.MUTATIONS,
+)
 
 
 def main() -> None:

@@ -8,13 +8,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+import numpy as np
+
 from ding_like.comm.channels import Receipt, Version, Weights
+from ding_like.comm.weights.encode import Layout
 from ding_like.comm.weights.newest import NewestWeights
 from ding_like.errors import CommError
 
 
 class LocalWeights:
-    """Send copies of weights to the readers that `reader` has made."""
+    """Send copies of weights to the readers that `reader` has made: one vector a dtype, which they all share.
+
+    Numbers are exact and whole: nothing travels that rounding them, or leaving out what has not changed, would save.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,10 +43,13 @@ class LocalWeights:
             if before is not None and weights.version <= before:
                 return Receipt(skipped=names)
             self._published[weights.policy_id] = weights.version
-            copied = {name: tensor.detach().clone() for name, tensor in weights.state.items()}
+            layout = Layout.of(weights.state)
+            body = np.empty(layout.nbytes, np.uint8)
+            layout.write(weights.state, body)
+            copied = weights._replace(state=layout.read(body))
             known = tuple(name for name in names if name in self._readers)
             for name in known:
-                self._readers[name].put(weights._replace(state=copied))
+                self._readers[name].put(copied)
             return Receipt(delivered=known, failed=tuple(name for name in names if name not in known))
 
     def close(self) -> None:
