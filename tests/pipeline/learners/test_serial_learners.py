@@ -30,15 +30,15 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
-def ppo_configs(**env: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def ppo_configs() -> tuple[dict[str, Any], dict[str, Any]]:
     main, create = make_configs()
+    main["env"]["wrappers"] = [dict(type="obs_norm"), dict(type="reward_norm")]
     main["policy"] = dict(
         model=dict(encoder_hidden_size_list=[16, 16]),
         learn=dict(batch_size=16, epoch_per_collect=2),
         collect=dict(n_sample=64, collector=dict(collect_print_freq=20)),
         eval=dict(evaluator=dict(eval_freq=50)),
     )
-    main["env"].update(env)
     create["policy"]["type"] = "ppo"
     return main, create
 
