@@ -44,7 +44,7 @@ class Clock:
 
 
 def ppo() -> tuple[Any, Any, Any]:
-    """Return (pipeline, main_config, create_config) of the shipped CartPole PPO with wider networks and larger batches."""
+    """Return (pipeline, main_config, create_config): CartPole PPO with wider networks and larger batches."""
     file = read_config(CONFIGS / "cartpole/config/cartpole_ppo_config.py")
     main: Any = file.main_config
     main.policy.model.encoder_hidden_size_list = WIDE
