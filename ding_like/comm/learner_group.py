@@ -340,6 +340,11 @@ class LearnerGroup:
         except RuntimeError as error:
             raise CommError(f"learner rank {self.rank} has lost the store of all: {_first_line(error)}") from error
 
+    @property
+    def fault(self) -> str:
+        """Return who was lost, after which nothing follows; "" as long as nobody is."""
+        return self._fault
+
     def close(self, reason: str = "") -> None:
         """Leave the group, and tell the others why where something has failed; may be called again."""
         self._hearts.close(reason)
@@ -412,10 +417,12 @@ class LearnerGroup:
         has_waited = "timed out" in str(error).lower() and self._timeout_s > patience_s
         while True:
             seen = self._hearts.seen()
-            lost = {rank: each for rank, each in seen.items() if each.ended is not None or each.silent_s > SILENT_S}
-            if lost:
-                return self._describe(lost)
             left_s = deadline_s - time.monotonic()
+            ended = {rank: each for rank, each in seen.items() if each.ended is not None}
+            silent = {rank: each for rank, each in seen.items() if each.silent_s > SILENT_S}
+            # On a busy machine one may be silent that was killed just now: how it ended comes with the next looks.
+            if ended or (silent and (has_waited or left_s < SILENT_S)):
+                return self._describe(ended or silent)
             if left_s <= 0 or has_waited:
                 break
             self._hearts.wait_for_look(left_s)

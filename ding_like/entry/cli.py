@@ -109,11 +109,16 @@ def ding(**options: Any) -> None:
 
 
 def _run_serial(options: dict[str, Any]) -> None:
+    from ding_like.comm.learner_group import in_environment
     from ding_like.entry.serial_entry import NO_LIMIT, serial_pipeline, serial_pipeline_onpolicy
 
     train = {"serial": serial_pipeline, "serial_onpolicy": serial_pipeline_onpolicy}[options["mode"]]
     path = _config_path(options)
     seeds = options["seed"] or (0,)
+    if len(seeds) > 1 and in_environment():
+        raise ConfigError(
+            f"torchrun has started the learners of one run, but {len(seeds)} seeds are given: give one -s."
+        )
     for seed in seeds:
         train(
             path,

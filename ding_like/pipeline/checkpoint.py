@@ -86,7 +86,7 @@ class Checkpointer:
             {
                 "policy": parts.policy.learn_mode.state_dict(),
                 "buffer": {} if parts.buffer is None else parts.buffer.state_dict(),
-                "collector": parts.collector.state_dict(),
+                "collector": self._collector_state(),
                 "run": {
                     **run_state,
                     "learner": parts.learner.state_dict(),
@@ -99,6 +99,10 @@ class Checkpointer:
             },
             self._meta,
         )
+
+    def _collector_state(self) -> State:
+        state, statistics = self._parts.collector.state_dict(), self._parts.statistics
+        return state if statistics is None else {**state, "env": statistics.replayable(state["env"])}
 
     def restore(self, saved: Saved) -> State:
         """Bring all parts to a saved point and return the run's own state."""

@@ -144,6 +144,11 @@ class CollectorStatistics:
             self._known = [state_of_moments(each) if each.count else {} for each in moments]
             self._load()
 
+    @property
+    def in_force(self) -> list[State]:
+        """Return by what one env's wrappers normalise; nothing while each lane goes by what it has seen itself."""
+        return self._layout.states(self._known) if all(self._known) else []
+
     def state_dict(self) -> State:
         """Return which round the wrappers are in; the envs save what they observed."""
         return {"round": self._round}

@@ -21,6 +21,8 @@ from ding_like.comm.learner_group import GLOO, GLOO_AND_NCCL, LearnerGroup, Plac
 from ding_like.errors import CommError, ConfigError
 from tests.comm import group_rank
 
+ROOT = Path(__file__).parents[2]
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 WAIT_S = 60.0
 
 
@@ -32,7 +34,7 @@ def command(store: Path | str, rank: int, scene: str, *, size: int = 2, timeout_
 def processes(commands: Sequence[Sequence[str]], env: dict[str, str] | None = None) -> Iterator[list[Any]]:
     """Run commands side by side; all are gone in the end."""
     started = [
-        subprocess.Popen(each, stdout=subprocess.PIPE, env={**os.environ, **(env or {}), "OMP_NUM_THREADS": "1"})
+        subprocess.Popen(each, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, **(env or {}), **ONE_THREAD})
         for each in commands
     ]
     try:

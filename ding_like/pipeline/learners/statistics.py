@@ -20,8 +20,10 @@ class SharedStatistics:
     """
 
     def __init__(self, env: EnvManager) -> None:
+        self._env = env
         self._own = CollectorStatistics(env)
         self._all = MergedStatistics(env)
+        self._acted_by: list[State] = []  # by what the last segment was normalised
 
     def merge(self, group: LearnerGroup) -> None:
         """Merge what all learners have observed since the last call, and normalise by it from now on."""
@@ -31,6 +33,7 @@ class SharedStatistics:
         packed = np.concatenate([np.ravel(np.asarray(value, np.float64)) for value in observed.values()])
         for data in group.all_gather_bytes(packed.tobytes()):
             self._all.merge(_unpacked(np.frombuffer(data, np.float64), like=observed))
+        self._acted_by = self._own.in_force
         self._own.use(self._all.weights())
 
     def evaluate_with(self, env: EnvManager) -> None:
@@ -47,14 +50,31 @@ class SharedStatistics:
         self._own.use(self._all.weights())
 
     def resume_state(self) -> State:
-        """Return what this learner goes on from; its envs save what they have observed since the last `merge`."""
-        return {"own": self._own.state_dict(), "all": self._all.resume_state()}
+        """Return what this learner goes on from, after its envs."""
+        return {
+            "own": self._own.state_dict(),
+            "all": self._all.resume_state(),
+            "acted_by": self._acted_by,
+            "lanes": self._env.wrapper_states(),
+        }
 
     def load_resume_state(self, state: State) -> None:
         """Go on from what `resume_state` returned, after the envs."""
         self._own.load_state_dict(state["own"])
         self._all.load_resume_state(state["all"])
+        self._acted_by = state["acted_by"]
         self._own.use(self._all.weights())
+        self._env.load_wrapper_states(state["lanes"])
+
+    def replayable(self, env_state: State) -> State:
+        """Return a saved state of the envs whose open episodes end, played again, in the observations that there are.
+
+        Wrappers would go by what they knew when an episode began. The last observations were normalised by what was in
+        force in the last segment, and it is only these that count.
+        """
+        if not self._acted_by:
+            return env_state
+        return {**env_state, "lanes": [{**lane, "wrappers": self._acted_by} for lane in env_state["lanes"]]}
 
 
 def _unpacked(numbers: Array, *, like: dict[str, Array]) -> dict[str, Array]:

@@ -19,6 +19,7 @@ from ding_like.comm.rest.segment_reader import SegmentReader
 from ding_like.comm.rest.weight_publisher import RestWeightPublisher
 from ding_like.comm.rest.weight_reader import read_published
 from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.errors import CommError
 from ding_like.pipeline.parallel.settings import batch_rows, buffer_size
 from ding_like.pipeline.parallel.training import Training
 from ding_like.pipeline.roles.train import TrainRole
@@ -75,11 +76,17 @@ class LearnAttempt:
     def learn(self) -> dict[str, Any]:
         """Train until the task is to be finished; return what the last model is worth.
 
-        Raises RefusedError where the attempt was taken away, TaskLeftError where the worker is to leave.
+        Raises RefusedError where the attempt was taken away, TaskLeftError where the worker is to leave, CommError
+        where one of several learners is lost: a point is saved then.
         """
         learner = self._training.learner
         learner.setup_dataloader()
-        learner.start()
+        try:
+            learner.start()
+        except CommError:
+            if self._training.has_lost_a_learner:  # updates are whole or not at all: another process goes on from here
+                self._training.save(self._warn, self.learned_updates)
+            raise
         if self._link.is_leaving:
             self._training.save(self._warn, self.learned_updates)
             raise TaskLeftError(f"asked to leave at iteration {learner.train_iter}")

@@ -81,6 +81,11 @@ class LearnerAggregator(Configurable):
         """Give the others the first learner's state before the next batch: it may have been loaded or changed."""
         self._is_stale = True
 
+    @property
+    def has_lost_a_learner(self) -> bool:
+        """Tell whether a learner was lost: what the first has learned until then is whole, and may be saved."""
+        return self._group is not None and bool(self._group.fault)
+
     def pid(self, rank: int) -> int:
         """Return the id of the process of a learner, from 1."""
         if self._processes is None:

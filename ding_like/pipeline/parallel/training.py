@@ -131,6 +131,11 @@ class Training:
         own = priority_info if self._main.policy.priority else {}
         return own if self._aggregator is None else self._aggregator.merge_priority(own)
 
+    @property
+    def has_lost_a_learner(self) -> bool:
+        """Tell whether one of several learners was lost, so that this process cannot train on."""
+        return self._aggregator is not None and self._aggregator.has_lost_a_learner
+
     # --- from attempt to attempt
 
     def goes_on(self, attempt: int, published_by: int | None, run_id: str) -> bool:

@@ -59,6 +59,8 @@ def _detached(value: Any) -> Any:
 
 def _mean(values: list[Any]) -> float:
     if all(isinstance(value, torch.Tensor) for value in values):
+        if len({value.shape for value in values}) > 1:  # some were averaged over learners, some were not
+            values = [value.float().mean() for value in values]
         return float(torch.stack(values).float().mean())
     return float(np.mean([float(value) for value in values]))
 

@@ -30,15 +30,15 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
-def ppo_configs(**env: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def ppo_configs() -> tuple[dict[str, Any], dict[str, Any]]:
     main, create = make_configs()
+    main["env"]["wrappers"] = [dict(type="obs_norm"), dict(type="reward_norm")]
     main["policy"] = dict(
         model=dict(encoder_hidden_size_list=[16, 16]),
         learn=dict(batch_size=16, epoch_per_collect=2),
         collect=dict(n_sample=64, collector=dict(collect_print_freq=20)),
         eval=dict(evaluator=dict(eval_freq=50)),
     )
-    main["env"].update(env)
     create["policy"]["type"] = "ppo"
     return main, create
 
@@ -239,6 +239,23 @@ def test_a_signal_to_any_learner_saves_and_ends_all(tmp_path: Path, rank: int) -
 
     assert process.returncode == 143 and "saved, go on with  ding --resume exp" in out
     assert point("exp", 0).step == point("exp", 1).step
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_torchrun_starts_the_same_run_and_goes_on_with_it(tmp_path: Path) -> None:
+    config = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "ding_like"]
+    new = ["-m", "serial", "-c", str(config), "--env-step", "800", "--exp-name", "below_torchrun"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    for arguments in (new, ["--resume", "below_torchrun", "--env-step", "1000"]):
+        subprocess.run([*run, *arguments], env=environment, check=True, capture_output=True, timeout=150)
+    serial_pipeline(str(config), max_env_step=1000, exp_name="started", learners=2)
+
+    for rank in (0, 1):
+        assert equal_tensors(policy_of("below_torchrun", rank), policy_of("started", rank))
+    assert "learner rank 1 of 2" in (tmp_path / "below_torchrun/log/learners/rank1.txt").read_text()
 
 
 @pytest.mark.slow

@@ -13,8 +13,11 @@ from ding_like.policy.share import Share
 from tests.pipeline.test_serial import make_configs
 
 
-def compiled(policy: str = "dqn", *, env: dict[str, Any] | None = None, **changes: Any) -> FrozenConfig:
+def compiled(
+    policy: str = "dqn", *, env: dict[str, Any] | None = None, learners: dict[str, Any] | None = None, **changes: Any
+) -> FrozenConfig:
     main, create = make_configs()
+    main["learners"] = learners or {}
     main["policy"] = {**(main["policy"] if policy == "dqn" else {"collect": dict(n_sample=64)}), **changes}
     main["env"].update(env or {})
     create["policy"]["type"] = policy

@@ -35,18 +35,20 @@ from ding_like.utils.seeding import make_rng
 from ding_like.worker import BaseLearner, create_learner
 from ding_like.worker.learner.hooks import LogReduceHook
 
+ROOT = Path(__file__).parents[3]
 SEED = 0
 
 HEAD = """
 main_config = dict(exp_name="run", env=dict(env_id="{env}", collector_env_num=4, evaluator_env_num=2,
     n_evaluator_episode=2), policy=dict({policy}))
-create_config = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="{name}"))
+create_config = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="{name}"{imports}))
 """
 PER = "priority=True, priority_IS_weight=True,"
 CONFIGS = {
     "dqn": HEAD.format(
         env="CartPole-v1",
         name="dqn",
+        imports="",
         policy=PER
         + """model=dict(encoder_hidden_size_list=[32, 32]), collect=dict(n_sample=64),
         learn=dict(batch_size=64, learning_rate=1e-3, target_update_freq=7, grad_clip_norm=0.5)""",
@@ -54,18 +56,21 @@ CONFIGS = {
     "sac": HEAD.format(
         env="Pendulum-v1",
         name="sac",
+        imports="",
         policy="""model=dict(actor_head_hidden_size=32, critic_head_hidden_size=32), collect=dict(n_sample=64),
         learn=dict(batch_size=64, learning_rate_q=1e-3, learning_rate_policy=1e-3, learning_rate_alpha=1e-3)""",
     ),
     "ppo": HEAD.format(
         env="CartPole-v1",
         name="ppo",
+        imports="",
         policy="""model=dict(encoder_hidden_size_list=[32, 32]), collect=dict(n_sample=100),
         learn=dict(batch_size=30, epoch_per_collect=4, learning_rate=1e-3, value_norm=True)""",
     ),
     "r2d2": HEAD.format(
         env="CartPole-v1",
         name="r2d2",
+        imports="",
         policy="""burnin_step=2, learn_unroll_len=6, nstep=3, collect=dict(n_sample=16),
         model=dict(encoder_hidden_size_list=[16], lstm_hidden_size=16),
         learn=dict(batch_size=16, learning_rate=1e-3)""",
@@ -204,8 +209,9 @@ def by_serial(name: str, folder: Path, *, updates: int) -> Found:
         if single.train_iter >= updates:
             break
     single.close()
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     with (
-        LearnerProcesses(command, world_size=2, log_folder=folder / "log", env={"OMP_NUM_THREADS": "1"}) as processes,
+        LearnerProcesses(command, world_size=2, log_folder=folder / "log", env=env) as processes,
         processes.join() as group,
     ):
         return found(single, train_half(name, folder, group, updates=updates), before)

@@ -71,3 +71,11 @@ def test_log_dict_detaches_whatever_way_a_value_comes_in() -> None:
     log.update({"c": loss})
 
     assert [value.requires_grad for value in log.values()] == [False] * 3
+
+
+def test_values_of_one_learner_and_of_all_stand_in_one_window() -> None:
+    monitor = LearnerMonitor(["q_value"])
+    monitor.record({"q_value": torch.tensor(3.0)})  # averaged over learners
+    monitor.record({"q_value": torch.tensor([[1.0, 2.0], [3.0, 4.0]])})  # not averaged: a learner was lost
+
+    assert monitor.averages() == {"q_value": 2.75}

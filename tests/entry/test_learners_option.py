@@ -1,0 +1,108 @@
+"""`--learners` and torchrun: how many learners a run has, and what says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ding_like.entry import cli, learners
+from ding_like.entry.learners import RunArguments, joined, number_of_learners
+from ding_like.errors import ConfigError
+from tests.pipeline.learners.test_shares import compiled
+
+CARTPOLE = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
+
+
+@pytest.fixture
+def below_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in dict(RANK="1", WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="1").items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_run_has_one_learner_unless_more_are_asked_for() -> None:
+    assert [number_of_learners(None), number_of_learners(4), number_of_learners(None, default=2)] == [1, 4, 2]
+
+
+def test_torchrun_says_how_many_there_are(below_torchrun: None) -> None:
+    assert number_of_learners(None) == number_of_learners(3) == 3 and not learners.is_first()
+    with pytest.raises(ConfigError, match="--learners is 2, but torchrun has started 3 processes"):
+        number_of_learners(2)
+
+
+def status_of(arguments: list[str]) -> int:
+    try:
+        cli.main(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def test_torchruns_learners_are_of_one_seed(below_torchrun: None, capsys: Any) -> None:
+    assert status_of(["-m", "serial", "-c", str(CARTPOLE), "-s", "0", "-s", "1"]) == 1
+    assert "2 seeds are given: give one -s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["0", "-1"])
+def test_no_learners_are_one_line(number: str, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert status_of(["-m", "serial", "-c", str(CARTPOLE), "--learners", number]) == 1
+    assert capsys.readouterr().err == f"ConfigError: --learners is {number}; give a number of processes from 1.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_modes_have_no_learners_of_that_kind(capsys: Any) -> None:
+    assert status_of(["-m", "eval", "-c", str(CARTPOLE), "--learners", "2"]) == 1
+    assert "--learners is of modes serial, serial_onpolicy and parallel" in capsys.readouterr().err
+
+
+def test_a_parallel_run_is_told_how_many_share_its_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plans: list[Any] = []
+    monkeypatch.setattr("ding_like.entry.parallel_entry.run_coordinator", lambda plan, start: plans.append(plan))
+
+    assert status_of(["-m", "parallel", "-c", str(CARTPOLE), "--learners", "2"]) == 0
+
+    assert plans[0].system.num_learners == 2
+
+
+def test_the_others_are_started_with_the_timeout_of_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen: list[Any] = []
+
+    class Processes:
+        def __init__(self, command: Any, **kwargs: Any) -> None:
+            seen.append((command(1, Path("store"))[-2], kwargs["world_size"], str(kwargs["log_folder"])))
+
+        def __enter__(self) -> Processes:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        @contextmanager
+        def join(self, *, timeout_s: float) -> Iterator[str]:
+            seen.append(timeout_s)
+            yield "group"
+
+    monkeypatch.setattr(learners, "LearnerProcesses", Processes)
+    arguments = RunArguments("serial", 0, 10, 10, True, 2)
+
+    with joined(compiled(learners=dict(timeout_s=7)), arguments, resumes=False, has_objects=False) as (_, group):
+        assert group == "group"
+
+    assert seen == [("1", 2, "exp/log/learners"), 7.0]
+
+
+def test_a_timeout_shorter_than_the_learners_beats_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"learners.timeout_s\s+is 1, give at least 2"):
+        with joined(
+            compiled(learners=dict(timeout_s=1)),
+            RunArguments("serial", 0, 10, 10, True, 2),
+            resumes=False,
+            has_objects=False,
+        ):
+            pass
