@@ -12,10 +12,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutation import algorithms, data, memory, parallel
+from tests.mutation import algorithms, data, memory, parallel, serving
 from tests.mutation.runner import Mutation, applied, make_copy, run, run_tests
 
-MUTATIONS = (*algorithms.MUTATIONS, *data.MUTATIONS, *memory.MUTATIONS, *parallel.MUTATIONS)
+MUTATIONS = (
+    *algorithms.MUTATIONS,
+    *data.MUTATIONS,
+    *memory.MUTATIONS,
+    *parallel.MUTATIONS,
+    *serving.MUTATIONS,
+)
 
 
 def main() -> None:

@@ -173,6 +173,12 @@ def not_finite(run: Run, good: Path) -> None:
     save_state(good, state)
 
 
+def not_finite_in_the_critic(run: Run, good: Path) -> None:
+    state = load_state(good)
+    state["model"]["critic.q.biases.2"].view(-1)[0] = float("nan")
+    save_state(good, state)
+
+
 def without_model(run: Run, good: Path) -> None:
     save_state(good, {"last_iter": 9})
 
@@ -188,7 +194,7 @@ def a_folder(run: Run, good: Path) -> None:
 
 SPOILERS = [
     *(torn, flipped, foreign, pickled, of_another_model, of_another_shape, of_another_dtype, not_finite),
-    *(without_model, of_texts, a_folder),
+    *(not_finite_in_the_critic, without_model, of_texts, a_folder),
 ]
 
 
@@ -309,19 +315,20 @@ def test_requests_go_on_while_checkpoints_come_and_each_says_whose_action_it_is(
     assert set(seen[0]) | set(seen[1]) | set(seen[2]) == {1, 2, 3}
 
 
+@pytest.mark.parametrize("before", ["read", "act"])
 def test_an_answer_is_of_one_version_even_if_the_weights_change_meanwhile(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    before: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with served_policy(run) as served:
         agent = served.agent
-        act = agent.act
+        method = getattr(agent, before)
 
         def reload_first(*args: Any) -> Any:
             run.save(2)
             assert served.look()
-            return act(*args)
+            return method(*args)
 
-        monkeypatch.setattr(agent, "act", reload_first)
+        monkeypatch.setattr(agent, before, reload_first)
         answer = served.act(question([OBS, OBS]))
 
     assert answer.version["train_iter"] == 1
