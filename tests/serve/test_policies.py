@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,9 @@ def test_what_was_trained_on_a_gpu_is_served_on_the_cpu_if_asked(
     run = Run(tmp_path / "exp", "dqn")
     run.save(1)
     config = run.folder / "total_config.py"
-    config.write_text(config.read_text().replace("'cuda': False", "'cuda': True").replace("cuda=False", "cuda=True"))
+    text, num_changed = re.subn(r"(['\"]?cuda['\"]?\s*[:=]\s*)False", r"\1True", config.read_text())
+    config.write_text(text)
+    assert num_changed == 1
 
     with pytest.raises(ConfigError, match="torch sees none here: give --cpu"):
         Blueprint.of(run.folder)
