@@ -1,4 +1,4 @@
-"""Put what was recorded into the pages of the algorithms: a table and a picture for each file of docs/learning.
+"""Put what was recorded into pages: of each file of docs/learning a table and a picture; of weights, docs/weights.md.
 
 python -m benchmarks.pages            # after python -m tests.learning.record ... --out docs/learning/NAME.json
 """
@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from benchmarks import weights_page
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What stands between these lines of a page is written here.
@@ -133,6 +135,7 @@ def main() -> None:
         picture(name, record, DOCS / "algorithms" / f"{name}.png")
     for path in sorted((DOCS / "algorithms").glob("*.md")):
         path.write_text(fill(path.read_text(), records))
+    weights_page.write()
 
 
 if __name__ == "__main__":

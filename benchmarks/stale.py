@@ -34,8 +34,10 @@ _BENCHMARKS = {
     "end_to_end": (_TRAINING, "dqn_*"),
     "end_to_end_ppo": (_TRAINING, "ppo_*"),
     "envs_": (("envs", "data"), "envs*"),
+    "learners_": ((*_TRAINING, "comm/learner_group.py", "pipeline/learners"), "learners*"),
     "parallel_": ((*_TRAINING, *_PARALLEL), "parallel_*"),
     "updates_": (_TRAINING, "updates_*"),
+    "weights_": (("comm",), "weights_*"),
 }
 
 
@@ -134,6 +136,17 @@ def _report(path: Path, root: Path) -> Recording:
         parts = (*_TRAINING, "league", "pipeline")
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")
         return Recording(name, (*_in_package(parts), *own), f"python -m tests.learning.games --out {name}")
+    if path.stem == "weight_updater_torchrl":
+        command = "~/.cache/ding_bench/peers/bin/python -m benchmarks.differential.weight_updater"
+        return Recording(name, (*_in_package(("comm/weights",)), "benchmarks/differential"), command)
+    if path.stem == "weights_torn":
+        own = ("comm/weights/shared_block.py", "comm/weights/shared_folder.py", "comm/weights/shared_memory.py")
+        command = f"python -m tests.comm.weights.torn --publications 10000 --readers 4 --out {name}"
+        return Recording(name, (*_in_package(own), "tests/comm/weights/torn.py"), command)
+    if path.stem == "two_learners":
+        parts = (*_TRAINING, "comm/learner_group.py", "pipeline/learners", "pipeline/parallel/learner_aggregator.py")
+        command = f"python -m tests.pipeline.learners.two_learners --out {name}"
+        return Recording(name, (*_in_package(parts), "tests/pipeline/learners"), command)
     if path.stem == "serve":
         parts = ("comm/serve", "comm/rest/http_limits.py", "pipeline/serve", "entry/serve.py", "policy/forward.py")
         return Recording(name, (*_in_package(parts), "tests/serve/load.py"), f"python -m tests.serve.load --out {name}")

@@ -104,6 +104,23 @@ def _updates(name: str, *peers: str, others: tuple[str, ...] = (), at_least: flo
     return Benchmark(("updates_cpu",), contenders, bars=bars)
 
 
+def _weights(megabytes: int) -> Benchmark:
+    """Return a benchmark of weights that go from one process to four."""
+    ours: tuple[str, ...] = ("shared_memory", "in_process", "torch_dist", "files", "rest_files", "updater")
+    if megabytes <= 64:  # at most `messages.MAX_FILE` goes through a coordinator
+        ours += ("rest_stream",)
+    plain = ("pipe_pickle", "pipe_pickle_tensors", "queue_pickle", "torch_queue")
+    torchrl = ("shared_memory", "queues", "updater")
+    size = ("--megabytes", str(megabytes))
+    contenders = {f"ours_{way}": Contender("weights_ours", ("--way", way, *size)) for way in ours}
+    contenders |= {way: Contender("weights_plain", ("--way", way, *size)) for way in plain}
+    contenders |= {
+        f"torchrl_{way}": Contender("weights_torchrl", ("--way", way, *size), venv="peers") for way in torchrl
+    }
+    bars = tuple(Bar("ours_shared_memory", way, 3.0) for way in ("pipe_pickle", "pipe_pickle_tensors"))
+    return Benchmark(("versions_per_s",), contenders, bars=bars)
+
+
 # One process on one thread is timed by CPU seconds, which a busy neighbour hardly changes; collectors by the wall clock
 # first, because there are some that use several processes.
 BENCHMARKS = {
@@ -154,4 +171,6 @@ BENCHMARKS = {
     "updates_fqf": _updates("fqf", "tianshou", others=("autograd",)),
     "updates_rainbow": _updates("rainbow", "tianshou", others=("autograd",), at_least=1.5),
     "updates_r2d2": _updates("r2d2", "tianshou", others=("burn_in",), at_least=1.5),
+    "weights_10mb": _weights(10),
+    "weights_100mb": _weights(100),
 }

@@ -1,8 +1,4 @@
-"""Carry weights, rows and commands between parts of one process.
-
-Collector and learner may share a policy: then no weights travel, and the collector has the newest anyway. All ends
-may be used by different threads.
-"""
+"""Carry rows and commands between parts of one process; all ends may be used by different threads."""
 
 from __future__ import annotations
 
@@ -11,8 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ding_like.comm.channels import Batch, Command, Order, Receipt, Rows, Segment, Version, Weights
-from ding_like.comm.newest_weights import NewestWeights
+from ding_like.comm.channels import Batch, Command, Order, Receipt, Rows, Segment, Version
 from ding_like.data.rows import as_batch
 from ding_like.errors import CommError
 from ding_like.types import Array
@@ -185,42 +180,6 @@ class LocalRows:
     def close(self) -> None:
         """Do what `finish` does; the store is its owner's."""
         self.finish()
-
-
-class LocalWeights:
-    """Send copies of weights to the readers that `reader` has made."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._readers: dict[str, NewestWeights] = {}
-        self._published: dict[str, Version] = {}  # the newest of each policy
-        self._is_closed = False
-
-    def reader(self, name: str) -> NewestWeights:
-        """Return the reader of a name, a new one the first time; it begins with what is published from now on."""
-        with self._lock:
-            return self._readers.setdefault(name, NewestWeights())
-
-    def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
-        """Give readers a copy, which they share; see `WeightPublisher`. There is nothing to wait for."""
-        with self._lock:
-            if self._is_closed:
-                raise CommError("weights are published after the publisher was closed.")
-            names = tuple(self._readers) if to is None else tuple(to)
-            before = self._published.get(weights.policy_id)
-            if before is not None and weights.version <= before:
-                return Receipt(skipped=names)
-            self._published[weights.policy_id] = weights.version
-            copied = {name: tensor.detach().clone() for name, tensor in weights.state.items()}
-            known = tuple(name for name in names if name in self._readers)
-            for name in known:
-                self._readers[name].put(weights._replace(state=copied))
-            return Receipt(delivered=known, failed=tuple(name for name in names if name not in known))
-
-    def close(self) -> None:
-        """Publish no more; readers keep what they have."""
-        with self._lock:
-            self._is_closed = True
 
 
 class LocalControl:

@@ -88,6 +88,7 @@ def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -
         "path_policy": given.get("path_policy"),
         "communication_mode": given.get("communication_mode"),
         "publish_interval_s": system.publish_interval_s,
+        "weights": system.weights,
         "num_batches": system.num_batches,
         "num_learners": system.num_learners,
         "config_file": str(config),

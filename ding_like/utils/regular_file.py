@@ -15,6 +15,11 @@ class WrongSizeError(OSError):
 
 
 def read_regular_file(folder: str | os.PathLike[str], name: str, *, nbytes: int | None = None) -> bytes:
+    """Return the bytes of the file `name` in `folder`; see `read_regular_buffer`."""
+    return bytes(read_regular_buffer(folder, name, nbytes=nbytes))
+
+
+def read_regular_buffer(folder: str | os.PathLike[str], name: str, *, nbytes: int | None = None) -> bytearray:
     """Return the bytes of the file `name` in `folder`, which must be exactly `nbytes` if that is given.
 
     The folder is opened first and the file within it, neither through a link, so that nothing that is exchanged
@@ -42,4 +47,4 @@ def read_regular_file(folder: str | os.PathLike[str], name: str, *, nbytes: int 
             done += count
     if done != wanted:
         raise WrongSizeError(f"{name} ends after {done} of {wanted} bytes")
-    return bytes(data)
+    return data

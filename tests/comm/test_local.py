@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ding_like.comm.channels import Segment, Version
-from ding_like.comm.local import LocalControl, LocalRows, LocalWeights
+from ding_like.comm.local import LocalControl, LocalRows
+from ding_like.comm.weights.local import LocalWeights
 from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.update_ratio import UpdateRatio
 from ding_like.worker import create_buffer

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ding_like.comm.channels import BatchSource, Control, RowSink, WeightPublisher, WeightReader
+from ding_like.comm.weights.encode import WireDtype
 
 BATCH = 4  # rows of a batch that is drawn from a store
 SEGMENT = 8  # rows of a segment; BATCH updates of one row each are never asked for: a segment allows two updates
@@ -20,6 +21,7 @@ Kind = Literal["replay", "priority", "once"]
 class WeightEnds(NamedTuple):
     publisher: WeightPublisher
     reader: WeightReader
+    dtype: WireDtype = "exact"  # how numbers travel: what arrives is rounded so
 
 
 class RowEnds(NamedTuple):
@@ -51,12 +53,28 @@ class Transport:
 
 def transports() -> dict[str, Transport]:
     """Return the transports by name."""
-    from tests.contracts import local_transport, pipe_transport, rest_transport, torch_dist_transport
+    from tests.contracts import (
+        local_transport,
+        pipe_transport,
+        rest_transport,
+        shared_memory_transport,
+        torch_dist_transport,
+    )
 
     return {
         "local": local_transport.TRANSPORT,
         "pipe": pipe_transport.TRANSPORT,
         "rest": rest_transport.TRANSPORT,
         "rest over http": rest_transport.OVER_HTTP,
+        "shared memory": shared_memory_transport.TRANSPORT,
+        "shared memory of two processes": shared_memory_transport.OF_TWO_PROCESSES,
         "torch_dist": torch_dist_transport.TRANSPORT,
+        # Encodings of the weights, by those that have one.
+        "rest, bfloat16": rest_transport.weights_only(dtype="bfloat16"),
+        "rest over http, bfloat16": rest_transport.weights_only(dtype="bfloat16", over_http=True),
+        "rest over http, delta": rest_transport.weights_only(over_http=True, by_delta=True),
+        "rest over http, bfloat16 delta": rest_transport.weights_only(dtype="bfloat16", over_http=True, by_delta=True),
+        "torch_dist, bfloat16": torch_dist_transport.weights_only(dtype="bfloat16"),
+        "torch_dist, delta": torch_dist_transport.weights_only(by_delta=True),
+        "torch_dist, bfloat16 delta": torch_dist_transport.weights_only(dtype="bfloat16", by_delta=True),
     }

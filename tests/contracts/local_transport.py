@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ding_like.comm.channels import Version
-from ding_like.comm.local import BatchOnce, LocalControl, LocalRows, LocalWeights
+from ding_like.comm.local import BatchOnce, LocalControl, LocalRows
+from ding_like.comm.weights.local import LocalWeights
 from ding_like.pipeline.update_ratio import UpdateRatio
 from ding_like.worker import create_buffer
 from tests.contracts.channel_cases import BATCH, SEGMENT, ControlEnds, Kind, RowEnds, Transport, WeightEnds

@@ -23,6 +23,7 @@ from ding_like.comm.rest.segment_reader import SegmentReader
 from ding_like.comm.rest.weight_publisher import RestWeightPublisher
 from ding_like.comm.rest.weight_reader import RestWeightReader
 from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.comm.weights.encode import WireDtype
 from ding_like.data.schema import Schema
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.index import BufferIndex
@@ -53,7 +54,7 @@ class Commander(NaiveCommander):
 class Net:
     """Hold a coordinator and the links of its two workers, each with a task."""
 
-    def __init__(self, stack: ExitStack, folder: Path, kind: Kind, *, over_http: bool) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, kind: Kind, *, over_http: bool, by_delta: bool = False) -> None:
         self.core = _make_core(folder, kind)
         stack.callback(self.core.close)
         self.service = LockedService(self.core)
@@ -65,6 +66,7 @@ class Net:
             server.start()
             stack.callback(server.close)
             cfg = {"coordinator": server.url, "key_file": keys, "communication_mode": "stream"}
+            cfg["weights"] = {"delta": by_delta}
         near = None if over_http else self.service
         self.learner = WorkerLink("learner", cfg, near, resources={})
         self.collector = WorkerLink("collector", cfg, near, resources={})
@@ -104,13 +106,15 @@ def _make_core(folder: Path, kind: Kind) -> CoordinatorCore:
     )
 
 
-def _weights(stack: ExitStack, folder: Path, *, over_http: bool) -> WeightEnds:
-    net = Net(stack, folder, "replay", over_http=over_http)
-    publisher = RestWeightPublisher(net.learner, net.learn)
+def _weights(
+    stack: ExitStack, folder: Path, *, over_http: bool, dtype: WireDtype = "exact", by_delta: bool = False
+) -> WeightEnds:
+    net = Net(stack, folder, "replay", over_http=over_http, by_delta=by_delta)
+    publisher = RestWeightPublisher(net.learner, net.learn, dtype=dtype)
     stack.callback(publisher.abandon, timeout_s=5.0)
     reader = RestWeightReader(net.collector)
     reader.begin(net.collect, net.handle)
-    return WeightEnds(publisher, reader)
+    return WeightEnds(publisher, reader, dtype)
 
 
 class FreshSink:
@@ -200,6 +204,11 @@ def _transport(*, over_http: bool) -> Transport:
         rows=partial(_rows, over_http=over_http),
         priorities_at_once=False,
     )
+
+
+def weights_only(*, dtype: WireDtype = "exact", over_http: bool = False, by_delta: bool = False) -> Transport:
+    """Return the transport of weights that are encoded in some way."""
+    return Transport(partial(_weights, over_http=over_http, dtype=dtype, by_delta=by_delta))
 
 
 TRANSPORT = _transport(over_http=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import safe_open
 
 CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 PPO = CONFIG.with_name("cartpole_ppo_config.py")
@@ -68,6 +69,30 @@ def test_ppo_trains_in_parallel_with_rows_of_the_newest_weights_only(tmp_path: P
     result = json.loads((tmp_path / "par/result.json").read_text())
     batches = result["train_iter"] / (10 * 4)  # 10 epochs of 4 minibatches
     assert batches == result["env_step"] // 256 and result["env_step"] >= 1200
+    assert processes_in(tmp_path) == []
+
+
+ROUNDED = """
+from dizoo_config import create_config, main_config
+system_config = dict(
+    path_data="data", path_policy="policy", communication_mode="stream", weights=dict(dtype="bfloat16", delta=True)
+)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_weights_travel_by_stream_and_rounded_where_the_config_says_so(tmp_path: Path) -> None:
+    (tmp_path / "dizoo_config.py").write_text(CONFIG.read_text())
+    (tmp_path / "rounded_config.py").write_text(ROUNDED)
+
+    run = ding(tmp_path, "-m", "parallel", "-c", "rounded_config.py", "--env-step", "1200", "--exp-name", "par")
+
+    assert run.returncode == 0, run.stderr
+    published = list((tmp_path / "policy/policy").iterdir())
+    with safe_open(published[0], framework="pt") as file:
+        assert list(file.keys()) == ["bfloat16"]
+    workers = list((tmp_path / "par/log/workers").iterdir())
+    assert len(workers) == 3 and all("sent through the coordinator" in each.read_text() for each in workers)
     assert processes_in(tmp_path) == []
 
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from ding_like.comm.channels import Segment, Version
-from ding_like.comm.local import BatchOnce, LocalRows, LocalWeights
+from ding_like.comm.local import BatchOnce, LocalRows
+from ding_like.comm.weights.local import LocalWeights
 from ding_like.config import compile_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, SchemaError

@@ -10,7 +10,7 @@ import numpy as np
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.batch_source import BatchReader
 from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.weight_files import read_weights
+from ding_like.comm.weights.files import read_weights
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.index import BufferIndex
 from ding_like.pipeline.parallel.core.ledger import SegmentLedger

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from flask import Flask, Response, request
 
 from ding_like.comm.rest.folders import read_below, write_below
@@ -16,6 +17,7 @@ from ding_like.comm.rest.http_limits import FILE_ROUTES
 from ding_like.comm.rest.messages import MAX_FILE, OCTETS, SHA256_HEADER
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.wire import check_id
+from ding_like.comm.weights.delta import delta
 from ding_like.utils.files import is_full
 from ding_like.utils.interval import Interval
 
@@ -63,7 +65,9 @@ def add_file_routes(app: Flask, gate: Gate, *, segments: Path | None, weights: P
     @app.get("/v1/weights/<policy_id>/<version>")
     def get_weights(policy_id: str, version: str) -> Response:
         gate.check(("collector", "learner"), any_client=True)
-        return _give(_weights_place(weights, policy_id, version))
+        have = request.args.get("have")  # a version that the caller has: what changed since will do, if that is less
+        base = None if have is None else _weights_place(weights, policy_id, have)
+        return _give(_weights_place(weights, policy_id, version), base)
 
     @app.before_request
     def allow_large_bodies() -> None:
@@ -124,8 +128,13 @@ def _take(place: _Place) -> Response:
     return Response(status=200)
 
 
-def _give(place: _Place) -> Response:
+def _give(place: _Place, base: _Place | None = None) -> Response:
+    """Answer with a file, or with its delta to a file `base` that is there as well, if that is shorter."""
     data = read_below(*place, limit=MAX_FILE)
     if data is None:
         raise RefusedError("no_file", f"there is no {place.names[-1]}")
+    old = None if base is None else read_below(*base, limit=MAX_FILE)
+    if old is not None:
+        changes = delta(np.frombuffer(old, np.uint8), np.frombuffer(data, np.uint8))
+        data = data if changes is None else changes.tobytes()
     return Response(data, mimetype=OCTETS, headers={SHA256_HEADER: hashlib.sha256(data).hexdigest()})

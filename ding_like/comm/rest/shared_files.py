@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import shutil
@@ -9,14 +10,19 @@ import weakref
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.weight_files import WeightsGoneError
 from ding_like.comm.rest.wire import check_id
+from ding_like.comm.weights.delta import apply_delta, is_delta
+from ding_like.comm.weights.files import WeightsGoneError
 from ding_like.data.segment_file import SegmentError
+from ding_like.errors import CommError
 from ding_like.utils.files import atomic_write
 from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.own_folder import make_own_folder
+from ding_like.utils.regular_file import read_regular_file
 
 logger = logging.getLogger(__name__)
 
@@ -71,15 +77,22 @@ class SharedFolder:
 class StreamedFiles:
     """Carry files through the coordinator, by way of a temporary folder of this process's own."""
 
-    def __init__(self, client: HttpCoordinator, *, folder: str | os.PathLike[str] | None = None) -> None:
-        """Make the folder: below `folder`, else in memory where the system has such a place."""
+    def __init__(
+        self, client: HttpCoordinator, *, folder: str | os.PathLike[str] | None = None, asks_for_delta: bool = False
+    ) -> None:
+        """Make the folder: below `folder`, else in memory where the system has such a place.
+
+        With `asks_for_delta` the coordinator is told which version of weights is here, and may answer with what has
+        changed since.
+        """
         self._client = client
+        self._asks_for_delta = asks_for_delta
         where = folder or (_MEMORY if _MEMORY.is_dir() else None)
         self._folder = make_own_folder("ding-files-", where=where)
         self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self.segments = self._folder / "segments"
         self.weights = self._folder / "weights"
-        self._fetched_weights: Path | None = None
+        self._held: dict[str, tuple[int, int]] = {}  # version of the weights that are here, one of a policy
 
     def share_segment(self, name: str) -> None:
         path = self._segment(name)
@@ -101,16 +114,44 @@ class StreamedFiles:
         self._keep(self._segment(name), data)
 
     def fetch_weights(self, policy_id: str, attempt: int, version: int, *, nbytes: int, sha256: str) -> None:
+        held = self._held.get(policy_id)
+        old = None if held is None else self._weights(policy_id, *held)
+        data = None
+        if self._asks_for_delta and held is not None and old is not None:
+            data = self._get_by_delta(policy_id, attempt, version, old=old, held=held, sha256=sha256)
+        if data is None:
+            data = self._get_weights(policy_id, attempt, version)
+        if old is not None:
+            old.unlink(missing_ok=True)
+            del self._held[policy_id]
+        self._keep(self._weights(policy_id, attempt, version), data)
+        self._held[policy_id] = attempt, version
+
+    def _get_weights(self, policy_id: str, attempt: int, version: int, *, query: str = "") -> bytes:
         try:
-            data = self._client.get_file(f"/v1/weights/{check_id(policy_id, 'policy_id')}/{attempt}-{version}")
+            return self._client.get_file(f"/v1/weights/{check_id(policy_id, 'policy_id')}/{attempt}-{version}{query}")
         except RefusedError as error:
             if error.code != "no_file":
                 raise
             raise WeightsGoneError(f"the coordinator has no weights {attempt}-{version} of {policy_id}") from error
-        if self._fetched_weights is not None:
-            self._fetched_weights.unlink(missing_ok=True)
-        self._fetched_weights = self._weights(policy_id, attempt, version)
-        self._keep(self._fetched_weights, data)
+
+    def _get_by_delta(
+        self, policy_id: str, attempt: int, version: int, *, old: Path, held: tuple[int, int], sha256: str
+    ) -> bytes | None:
+        """Return the whole file, made from an older one if the answer is a delta; None if that does not make it."""
+        data = self._get_weights(policy_id, attempt, version, query=f"?have={held[0]}-{held[1]}")
+        if not is_delta(np.frombuffer(data, np.uint8)):
+            return data
+        try:
+            before = np.frombuffer(read_regular_file(old.parent, old.name), np.uint8)
+            whole = apply_delta(before, np.frombuffer(data, np.uint8)).tobytes()
+        except (CommError, OSError) as error:
+            logger.warning("weights %d-%d of %s are fetched whole: %s", attempt, version, policy_id, error)
+            return None
+        if hashlib.sha256(whole).hexdigest() != sha256:
+            logger.warning("weights %d-%d of %s are fetched whole: a delta made others", attempt, version, policy_id)
+            return None
+        return whole
 
     def forget_segment(self, name: str) -> None:
         self._segment(name).unlink(missing_ok=True)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.weight_files import write_weights
 from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.comm.weights.encode import Encoded, WireDtype, encode, parse_head
+from ding_like.comm.weights.files import write_weights
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
@@ -24,15 +25,16 @@ class RestWeightPublisher:
     """Write the newest weights as a file and announce them to the coordinator, in a thread of its own.
 
     It is for one attempt at a task: one that is over is raised as RefusedError. What the thread raises is raised by the
-    next call.
+    next call. `dtype` says how numbers travel, as `Layout.of` does.
     """
 
-    def __init__(self, link: WorkerLink, task: m.Task) -> None:
+    def __init__(self, link: WorkerLink, task: m.Task, *, dtype: WireDtype = "exact") -> None:
         self._link = link
         self._task = task
+        self._dtype: WireDtype = dtype
         self._changed = threading.Condition()
         self._last: Version | None = None  # that was offered
-        self._newest: Weights | None = None  # that is offered and not begun
+        self._newest: Encoded | None = None  # that is offered and not begun
         self._is_closed = False
         self._is_idle = True  # nothing is offered and nothing under way
         self._failure: BaseException | None = None
@@ -50,13 +52,13 @@ class RestWeightPublisher:
             with self._changed:
                 self._raise_failure()
             return Receipt(skipped=_TO)
-        copied = {name: tensor.detach().cpu().clone() for name, tensor in weights.state.items()}
+        encoded = encode(weights, dtype=self._dtype)
         with self._changed:
             self._raise_failure()
             if self._is_closed:
                 raise CommError("weights are published after the publisher was closed.")
             self._last = weights.version
-            self._newest, self._is_idle = weights._replace(state=copied), False
+            self._newest, self._is_idle = encoded, False
             self._changed.notify_all()
         if wait_s is None:
             return Receipt()
@@ -110,12 +112,12 @@ class RestWeightPublisher:
             with self._changed:
                 if not self._changed.wait_for(lambda: self._newest is not None or self._is_closed, _LOOK_S):
                     continue
-                weights, self._newest = self._newest, None
-                self._is_idle = weights is None
-            if weights is None:
+                encoded, self._newest = self._newest, None
+                self._is_idle = encoded is None
+            if encoded is None:
                 return
             try:
-                self._write_and_announce(weights)
+                self._write_and_announce(encoded)
             except BaseException as error:  # whatever it is, the learner's thread is to raise it
                 with self._changed:
                     self._failure = error
@@ -125,12 +127,10 @@ class RestWeightPublisher:
                 self._is_idle = self._newest is None
                 self._changed.notify_all()
 
-    def _write_and_announce(self, weights: Weights) -> None:
+    def _write_and_announce(self, encoded: Encoded) -> None:
         task, files, link = self._task, self._link.files, self._link
-        policy_id, (attempt, version) = weights.policy_id, weights.version
-        written = link.when_there_is_room(
-            task, lambda: write_weights(files.weights, policy_id, attempt, version, weights.state)
-        )
+        policy_id, (attempt, version), _ = parse_head(encoded.head)
+        written = link.when_there_is_room(task, lambda: write_weights(files.weights, encoded))
         files.share_weights(policy_id, attempt, version)
         message = m.Publish(task.task_id, attempt, version, written.sha256, written.nbytes)
         try:

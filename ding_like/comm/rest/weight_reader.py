@@ -8,8 +8,8 @@ import time
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.shared_files import SharedFiles
-from ding_like.comm.rest.weight_files import WeightsGoneError, read_weights
 from ding_like.comm.rest.worker_link import TaskUser
+from ding_like.comm.weights.files import WeightsGoneError, read_weights
 
 logger = logging.getLogger(__name__)
 

@@ -47,8 +47,9 @@ class WorkerLink:
 
     Read of `cfg`: `coordinator`, its URL; `key_file`, None if it takes anyone; `path_data` and `path_policy`, the
     folders of segments and weights; `communication_mode`: 'shared' works in these folders, 'stream' sends files through
-    the coordinator, and 'auto' looks whether the folders are those that the coordinator sees; `retry_s`, for how long
-    the coordinator is looked for, and `patience_s`, for how long it is waited for once it was found; `grace_s`, within
+    the coordinator, and 'auto' looks whether the folders are those that the coordinator sees; `weights`, whose `delta`
+    asks for no more of them than has changed where they go through the coordinator; `retry_s`, for how long the
+    coordinator is looked for, and `patience_s`, for how long it is waited for once it was found; `grace_s`, within
     which a worker that is asked to leave has left.
     """
 
@@ -165,7 +166,7 @@ class WorkerLink:
         if mode == "auto" and data is not None and policy is not None and is_shared(Path(data), run_id):
             return _shared(data, policy)
         logger.info("segments and weights are sent through the coordinator")
-        return StreamedFiles(self._client)
+        return StreamedFiles(self._client, asks_for_delta=bool((self._cfg.get("weights") or {}).get("delta")))
 
 
 class TaskUser:

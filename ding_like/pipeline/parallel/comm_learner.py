@@ -69,9 +69,10 @@ class BaseCommLearner(ABC, Configurable):
 class FlaskFileSystemLearner(BaseCommLearner):
     """Learn for a coordinator that speaks HTTP; rows come and weights go as files.
 
-    `cfg` holds `main`, a compiled config, `seed`, `num_batches` to ask for at once, `publish_interval_s`, and what
-    WorkerLink reads. With `num_learners` above 1 it is the first of several on this machine, and holds what
-    LearnerAggregator reads. DI-engine's keys `host` and `port` are accepted: a worker dials in, so it listens nowhere.
+    `cfg` holds `main`, a compiled config, `seed`, `num_batches` to ask for at once, `publish_interval_s`, `weights`
+    (whose `dtype` says how they travel), and what WorkerLink reads. With `num_learners` above 1 it is the first of
+    several on this machine, and holds what LearnerAggregator reads. DI-engine's keys `host` and `port` are accepted: a
+    worker dials in, so it listens nowhere.
 
     A learner that was out of reach for longer than its lease makes another attempt: with the weights in its memory
     where no other attempt has published meanwhile, else from the newest saved point.

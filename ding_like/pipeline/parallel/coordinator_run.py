@@ -14,7 +14,7 @@ import numpy as np
 
 from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.weight_files import read_weights
+from ding_like.comm.weights.files import read_weights
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.core.status import RunView

@@ -50,7 +50,8 @@ class LearnAttempt:
             on_observed=statistics.merge,
         )
         self._source: RestBatchSource | None = None  # once batches are asked for
-        self._publisher = RestWeightPublisher(link, task)
+        dtype = (cfg.get("weights") or {}).get("dtype", "exact")
+        self._publisher = RestWeightPublisher(link, task, dtype=dtype)
         self._role = TrainRole(
             training.learner,
             publisher=self._publisher,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
+from ding_like.comm.weights.encode import WireDtype
 from ding_like.config import deep_merge, to_plain
 from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
 from ding_like.errors import ConfigError
-from ding_like.pipeline.parallel.shares import check_shares
+from ding_like.pipeline.learners.shares import check_shares
 from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.update_ratio import least_lead
 from ding_like.policy import Policy, get_policy_cls
@@ -42,6 +43,12 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
     "segment_rows": 0,  # rows that a collector sends at once; 0: n_sample, at least 64
     "max_lead_rows": 0,  # env steps that collecting may be ahead of learning; 0: two segments, or more if it must
     "publish_interval_s": 0.2,  # seconds between two published versions of the weights, at least
+    "weights": {
+        # How numbers travel: 'exact', or 'bfloat16': float32 parameters are rounded, to half their bytes.
+        "dtype": "exact",
+        # A worker that has earlier weights is sent what has changed, if that is less; where they go by 'stream'.
+        "delta": False,
+    },
     "num_batches": 64,  # that the learner asks for at once
     # How files travel between hosts: 'shared' folders, 'stream' through the coordinator, or what 'auto' finds.
     "communication_mode": "auto",
@@ -62,7 +69,9 @@ class SystemConfig(NamedTuple):
     segment_episodes: int
     max_lead_rows: int  # env steps; with n_episode: episodes
     publish_interval_s: float
+    weights: dict[str, Any]
     num_batches: int
+    communication_mode: str
 
 
 def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory: bool = True) -> SystemConfig:
@@ -74,11 +83,17 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     given = dict(system_config or {})
     unknown = [f"system.{key}" for key in given if key not in SYSTEM_TEMPLATE and not _is_worker(key)]
     coordinator = given.get("coordinator") or {}
-    unknown += [f"system.coordinator.{key}" for key in coordinator if key not in SYSTEM_TEMPLATE["coordinator"]]
+    for name in ("coordinator", "weights"):
+        if not isinstance(given.get(name) or {}, Mapping):
+            raise ConfigError(
+                f"system.{name} is {given[name]!r}; expected a dict of {', '.join(SYSTEM_TEMPLATE[name])}."
+            )
+        unknown += [f"system.{name}.{key}" for key in given.get(name) or {} if key not in SYSTEM_TEMPLATE[name]]
     if unknown:
-        known = ", ".join(SYSTEM_TEMPLATE)
-        raise ConfigError(f"unknown keys in system_config: {', '.join(unknown)}. Known are {known}.")
+        named = ", ".join(SYSTEM_TEMPLATE)
+        raise ConfigError(f"unknown keys in system_config: {', '.join(unknown)}. Known are {named}.")
     _check_seconds(coordinator)
+    _check_weights(given.get("weights") or {})
     say_without_effect(given, SYSTEM_TEMPLATE, SYSTEM, source="system_config", section="system")
     system = deep_merge(SYSTEM_TEMPLATE, {key: value for key, value in given.items() if not _is_worker(key)})
     sections = sum(key.startswith("collector") and key not in SYSTEM_TEMPLATE for key in given)
@@ -112,7 +127,9 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
         segment_episodes=segment_episodes,
         max_lead_rows=max_lead,
         publish_interval_s=float(system["publish_interval_s"]),
+        weights=system["weights"],
         num_batches=int(system["num_batches"]),
+        communication_mode=str(system["communication_mode"]),
     )
 
 
@@ -122,6 +139,15 @@ def _check_seconds(coordinator: Mapping[str, Any]) -> None:
         value = coordinator.get(name, 1.0)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
             raise ConfigError(f"system.coordinator.{name} is {value!r}; expected seconds above 0.")
+
+
+def _check_weights(weights: Mapping[str, Any]) -> None:
+    """Raise ConfigError for weights that cannot travel so."""
+    dtype, is_delta = weights.get("dtype", "exact"), weights.get("delta", False)
+    if dtype not in get_args(WireDtype):
+        raise ConfigError(f"system.weights.dtype is {dtype!r}; expected one of {', '.join(get_args(WireDtype))}.")
+    if not isinstance(is_delta, bool):
+        raise ConfigError(f"system.weights.delta is {is_delta!r}; expected True or False.")
 
 
 def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:

@@ -14,9 +14,9 @@ from ding_like.comm.channels import Segment, Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.row_sink import RestRowSink
-from ding_like.comm.rest.weight_files import WeightsGoneError
 from ding_like.comm.rest.weight_publisher import RestWeightPublisher
 from ding_like.comm.rest.weight_reader import RestWeightReader
+from ding_like.comm.weights.files import WeightsGoneError
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from tests.contracts.rest_transport import Net

@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import requests
 import torch
 
 import ding_like
+from ding_like.comm.channels import Version, Weights
+from ding_like.comm.flat_state import FlatState
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.http_server import CoordinatorServer
@@ -23,7 +25,8 @@ from ding_like.comm.rest.keys import load_keys, make_keys
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.shared_files import StreamedFiles
 from ding_like.comm.rest.signing import Signer
-from ding_like.comm.rest.weight_files import read_weights, write_weights
+from ding_like.comm.weights.encode import encode
+from ding_like.comm.weights.files import read_weights, write_weights
 from ding_like.data.segment_file import SegmentMeta, read_segment, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel.service import LockedService
@@ -102,7 +105,9 @@ def test_a_segment_comes_to_the_learner_as_it_left_the_collector(net: Net, tmp_p
 def test_weights_come_to_collectors(net: Net, tmp_path: Path) -> None:
     there, here = StreamedFiles(net.learner, folder=tmp_path), StreamedFiles(net.collector, folder=tmp_path)
     for version in (0, 7):
-        written = write_weights(there.weights, "policy", 1, version, {"w": torch.full((2,), float(version))})
+        written = write_weights(
+            there.weights, encode(Weights("policy", Version(1, version), {"w": torch.full((2,), float(version))}))
+        )
         there.share_weights("policy", 1, version)
         here.fetch_weights("policy", 1, version, nbytes=written.nbytes, sha256=written.sha256)
         state = read_weights(here.weights, "policy", 1, version, sha256=written.sha256)
@@ -111,6 +116,88 @@ def test_weights_come_to_collectors(net: Net, tmp_path: Path) -> None:
     assert len(list(here.weights.glob("*/*"))) == 1, "one version at a time"
     there.close()
     here.close()
+
+
+def mostly_frozen(version: int) -> Weights:
+    state = {"frozen": torch.arange(100_000, dtype=torch.float32), "head": torch.full((100,), float(version))}
+    return Weights("policy", Version(1, version), state)
+
+
+class Received:
+    """Count the bytes of files that a client fetches, and may change them on their way."""
+
+    def __init__(self, client: HttpCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes: list[int] = []
+        self.change: Callable[[bytes], bytes] = lambda data: data
+        get_file = client.get_file
+
+        def get(path: str) -> bytes:
+            data = self.change(get_file(path))
+            self.sizes.append(len(data))
+            return data
+
+        monkeypatch.setattr(client, "get_file", get)
+
+
+def fetch(net: Net, there: StreamedFiles, here: StreamedFiles, version: int) -> FlatState:
+    """Publish a version, and return what comes to a collector."""
+    written = write_weights(there.weights, encode(mostly_frozen(version)))
+    there.share_weights("policy", 1, version)
+    here.fetch_weights("policy", 1, version, nbytes=written.nbytes, sha256=written.sha256)
+    return read_weights(here.weights, "policy", 1, version, sha256=written.sha256)
+
+
+@pytest.fixture
+def streams(net: Net, tmp_path: Path) -> Iterator[tuple[StreamedFiles, StreamedFiles]]:
+    there = StreamedFiles(net.learner, folder=tmp_path)
+    here = StreamedFiles(net.collector, folder=tmp_path, asks_for_delta=True)
+    yield there, here
+    there.close()
+    here.close()
+
+
+def test_of_later_weights_only_what_changed_is_sent(
+    net: Net, streams: tuple[StreamedFiles, StreamedFiles], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received = Received(net.collector, monkeypatch)
+
+    for version in (1, 2, 3):
+        state = fetch(net, *streams, version)
+        assert all(torch.equal(state[name], tensor) for name, tensor in mostly_frozen(version).state.items())
+
+    whole, *later = received.sizes
+    assert whole > 400_000 and len(later) == 2 and max(later) < 4 * 4096
+
+
+@pytest.mark.parametrize("fault", ["delta is broken", "base is gone here", "base is gone there", "another base"])
+def test_where_a_delta_does_not_help_the_whole_is_sent(
+    net: Net, streams: tuple[StreamedFiles, StreamedFiles], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    received = Received(net.collector, monkeypatch)
+    fetch(net, *streams, 1)
+    _, here = streams
+    if fault == "delta is broken":
+        received.change = lambda data: data if len(data) > 100_000 else data[:-1] + bytes([data[-1] ^ 1])
+    elif fault == "base is gone here":
+        (here.weights / "policy" / "1-1.safetensors").unlink()
+    elif fault == "base is gone there":
+        (net.weights / "policy" / "1-1.safetensors").unlink()
+    else:
+        path = here.weights / "policy" / "1-1.safetensors"
+        path.write_bytes(path.read_bytes()[::-1])
+
+    state = fetch(net, *streams, 2)
+
+    assert all(torch.equal(state[name], tensor) for name, tensor in mostly_frozen(2).state.items())
+    assert received.sizes[-1] > 400_000
+
+
+@pytest.mark.parametrize("have", ["x", "1", "../1-1", "1-" + "9" * 20])
+def test_a_version_to_begin_from_is_two_numbers(net: Net, have: str) -> None:
+    net.learner.put_file("/v1/weights/policy/1-1", b"abc")
+
+    with pytest.raises(RefusedError):
+        net.collector.get_file(f"/v1/weights/policy/1-1?have={have}")
 
 
 def test_the_same_again_is_fine_and_something_else_is_not(net: Net) -> None:

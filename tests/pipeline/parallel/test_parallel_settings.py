@@ -148,3 +148,22 @@ def test_the_state_file_survives_the_process_and_where_asked_a_power_cut(tmp_pat
 
     assert (found["durable"], found["state_timeout_s"], found["publish_timeout_s"]) == (False, 600.0, 30.0)
     assert read(tmp_path, coordinator={"durable": True}).coordinator["durable"] is True
+
+
+def test_weights_travel_exactly_and_whole_unless_said_otherwise(tmp_path: Path) -> None:
+    assert read(tmp_path).weights == {"dtype": "exact", "delta": False}
+    assert read(tmp_path, weights=dict(dtype="bfloat16")).weights == {"dtype": "bfloat16", "delta": False}
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ({"dtype": "float16"}, r"system\.weights\.dtype is 'float16'; expected one of exact, bfloat16"),
+        ({"delta": 1}, r"system\.weights\.delta is 1; expected True or False"),
+        ({"dtyp": "exact"}, r"system\.weights\.dtyp"),
+        ("bfloat16", "system.weights is 'bfloat16'; expected a dict of dtype, delta"),
+    ],
+)
+def test_weights_that_cannot_travel_so_are_refused(tmp_path: Path, weights: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read(tmp_path, weights=weights)

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from ding_like.comm.channels import Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.agent import TaskHandle
-from ding_like.comm.rest.weight_files import write_weights
+from ding_like.comm.weights.encode import encode
+from ding_like.comm.weights.files import write_weights
 from ding_like.config import compile_config
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError, RegistryError
@@ -105,7 +107,9 @@ def given_task(run: Run, collector: FlaskFileSystemCollector, kind: str, policy:
 
 
 def publish(run: Run, version: int) -> m.PolicyVersion:
-    written = write_weights(run.system.path_policy, "policy", 1, version, {"w": torch.full((2,), float(version))})
+    written = write_weights(
+        run.system.path_policy, encode(Weights("policy", Version(1, version), {"w": torch.full((2,), float(version))}))
+    )
     return m.PolicyVersion(1, version, written.sha256, written.nbytes)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.weight_files import (
+from ding_like.comm.weights.encode import encode
+from ding_like.comm.weights.files import (
     WrittenWeights,
     prune_weights,
     read_weights,
@@ -23,14 +26,18 @@ from ding_like.errors import CommError
 
 
 def publish(folder: Path, attempt: int = 1, version: int = 0) -> WrittenWeights:
-    return write_weights(folder, "policy", attempt, version, {"bias": torch.tensor([float(version)])})
+    return write(folder, attempt, version, {"bias": torch.tensor([float(version)])})
+
+
+def write(folder: Path, attempt: int, version: int, state: Mapping[str, torch.Tensor]) -> WrittenWeights:
+    return write_weights(folder, encode(Weights("policy", Version(attempt, version), state)))
 
 
 def test_a_models_state_comes_back(tmp_path: Path) -> None:
     torch.manual_seed(0)
     state = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)).state_dict()
 
-    written = write_weights(tmp_path, "policy", 2, 30, state)
+    written = write(tmp_path, 2, 30, state)
     found = read_weights(tmp_path, "policy", 2, 30, sha256=written.sha256)
 
     assert found.keys() == state.keys()
@@ -43,7 +50,7 @@ def test_tensors_that_share_memory_or_are_views_are_saved_each(tmp_path: Path) -
     vector = torch.arange(6.0)
     state = {"one": vector[:3], "same": vector[:3], "turned": vector.reshape(2, 3).T, "gradient": nn.Parameter(vector)}
 
-    written = write_weights(tmp_path, "policy", 1, 0, state)
+    written = write(tmp_path, 1, 0, state)
     found = read_weights(tmp_path, "policy", 1, 0, sha256=written.sha256)
 
     assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
@@ -96,7 +103,7 @@ def test_the_newest_versions_are_kept_and_those_that_are_pinned(tmp_path: Path) 
 
 def test_a_policys_name_is_never_a_path(tmp_path: Path) -> None:
     with pytest.raises(RefusedError):
-        write_weights(tmp_path / "in", "../out", 1, 0, {})
+        write_weights(tmp_path / "in", encode(Weights("../out", Version(1, 0), {})))
 
     assert list(tmp_path.iterdir()) == []
 
@@ -145,7 +152,7 @@ def test_a_whole_state_comes_back_with_its_types(tmp_path: Path) -> None:
         "nothing": {},
     }
 
-    written = write_weights(tmp_path, "policy", 1, 0, flatten_state(state))
+    written = write(tmp_path, 1, 0, flatten_state(state))
     found = unflatten_state(read_weights(tmp_path, "policy", 1, 0, sha256=written.sha256))
 
     assert found.keys() == state.keys() and found["nothing"] == {}

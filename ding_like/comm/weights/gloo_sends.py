@@ -1,0 +1,298 @@
+"""Send weights from a trainer to worker ranks by gloo, arranged through a store that all of them reach.
+
+Where the process has a default group with the trainer as rank 0 and the workers as ranks 1..n, it is used. It cannot
+take a rank back that was lost, so whoever is not in it, or no longer, is sent to over a group of two, which is made
+anew for each life of a worker.
+
+A rank is sent nothing before it asks: gloo gives up the connection of a rank for which a send had to wait too long,
+while a wait for the store may be repeated. For push P, rank r says what it is under `NODE_{r}_ready_{P}`, and finds the
+description of the weights, or that P was given up, under `NODE_{r}_head_{P}`.
+
+Who is half way through a transfer does not hear from gloo that the other has ended, and would wait for its deadline;
+who waits for something more to come does. So a byte follows the numbers, and the receiver answers with another.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store
+
+from ding_like.comm.channels import Weights
+from ding_like.comm.learner_group import use_loopback
+from ding_like.comm.weights.encode import Encoded, decode, parse_head
+from ding_like.comm.weights.node_store import AnyStore, TorchStore, key_of
+from ding_like.comm.weights.rank_sends import Parcel, in_thread
+from ding_like.errors import CommError
+
+logger = logging.getLogger(__name__)
+
+TRAINER = 0  # its rank in the default group
+# Of what is sent, which in the default group goes beside other traffic.
+_NUMBERS, _END, _TAKEN = 0x7701, 0x7702, 0x7703
+_MAX_HEAD = 2**23 - 2**12  # bytes; a TCPStore refuses more than 8 MiB
+_LOOPBACK = ("localhost", "127.0.0.1", "::1", "ip6-localhost")
+_GIVEN_UP = "given up"
+
+
+def is_torch_store(store: AnyStore) -> bool:
+    """Tell whether gloo can find its ranks through a store: whether it is one of `torch.distributed`'s."""
+    return isinstance(store.raw if isinstance(store, TorchStore) else store, Store)
+
+
+def in_default_group(rank: int) -> bool:
+    """Tell whether this process is a rank of a default group that sends tensors of the CPU by gloo."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_rank() == rank):
+        return False
+    return "gloo" in dict(each.split(":") for each in dist.get_backend_config().split(",")).get("cpu", "")
+
+
+class GlooSends:
+    """Be the trainer's end: send to each rank in a thread of its own, over a connection of its own to the store."""
+
+    def __init__(self, store: TorchStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._lanes: dict[int, _Lane] = {}
+
+    def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
+        """Begin to send to each rank; see `RankSends`."""
+        head = json.dumps(parcel.encoded.head)
+        if len(head) > _MAX_HEAD:
+            raise CommError(
+                f"the description of the weights has {len(head):,} bytes, a store takes {_MAX_HEAD:,} at most: shorten "
+                "the names of the tensors, or push parts of the model by updaters of their own."
+            )
+        return {rank: self._lane(rank).start(parcel, timeout_s) for rank in ranks}
+
+    def _lane(self, rank: int) -> _Lane:
+        with self._lock:
+            if rank not in self._lanes:
+                self._lanes[rank] = _Lane(self._store.clone(), rank)
+            return self._lanes[rank]
+
+    def close(self) -> None:
+        """Drop all connections; may be called again."""
+        with self._lock:
+            lanes, self._lanes = list(self._lanes.values()), {}
+        for lane in lanes:
+            lane.close()
+
+
+class _Lane:
+    """Send to one rank, one push after another."""
+
+    def __init__(self, store: TorchStore, rank: int) -> None:
+        self._store = store
+        self._rank = rank
+        self._busy = threading.Lock()
+        self._unread: list[str] = []  # keys of pushes that were given up
+        self._is_group_lost = False
+        self._life = ""  # of the worker that the pair is with
+        self._pair_id = ""
+        self._pair: _Pair | None = None
+
+    def start(self, parcel: Parcel, timeout_s: float) -> Future[None]:
+        future: Future[None] = Future()
+        deadline = monotonic() + timeout_s
+
+        def send() -> None:
+            failure = self._try_to_send(parcel, deadline)
+            if failure:
+                future.set_exception(CommError(failure))
+            else:
+                future.set_result(None)
+
+        in_thread(send, [future], f"weights to rank {self._rank}")
+        return future
+
+    def _try_to_send(self, parcel: Parcel, deadline: float) -> str:
+        """Send, and return what went wrong: the exception itself would keep the connection's frames alive."""
+        if not self._busy.acquire(timeout=_left(deadline)):
+            return "the push before is still under way."
+        try:
+            self._send(parcel, deadline)
+        except Exception as error:  # whatever it is, it is reported as the failure of this rank
+            logger.debug("weights have not reached rank %d", self._rank, exc_info=True)
+            return str(error) or type(error).__name__
+        finally:
+            self._busy.release()
+        return ""
+
+    def _send(self, parcel: Parcel, deadline: float) -> None:
+        while self._unread:
+            self._store.delete(self._unread.pop())
+        ready, head = (key_of(self._rank, f"{what}_{parcel.push_id}") for what in ("ready", "head"))
+        asked = self._store.get(ready, timeout_s=_left(deadline))
+        if asked is None:
+            self._store.set(head, _GIVEN_UP)
+            self._unread += [ready, head]
+            raise CommError("it has not asked for the weights in time: it has ended, hangs or is busy.")
+        try:
+            self._send_to(asked, head, parcel.encoded, deadline)
+        except RuntimeError as error:  # gloo's
+            self._drop_connection()
+            self._unread += [ready, head]
+            raise CommError(f"it was lost while the weights were sent: {_said(error)}") from error
+
+    def _send_to(self, asked: str, head: str, encoded: Encoded, deadline: float) -> None:
+        """Say how the weights come, and send them."""
+        about = json.loads(asked)
+        body = torch.from_numpy(encoded.body)
+        if about["in_group"] and not self._is_group_lost and in_default_group(TRAINER):
+            self._life = ""
+            self._store.set(head, json.dumps({"pair": None, "head": encoded.head}))
+            _send(_Group(self._rank), body, deadline)
+            return
+        if self._pair is None or self._life != about["life"]:
+            if self._pair is not None:
+                self._pair.close()
+            self._pair, self._life, self._pair_id = None, about["life"], secrets.token_hex(8)
+        self._store.set(head, json.dumps({"pair": self._pair_id, "head": encoded.head}))
+        if self._pair is None:
+            self._pair = _Pair(self._store, self._pair_id, member=0, timeout_s=_left(deadline))
+        _send(self._pair, body, deadline)
+
+    def _drop_connection(self) -> None:
+        if self._pair is not None:
+            self._pair.close()
+        if self._life:
+            self._pair, self._life = None, ""
+        else:
+            self._is_group_lost = True
+
+    def close(self) -> None:
+        self._drop_connection()
+        self._store.close()
+
+
+class GlooReceives:
+    """Be the end of one worker rank."""
+
+    def __init__(self, store: TorchStore, rank: int) -> None:
+        self._store = store
+        self._rank = rank
+        self._life = secrets.token_hex(8)
+        self._pair_id = ""
+        self._pair: _Pair | None = None
+
+    def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
+        """Return the weights of a push; see `RankReceives`."""
+        deadline = monotonic() + timeout_s
+        ready, head = (key_of(self._rank, f"{what}_{push_id}") for what in ("ready", "head"))
+        about = {"life": self._life, "in_group": in_default_group(self._rank)}
+        self._store.set(ready, json.dumps(about))
+        try:
+            said = self._store.get(head, timeout_s=timeout_s)
+        finally:
+            self._store.delete(ready)
+            self._store.delete(head)
+        if said is None:
+            raise CommError(f"the trainer has not sent the weights of push {push_id} within {timeout_s:g} s.")
+        return None if said == _GIVEN_UP else self._receive(json.loads(said), deadline)
+
+    def _receive(self, described: Mapping[str, Any], deadline: float) -> Weights:  # Any: of JSON
+        layout = parse_head(described["head"])[2]
+        body = torch.empty(layout.nbytes, dtype=torch.uint8)
+        try:
+            if described["pair"] is None:
+                _receive(_Group(TRAINER), body, deadline)
+            else:
+                if self._pair is None or described["pair"] != self._pair_id:
+                    self.close()
+                    self._pair_id = described["pair"]
+                    self._pair = _Pair(self._store, self._pair_id, member=1, timeout_s=_left(deadline))
+                _receive(self._pair, body, deadline)
+        except RuntimeError as error:  # gloo's
+            # A new life, so that the trainer makes a new connection as well.
+            self.close()
+            self._life = secrets.token_hex(8)
+            raise CommError(f"the trainer was lost while it sent weights: {_said(error)}") from error
+        return decode(Encoded(dict(described["head"]), body.numpy()))
+
+    def close(self) -> None:
+        """Drop the connection; may be called again."""
+        if self._pair is not None:
+            self._pair.close()
+        self._pair, self._pair_id = None, ""
+
+
+class _Group:
+    """Reach another rank of the default group."""
+
+    def __init__(self, other: int) -> None:
+        self._other = other
+
+    def send(self, tensor: torch.Tensor, tag: int) -> Any:  # Any: torch's Work has no public annotations
+        return dist.isend(tensor, self._other, tag=tag)
+
+    def receive(self, tensor: torch.Tensor, tag: int) -> Any:
+        return dist.irecv(tensor, self._other, tag=tag)
+
+
+class _Pair:
+    """Be the trainer (member 0) or the worker (1) of a gloo group of two, beside the process's default group."""
+
+    def __init__(self, store: TorchStore, pair_id: str, *, member: int, timeout_s: float) -> None:
+        if _is_local(store.raw):
+            use_loopback()
+        found = PrefixStore(f"weights/{pair_id}", store.raw)
+        # Any: torch's annotations of ProcessGroupGloo lack send and recv.
+        self._group: Any = ProcessGroupGloo(found, member, 2, timedelta(seconds=timeout_s))
+        self._other = 1 - member
+
+    def send(self, tensor: torch.Tensor, tag: int) -> Any:  # Any: torch's Work has no public annotations
+        return self._group.send([tensor], self._other, tag)
+
+    def receive(self, tensor: torch.Tensor, tag: int) -> Any:
+        return self._group.recv([tensor], self._other, tag)
+
+    def close(self) -> None:
+        self._group = None  # its sockets are closed with it
+
+
+def _send(way: _Group | _Pair, body: torch.Tensor, deadline: float) -> None:
+    """Send numbers and wait until the other has them. Raises RuntimeError when it is lost, or is late."""
+    end, taken = torch.zeros(1, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
+    answer = way.receive(taken, _TAKEN)
+    sent = [way.send(body, _NUMBERS), way.send(end, _END)]
+    for work in (answer, *sent):
+        work.wait(timedelta(seconds=_left(deadline)))
+
+
+def _receive(way: _Group | _Pair, body: torch.Tensor, deadline: float) -> None:
+    """Receive numbers into `body`. Raises RuntimeError when the other is lost, or is late."""
+    end = torch.zeros(1, dtype=torch.uint8)
+    coming = way.receive(body, _NUMBERS)
+    for work in (way.receive(end, _END), coming):
+        work.wait(timedelta(seconds=_left(deadline)))
+    way.send(end, _TAKEN).wait(timedelta(seconds=_left(deadline)))
+
+
+def _is_local(store: AnyStore) -> bool:
+    """Tell whether a store is one of this machine."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return getattr(store, "host", "localhost") in _LOOPBACK
+
+
+def _said(error: RuntimeError) -> str:
+    """Return what gloo says went wrong, without the place in its source, and its advice."""
+    said = re.sub(r"^\[\S+\] ", "", (str(error).splitlines() or ["unknown"])[0])
+    return said.partition(". This is")[0].rstrip(".") + "."
+
+
+def _left(deadline: float) -> float:
+    """Return the seconds that are left, a last millisecond at least: torch takes 0 for no limit."""
+    return max(deadline - monotonic(), 0.001)

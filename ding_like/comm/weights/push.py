@@ -1,0 +1,180 @@
+"""Push weights to worker ranks: tell all, then await each, by one deadline; and say who has them where not all do."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from time import monotonic
+
+from ding_like.comm.weights.node_store import UPDATE_WEIGHTS, UPDATED, NodeStore, key_of
+from ding_like.comm.weights.rank_sends import Parcel, RankSends, in_thread
+from ding_like.errors import CommError
+
+logger = logging.getLogger(__name__)
+
+_GRACE_S = 0.5
+
+
+class WeightUpdateError(CommError, RuntimeError):
+    """Report weights that did not reach every rank they were for, or could not be pushed at all.
+
+    `updated` ranks have the weights, `failed` says by rank why it has not, or may not have them; `not_tried` ranks were
+    told nothing, as the store was lost before.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        updated: Sequence[int] = (),
+        failed: Mapping[int, str] | None = None,
+        not_tried: Sequence[int] = (),
+    ) -> None:
+        super().__init__(message)
+        self.updated = tuple(updated)
+        self.failed = dict(failed or {})
+        self.not_tried = tuple(not_tried)
+
+
+class Push:
+    """Bring one parcel to ranks, each of which has until `timeout_s` from now."""
+
+    def __init__(self, store: NodeStore, sends: RankSends, parcel: Parcel, ranks: Sequence[int], timeout_s: float):
+        self._store = store
+        self._sends = sends
+        self._parcel = parcel
+        self._ranks = tuple(ranks)
+        self._timeout_s = timeout_s
+        self._deadline = monotonic() + timeout_s
+        self._sending: Mapping[int, Future[None]] = {}
+        self._failed: dict[int, str] = {}
+        self._not_tried: tuple[int, ...] = ()
+
+    @property
+    def deadline(self) -> float:
+        """Return when the last wait of `finish` ends, in seconds of `time.monotonic`."""
+        return self._deadline
+
+    def tell(self) -> None:
+        """Tell all ranks, and begin to send: the first pass, which waits for no rank."""
+        for place, rank in enumerate(self._ranks):
+            try:
+                # An answer to an earlier push, or a second one, must not be taken for this one's.
+                self._store.delete(key_of(rank, "out"))
+                self._store.set(key_of(rank, "push"), self._parcel.push_id)
+                self._store.set(key_of(rank, "in"), UPDATE_WEIGHTS)
+            except CommError as error:
+                self._failed[rank] = str(error)
+                self._not_tried = self._ranks[place + 1 :]
+                break
+        told = [rank for rank in self._ranks if rank not in self._failed and rank not in self._not_tried]
+        try:
+            self._sending = self._sends.start(told, self._parcel, timeout_s=self._left()) if told else {}
+        except Exception:
+            for rank in told:
+                self._take_back(rank)
+            raise
+
+    def finish(self) -> None:
+        """Await what all that were told answer: the second pass. Raises WeightUpdateError unless all have updated."""
+        updated = []
+        for rank, sending in self._sending.items():
+            try:
+                self._await(rank, sending)
+                updated.append(rank)
+            except Exception as error:  # of any transport; the other ranks go on
+                self._failed[rank] = str(error) or type(error).__name__
+                self._take_back(rank)
+        if self._failed or self._not_tried:
+            raise self._error(updated)
+
+    def _await(self, rank: int, sending: Future[None]) -> None:
+        try:
+            # Its own deadline is the same, and it knows more of what went wrong.
+            failure = sending.exception(timeout=self._left() + _GRACE_S)
+        except FutureTimeoutError:
+            raise CommError(f"it has not taken the weights within {self._timeout_s:g} s.") from None
+        if failure is not None:
+            # Its text alone: raised here, it would hold this frame, which holds it, and so the connections.
+            raise CommError(str(failure) or type(failure).__name__)
+        while (answer := self._store.get(key_of(rank, "out"), timeout_s=self._left())) is not None:
+            answered = self._store.get(key_of(rank, "done"), timeout_s=0.0)
+            self._store.delete(key_of(rank, "out"))
+            # What was deleted may have been the answer to this push, come behind an older one that was read: the worker
+            # writes the number first.
+            if answered not in (None, self._parcel.push_id):
+                answered = self._store.get(key_of(rank, "done"), timeout_s=0.0)
+            if answered not in (None, self._parcel.push_id):
+                continue
+            if answer != UPDATED:
+                raise CommError(f"Expected '{UPDATED}' but got status {answer!r}.")
+            return
+        raise CommError(f"it has not answered within {self._timeout_s:g} s: it has ended, hangs or is busy.")
+
+    def _take_back(self, rank: int) -> None:
+        """Take the word back, so that a worker that comes later does not wait for weights that nobody sends."""
+        try:
+            self._store.delete(key_of(rank, "in"))
+            self._store.delete(key_of(rank, "push"))
+        except CommError:
+            logger.debug("the store is lost; there is no word to take back from rank %d", rank)
+
+    def _error(self, updated: Sequence[int]) -> WeightUpdateError:
+        why = "; ".join(f"rank {rank}: {reason}" for rank, reason in sorted(self._failed.items()))
+        return WeightUpdateError(
+            f"the weights have reached ranks {list(updated)}, and not {sorted(self._failed)}: {why} Not tried: "
+            f"{list(self._not_tried)}. The version stays what it was; push again, or to those ranks alone.",
+            updated=updated,
+            failed=self._failed,
+            not_tried=self._not_tried,
+        )
+
+    def _left(self) -> float:
+        return max(self._deadline - monotonic(), 0.0)
+
+
+class PushHandle:
+    """Follow a push that is under way in a thread; `sync=False` makes these."""
+
+    def __init__(self, push: Push, finish: Callable[[], None], after: Callable[[], None]) -> None:
+        self._deadline = push.deadline
+        self._has_answered = threading.Event()
+        self._future: Future[None] = Future()
+        in_thread(lambda: self._run(finish, after), [self._future], "push of weights")
+
+    def done(self) -> bool:
+        """Tell whether all ranks have answered and the hooks have run, or the push has failed."""
+        return self._future.done()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until it is done, for `timeout_s` (None: what is left of the push's own time, and 1 s for the hooks).
+
+        Raises WeightUpdateError as a synchronous push does, what a hook has raised, and CommError if it is not done.
+        """
+        if timeout_s is None:
+            timeout_s = max(self._deadline - monotonic(), 0.0) + 1.0
+        try:
+            self._future.result(timeout=timeout_s)
+        except FutureTimeoutError:
+            raise CommError(f"the push of weights is not done after {timeout_s:g} s: wait again.") from None
+        finally:
+            del self  # what is raised holds this frame, which would hold it
+
+    def wait_for_answers(self) -> None:
+        """Wait until all ranks have answered or the push's time is over, whatever came of it."""
+        self._has_answered.wait(max(self._deadline - monotonic(), 0.0) + 1.0)
+
+    def _run(self, finish: Callable[[], None], after: Callable[[], None]) -> None:
+        try:
+            finish()
+        except CommError as error:
+            # Nobody may ever call `wait`.
+            logger.warning("a push of weights has failed: %s", error)
+            raise
+        finally:
+            self._has_answered.set()
+        after()
+        self._future.set_result(None)

@@ -1,0 +1,471 @@
+"""Send weights to other processes of this machine through shared memory: one copy in, one copy out for each reader.
+
+The numbers lie in blocks (`shared_block.py`), which readers look at without asking anybody: a version is there for all
+of them when its counter is written. Sockets (`shared_folder.py` says where) only wake those who wait, and carry
+acknowledgements. Nobody holds a lock that another needs: when a process is killed the system closes its sockets, and
+the other end sees that at once; a stopped one costs a publisher `wait_s` at most, and only if it waits.
+
+Why not a semaphore or a `multiprocessing.Condition`: who is killed while it holds one blocks all others for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import socket
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from ding_like.comm.channels import Receipt, Version, Weights
+from ding_like.comm.weights.encode import Layout, WireDtype
+from ding_like.comm.weights.shared_block import IS_STRONGLY_ORDERED, BlockReader, BlockWriter
+from ding_like.comm.weights.shared_folder import Block, Blocks, Meeting
+from ding_like.errors import CommError
+
+logger = logging.getLogger(__name__)
+
+CLOSE_S = 5.0  # for readers to take the last version
+# What goes through a socket: a word, and how many versions its publisher has sent.
+_MESSAGE = struct.Struct("<cQ")
+_NEWS, _TAKE, _END = b"n", b"t", b"e"  # of a publisher; to the last two a reader answers
+_TAKEN, _FAILED = b"t", b"f"
+_FOLLOW_TRIES = 3  # to attach to what is announced while that is replaced
+
+
+class SharedMemoryPublisher:
+    """Publish weights as `name` for readers in any process of this user on this machine; see `WeightPublisher`.
+
+    One publisher has the name at a time; when it is killed another takes over, and the readers follow it. A policy's
+    weights take `num_buffers` times their bytes of /dev/shm: with two, a reader that copies while two more versions are
+    begun has to copy again; with three it may be slower by half. `dtype` says what they travel as. `checksum` stores a
+    crc32 with each version, for readers to check; None: where the processor may reorder stores (not on x86-64). Both
+    ends need the same `folder`, by default the temporary one. Readers are named as they name themselves.
+
+    Raises CommError if another publisher of the name lives.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        num_buffers: int = 3,
+        dtype: WireDtype = "exact",
+        checksum: bool | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if num_buffers < 2:
+            raise CommError(f"num_buffers is {num_buffers}; expected 2 or more: one is read while another is written.")
+        self._num_buffers = num_buffers
+        self._dtype: WireDtype = dtype
+        self._is_checked = not IS_STRONGLY_ORDERED if checksum is None else checksum
+        self._guard = threading.Lock()
+        self._blocks: dict[str, tuple[BlockWriter, Layout]] = {}  # by policy
+        self._published: dict[str, Version] = {}
+        self._num_sent = 0
+        self._members: dict[str, _Member] = {}  # readers by address
+        self._is_closed = False
+        self._meeting = Meeting(name, folder)
+        self._claim = self._meeting.claim()
+        self._meeting.clear()
+        _ENDS.add(self)
+
+    def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
+        """Write weights where all readers see them; see `WeightPublisher`.
+
+        Without `wait_s` it returns at once, and a reader copies when it asks for them: only those that were killed are
+        known to fail. With it, each reader copies them now; who has not within `wait_s` seconds is failed.
+
+        Raises CommError for `to` (all readers see the same memory), for tensors that cannot travel, and if /dev/shm has
+        no room: then nothing is published, and readers keep what they have.
+        """
+        if to is not None:
+            raise CommError(f"weights cannot be sent to {list(to)} alone: all readers of shared memory see them.")
+        with self._guard:
+            if self._is_closed:
+                raise CommError("weights are published after the publisher was closed.")
+            before = self._published.get(weights.policy_id)
+            if before is not None and weights.version <= before:
+                return Receipt(skipped=tuple(dict.fromkeys(self._meeting.readers().values())))
+            self._write(weights)
+            self._published[weights.policy_id] = weights.version
+            self._num_sent += 1
+            # Whoever comes in after this look finds the weights by itself.
+            self._connect()
+            return self._tell(_NEWS if wait_s is None else _TAKE, wait_s)
+
+    def close(self) -> None:
+        """Let living readers take what they have not, for CLOSE_S at most, and unlink the blocks; may be called again.
+
+        A reader that is stopped for longer keeps an older version.
+        """
+        with self._guard:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                self._connect()
+                self._tell(_END, CLOSE_S)
+            finally:
+                for member in self._members.values():
+                    member.close()
+                for writer, _ in self._blocks.values():
+                    writer.close()
+                self._meeting.leave(self._claim)
+
+    def forget(self) -> None:
+        """Close a forked child's copies of what is this process's: they would outlive it."""
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self._claim)
+            for member in self._members.values():
+                member.close()
+            for writer, _ in self._blocks.values():
+                writer.forget()
+
+    def _write(self, weights: Weights) -> None:
+        policy_id, state = weights.policy_id, weights.state
+        layout = Layout.of(state, dtype=self._dtype)
+        old = self._blocks.get(policy_id)
+        if old is not None and old[1] == layout:
+            old[0].write(weights.version, lambda body: layout.write(state, body))
+            return
+        # Other shapes are another block. Readers hear of it when the version is in it, so they are never without one.
+        name = self._meeting.block_name()
+        writer = BlockWriter(name, layout.nbytes, num_buffers=self._num_buffers, is_checked=self._is_checked)
+        try:
+            writer.write(weights.version, lambda body: layout.write(state, body))
+            blocks = {**self._blocks, policy_id: (writer, layout)}
+            self._meeting.announce({each: Block(block.name, laid) for each, (block, laid) in blocks.items()})
+        except BaseException:
+            writer.close()
+            raise
+        self._blocks = blocks
+        if old is not None:
+            old[0].close()
+
+    def _connect(self) -> None:
+        """Connect to the readers that have come since, and drop those that have left."""
+        found = self._meeting.readers()
+        for address in self._members.keys() - found.keys():
+            self._members.pop(address).close()
+        for address in found.keys() - self._members.keys():
+            self._members[address] = _Member(found[address], address)
+
+    def _tell(self, word: bytes, wait_s: float | None) -> Receipt:
+        """Send a word to all readers; wait until they have answered it, unless `wait_s` is None."""
+        members = list(self._members.values())
+        for member in members:
+            member.send(word, self._num_sent)
+        if wait_s is None:
+            return Receipt(failed=_names(each for each in members if each.is_lost and not each.has_left))
+        _wait_for(members, self._num_sent, time.monotonic() + wait_s)
+        delivered = [each for each in members if each.has(self._num_sent)]
+        failed = [each for each in members if each not in delivered and not each.has_left]
+        for member in failed:
+            if not member.is_lost:
+                logger.warning("reader %s of weights has not taken a version within %g s", member.name, wait_s)
+        return Receipt(_names(delivered), _names(failed))
+
+
+class _Member:
+    """Be the publisher's end of a connection to one reader."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = name
+        self.is_lost = False  # the connection is closed, from the other end
+        self.has_left = False  # ... by a reader that said so; one that is killed leaves its socket's name behind
+        self._address = address
+        self._taken = 0  # after so many versions it had the newest
+        self._failed = 0  # after so many it could not take the newest
+        self._received = b""
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.setblocking(False)
+        try:
+            self.socket.connect(address)
+        except OSError:  # nobody listens there any more
+            self._lose()
+
+    def has(self, number: int) -> bool:
+        """Tell whether the reader has said that it took what there was after `number` versions."""
+        return self._taken >= number
+
+    def has_answered(self, number: int) -> bool:
+        """Tell whether there is nothing to wait for: it has it, cannot have it, or is lost."""
+        return self.is_lost or max(self._taken, self._failed) >= number
+
+    def send(self, word: bytes, number: int) -> None:
+        """Send a word without waiting: where a reader has not read thousands of them, it has one to wake up by."""
+        if self.is_lost:
+            return
+        try:
+            if self.socket.send(_MESSAGE.pack(word, number)) != _MESSAGE.size:
+                self._lose()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._lose()
+
+    def receive(self) -> None:
+        """Take in what the reader has said."""
+        try:
+            received = self.socket.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        if not received:
+            self._lose()
+        messages, self._received = _messages(self._received + received)
+        for word, number in messages:
+            if word == _TAKEN:
+                self._taken = max(self._taken, number)
+            else:
+                self._failed = max(self._failed, number)
+
+    def close(self) -> None:
+        """Close the connection; may be called again."""
+        self.socket.close()
+
+    def _lose(self) -> None:
+        self.is_lost = True
+        self.has_left = not os.path.exists(self._address)
+        self.socket.close()
+        if not self.has_left:
+            logger.warning("reader %s of weights has ended without closing", self.name)
+
+
+class SharedMemoryReader:
+    """Read what the publisher of `name` writes; see `WeightReader`. Threads may share it.
+
+    `reader` is what receipts call it, and no other living reader's of this name. The publisher may come later, and may
+    be replaced: a reader keeps the newest version that it has read, and never returns an older one.
+    """
+
+    def __init__(self, name: str, *, reader: str, folder: str | os.PathLike[str] | None = None) -> None:
+        self._meeting = Meeting(name, folder)
+        self._changed = threading.Condition()
+        self._said: Blocks | None = None
+        self._gone: dict[str, str] = {}  # blocks that are announced and not there, by policy
+        self._attached: dict[str, _Attached] = {}  # by policy
+        self._newest: dict[str, Weights] = {}
+        self._num_news = 0
+        self._is_closed = False
+        self._listener, self._address = self._meeting.listen(reader)
+        self._waker, self._woken = socket.socketpair()
+        self._received: dict[socket.socket, bytes] = {}  # by connection of a publisher, what is no whole message yet
+        self._publisher: socket.socket | None = None  # who spoke last
+        self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
+        self._thread.start()
+        _ENDS.add(self)
+
+    def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
+        """Return the newest weights of a policy, in memory of this process; see `WeightReader`.
+
+        None too if the publisher is gone, when `timeout_s` has passed: another may come. Raises CommError for shared
+        memory that is not as a publisher leaves it, and for announced weights whose memory is gone.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while True:
+                if self._is_closed:
+                    raise CommError("weights are asked for after the reader was closed.")
+                news = self._num_news
+                self._take(policy_id)
+                weights = self._newest.get(policy_id)
+                if weights is not None and (newer_than is None or weights.version > newer_than):
+                    return weights
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    self._raise_if_gone(policy_id)
+                    return None
+                self._wait(news, left)
+
+    def close(self) -> None:
+        """Say that nobody reads here any more, and release what is held; may be called again."""
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._attached.clear()
+            self._num_news += 1
+            self._changed.notify_all()
+        self._waker.send(b"e")
+        self._thread.join(CLOSE_S)
+        self._meeting.stop_listening(self._address)
+        self._close_sockets()
+
+    def forget(self) -> None:
+        """Close a forked child's copies of what is this process's: they would outlive it."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._close_sockets()
+
+    # --- under the condition
+
+    def _wait(self, news: int, timeout_s: float) -> None:
+        """Wait until something was heard since `news`."""
+        self._changed.wait_for(lambda: self._num_news != news, timeout_s)
+
+    def _take(self, policy_id: str) -> bool:
+        """Copy a policy's newest version if it is new; return False if the publisher was faster."""
+        self._follow()
+        attached = self._attached.get(policy_id)
+        if attached is None:
+            return True
+        taken = attached.block.read(after=attached.number)
+        if taken is None:
+            return not attached.block.has_newer(attached.number)
+        attached.number = taken.number
+        before = self._newest.get(policy_id)
+        if before is None or taken.version > before.version:
+            self._newest[policy_id] = Weights(policy_id, taken.version, attached.layout.read(taken.body))
+        return True
+
+    def _follow(self) -> None:
+        """Attach to the blocks that are announced now."""
+        for _ in range(_FOLLOW_TRIES):
+            said = self._meeting.blocks(self._said)
+            if said is None:
+                self._gone = {}
+            if said is None or said is self._said:
+                return
+            if self._said is not None:
+                self._said.file.close()
+            self._said = said
+            self._gone = {}
+            for policy_id, block in said.by_policy.items():
+                self._attach(policy_id, block)
+            if not self._gone:
+                return
+            # It was replaced just now, and there is a newer announcement; or its publisher was killed.
+
+    def _attach(self, policy_id: str, block: Block) -> None:
+        attached = self._attached.get(policy_id)
+        if attached is not None and attached.block.name == block.name:
+            return
+        try:
+            self._attached[policy_id] = _Attached(BlockReader(block.name, block.layout.nbytes), block.layout)
+        except FileNotFoundError:
+            self._gone[policy_id] = block.name
+
+    def _raise_if_gone(self, policy_id: str) -> None:
+        if policy_id in self._gone:
+            raise CommError(
+                f"weights of {policy_id!r} are announced in shared memory {self._gone[policy_id]}, which is gone: "
+                "their publisher was killed. Start another."
+            )
+
+    # --- the thread's side
+
+    def _run(self) -> None:
+        # Without a deadline: it ends when `close` writes to the socket, which nobody else reads.
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
+            while not self._is_closed:
+                for key, _ in selector.select():
+                    ready = key.fileobj
+                    assert isinstance(ready, socket.socket)
+                    if ready is self._listener:
+                        self._accept(selector)
+                    elif ready is not self._woken and not self._hear(ready):
+                        selector.unregister(ready)
+                        self._received.pop(ready)
+                        ready.close()
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        with suppress(OSError):  # it has gone again
+            connection, _ = self._listener.accept()
+            connection.setblocking(False)
+            self._received[connection] = b""
+            selector.register(connection, selectors.EVENT_READ)
+
+    def _hear(self, connection: socket.socket) -> bool:
+        """Take in what a publisher says, and answer; return whether it will say more."""
+        try:
+            received = connection.recv(1 << 16)
+        except OSError:
+            received = b""
+        if not received:
+            if connection is self._publisher:
+                self._publisher = None
+                logger.warning("the publisher of weights %s has ended without closing", self._meeting.name)
+            return False
+        self._publisher = connection
+        messages, self._received[connection] = _messages(self._received[connection] + received)
+        words = {word for word, _ in messages}
+        with self._changed:
+            answer = self._take_all() if words & {_TAKE, _END} else None
+            self._num_news += 1
+            self._changed.notify_all()
+        if answer is not None:
+            with suppress(OSError):  # it does not wait any more
+                connection.send(_MESSAGE.pack(answer, messages[-1][1]))
+        return _END not in words
+
+    def _take_all(self) -> bytes:
+        """Take what is new of every policy; return what is to be answered."""
+        try:
+            self._follow()
+            everything = [self._take(policy_id) for policy_id in tuple(self._attached)]
+        except (CommError, MemoryError) as error:  # whoever asks for these weights gets it raised
+            logger.warning("weights cannot be taken: %s", error)
+            return _FAILED
+        return _TAKEN if all(everything) and not self._gone else _FAILED
+
+    def _close_sockets(self) -> None:
+        for each in (self._listener, self._waker, self._woken, *self._received):
+            each.close()
+        if self._said is not None:
+            self._said.file.close()
+
+
+class _Attached:
+    """Hold a block that is read, and the number of the version that was read last."""
+
+    def __init__(self, block: BlockReader, layout: Layout) -> None:
+        self.block = block
+        self.layout = layout
+        self.number = 0
+
+
+def _names(members: Iterable[_Member]) -> tuple[str, ...]:
+    return tuple(member.name for member in members)
+
+
+def _messages(received: bytes) -> tuple[list[tuple[bytes, int]], bytes]:
+    """Return the whole messages, and the rest."""
+    end = len(received) // _MESSAGE.size * _MESSAGE.size
+    return list(_MESSAGE.iter_unpack(received[:end])), received[end:]
+
+
+def _wait_for(members: Iterable[_Member], number: int, deadline: float) -> None:
+    """Return when all members have answered or are lost, or the deadline has passed."""
+    waiting = {each for each in members if not each.has_answered(number)}
+    with selectors.DefaultSelector() as selector:
+        for member in waiting:
+            selector.register(member.socket, selectors.EVENT_READ, member)
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                member = key.data
+                member.receive()
+                if member.has_answered(number):
+                    selector.unregister(key.fileobj)
+                    waiting.discard(member)
+
+
+_ENDS: weakref.WeakSet[SharedMemoryPublisher | SharedMemoryReader] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for end in tuple(_ENDS):
+        end.forget()
+
+
+# A forked child has copies of the sockets and of the lock: with them a process that was killed would seem to live on.
+os.register_at_fork(after_in_child=_forget_all)

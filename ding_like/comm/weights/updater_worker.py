@@ -1,0 +1,188 @@
+"""Be a worker rank that a trainer leads by words in a store, and whose weights it updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ding_like.comm.channels import WeightReader, Weights
+from ding_like.comm.weights.extract import load_into
+from ding_like.comm.weights.gloo_sends import GlooReceives, is_torch_store
+from ding_like.comm.weights.node_store import (
+    ALIVE,
+    BUSY,
+    CONTINUE,
+    DONE,
+    DOWN,
+    SEEDED,
+    SEEDING,
+    SHUTDOWN,
+    TRAINER_STATUS,
+    UPDATE_WEIGHTS,
+    UPDATED,
+    AnyStore,
+    key_of,
+    open_store,
+)
+from ding_like.comm.weights.rank_sends import InProcessReceives, RankReceives, ReaderReceives
+from ding_like.errors import CommError, SchemaError
+
+_MAX_SEED_DIGITS = 19
+_MAX_REASON = 500  # characters of an answer
+
+
+class NodeWordError(CommError, RuntimeError):
+    """Report a word under `NODE_{r}_in` that no worker knows."""
+
+
+class WeightUpdateWorker:
+    """Obey what the trainer says to worker `rank`, 1 or more: one word a `step`, or all until `shutdown` by `serve`.
+
+    | word | what is done | answer |
+    |---|---|---|
+    | `continue` | `on_continue()` is called: collect the next batch | none; `NODE_{r}_status` is busy, then done |
+    | `update_weights` | weights are received and loaded | `updated`, or `failed: ` and why |
+    | `seeding_N` | `on_seed(N)` is called; its result, or N, is written under `NODE_{r}_seed` | `seeded` |
+    | `shutdown` | `serve` returns | `down` |
+
+    Weights go into `target` in place (a module, a state dict, a nested dict, a TensorDict), to `on_weights`, or both.
+    `reader` receives them where the updater's transport is a WeightPublisher, whose reader is named by the rank.
+    `timeout_s` is the longest wait for a trainer at the beginning, and for weights that were announced;
+    `idle_timeout_s` that for the next word in `serve`. All are seconds.
+
+    One that is restarted makes a new object over the same store, and is updated by the next push. A worker may be used
+    by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        store: AnyStore,
+        rank: int,
+        target: Any = None,  # Any: see `extract.load_into`
+        *,
+        on_weights: Callable[[Weights], Any] | None = None,
+        on_continue: Callable[[], Any] | None = None,
+        on_seed: Callable[[int], int | None] | None = None,
+        timeout_s: float = 60.0,
+        idle_timeout_s: float = 600.0,
+        reader: WeightReader | None = None,
+        policy_id: str = "policy",
+    ) -> None:
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+            raise SchemaError(f"rank is {rank!r}; expected a worker's rank, 1 or more: rank 0 is the trainer.")
+        if target is None and on_weights is None:
+            raise SchemaError("a worker needs a target, which weights are loaded into, or on_weights, which gets them.")
+        self.rank = rank
+        self._target = target
+        self._on_weights = on_weights
+        self._on_continue = on_continue
+        self._on_seed = on_seed
+        self._timeout_s = timeout_s
+        self._idle_timeout_s = idle_timeout_s
+        self._store = open_store(store)
+        self._receives: RankReceives
+        if reader is not None:
+            self._receives = ReaderReceives(reader, policy_id)
+        elif is_torch_store(store):
+            self._receives = GlooReceives(self._store, rank)  # type: ignore[arg-type]  # torch's become a TorchStore
+        else:
+            self._receives = InProcessReceives(store, rank)
+        self._served = ""  # the last push that was answered
+        self._say("status", DONE)
+
+    def serve(self) -> None:
+        """Obey until the trainer says `shutdown`.
+
+        Raises CommError if there is no trainer, or it says nothing for `idle_timeout_s`, or is lost; and what `step`
+        raises.
+        """
+        if self._store.get(TRAINER_STATUS, timeout_s=self._timeout_s) != ALIVE:
+            raise CommError(f"worker rank {self.rank} has found no trainer in the store within {self._timeout_s:g} s.")
+        while (word := self.step(timeout_s=self._idle_timeout_s)) != SHUTDOWN:
+            if word is None:
+                raise CommError(
+                    f"worker rank {self.rank} has been told nothing for {self._idle_timeout_s:g} s: the trainer has "
+                    "ended, or idle_timeout_s is shorter than its pauses."
+                )
+
+    def step(self, *, timeout_s: float = 0.0) -> str | None:
+        """Obey the next word and return it; None if there is none within `timeout_s`.
+
+        Raises RuntimeError for a word that is not in the vocabulary, CommError for weights that do not come or do not
+        fit, or a store that is lost. The trainer is answered first.
+        """
+        word = self._store.get(self._key("in"), timeout_s=timeout_s)
+        if word is None:
+            return None
+        # First, so that a word that comes meanwhile is not deleted unread.
+        self._store.delete(self._key("in"))
+        self._say("status", BUSY)
+        try:
+            self._obey(word)
+        finally:
+            self._say("status", DONE)
+        return word
+
+    def close(self) -> None:
+        """Release connections; may be called again."""
+        self._receives.close()
+        self._store.close()
+
+    def __enter__(self) -> WeightUpdateWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _obey(self, word: str) -> None:
+        if word == CONTINUE:
+            if self._on_continue is not None:
+                self._on_continue()
+        elif word == UPDATE_WEIGHTS:
+            self._update()
+        elif word == SHUTDOWN:
+            self._say("out", DOWN)
+        elif word.startswith(SEEDING):
+            self._seed(word.removeprefix(SEEDING))
+        else:
+            known = f"{CONTINUE}, {SHUTDOWN}, {UPDATE_WEIGHTS}, {SEEDING}N"
+            message = f"worker rank {self.rank} was told {word[:80]!r}; expected one of {known}."
+            self._say("out", f"failed: {message}")
+            raise NodeWordError(message)
+
+    def _update(self) -> None:
+        push_id = self._store.get(self._key("push"), timeout_s=0.0)
+        if push_id is None or push_id == self._served:
+            return  # it was taken back, or was served by its number before its word was read
+        self._served = push_id
+        try:
+            weights = self._receives.receive(push_id, timeout_s=self._timeout_s)
+            if weights is None:
+                return  # given up meanwhile; the word of the next push follows
+            if self._target is not None:
+                load_into(self._target, weights.state)
+            if self._on_weights is not None:
+                self._on_weights(weights)
+        except Exception as error:
+            self._answer_push(push_id, f"failed: {error}"[:_MAX_REASON])
+            raise
+        self._answer_push(push_id, UPDATED)
+
+    def _answer_push(self, push_id: str, answer: str) -> None:
+        self._say("done", push_id)  # first: the trainer reads it behind the answer
+        self._say("out", answer)
+
+    def _seed(self, number: str) -> None:
+        if not (number.isascii() and number.isdigit() and len(number) <= _MAX_SEED_DIGITS):
+            message = f"worker rank {self.rank} was told the seed {number[:80]!r}; expected a whole number, 0 or more."
+            self._say("out", f"failed: {message}")
+            raise NodeWordError(message)
+        used = None if self._on_seed is None else self._on_seed(int(number))
+        self._say("seed", str(int(number) if used is None else used))
+        self._say("out", SEEDED)
+
+    def _say(self, what: str, value: str) -> None:
+        self._store.set(self._key(what), value)
+
+    def _key(self, what: str) -> str:
+        return key_of(self.rank, what)

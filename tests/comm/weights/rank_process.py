@@ -1,0 +1,116 @@
+"""Be a rank in a process of its own: python -m tests.comm.weights.rank_process ROLE PORT RANK [WORLD_SIZE].
+
+ROLE is `worker`, `dies` (by SIGKILL, when half of the weights have come), `silent` (takes no word), `twice` (answers
+each push twice) or `trainer` (pushes weights to rank 1). With WORLD_SIZE it joins the default group. The store is a
+TCPStore at PORT; a trainer with PORT 0 holds one, says its port and pushes nothing. All end with their standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker
+from ding_like.comm.channels import Weights
+from ding_like.comm.learner_group import use_loopback
+from ding_like.comm.weights import gloo_sends
+from ding_like.comm.weights.node_store import UPDATED
+
+# So many that a transfer can be met half way: 100 MB, of which all are 1 or more.
+NUMBERS = 25_000_000
+TIMEOUT_S = 20.0
+
+
+def state(value: float, *, numbers: int = NUMBERS) -> dict[str, torch.Tensor]:
+    return {"w": torch.full((numbers,), value)}
+
+
+def join_group(store: dist.Store, rank: int, world_size: int) -> None:
+    """Join the default group, as a user of torch.distributed does."""
+    use_loopback()
+    group_store = dist.PrefixStore("group", store)
+    timeout = timedelta(seconds=TIMEOUT_S)
+    dist.init_process_group("gloo", store=group_store, rank=rank, world_size=world_size, timeout=timeout)
+
+
+def say(text: str) -> None:
+    os.write(1, f"{text}\n".encode())
+
+
+def die_when_half_has_come(body: torch.Tensor) -> None:
+    """Kill this process as soon as the first numbers of a buffer have come and the last have not."""
+
+    def watch() -> None:
+        while not (body[0].item() or body[1].item() or body[2].item() or body[3].item()):
+            pass
+        last = body[-1].item()
+        say("half" if not last else "all")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class HalfWay:
+    """Stand for `torch` in the receiver's module: its empty buffers are zeros, and are watched."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def empty(self, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
+        body = torch.zeros(nbytes, dtype=dtype)
+        die_when_half_has_come(body)
+        return body
+
+
+class AnswersTwice(WeightUpdateWorker):
+    def _answer_push(self, push_id: str, answer: str) -> None:
+        super()._answer_push(push_id, answer)
+        self._store.get(self._key("taken"), timeout_s=TIMEOUT_S)  # the test has seen the first answer taken
+        self._store.delete(self._key("taken"))
+        self._say("out", UPDATED)
+
+
+def work(role: str, store: dist.Store, rank: int) -> None:
+    def report(weights: Weights) -> None:
+        numbers = weights.state["w"]
+        say(f"got {numbers[0].item():g} {'whole' if numbers.eq(numbers[0]).all() else 'torn'}")
+
+    if role == "dies":
+        gloo_sends.torch = HalfWay()  # type: ignore[assignment]  # for this process, which ends by it
+    kind = AnswersTwice if role == "twice" else WeightUpdateWorker
+    worker = kind(store, rank, on_weights=report, timeout_s=TIMEOUT_S, idle_timeout_s=TIMEOUT_S)
+    say("ready")
+    if role == "silent":
+        sys.stdin.read()
+    else:
+        worker.serve()
+
+
+def main(role: str, port: int, rank: int, world_size: int = 0) -> None:
+    torch.set_num_threads(1)
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(3)), daemon=True).start()
+    is_holder = port == 0
+    store = dist.TCPStore(
+        "127.0.0.1", port, is_master=is_holder, wait_for_workers=False, timeout=timedelta(seconds=TIMEOUT_S)
+    )
+    if world_size:
+        join_group(store, rank, world_size)
+    if role == "trainer":
+        updater = DistributedWeightUpdater(store, state(1.0), 1, True, timeout_s=TIMEOUT_S)
+        say(str(store.port))
+        if not is_holder:
+            updater.push_weights()
+        sys.stdin.read()
+    else:
+        work(role, store, rank)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *(int(each) for each in sys.argv[2:]))

@@ -1,0 +1,281 @@
+"""A block of shared memory never shows half of a version, whatever happens in the middle of a write or of a copy."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from multiprocessing.shared_memory import SharedMemory
+
+import numpy as np
+import pytest
+
+from ding_like.comm.channels import Version
+from ding_like.comm.weights import shared_block
+from ding_like.comm.weights.shared_block import BlockReader, BlockWriter
+from ding_like.errors import CommError
+from ding_like.types import Array
+from ding_like.utils.files import is_full
+
+NBYTES = 1000
+SOON_S = 10.0
+
+
+def name_of(label: str) -> str:
+    return f"dw_test_{os.getpid()}_{label}"
+
+
+@pytest.fixture(params=[(2, False), (3, False), (2, True)], ids=["two buffers", "three buffers", "checked"])
+def writer(request: pytest.FixtureRequest) -> Iterator[BlockWriter]:
+    num_buffers, is_checked = request.param
+    writer = BlockWriter(name_of("w"), NBYTES, num_buffers=num_buffers, is_checked=is_checked)
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def reader(writer: BlockWriter) -> BlockReader:
+    return BlockReader(writer.name, NBYTES)
+
+
+def write(writer: BlockWriter, number: int) -> None:
+    writer.write(Version(1, number), lambda body: body.fill(number))
+
+
+def assert_reads(reader: BlockReader, number: int, *, after: int = 0) -> None:
+    taken = reader.read(after=after)
+    assert taken is not None
+    assert (taken.number, taken.version) == (number, Version(1, number))
+    assert taken.body.shape == (NBYTES,) and (taken.body == number).all()
+
+
+def test_a_reader_gets_the_newest_version_and_only_one_that_it_has_not(
+    writer: BlockWriter, reader: BlockReader
+) -> None:
+    assert reader.read(after=0) is None
+    for number in range(1, 8):
+        write(writer, number)
+        assert_reads(reader, number, after=number - 1)
+        assert reader.read(after=number) is None
+
+
+def test_a_reader_in_the_middle_of_a_write_gets_the_version_before(writer: BlockWriter, reader: BlockReader) -> None:
+    looks = 0
+
+    def fill(body: Array) -> None:
+        nonlocal looks
+        body[: NBYTES // 2] = number
+        if number > 1:
+            assert_reads(reader, number - 1)
+            looks += 1
+        body[NBYTES // 2 :] = number
+
+    for number in range(1, 8):
+        writer.write(Version(1, number), fill)
+        assert_reads(reader, number)
+    assert looks == 6
+
+
+def test_a_copy_that_is_overtaken_is_made_again(
+    writer: BlockWriter, reader: BlockReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, begun = shared_block._copied, 0
+
+    def slowly(body: Array) -> Array:
+        nonlocal begun
+        begun += 1
+        first = copied(body[: NBYTES // 2])
+        if begun == 1:
+            for number in range(2, 6):
+                write(writer, number)
+        return np.concatenate([first, copied(body[NBYTES // 2 :])])
+
+    write(writer, 1)
+    monkeypatch.setattr(shared_block, "_copied", slowly)
+
+    assert_reads(reader, 5)
+    assert begun == 2
+
+
+def test_a_copy_beside_which_one_more_version_is_written_is_whole(
+    writer: BlockWriter, reader: BlockReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = shared_block._copied
+
+    def slowly(body: Array) -> Array:
+        first = copied(body[: NBYTES // 2])
+        write(writer, 2)
+        return np.concatenate([first, copied(body[NBYTES // 2 :])])
+
+    write(writer, 1)
+    monkeypatch.setattr(shared_block, "_copied", slowly)
+
+    assert_reads(reader, 1)
+
+
+def test_a_copy_whose_buffer_is_being_written_when_it_ends_is_made_again(
+    writer: BlockWriter, reader: BlockReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, num_buffers = shared_block._copied, writer._num_buffers
+    in_copy, in_write, taken = threading.Event(), threading.Event(), []
+
+    def slowly(body: Array) -> Array:
+        first = copied(body[: NBYTES // 2])
+        in_copy.set()
+        assert in_write.wait(SOON_S)
+        return np.concatenate([first, copied(body[NBYTES // 2 :])])
+
+    def fill(body: Array) -> None:
+        body[NBYTES // 3 :] = 99
+        in_write.set()
+        copying.join(SOON_S)
+        body[:] = 99
+
+    write(writer, 1)
+    monkeypatch.setattr(shared_block, "_copied", slowly)
+    copying = threading.Thread(target=lambda: taken.append(reader.read(after=0)))
+    copying.start()
+    assert in_copy.wait(SOON_S)
+    for number in range(2, num_buffers + 1):
+        write(writer, number)
+    writer.write(Version(1, num_buffers + 1), fill)  # into the buffer that is being copied
+
+    assert taken[0] is not None and taken[0].number == num_buffers
+    assert (taken[0].body == num_buffers).all()
+
+
+def test_a_reader_that_is_overtaken_every_time_gets_nothing_and_can_tell(
+    writer: BlockWriter, reader: BlockReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, numbers = shared_block._copied, iter(range(2, 1000))
+
+    def too_slowly(body: Array) -> Array:
+        for _ in range(3):
+            write(writer, next(numbers) % 250)
+        return copied(body)
+
+    write(writer, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(shared_block, "_copied", too_slowly)
+        assert reader.read(after=0) is None
+    assert reader.has_newer(0)
+
+    taken = reader.read(after=0)
+    assert taken is not None and (taken.body == taken.version.update).all()
+
+
+def test_a_write_that_fails_leaves_the_version_before(writer: BlockWriter, reader: BlockReader) -> None:
+    def fail(body: Array) -> None:
+        body[:10] = 99
+        raise CommError("no such tensor")
+
+    write(writer, 1)
+    for _ in range(4):
+        with pytest.raises(CommError, match="no such tensor"):
+            writer.write(Version(1, 2), fail)
+        assert_reads(reader, 1)
+    write(writer, 2)
+
+    assert_reads(reader, 2)
+
+
+def test_what_was_read_stays_when_the_block_is_written_and_unlinked(writer: BlockWriter, reader: BlockReader) -> None:
+    write(writer, 1)
+    taken = reader.read(after=0)
+    for number in range(2, 6):
+        write(writer, number)
+    writer.close()
+
+    assert taken is not None and (taken.body == 1).all()
+    assert_reads(reader, 5)  # it is still mapped here
+    with pytest.raises(FileNotFoundError):
+        BlockReader(writer.name, NBYTES)
+
+
+def test_a_reader_cannot_write(writer: BlockWriter, reader: BlockReader) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        reader._words[0] = 0
+
+
+def test_bytes_that_are_not_those_of_their_checksum_are_refused() -> None:
+    writer = BlockWriter(name_of("c"), NBYTES, num_buffers=2, is_checked=True)
+    try:
+        reader = BlockReader(writer.name, NBYTES)
+        write(writer, 1)
+        assert_reads(reader, 1)
+        assert writer._bytes is not None
+        writer._bytes[-NBYTES // 2] ^= 1
+
+        with pytest.raises(CommError, match="is broken"):
+            reader.read(after=0)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (0, 7, "holds no weights"),
+        (1, 2, "another release"),
+        (2, 0, "says that it has 0 buffers"),
+        (2, 1_000_000, "says that it has 1000000 buffers"),
+        (3, NBYTES + 1, "says that it has 2 buffers for weights of 1,001 bytes"),
+    ],
+)
+def test_a_block_with_another_head_is_refused(place: int, value: int, said: str) -> None:
+    writer = BlockWriter(name_of("h"), NBYTES, num_buffers=2, is_checked=False)
+    try:
+        assert writer._words is not None
+        writer._words[place] = value
+
+        with pytest.raises(CommError, match=said):
+            BlockReader(writer.name, NBYTES)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("number", [3, 2**62])
+def test_a_counter_that_no_buffer_bears_out_is_an_error_and_no_endless_wait(number: int) -> None:
+    writer = BlockWriter(name_of("n"), NBYTES, num_buffers=2, is_checked=False)
+    try:
+        write(writer, 1)
+        assert writer._words is not None
+        writer._words[5] = number
+
+        with pytest.raises(CommError, match="is broken"):
+            BlockReader(writer.name, NBYTES).read(after=0)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("size", [1, 64, 4096])
+def test_a_block_of_something_else_is_refused(size: int) -> None:
+    block = SharedMemory(name_of("s"), create=True, size=size)
+    try:
+        block.buf[:] = bytes(range(256)) * (size // 256) + bytes(size % 256)
+        with pytest.raises(CommError, match="weights"):
+            BlockReader(block.name, NBYTES)
+    finally:
+        block.close()
+        block.unlink()
+
+
+def test_a_name_that_is_taken_is_an_error() -> None:
+    block = SharedMemory(name_of("t"), create=True, size=8)
+    try:
+        with pytest.raises(CommError, match="cannot be made"):
+            BlockWriter(block.name, NBYTES, num_buffers=2, is_checked=False)
+    finally:
+        block.close()
+        block.unlink()
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="shared memory is in no file system here")
+def test_more_than_there_is_room_for_is_an_error_before_anything_is_written() -> None:
+    room = os.statvfs("/dev/shm")
+
+    with pytest.raises(CommError, match=r"bytes free, and weights in 2 buffers take .*--shm-size") as caught:
+        BlockWriter(name_of("r"), room.f_blocks * room.f_frsize, num_buffers=2, is_checked=False)
+
+    assert caught.value.__cause__ is not None and is_full(caught.value.__cause__)
+    assert not os.path.exists(f"/dev/shm/{name_of('r')}")

@@ -1,0 +1,42 @@
+"""Readers of shared memory never get half of a version, or one older than they had."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ding_like.comm.channels import Version, Weights
+from tests.comm.weights.torn import is_torn, run, state_of
+
+
+def test_the_check_sees_a_version_that_is_torn() -> None:
+    whole = Weights("policy", Version(1, 5), state_of(5, 1000))
+    half = {**whole.state, "part 3": state_of(4, 1000)["part 3"]}
+
+    assert not is_torn(whole)
+    assert is_torn(whole._replace(state=half)) and is_torn(whole._replace(version=Version(1, 4)))
+    assert is_torn(whole._replace(state={**whole.state, "part 0": torch.zeros(125)}))
+
+
+def test_of_hundreds_of_versions_none_is_torn_or_older_when_nobody_waits() -> None:
+    found = run(300, 2, size=30_000)
+
+    print(found)
+    assert [(each.torn, each.older, each.last) for each in found] == [(0, 0, 300)] * 2
+
+
+def test_every_reader_sees_every_version_that_is_awaited() -> None:
+    found = run(100, 2, size=10_000, is_awaited=True)
+
+    assert [(each.versions, each.torn, each.older, each.spoiled) for each in found] == [(100, 0, 0, 0)] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["nobody waits", "all are awaited"])
+def test_of_ten_thousand_versions_none_is_torn_or_older(is_awaited: bool) -> None:
+    found = run(10_000, 4, size=100_000, is_awaited=is_awaited)
+
+    print(*found, sep="\n")
+    assert [(each.torn, each.older, each.last) for each in found] == [(0, 0, 10_000)] * 4
+    assert not is_awaited or all(each.versions == 10_000 for each in found)

@@ -1,0 +1,308 @@
+"""Ranks in processes of their own are updated by gloo; those that end, hang, answer twice or return do no harm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
+from ding_like.comm.channels import Weights
+from ding_like.comm.weights.node_store import tell
+from ding_like.errors import CommError
+from tests.comm.weights.rank_process import TIMEOUT_S, join_group, state
+
+ROOT = Path(__file__).parents[3]
+
+
+def tcp_store() -> dist.TCPStore:
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=TIMEOUT_S))
+
+
+class Rank:
+    """Hold a rank's process; it says "ready" first."""
+
+    def __init__(self, role: str, port: int, rank: int, *more: int) -> None:
+        arguments = [sys.executable, "-m", "tests.comm.weights.rank_process", role, *map(str, (port, rank, *more))]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            arguments, env=environment, cwd=ROOT, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def hears(self) -> str:
+        """Return the next line that it says."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().strip()
+        assert line, f"the rank has ended: {self.process.stderr.read()}"  # type: ignore[union-attr]
+        return line
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end, and return its status and last words."""
+        assert self.process.stderr is not None
+        return self.process.wait(TIMEOUT_S), self.process.stderr.read()
+
+
+@contextmanager
+def ranks(*of: Rank) -> Iterator[tuple[Rank, ...]]:
+    """Kill what has not ended by itself."""
+    try:
+        yield of
+    finally:
+        for each in of:
+            each.process.kill()
+            each.process.communicate()
+
+
+def failure_of(updater: DistributedWeightUpdater, *args: Any) -> WeightUpdateError:
+    """Return what a push raises, without the frames that would keep its sockets."""
+    try:
+        handle = updater.push_weights(*args)
+        if handle is not None:
+            handle.wait()
+    except WeightUpdateError as error:
+        return error.with_traceback(None)
+    pytest.fail("the push has not failed")
+
+
+# --- in one process: gloo between threads
+
+
+@pytest.mark.parametrize("kind", ["tcp", "prefix", "hash"])
+def test_weights_go_by_gloo_over_any_store_of_torch(kind: str) -> None:
+    makers = {"tcp": tcp_store, "prefix": lambda: dist.PrefixStore("run", tcp_store()), "hash": dist.HashStore}
+    store = makers[kind]()
+    got: list[Weights] = []
+    workers = [WeightUpdateWorker(store, rank, on_weights=got.append, timeout_s=TIMEOUT_S) for rank in (1, 2)]
+    with (
+        ThreadPoolExecutor(2) as threads,
+        DistributedWeightUpdater(store, state(1.0, numbers=9), 2, True, timeout_s=TIMEOUT_S) as updater,
+    ):
+        for value in (2.0, 3.0):
+            steps = [threads.submit(worker.step, timeout_s=TIMEOUT_S) for worker in workers]
+            updater.push_weights(state(value, numbers=9))
+            assert [step.result(TIMEOUT_S) for step in steps] == ["update_weights"] * 2
+    for worker in workers:
+        worker.close()
+
+    assert [each.state["w"].tolist() for each in got] == [[2.0] * 9] * 2 + [[3.0] * 9] * 2
+
+
+def test_the_store_is_free_for_its_user_while_a_push_waits() -> None:
+    store = tcp_store()
+    with DistributedWeightUpdater(store, state(1.0, numbers=9), 1, False, timeout_s=0.5) as updater:
+        handle = updater.push_weights()
+        store.set("mine", "1")
+
+        assert handle is not None and not handle.done()
+        updater.close()
+
+
+def test_a_busy_rank_is_updated_by_the_next_push_over_gloo() -> None:
+    """Gloo would give the connection up if a send to it had waited too long."""
+    store = tcp_store()
+    got: list[Weights] = []
+    worker = WeightUpdateWorker(store, 1, on_weights=got.append, timeout_s=TIMEOUT_S)
+    with (
+        ThreadPoolExecutor(1) as threads,
+        DistributedWeightUpdater(store, state(1.0, numbers=9), 1, True, timeout_s=TIMEOUT_S) as updater,
+    ):
+        for value, timeout_s in ((1.0, TIMEOUT_S), (2.0, 0.05), (3.0, TIMEOUT_S)):
+            updater._timeout_s = timeout_s
+            step = None if value == 2.0 else threads.submit(worker.step, timeout_s=TIMEOUT_S)
+            try:
+                updater.push_weights(state(value, numbers=9))
+            except WeightUpdateError:
+                assert value == 2.0
+            assert step is None or step.result(TIMEOUT_S) == "update_weights"
+    worker.close()
+
+    assert [each.state["w"][0].item() for each in got] == [1.0, 3.0]
+
+
+def test_a_worker_that_asks_for_weights_that_were_given_up_goes_on_listening() -> None:
+    store, got = tcp_store(), list[Weights]()
+    with (
+        WeightUpdateWorker(store, 1, on_weights=got.append, timeout_s=TIMEOUT_S) as worker,
+        DistributedWeightUpdater(store, state(1.0, numbers=9), 1, True, timeout_s=0.05) as updater,
+    ):
+        failure_of(updater)
+        given_up = f"{updater._token}-1"
+        # It has read the word just before that was taken back.
+        store.set("NODE_1_push", given_up)
+        store.set("NODE_1_in", "update_weights")
+
+        assert worker.step() == "update_weights"
+
+    assert got == [] and not store.check(["NODE_1_out"]) and not store.check([f"NODE_1_ready_{given_up}"])
+
+
+# --- processes
+
+
+@pytest.mark.slow
+def test_ranks_of_the_default_group_are_updated_and_a_lost_one_can_return() -> None:
+    """A rank of the default group is killed half way; its next life, in no group, is reached all the same."""
+    store = tcp_store()
+    with ranks(Rank("worker", store.port, 1, 3), Rank("dies", store.port, 2, 3)) as (one, two):
+        join_group(store.clone(), 0, 3)
+        try:
+            assert one.hears() == two.hears() == "ready"
+            updater = DistributedWeightUpdater(store, state(1.0), 2, True, timeout_s=TIMEOUT_S)
+            started = time.monotonic()
+            error = failure_of(updater, state(2.0))
+            assert time.monotonic() - started < TIMEOUT_S / 2
+            assert "it was lost while the weights were sent: Connection closed by peer" in error.failed[2]
+            assert (error.updated, list(error.failed)) == ((1,), [2])
+            assert (one.hears(), two.hears(), two.end()[0]) == ("got 2 whole", "half", -9)
+
+            updater.push_weights(state(3.0), worker_ids=[1])
+            assert one.hears() == "got 3 whole"
+
+            with ranks(Rank("worker", store.port, 2)) as (again,):
+                assert again.hears() == "ready"
+                updater.push_weights(state(4.0))
+                assert (one.hears(), again.hears()) == ("got 4 whole", "got 4 whole")
+                assert [tell(store, rank, "shutdown", timeout_s=TIMEOUT_S) for rank in (1, 2)] == ["down", "down"]
+                assert (one.end()[0], again.end()[0]) == (0, 0)
+            updater.close()
+        finally:
+            dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_a_rank_killed_half_way_is_named_at_once_and_its_next_life_is_updated() -> None:
+    store = tcp_store()
+    with ranks(Rank("worker", store.port, 1), Rank("dies", store.port, 2)) as (one, two):
+        updater = DistributedWeightUpdater(store, state(1.0), 2, True, timeout_s=TIMEOUT_S)
+        assert one.hears() == two.hears() == "ready"
+        started = time.monotonic()
+
+        error = failure_of(updater, state(2.0))
+
+        assert "it was lost while the weights were sent: Connection closed by peer" in error.failed[2]
+        assert time.monotonic() - started < TIMEOUT_S / 2  # the connection broke; nobody waits for its deadline
+        assert (error.updated, error.not_tried, updater.version) == ((1,), (), 0)
+        assert (one.hears(), two.hears(), two.end()[0]) == ("got 2 whole", "half", -9)
+        with ranks(Rank("worker", store.port, 2)) as (again,):
+            assert again.hears() == "ready"
+            updater.push_weights(state(3.0))
+            assert (one.hears(), again.hears(), updater.version) == ("got 3 whole", "got 3 whole", 1)
+        updater.close()
+
+
+@pytest.mark.slow
+def test_a_rank_that_never_answers_costs_the_timeout_and_no_other_rank_waits_for_it() -> None:
+    store = tcp_store()
+    with ranks(Rank("silent", store.port, 1), Rank("worker", store.port, 2)) as (silent, two):
+        updater = DistributedWeightUpdater(store, state(1.0), 2, True, timeout_s=3.0)
+        assert silent.hears() == two.hears() == "ready"
+        waited = threading.Thread(target=lambda: heard.append((two.hears(), time.monotonic())))
+        heard: list[tuple[str, float]] = []
+        waited.start()
+        started = time.monotonic()
+
+        error = failure_of(updater, state(2.0))
+
+        ended = time.monotonic()
+        waited.join(TIMEOUT_S)
+        assert "it has not asked for the weights in time" in error.failed[1]
+        assert 3.0 <= ended - started < 4.0 and error.updated == (2,)
+        assert heard[0][0] == "got 2 whole" and heard[0][1] < started + 3.0
+        updater.close()
+
+
+@pytest.mark.slow
+def test_a_rank_that_answers_twice_is_believed_once() -> None:
+    store = tcp_store()
+    with ranks(Rank("twice", store.port, 1)) as (one,):
+        updater = DistributedWeightUpdater(store, state(1.0, numbers=9), 1, True, timeout_s=TIMEOUT_S)
+        assert one.hears() == "ready"
+        updater.push_weights()
+        assert one.hears() == "got 1 whole"
+        store.set("NODE_1_taken", "")  # now it answers again
+        store.wait(["NODE_1_out"], timedelta(seconds=TIMEOUT_S))
+        one.process.kill()
+        one.end()
+        updater._timeout_s = 0.5
+
+        error = failure_of(updater)
+
+        assert "it has not asked for the weights in time" in error.failed[1] and updater.version == 1
+        updater.close()
+
+
+@pytest.mark.slow
+def test_a_worker_whose_trainer_is_killed_ends_with_a_clear_error() -> None:
+    with ranks(Rank("trainer", 0, 0)) as (trainer,):
+        port = int(trainer.hears())
+        with ranks(Rank("worker", port, 1)) as (worker,):
+            assert worker.hears() == "ready"
+            trainer.process.kill()
+
+            status, errors = worker.end()
+
+    assert status == 1
+    assert "CommError: the store is lost" in errors and "mostly the trainer, ended?" in errors
+
+
+@pytest.mark.slow
+def test_a_worker_whose_trainer_is_killed_half_way_keeps_its_weights_and_hears_the_next_trainer() -> None:
+    """The store is here, so that it outlives the trainer."""
+    store = tcp_store()
+    target = state(0.0)
+    worker = WeightUpdateWorker(store, 1, target, timeout_s=TIMEOUT_S)
+    from ding_like.comm.weights import gloo_sends
+
+    with ranks(Rank("trainer", store.port, 0)) as (trainer,):
+        assert trainer.hears() == str(store.port)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr(gloo_sends, "torch", KillsHalfWay(trainer))
+            with pytest.raises(CommError, match="the trainer was lost while it sent weights"):
+                worker.step(timeout_s=TIMEOUT_S)
+        assert trainer.end()[0] == -9
+    assert target["w"].eq(0.0).all()
+    with (
+        ThreadPoolExecutor(1) as threads,
+        DistributedWeightUpdater(store, state(5.0), 1, True, timeout_s=TIMEOUT_S) as updater,
+    ):
+        step = threads.submit(worker.step, timeout_s=TIMEOUT_S)
+        updater.push_weights()
+        assert step.result(TIMEOUT_S) == "update_weights"
+    worker.close()
+
+    assert target["w"].eq(5.0).all()
+
+
+class KillsHalfWay:
+    """Stand for `torch` in the receiver's module: kill the sender when the first numbers have come."""
+
+    def __init__(self, sender: Rank) -> None:
+        self.sender = sender
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(torch, name)
+
+    def empty(self, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
+        body = torch.zeros(nbytes, dtype=dtype)
+
+        def watch() -> None:
+            deadline = time.monotonic() + TIMEOUT_S
+            while not body[:4].any() and time.monotonic() < deadline:
+                pass
+            self.sender.process.kill()
+
+        threading.Thread(target=watch).start()
+        return body

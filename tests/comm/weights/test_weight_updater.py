@@ -1,0 +1,650 @@
+"""Weight updaters do what TorchRL's page says, for each kind of worker id and weights, and say what went wrong."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdaterBase
+from ding_like.comm.channels import Receipt, Weights
+from ding_like.comm.weights.rank_sends import Parcel
+from ding_like.errors import CommError, SchemaError
+from tests.comm.weights.fake_nodes import FakeNodes
+from tests.comm.weights.test_extract import tensordict_of
+
+
+class Sent:
+    """Be a transport that keeps what it is given, and fails for `broken` ranks."""
+
+    def __init__(self, broken: Sequence[int] = ()) -> None:
+        self.parcels: list[tuple[int, Parcel]] = []
+        self.broken = broken
+        self.is_closed = False
+
+    def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
+        futures: dict[int, Future[None]] = {}
+        for rank in ranks:
+            self.parcels.append((rank, parcel))
+            futures[rank] = Future()
+            if rank in self.broken:
+                futures[rank].set_exception(CommError("Connection closed by peer."))
+            else:
+                futures[rank].set_result(None)
+        return futures
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    @property
+    def ranks(self) -> list[int]:
+        return [rank for rank, _ in self.parcels]
+
+
+class Collector:
+    def __init__(self) -> None:
+        self.versions = 0
+
+    def increment_version(self) -> None:
+        self.versions += 1
+
+
+def policy(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Linear(3, 2)
+
+
+def updater_of(
+    nodes: FakeNodes, sent: Sent | None = None, *, num_workers: int = 3, **kwargs: Any
+) -> DistributedWeightUpdater:
+    return DistributedWeightUpdater(nodes, policy(), num_workers, True, transport=sent or Sent(), **kwargs)
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> FakeNodes:
+    found = FakeNodes()
+    found.use_clock(monkeypatch)
+    return found
+
+
+# --- whom a push is for
+
+
+def test_a_push_without_arguments_reaches_every_rank_with_the_weights_of_the_updater(nodes: FakeNodes) -> None:
+    sent = Sent()
+    updater = updater_of(nodes, sent)
+
+    assert updater.push_weights() is None
+
+    assert nodes.told() == [1, 2, 3] == sent.ranks
+    assert torch.equal(sent.parcels[0][1].weights.state["weight"], policy().state_dict()["weight"])
+    assert not [key for key in nodes.values if key.endswith("_out")]  # answers are taken out
+
+
+@pytest.mark.parametrize(("worker_ids", "ranks"), [(2, [2]), ([1], [1]), ([3, 1], [3, 1]), ([1, 2, 3], [1, 2, 3])])
+def test_ranks_count_from_one_alone_and_in_lists(nodes: FakeNodes, worker_ids: Any, ranks: list[int]) -> None:
+    sent = Sent()
+
+    updater_of(nodes, sent).push_weights(worker_ids=worker_ids)
+
+    assert nodes.told() == ranks == sent.ranks
+
+
+def test_a_rank_is_told_once_even_if_it_is_named_twice(nodes: FakeNodes) -> None:
+    updater_of(nodes).push_weights(worker_ids=[2, 2])
+
+    assert nodes.told() == [2]
+
+
+def test_an_empty_list_of_ranks_does_nothing(nodes: FakeNodes) -> None:
+    updater = updater_of(nodes)
+    updater.register_post_hook(lambda: pytest.fail("a hook was called"))
+
+    updater.push_weights(worker_ids=[])
+
+    assert nodes.told() == [] and updater.version == 0
+
+
+@pytest.mark.parametrize("worker_ids", [0, -1, [0], [1, 2, 0]])
+def test_a_rank_below_one_is_a_runtime_error_before_anything_is_sent(nodes: FakeNodes, worker_ids: Any) -> None:
+    sent = Sent()
+
+    with pytest.raises(RuntimeError, match=r"worker_rank must be at least 1, got (0|-1)"):
+        updater_of(nodes, sent).push_weights(worker_ids=worker_ids)
+
+    assert nodes.told() == [] and sent.ranks == []
+
+
+@pytest.mark.parametrize("worker_ids", [4, [4], [1, 2, 3, 4]])
+def test_a_rank_above_the_last_is_a_value_error_before_anything_is_sent(nodes: FakeNodes, worker_ids: Any) -> None:
+    sent = Sent()
+
+    with pytest.raises(ValueError, match="no worker rank 4: ranks go from 1 to 3"):
+        updater_of(nodes, sent).push_weights(worker_ids=worker_ids)
+
+    assert nodes.told() == [] and sent.ranks == []
+
+
+@pytest.mark.parametrize("worker_ids", [True, 1.0, "1", [[1]], {1: 2}])
+def test_what_names_no_rank_is_a_value_error(nodes: FakeNodes, worker_ids: Any) -> None:
+    with pytest.raises(ValueError, match="a worker id is .*; expected a rank from 1 to 3"):
+        updater_of(nodes).push_weights(worker_ids=worker_ids)
+
+
+def test_a_device_names_the_workers_that_are_on_it(nodes: FakeNodes) -> None:
+    updater = updater_of(nodes, devices=["cuda:0", "cuda:1", "cuda:0"])
+
+    updater.push_weights(worker_ids=torch.device("cuda:1"))
+    updater.push_weights(worker_ids=[torch.device("cuda:0")])
+
+    assert nodes.told() == [2, 1, 3]
+
+
+def test_a_device_of_no_worker_is_a_value_error(nodes: FakeNodes) -> None:
+    with pytest.raises(ValueError, match="no worker is known to be on cuda:1: devices=None"):
+        updater_of(nodes).push_weights(worker_ids=torch.device("cuda:1"))
+
+
+def test_all_worker_ids_are_the_ranks(nodes: FakeNodes) -> None:
+    assert updater_of(nodes).all_worker_ids() == [1, 2, 3]
+
+
+# --- in which order
+
+
+def test_all_ranks_are_told_before_any_is_awaited(nodes: FakeNodes) -> None:
+    updater_of(nodes).push_weights()
+
+    assert nodes.events == [
+        (call, f"NODE_{r}_{what}") for call, what in (("set", "in"), ("get", "out")) for r in (1, 2, 3)
+    ]
+
+
+def test_ranks_that_do_not_answer_cost_the_timeout_once(nodes: FakeNodes) -> None:
+    nodes.answers = {1: None, 2: None}
+
+    with pytest.raises(WeightUpdateError) as raised:
+        updater_of(nodes, timeout_s=7.0).push_weights()
+
+    assert nodes.now == pytest.approx(7.0, abs=0.01)
+    assert raised.value.updated == (3,) and set(raised.value.failed) == {1, 2}
+
+
+def test_the_trainer_says_that_it_is_alive_until_it_is_closed(nodes: FakeNodes) -> None:
+    with updater_of(nodes, sent := Sent()):
+        assert nodes.values["TRAINER_status"] == b"alive"
+
+    assert "TRAINER_status" not in nodes.values and sent.is_closed
+
+
+def test_a_stale_answer_does_not_count(nodes: FakeNodes) -> None:
+    nodes.values["NODE_1_out"] = b"updated"
+    nodes.answers = {1: None}
+
+    with pytest.raises(WeightUpdateError, match="rank 1: it has not answered within 5 s"):
+        updater_of(nodes, num_workers=1, timeout_s=5.0).push_weights()
+
+
+# --- what comes of it
+
+
+def test_hooks_are_called_in_order_after_success(nodes: FakeNodes) -> None:
+    updater, calls = updater_of(nodes), []
+    for number in range(3):
+        updater.register_post_hook(lambda number=number: calls.append((number, updater.version, len(nodes.told()))))
+
+    updater.push_weights()
+
+    assert calls == [(0, 1, 3), (1, 1, 3), (2, 1, 3)] and len(updater.post_hooks) == 3
+
+
+def test_what_cannot_be_called_is_no_hook(nodes: FakeNodes) -> None:
+    with pytest.raises(ValueError, match="has to be callable"):
+        updater_of(nodes).register_post_hook(3)  # type: ignore[arg-type]
+
+
+def test_a_bad_status_is_a_runtime_error_that_says_who_has_the_weights(nodes: FakeNodes) -> None:
+    nodes.answers = {2: b"failed: of another model"}
+    updater = updater_of(nodes)
+    updater.register_post_hook(lambda: pytest.fail("a hook was called"))
+    updater.register_collector(collector := Collector())
+
+    with pytest.raises(RuntimeError, match="Expected 'updated' but got status 'failed: of another model'") as raised:
+        updater.push_weights()
+
+    error = raised.value
+    assert isinstance(error, WeightUpdateError) and isinstance(error, CommError)
+    assert error.updated == (1, 3) and list(error.failed) == [2] and error.not_tried == ()
+    assert "reached ranks [1, 3], and not [2]" in str(error)
+    assert updater.version == 0 and collector.versions == 0
+
+
+def test_ranks_behind_a_lost_store_are_not_tried(nodes: FakeNodes) -> None:
+    nodes.lost_at = "NODE_2_in"
+
+    with pytest.raises(
+        WeightUpdateError, match=r"the store is lost \(Connection reset by peer\).*Not tried: \[3\]"
+    ) as raised:
+        updater_of(nodes).push_weights()
+
+    error = raised.value
+    assert (error.updated, list(error.failed), error.not_tried) == ((1,), [2], (3,))
+
+
+def test_a_rank_that_cannot_be_sent_to_is_failed_and_told_nothing_more(nodes: FakeNodes) -> None:
+    with pytest.raises(WeightUpdateError, match=r"rank 2: Connection closed by peer\.") as raised:
+        updater_of(nodes, Sent(broken=[2])).push_weights()
+
+    assert raised.value.updated == (1, 3)
+    assert "NODE_2_in" not in nodes.values  # the word is taken back
+
+
+def test_a_push_after_a_failure_is_a_newer_version_on_its_way(nodes: FakeNodes) -> None:
+    nodes.answers, sent = {1: b"busy"}, Sent()
+    updater = updater_of(nodes, sent, num_workers=1)
+    with pytest.raises(WeightUpdateError):
+        updater.push_weights()
+    nodes.answers = {}
+
+    updater.push_weights()
+
+    (_, first), (_, second) = sent.parcels
+    assert second.weights.version > first.weights.version and second.push_id != first.push_id
+    assert updater.version == 1
+
+
+def test_batches_since_the_last_update_are_counted_by_rank(nodes: FakeNodes) -> None:
+    updater = updater_of(nodes)
+    assert updater._batches_since_weight_update == [0, 0, 0]
+    for rank in (1, 2, 2, 3):
+        updater.count_batch(rank)
+    nodes.answers = {3: b"no"}
+
+    with pytest.raises(WeightUpdateError):
+        updater.push_weights(worker_ids=[2, 3])
+
+    assert updater._batches_since_weight_update == [1, 0, 1]
+
+
+# --- weights of every kind
+
+
+def kinds() -> Iterator[tuple[str, Any]]:
+    other = policy(1)
+    yield "module", other
+    yield "state dict", other.state_dict()
+    yield "plain dict", {"weight": other.state_dict()["weight"], "bias": other.state_dict()["bias"]}
+    yield "TensorDict", tensordict_of(other)
+
+
+@pytest.mark.parametrize("weights", [pytest.param(each, id=name) for name, each in kinds()])
+@pytest.mark.parametrize("source", [pytest.param(each, id=name) for name, each in kinds()])
+def test_every_kind_of_weights_is_pushed_to_an_updater_of_every_kind(source: Any, weights: Any) -> None:
+    nodes, sent = FakeNodes(), Sent()
+    updater = DistributedWeightUpdater(nodes, source, 1, True, transport=sent)
+
+    updater.push_weights(weights)
+
+    found = sent.parcels[0][1].weights.state
+    expected = policy(1).state_dict()
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_nested_dicts_of_arrays_and_numbers_are_weights(nodes: FakeNodes) -> None:
+    sent = Sent()
+    state = {"model": {"w": torch.ones(2)}, "returns": {"mean": np.zeros(3), "count": 2}}
+    updater = DistributedWeightUpdater(nodes, state, 1, True, transport=sent)
+    updater.push_weights()
+    updater.push_weights(state)
+
+    for _, parcel in sent.parcels:
+        assert set(parcel.weights.state) == {"model/w", "returns/mean~array", "returns/count~int"}
+
+
+def test_a_push_without_weights_sends_those_of_the_policy_as_they_are_now(nodes: FakeNodes) -> None:
+    model, sent = policy(), Sent()
+    updater = DistributedWeightUpdater(nodes, model, 1, True, transport=sent)
+    with torch.no_grad():
+        model.weight.fill_(5.0)  # type: ignore[operator, union-attr]
+
+    updater.push_weights()
+
+    assert sent.parcels[0][1].weights.state["weight"].eq(5.0).all()
+
+
+def test_weights_are_copied_before_the_trainer_goes_on(nodes: FakeNodes) -> None:
+    model, sent = policy(), Sent()
+    DistributedWeightUpdater(nodes, model, 1, True, transport=sent).push_weights()
+    before = model.weight.detach().clone()  # type: ignore[operator, union-attr]
+
+    with torch.no_grad():
+        model.weight.fill_(5.0)  # type: ignore[operator, union-attr]
+
+    assert torch.equal(sent.parcels[0][1].weights.state["weight"], before)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        (
+            {"weight": torch.ones(2, 4), "bias": torch.ones(2)},
+            r"'weight' as float32 \[2, 4\]; expected float32 \[2, 3\]",
+        ),
+        ({"weight": torch.ones(2, 3).double(), "bias": torch.ones(2)}, "'weight' as float64"),
+        ({"weight": torch.ones(2, 3)}, "lack 'bias'"),
+        ({"weight": torch.ones(2, 3), "bias": torch.ones(2), "scale": torch.ones(1)}, "have 'scale'"),
+        ({}, "no numbers to send"),
+        ("weights.pt", "cannot be taken from a str"),
+    ],
+)
+def test_weights_of_another_model_are_refused_before_anything_is_sent(
+    nodes: FakeNodes, weights: Any, said: str
+) -> None:
+    sent = Sent()
+
+    with pytest.raises(SchemaError, match=said):
+        updater_of(nodes, sent).push_weights(weights)
+
+    assert nodes.told() == [] and sent.ranks == []
+
+
+def test_weights_travel_as_bfloat16_if_asked(nodes: FakeNodes) -> None:
+    exact, half = Sent(), Sent()
+    updater_of(nodes, exact, num_workers=1).push_weights()
+    updater_of(nodes, half, num_workers=1, dtype="bfloat16").push_weights()
+
+    own = policy().state_dict()["weight"]
+    rounded = half.parcels[0][1].weights.state["weight"]
+    assert half.parcels[0][1].encoded.body.size == exact.parcels[0][1].encoded.body.size // 2
+    assert rounded.dtype == torch.float32 and torch.equal(rounded, own.bfloat16().float())
+
+
+# --- without sync
+
+
+class Held(Sent):
+    """Let ranks take the weights when `release` is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Future[None]] = []
+
+    def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
+        super().start(ranks, parcel, timeout_s=timeout_s)
+        futures: dict[int, Future[None]] = {rank: Future() for rank in ranks}
+        self.waiting += futures.values()
+        return futures
+
+    def release(self) -> None:
+        while self.waiting:
+            self.waiting.pop().set_result(None)
+
+
+def held_updater(nodes: FakeNodes, held: Held, **kwargs: Any) -> DistributedWeightUpdater:
+    return DistributedWeightUpdater(nodes, policy(), 2, False, transport=held, **kwargs)
+
+
+def test_without_sync_a_handle_comes_at_once_and_version_and_hooks_follow() -> None:
+    nodes, held, hooks = FakeNodes(), Held(), threading.Event()
+    updater = held_updater(nodes, held)
+    updater.count_batch(1)
+    updater.register_post_hook(hooks.set)
+
+    handle = updater.push_weights()
+
+    assert handle is not None and not handle.done()
+    assert (nodes.told(), updater.version, updater._batches_since_weight_update) == ([1, 2], 0, [1, 0])
+    held.release()
+    handle.wait(10.0)
+    assert handle.done() and hooks.is_set()
+    assert (updater.version, updater._batches_since_weight_update) == (1, [0, 0])
+
+
+def test_a_handle_raises_what_a_push_with_sync_does() -> None:
+    nodes, held = FakeNodes({2: b"no"}), Held()
+    updater = held_updater(nodes, held)
+    updater.register_post_hook(lambda: pytest.fail("a hook was called"))
+
+    handle = updater.push_weights()
+    held.release()
+
+    assert handle is not None
+    for _ in range(2):  # as often as it is asked
+        with pytest.raises(WeightUpdateError, match="Expected 'updated' but got status 'no'") as raised:
+            handle.wait(10.0)
+    assert raised.value.updated == (1,) and updater.version == 0
+
+
+def test_a_handle_that_is_not_done_in_time_says_so() -> None:
+    held = Held()
+    handle = held_updater(FakeNodes(), held).push_weights()
+
+    assert handle is not None
+    with pytest.raises(CommError, match=r"not done after 0\.01 s"):
+        handle.wait(0.01)
+    held.release()
+    handle.wait(10.0)
+
+
+def test_a_second_push_waits_for_the_answers_to_the_first() -> None:
+    nodes, held = FakeNodes(), Held()
+    updater = held_updater(nodes, held)
+    first = updater.push_weights()
+    seconds: list[Any] = []
+    second = threading.Thread(target=lambda: seconds.append(updater.push_weights()))
+
+    second.start()
+    second.join(0.05)
+    told_meanwhile = nodes.told()
+    held.release()
+    second.join(10.0)
+    held.release()
+    seconds[0].wait(10.0)
+
+    assert told_meanwhile == [1, 2] and nodes.told() == [1, 2, 1, 2]
+    assert first is not None and first.done() and updater.version == 2
+
+
+def test_a_hook_may_push_again() -> None:
+    updater = DistributedWeightUpdater(FakeNodes(), policy(), 1, False, transport=Sent())
+    more: list[Any] = []
+
+    def push_once_more() -> None:
+        if updater.version == 1:
+            more.append(updater.push_weights())
+
+    updater.register_post_hook(push_once_more)
+
+    handle = updater.push_weights()
+
+    assert handle is not None
+    handle.wait(10.0)
+    more[0].wait(10.0)
+    assert updater.version == 2
+
+
+def test_what_a_hook_raises_comes_out_of_the_handle() -> None:
+    updater = DistributedWeightUpdater(FakeNodes(), policy(), 1, False, transport=Sent())
+    updater.register_post_hook(lambda: {}["missing"])
+
+    handle = updater.push_weights()
+
+    assert handle is not None
+    with pytest.raises(KeyError, match="missing"):
+        handle.wait(10.0)
+    assert updater.version == 1
+
+
+def test_nothing_is_pushed_after_close(nodes: FakeNodes) -> None:
+    updater = updater_of(nodes)
+    updater.close()
+    updater.close()
+
+    with pytest.raises(CommError, match="after the updater was closed"):
+        updater.push_weights()
+
+
+# --- through a publisher
+
+
+class Publisher:
+    """Be a WeightPublisher with the reader "1", and one that fails."""
+
+    def __init__(self) -> None:
+        self.published: list[tuple[Weights, Any, Any]] = []
+
+    def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
+        self.published.append((weights, to, wait_s))
+        return Receipt(delivered=("1",), failed=("2",))
+
+    def close(self) -> None: ...
+
+
+def test_a_weight_publisher_is_a_transport() -> None:
+    nodes, publisher = FakeNodes(), Publisher()
+    updater = DistributedWeightUpdater(nodes, policy(), 2, True, transport=publisher, timeout_s=5.0, policy_id="main")
+
+    with pytest.raises(WeightUpdateError, match="rank 2: the publisher could not deliver to reader '2'") as raised:
+        updater.push_weights()
+
+    ((weights, to, wait_s),) = publisher.published
+    assert to == ["1", "2"] and 0 < wait_s <= 5.0 and weights.policy_id == "main"
+    assert raised.value.updated == (1,)
+
+
+# --- collectors
+
+
+def test_a_push_increments_the_version_of_the_collector() -> None:
+    updater, collector = updater_of(FakeNodes()), Collector()
+    updater.register_collector(collector)
+
+    updater.push_weights()
+
+    assert collector.versions == 1 and updater.collector is collector and updater.collectors == [collector]
+
+
+def test_a_second_collector_is_refused() -> None:
+    updater, first = updater_of(FakeNodes()), Collector()
+    updater.register_collector(first)
+    updater.register_collector(first)  # the same is no other
+
+    with pytest.raises(RuntimeError, match="has a collector already"):
+        updater.register_collector(Collector())
+
+    assert updater.collector is first
+
+
+def test_many_collectors_are_taken_if_asked() -> None:
+    updater, collectors = updater_of(FakeNodes()), [Collector(), Collector()]
+    for collector in collectors:
+        updater.register_collector(collector, many=True)
+
+    updater.increment_version()
+
+    assert [each.versions for each in collectors] == [1, 1]
+    assert updater.collectors == collectors and updater.collector is collectors[0]
+
+
+def test_a_collector_is_not_kept_alive_and_skipped_when_it_is_gone() -> None:
+    updater, collector = updater_of(FakeNodes()), Collector()
+    updater.register_collector(collector)
+    del collector
+    gc.collect()
+
+    updater.increment_version()
+
+    assert updater.collector is None and updater.collectors is None
+    updater.register_collector(other := Collector())
+    assert updater.collector is other
+
+
+def test_without_a_collector_there_is_no_version_to_increment() -> None:
+    updater = updater_of(FakeNodes())
+
+    updater.increment_version()
+
+    assert updater.collector is None
+
+
+# --- the base, and what does not fit
+
+
+class Local(WeightUpdaterBase):
+    """Be an updater as a user writes one, without a call of __init__."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[Any, Any]] = []
+
+    def _get_server_weights(self) -> Any:
+        return {"w": 1}
+
+    def _maybe_map_weights(self, server_weights: Any) -> Any:
+        return {name.upper(): value for name, value in server_weights.items()}
+
+    def _sync_weights_with_worker(self, worker_id: Any = None, server_weights: Any = None) -> None:
+        self.done.append((worker_id, server_weights))
+
+    def all_worker_ids(self) -> list[int]:
+        return [4, 5]
+
+
+def test_a_subclass_says_how_weights_are_found_mapped_and_brought() -> None:
+    updater, calls = Local(), []
+    updater.register_post_hook(lambda: calls.append(len(updater.done)))
+
+    updater.push_weights()
+    updater.update_weights({"w": torch.ones(1)}, worker_ids=5)
+
+    assert updater.done[:2] == [(4, {"W": 1}), (5, {"W": 1})]
+    assert updater.done[2][0] == 5 and torch.equal(updater.done[2][1]["W"], torch.ones(1))
+    assert calls == [2, 3]
+
+
+def test_the_base_leaves_to_subclasses_what_it_cannot_know() -> None:
+    base = WeightUpdaterBase()
+
+    assert base.all_worker_ids() is None and base.collector is None and base.post_hooks == []
+    assert base.init(1, lr=2) is None and WeightUpdaterBase.from_policy(policy()) is None
+    with pytest.raises(NotImplementedError, match="has no weights of its own"):
+        base.push_weights()
+    with pytest.raises(NotImplementedError, match="_sync_weights_with_worker"):
+        base.push_weights(policy())
+
+
+def test_one_worker_can_be_brought_weights_without_hooks_or_versions_of_collectors(nodes: FakeNodes) -> None:
+    updater, sent = updater_of(nodes, sent := Sent()), sent
+    updater.register_post_hook(lambda: pytest.fail("a hook was called"))
+
+    updater._sync_weights_with_worker(worker_id=2, server_weights=policy(1))
+
+    assert nodes.told() == [2] and updater.from_policy(policy()) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (dict(num_workers=0), "num_workers is 0"),
+        (dict(num_workers=True), "num_workers is True"),
+        (dict(timeout_s=0.0), "timeout_s is 0.0"),
+        (dict(timeout_s=float("nan")), "timeout_s is nan"),
+        (dict(devices=["cpu"]), "1 devices for 3 workers"),
+        (dict(dtype="int8"), "travel as 'int8'"),
+        (dict(sent=object()), "is no transport"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises((SchemaError, CommError), match=said):
+        updater_of(FakeNodes(), **change)
+
+
+def test_what_is_no_store_is_refused() -> None:
+    with pytest.raises(CommError, match="a list is no store"):
+        DistributedWeightUpdater([], policy(), 1, True)

@@ -1,0 +1,66 @@
+"""A parallel run whose weights are rounded acts with the rounded ones, and sends half the bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ding_like.comm.rest import messages as m
+from ding_like.comm.weights.extract import state_of
+from ding_like.worker import FlaskFileSystemCollector, FlaskFileSystemLearner
+from tests.pipeline.parallel.test_units_train import configs, running
+
+WIDE = dict(encoder_hidden_size_list=[128, 128])
+
+
+def train(folder: Path, config: Any, dtype: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], Any, Any]:
+    """Return the sizes of the files that were published, and the states of a collector and the learner at the end."""
+    published: list[int] = []
+    with running(folder, config, max_env_step=600, collectors=1) as run:
+        cfg = {**run.cfg, "weights": {"dtype": dtype, "delta": False}}
+        run.learner = FlaskFileSystemLearner(cfg, coordinator=run.service)
+        run.collectors = [FlaskFileSystemCollector(cfg, coordinator=run.service)]
+        publish = run.service.publish
+
+        def count(worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
+            published.append(message.nbytes)
+            return publish(worker_id, policy_id, message)
+
+        monkeypatch.setattr(run.service, "publish", count)
+        run.train()
+        collector = run.collectors[0]._collector.policy  # type: ignore[union-attr]
+        learner = run.learner._training.policy  # type: ignore[union-attr]
+        return published, state_of(collector.collect_mode), state_of(learner.collect_mode)
+
+
+@pytest.mark.timeout(60)
+def test_bfloat16_halves_what_is_published_and_is_what_acts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configs("dqn", model=WIDE, random_collect_size=60, collect=dict(n_sample=16))
+    sizes = {}
+    for dtype in ("exact", "bfloat16"):
+        published, acting, _ = train(tmp_path / dtype, config, dtype, monkeypatch)
+        sizes[dtype] = set(published)
+        is_rounded = [torch.equal(each, each.bfloat16().float()) for each in acting.values() if each.ndim == 2]
+        assert all(is_rounded) if dtype == "bfloat16" else not any(is_rounded)
+
+    assert len(sizes["exact"]) <= 2, "all versions are of one size, or their numbers have one digit more"
+    assert max(sizes["bfloat16"]) < 0.52 * min(sizes["exact"])
+
+
+@pytest.mark.timeout(60)
+def test_statistics_and_counters_are_exact_beside_rounded_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    norms = [dict(type="obs_norm"), dict(type="reward_norm")]
+    config = configs("ppo", env=dict(wrappers=norms), learn=dict(value_norm=True), collect=dict(n_sample=128))
+
+    _, acting, learned = train(tmp_path, config, "bfloat16", monkeypatch)
+
+    kept = {name for name, tensor in acting.items() if tensor.dtype in (torch.float64, torch.int64)}
+    assert any(name.startswith("returns/") for name in kept)
+    # The last weights of an on-policy run are those that the collector was waiting for.
+    assert any(not torch.equal(acting[name], acting[name].float().bfloat16().to(acting[name].dtype)) for name in kept)
+    assert kept == {name for name, tensor in learned.items() if tensor.dtype in (torch.float64, torch.int64)}
