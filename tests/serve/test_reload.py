@@ -84,6 +84,16 @@ def test_the_newest_is_that_of_most_updates_whatever_its_name_and_age(run: Run) 
     assert (first, stays, goes, last) == (40, False, True, 50)
 
 
+def test_the_newest_passes_over_files_that_do_not_say_their_updates(run: Run) -> None:
+    state = load_state(run.save(3))
+    save_state(run.folder / "ckpt/mine.pth.tar", {"model": state["model"]})
+
+    with served_policy(run) as served:
+        first, look = acted(served)[0], served.look()
+
+    assert (first, look) == (3, False)
+
+
 def test_the_newest_of_a_run_is_taken_where_the_one_after_it_is_torn(run: Run) -> None:
     whole = run.save(9).read_bytes()
 
