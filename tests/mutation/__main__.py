@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutation import algorithms, data, encodings, memory, parallel, weights
+from tests.mutation import algorithms, data, encodings, memory, parallel, serving, weights
 from tests.mutation.runner import Mutation, applied, make_copy, run, run_tests
 
 MUTATIONS = (
@@ -21,6 +21,7 @@ MUTATIONS = (
     *encodings.MUTATIONS,
     *memory.MUTATIONS,
     *parallel.MUTATIONS,
+    *serving.MUTATIONS,
     *weights.MUTATIONS,
 )
 
