@@ -34,6 +34,7 @@ _BENCHMARKS = {
     "end_to_end": (_TRAINING, "dqn_*"),
     "end_to_end_ppo": (_TRAINING, "ppo_*"),
     "envs_": (("envs", "data"), "envs*"),
+    "learners_": ((*_TRAINING, "comm/learner_group.py", "pipeline/learners"), "learners*"),
     "parallel_": ((*_TRAINING, *_PARALLEL), "parallel_*"),
     "updates_": (_TRAINING, "updates_*"),
     "weights_": (("comm",), "weights_*"),
@@ -142,6 +143,13 @@ def _report(path: Path, root: Path) -> Recording:
         own = ("comm/weights/shared_block.py", "comm/weights/shared_folder.py", "comm/weights/shared_memory.py")
         command = f"python -m tests.comm.weights.torn --publications 10000 --readers 4 --out {name}"
         return Recording(name, (*_in_package(own), "tests/comm/weights/torn.py"), command)
+    if path.stem == "two_learners":
+        parts = (*_TRAINING, "comm/learner_group.py", "pipeline/learners", "pipeline/parallel/learner_aggregator.py")
+        command = f"python -m tests.pipeline.learners.two_learners --out {name}"
+        return Recording(name, (*_in_package(parts), "tests/pipeline/learners"), command)
+    if path.stem == "serve":
+        parts = ("comm/serve", "comm/rest/http_limits.py", "pipeline/serve", "entry/serve.py", "policy/forward.py")
+        return Recording(name, (*_in_package(parts), "tests/serve/load.py"), f"python -m tests.serve.load --out {name}")
     command = f"DING_CHAOS_REPORT=$PWD/{name} pytest -m chaos tests/chaos/test_env_faults.py"
     return {"env_faults": Recording(name, (*_in_package(("envs",)), "tests/envs/faulty_env.py"), command)}[path.stem]
 

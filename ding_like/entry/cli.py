@@ -27,9 +27,11 @@ Examples:
   ding -m serial -e cartpole -p dqn -s 0 -s 1 -s 2
   ding -m serial -c my_config.py policy.learn.batch_size=128 env.collector_env_num=4
   ding -m eval -c my_config.py --load-path my_exp/ckpt/ckpt_best.pth.tar
+  ding -m serial -c my_config.py --learners 2
   ding --resume my_exp
   ding plot my_exp_seed0 my_exp_seed1
   ding enjoy my_exp
+  ding serve my_exp --port 8000
   ding check-env CartPole-v1
   ding -m parallel -c my_config.py
   ding keys keys.json
@@ -52,6 +54,12 @@ Examples:
 @click.option("--train-iter", type=float, metavar="N", help="Stop after so many updates.")
 @click.option("--load-path", metavar="FILE", help="Checkpoint to start from, or to evaluate.")
 @click.option("--replay-path", metavar="DIR", help="Folder for a video of the evaluation (mode eval).")
+@click.option(
+    "--learners",
+    type=int,
+    metavar="N",
+    help="Learn in N processes as one (modes serial, serial_onpolicy, parallel). [1, or as many as torchrun starts]",
+)
 @click.option("--resume", metavar="EXP", help="Go on with an interrupted run; EXP is its folder.")
 @click.option(
     "-M", "--module", type=click.Choice(["coordinator", "collector", "learner"]), help="What to be (mode dist)."
@@ -90,6 +98,11 @@ def ding(**options: Any) -> None:
         raise ConfigError("no mode given; try `ding -m serial -c CONFIG`. `ding --help` shows the options.")
     if mode not in MODES:
         raise ConfigError(f"unknown mode '{mode}'; known modes: {', '.join(RUNNERS)}.{_close(mode, MODES)}")
+    if options["learners"] is not None and mode in ("dist", "eval"):
+        raise ConfigError(
+            f"--learners is of modes serial, serial_onpolicy and parallel, not of mode {mode}; a learner of mode dist "
+            "shares its batches with as many others as system.num_learners says."
+        )
     if mode not in RUNNERS:
         raise ConfigError(f"mode '{mode}' does not exist here yet; available: {', '.join(RUNNERS)}.")
     RUNNERS[mode](options)
@@ -110,6 +123,7 @@ def _run_serial(options: dict[str, Any]) -> None:
             overrides=options["overrides"],
             exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
             load_path=_existing(options["load_path"]),
+            learners=options["learners"],
         )
 
 
@@ -126,6 +140,7 @@ def _resume(options: dict[str, Any]) -> None:
         str(folder),
         max_env_step=None if env_step is None else int(env_step),
         max_train_iter=None if train_iter is None else int(train_iter),
+        learners=options["learners"],
     )
 
 
@@ -160,6 +175,7 @@ def _run_parallel(options: dict[str, Any]) -> None:
             max_train_iter=_limit(options["train_iter"], NO_LIMIT),
             overrides=options["overrides"],
             exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
+            learners=options["learners"],
         )
 
 
@@ -270,6 +286,7 @@ def _close(word: str, words: Sequence[str]) -> str:
 SUB_COMMANDS = {
     "plot": "ding_like.entry.plot",
     "enjoy": "ding_like.entry.enjoy",
+    "serve": "ding_like.entry.serve",
     "check-env": "ding_like.entry.check_env",
     "keys": "ding_like.entry.keys",
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 from ding_like.config import compile_config, read_config, to_plain
 from ding_like.entry.coordinator_entry import Plan, run_coordinator
+from ding_like.entry.learners import number_of_learners
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.children import Children
@@ -34,11 +35,13 @@ def parallel_pipeline(
     max_env_step: int = NO_LIMIT,
     overrides: Sequence[str] = (),
     exp_name: str | None = None,
+    learners: int | None = None,
 ) -> RunResult:
     """Train with processes on this machine until a limit or `env.stop_value` is reached.
 
-    A serial config runs as it is; a `system_config` says how many collectors there are and where data lie.
-    `enable_total_log` and `disable_flask_log` are accepted for DI-engine's callers: workers log to files of their own.
+    A serial config runs as it is; a `system_config` says how many collectors there are and where data lie. `learners`
+    stands in place of its `num_learners`, the processes that share each batch. `enable_total_log` and
+    `disable_flask_log` are accepted for DI-engine's callers: workers log to files of their own.
     Raises ConfigError with every fault of the config at once, and TrainingError with the cause if a worker fails.
     """
     main, given_create, system_config, source = _read(input_cfg)
@@ -49,6 +52,8 @@ def parallel_pipeline(
             f"{cfg.exp_name}/ holds a run with a coordinator, and mode parallel starts new ones only: give another "
             "--exp-name or leave policy.learn.resume_training out."
         )
+    if learners is not None:
+        system_config = {**(system_config or {}), "num_learners": number_of_learners(learners)}
     system = read_system(system_config, cfg)
     folder = make_own_folder("ding-keys-")
     plan = Plan(cfg, system, seed, max_env_step, max_train_iter, folder / "keys.json")

@@ -1,26 +1,39 @@
-"""Train in one process from a config."""
+"""Train from a config in one process, or in several learners that act as one."""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from ding_like.comm.learner_group import LearnerGroup
 from ding_like.config import compile_config, read_config
+from ding_like.entry.learners import RunArguments, is_first, joined, number_of_learners, opening_line
+from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import EnvSetting, build_serial, training_process
+from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
+from ding_like.pipeline.learners.joined import join_policy
+from ding_like.pipeline.learners.lock_step import InStep
+from ding_like.pipeline.learners.points import newest_of_all
+from ding_like.pipeline.learners.shares import may_refuse, share_config, share_envs, share_of_batch
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
-from ding_like.pipeline.report.run_console import RunConsole
+from ding_like.pipeline.report.run_console import NoConsole, RunConsole
 from ding_like.pipeline.report.summary import closing_lines, opening_lines
 from ding_like.pipeline.serial import SerialRun
 from ding_like.policy import Policy
+from ding_like.policy.share import Share
 from ding_like.utils.resume import Saved
 from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger(__name__)
 
 # A config file, or its (main_config, create_config).
 InputConfig = str | Path | tuple[Any, Any]
@@ -52,19 +65,19 @@ def serial_pipeline(
     overrides: Sequence[str] = (),
     exp_name: str | None = None,
     load_path: str | None = None,
+    learners: int | None = None,
 ) -> Policy:
     """Train off-policy until a limit or `env.stop_value` is reached, and return the policy.
 
     `input_cfg` is a config file or (main_config, create_config). `env_setting` is (env_fn, collector env configs,
     evaluator env configs) in place of the config's env; `model` replaces the policy's. With `dynamic_seed=False` every
     episode of an env starts from the same seed. `overrides` are `section.key=value` strings; `load_path` is a
-    checkpoint to start from. Raises ConfigError with every fault of the config at once.
+    checkpoint to start from. `learners` processes, of which this one is the first and starts the others, each run the
+    loop with their share and learn as one; below torchrun they are its ranks. Raises ConfigError with every fault of
+    the config at once.
     """
-    if load_path is not None:
-        overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
-    cfg = load_config(input_cfg, seed=seed, overrides=overrides, exp_name=exp_name)
-    arguments = RunArguments("serial", seed, max_train_iter, max_env_step, dynamic_seed)
-    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides)
+    arguments = RunArguments("serial", seed, max_train_iter, max_env_step, dynamic_seed, number_of_learners(learners))
+    return _start(input_cfg, arguments, env_setting, model, overrides, exp_name, load_path)
 
 
 def serial_pipeline_onpolicy(
@@ -79,13 +92,12 @@ def serial_pipeline_onpolicy(
     overrides: Sequence[str] = (),
     exp_name: str | None = None,
     load_path: str | None = None,
+    learners: int | None = None,
 ) -> Policy:
     """Train on-policy: every batch is trained on once, by the policy that made it. Otherwise as `serial_pipeline`."""
-    if load_path is not None:
-        overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
-    cfg = load_config(input_cfg, seed=seed, overrides=overrides, exp_name=exp_name)
-    arguments = RunArguments("serial_onpolicy", seed, max_train_iter, max_env_step, dynamic_seed)
-    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides)
+    num_learners = number_of_learners(learners)
+    arguments = RunArguments("serial_onpolicy", seed, max_train_iter, max_env_step, dynamic_seed, num_learners)
+    return _start(input_cfg, arguments, env_setting, model, overrides, exp_name, load_path)
 
 
 def resume_pipeline(
@@ -94,31 +106,46 @@ def resume_pipeline(
     model: torch.nn.Module | None = None,
     max_train_iter: int | None = None,
     max_env_step: int | None = None,
+    *,
+    learners: int | None = None,
 ) -> Policy:
     """Go on with an interrupted run from its newest valid saved point, and return the policy.
 
     `exp_name` is the run's folder. `env_setting` and `model` must be given again if the run was started with them; the
-    limits are those it was started with unless others are given. Raises CheckpointError if there is nothing to resume.
+    limits are those it was started with unless others are given, and there are as many learners. Raises
+    CheckpointError if there is nothing to resume.
     """
-    saved = resume_store(exp_name).load_newest()
-    arguments = RunArguments(**saved.meta["arguments"])
+    arguments = RunArguments(**resume_store(exp_name).newest_meta()["arguments"])
+    asked = number_of_learners(learners, default=arguments.num_learners)
+    if asked != arguments.num_learners:
+        raise ConfigError(
+            f"{exp_name} is a run of {arguments.num_learners} learners, each with envs and rows of its own: it goes on "
+            f"with as many, not with {asked}."
+        )
     if max_train_iter is not None:
         arguments = arguments._replace(max_train_iter=max_train_iter)
     if max_env_step is not None:
         arguments = arguments._replace(max_env_step=max_env_step)
     config_file = Path(exp_name) / "total_config.py"
     cfg = load_config(config_file, seed=arguments.seed, exp_name=exp_name, save=False, renew_dir=False)
-    return _train(cfg, arguments, env_setting=env_setting, model=model, saved=saved)
+    return _train(cfg, arguments, env_setting=env_setting, model=model, resumes=True)
 
 
-class RunArguments(NamedTuple):
-    """Hold what a run is started with beside its config; saved with every point to resume from."""
-
-    mode: str
-    seed: int
-    max_train_iter: int
-    max_env_step: int
-    dynamic_seed: bool
+def _start(
+    input_cfg: InputConfig,
+    arguments: RunArguments,
+    env_setting: EnvSetting | None,
+    model: torch.nn.Module | None,
+    overrides: Sequence[str],
+    exp_name: str | None,
+    load_path: str | None,
+) -> Policy:
+    if load_path is not None:
+        overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
+    # Of the ranks of torchrun, the first one makes the folder.
+    first: dict[str, bool] = {} if is_first() else {"save": False, "renew_dir": False}
+    cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
+    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides)
 
 
 def _train(
@@ -127,9 +154,10 @@ def _train(
     *,
     env_setting: EnvSetting | None,
     model: torch.nn.Module | None,
-    saved: Saved | None = None,
+    resumes: bool = False,
     overrides: Sequence[str] = (),
 ) -> Policy:
+    """Train alone, or with other learners, which are started unless they have been; return the policy."""
     on_policy = {"serial": False, "serial_onpolicy": True}[arguments.mode]
     if bool(cfg.policy.on_policy) != on_policy:
         kind, mode = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
@@ -137,36 +165,90 @@ def _train(
     limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
     if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
         arguments = arguments._replace(max_train_iter=limit)
+    has_objects = env_setting is not None or model is not None
+    with joined(cfg, arguments, resumes=resumes, has_objects=has_objects) as (named, group):
+        return run_learner(
+            named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides
+        )
+
+
+def run_learner(
+    cfg: Any,
+    arguments: RunArguments,
+    *,
+    group: LearnerGroup | None = None,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+    resumes: bool = False,
+    overrides: Sequence[str] = (),
+) -> Policy:
+    """Train in this process, which is one of the learners of `group`, or alone; return the policy."""
+    share = Share() if group is None else Share(group.rank, group.world_size)
+    own = cfg
+    if share.num_learners > 1:
+        own, env_setting = share_config(cfg, share.num_learners), share_envs(env_setting or _envs_of(cfg), share)
     with training_process():
         parts = build_serial(
-            cfg,
+            own,
             seed=arguments.seed,
             env_setting=env_setting,
             model=model,
             dynamic_seed=arguments.dynamic_seed,
-            with_buffer=not on_policy,
+            with_buffer=arguments.mode == "serial",
+            share=share,
+            make_reducer=None if group is None else partial(join_policy, group),
         )
-        limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
-        opening = opening_lines(
-            cfg,
-            collector_env=parts.collector_env,
-            evaluator_env=parts.evaluator_env,
-            policy=parts.policy,
-            limits=limits,
-            overrides=overrides,
-        )
+        if share.rank:
+            logger.info(
+                "learner rank %d of %d, process %d: it collects in %d envs",
+                *share,
+                os.getpid(),
+                parts.collector_env.num_lanes,
+            )
         try:
-            with RunConsole(cfg.exp_name, limits, opening=opening) as console:
+            limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
+            with _console(cfg, parts, limits, overrides) as console:
                 SerialRun(
-                    cfg,
+                    own,
                     parts,
                     limits=limits,
                     console=console,
-                    checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
-                    saved=saved,
+                    checkpointer=Checkpointer(own, parts, arguments=arguments._asdict()),
+                    saved=_saved_point(cfg, group) if resumes else None,
+                    lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
+                    batch_size=share_of_batch(own, share.num_learners),
                 ).run()
-                write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
-                console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
+                if share.rank == 0:
+                    write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
+                    console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
         finally:
             parts.close()
     return parts.policy
+
+
+def _envs_of(cfg: Any) -> EnvSetting:
+    """Return the envs of a config: all of them, to collect and to evaluate in."""
+    return get_vec_env_setting(cfg.env)
+
+
+def _saved_point(cfg: Any, group: LearnerGroup | None) -> Saved:
+    if group is None:
+        return resume_store(cfg.exp_name).load_newest()
+    return newest_of_all(group, resume_store(cfg.exp_name, rank=group.rank))
+
+
+def _console(cfg: Any, parts: SerialParts, limits: Limits, overrides: Sequence[str]) -> RunConsole:
+    """Return what shows the run: nothing where another learner does."""
+    if parts.evaluator_env is None:
+        return NoConsole()
+    learners = [opening_line(cfg, parts.share.num_learners)] if parts.share.num_learners > 1 else []
+    opening = opening_lines(
+        cfg,
+        collector_env=parts.collector_env,
+        evaluator_env=parts.evaluator_env,
+        policy=parts.policy,
+        limits=limits,
+        overrides=overrides,
+        learners=learners,
+    )
+    return RunConsole(cfg.exp_name, limits, opening=opening)

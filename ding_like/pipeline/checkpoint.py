@@ -23,9 +23,12 @@ from ding_like.utils.seeding import global_rng_state, set_global_rng_state
 logger = logging.getLogger(__name__)
 
 
-def resume_store(exp_name: str, *, keep: int = 2) -> ResumeStore:
-    """Return the store of an experiment's resume points."""
-    return ResumeStore(Path(exp_name) / "ckpt" / "resume", keep=keep)
+_KEPT_IN_STEP = 2  # points that each of several learners keeps at least: one may be killed before it has the newest
+
+
+def resume_store(exp_name: str, *, keep: int = 2, rank: int = 0) -> ResumeStore:
+    """Return the store of an experiment's resume points, of several learners that of `rank`."""
+    return ResumeStore(Path(exp_name) / "ckpt" / (f"resume_rank{rank}" if rank else "resume"), keep=keep)
 
 
 class Checkpointer:
@@ -41,7 +44,8 @@ class Checkpointer:
     ) -> None:
         self._cfg = cfg.resume
         self._parts = parts
-        self._store = resume_store(cfg.exp_name, keep=self._cfg.keep)
+        keep = self._cfg.keep if parts.share.num_learners == 1 else max(self._cfg.keep, _KEPT_IN_STEP)
+        self._store = resume_store(cfg.exp_name, keep=keep, rank=parts.share.rank)
         self._meta = {"arguments": dict(arguments), "versions": _versions()}
         self._clock = clock
         self._last_s = clock()
@@ -53,12 +57,15 @@ class Checkpointer:
         self._last_step = env_step
         self._last_s = self._clock()
 
-    def save_if_due(self, run_state: Callable[[], State]) -> None:
-        """Save if an interval has passed; a replay buffer over the limit is left out until the run ends."""
+    def is_due(self) -> bool:
+        """Tell whether a point is due, and count the next interval from here if it is.
+
+        With a replay buffer over the limit none is until the run ends.
+        """
         step, every = self._parts.collector.envstep, self._cfg.save_every_env_steps
         by_steps = every > 0 and step - self._last_step >= every
         if not by_steps and self._clock() - self._last_s < self._cfg.save_every_s:
-            return
+            return False
         self.start_from(step)
         if self._parts.buffer is not None and self._parts.buffer.num_bytes > self._cfg.max_buffer_gb * 1e9:
             if not self._told_large:
@@ -68,8 +75,8 @@ class Checkpointer:
                     "interrupted, not in between; a killed process cannot be resumed.",
                     self._cfg.max_buffer_gb,
                 )
-            return
-        self.save(run_state())
+            return False
+        return True
 
     def save(self, run_state: State) -> Path:
         """Save now and return the folder."""
@@ -83,8 +90,9 @@ class Checkpointer:
                 "run": {
                     **run_state,
                     "learner": parts.learner.state_dict(),
-                    "evaluator": parts.evaluator.state_dict(),
-                    "metrics": parts.metrics.state_dict(),
+                    "evaluator": {} if parts.evaluator is None else parts.evaluator.state_dict(),
+                    "metrics": {} if parts.metrics is None else parts.metrics.state_dict(),
+                    **({} if parts.statistics is None else {"statistics": parts.statistics.resume_state()}),
                     "league": {} if parts.league is None else parts.league.state_dict(),
                     "rng": global_rng_state(),
                 },
@@ -103,8 +111,12 @@ class Checkpointer:
                 parts.buffer.load_state_dict(saved.parts["buffer"])
             parts.collector.load_state_dict(saved.parts["collector"])
             parts.learner.load_state_dict(run["learner"])
-            parts.evaluator.load_state_dict(run["evaluator"])
-            parts.metrics.load_state_dict(run["metrics"])
+            if parts.evaluator is not None:
+                parts.evaluator.load_state_dict(run["evaluator"])
+            if parts.metrics is not None:
+                parts.metrics.load_state_dict(run["metrics"])
+            if parts.statistics is not None:
+                parts.statistics.load_resume_state(run["statistics"])
             if parts.league is not None:
                 parts.league.load_state_dict(run["league"])
         except (KeyError, TypeError, IndexError) as error:

@@ -144,6 +144,14 @@ class CollectorStatistics:
             self._known = [state_of_moments(each) if each.count else {} for each in moments]
             self._load()
 
+    def state_dict(self) -> State:
+        """Return which round the wrappers are in; the envs save what they observed."""
+        return {"round": self._round}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on with envs whose saved state was restored; `use` says by what they normalise."""
+        self._round = int(state["round"])
+
     def _load(self) -> None:
         if self._layout.types:
             now = [{**known, "round": self._round} for known in self._known]

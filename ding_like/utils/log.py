@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
@@ -37,6 +39,32 @@ def close_console() -> None:
         PACKAGE_LOGGER.removeHandler(_console_handler)
         PACKAGE_LOGGER.setLevel(logging.NOTSET)
         _console_handler = None
+
+
+@contextmanager
+def log_to_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Write the package's records to a file, and none of them to the console, while the block runs."""
+    global _console_handler
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    console, _console_handler = _console_handler, None
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(_ConsoleFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    before = PACKAGE_LOGGER.level, PACKAGE_LOGGER.propagate
+    PACKAGE_LOGGER.addHandler(handler)
+    PACKAGE_LOGGER.setLevel(logging.INFO)
+    PACKAGE_LOGGER.propagate = False
+    if console is not None:
+        PACKAGE_LOGGER.removeHandler(console)
+    try:
+        yield
+    finally:
+        PACKAGE_LOGGER.removeHandler(handler)
+        handler.close()
+        PACKAGE_LOGGER.setLevel(before[0])
+        PACKAGE_LOGGER.propagate = before[1]
+        if console is not None:
+            PACKAGE_LOGGER.addHandler(console)
+            _console_handler = console
 
 
 def build_logger(

@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,17 +109,46 @@ class ResumeStore:
 
     def load(self, step: int) -> Saved:
         """Return one step. Raises CheckpointError if it is not whole, or of another version."""
+        files, meta = self._checked(step)
+        return Saved(step, {path.stem: load_state(path, what="saved state") for path in files}, meta)
+
+    def newest_meta(self) -> dict[str, Any]:
+        """Return what was saved as `meta` with the newest step whose manifest can be read; its files are not looked at.
+
+        Raises CheckpointError if there is none.
+        """
+        for step in self.steps():
+            with suppress(CheckpointError):
+                meta: dict[str, Any] = _read_manifest(self.folder / str(step) / _MANIFEST)["meta"]
+                return meta
+        return self.load_newest().meta  # which says what is wrong
+
+    def whole_steps(self) -> list[int]:
+        """Return the steps whose files are what their manifests say, newest first."""
+        found = []
+        for step in self.steps():
+            with suppress(CheckpointError):
+                self._checked(step)
+                found.append(step)
+        return found
+
+    def forget_after(self, step: int) -> None:
+        """Forget the steps that are newer than one: a run that goes on from it makes them again."""
+        for newer in self.steps():
+            if newer > step:
+                shutil.rmtree(self.folder / str(newer), ignore_errors=True)
+
+    def _checked(self, step: int) -> tuple[list[Path], dict[str, Any]]:
+        """Return (the files, `meta`) of a step. Raises CheckpointError if a file is not what the manifest says."""
         folder = self.folder / str(step)
         manifest = _read_manifest(folder / _MANIFEST)
-        parts = {}
         for name, expected in manifest["files"].items():
             path = folder / name
             size = path.stat().st_size if path.is_file() else -1
             if size != expected["bytes"] or _hash(path) != expected["sha256"]:
                 seen = "is missing" if size < 0 else f"has {size} bytes of {expected['bytes']} or other contents"
                 raise CheckpointError(f"{path} {seen}.")
-            parts[path.stem] = load_state(path, what="saved state")
-        return Saved(step, parts, manifest["meta"])
+        return [folder / name for name in manifest["files"]], manifest["meta"]
 
     def _forget_old(self) -> None:
         for step in self.steps()[self._keep :]:

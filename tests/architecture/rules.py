@@ -20,6 +20,7 @@ LEVELS = {
     "worker": 5,
     "pipeline": 6,
     "entry": 7,
+    "__main__": 8,
 }
 # A part imports lower levels and itself. Where that says too much or too little:
 BASE = frozenset(("errors", "types", "config", "utils", "data"))

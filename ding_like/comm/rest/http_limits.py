@@ -70,9 +70,10 @@ class LimitedParser(HTTPRequestParser):  # type: ignore[misc]
 
     error: Any
 
-    def __init__(self, adj: Any, is_signed: Callable[[HTTPRequestParser], bool]) -> None:
+    def __init__(self, adj: Any, is_signed: Callable[[HTTPRequestParser], bool], max_body: int) -> None:
         super().__init__(adj)
         self._is_signed = is_signed
+        self._max_body = max_body
 
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)
@@ -85,7 +86,7 @@ class LimitedParser(HTTPRequestParser):  # type: ignore[misc]
         if self.headers_finished and not had_head and self.error is None and not self.empty:
             # Before any of the body is read: what follows the head comes with the next call.
             is_file = self.command == "PUT" and self.path.startswith(FILE_ROUTES)
-            most = MAX_FILE if is_file else MAX_BODY
+            most = MAX_FILE if is_file else self._max_body
             most = most if self._is_signed(self) else _UNSIGNED_BODY
             if self.content_length > most:
                 self.error = RequestEntityTooLarge(f"exceeds max_body of {most}")
@@ -102,7 +103,7 @@ class LimitedChannel(HTTPChannel):  # type: ignore[misc]
         self.answer_s: float | None = None  # when an answer was first seen waiting for the other side
         self.is_known = False
         super().__init__(server, sock, addr, adj, map=map)
-        self.parser_class = functools.partial(LimitedParser, is_signed=self._is_signed)
+        self.parser_class = functools.partial(LimitedParser, is_signed=self._is_signed, max_body=server.max_body)
 
     def received(self, data: bytes) -> bool:
         before = self.request
@@ -153,9 +154,11 @@ class LimitedServer(TcpWSGIServer):  # type: ignore[misc]
         is_signed: IsSigned,
         limits: Limits,
         threads: int,
+        max_body: int = MAX_BODY,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.is_signed = is_signed
+        self.max_body = max_body  # of signed requests that are no files
         self.clock = clock
         self._limits = limits
         self._look_s = 0.0
@@ -216,7 +219,7 @@ class LimitedServer(TcpWSGIServer):  # type: ignore[misc]
             except OSError:  # it has gone again
                 connection.close()
                 continue
-            LimitedChannel(self, connection, self.fix_addr(address), self.adj, map=self._map)
+            self.channel_class(self, connection, self.fix_addr(address), self.adj, map=self._map)
 
     def close_all(self) -> None:
         """Close every connection and the port; for the loop's own thread, or after its end."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from ding_like.errors import ConfigError
+from ding_like.utils.private_file import NotPrivateError, read_private_file
 
 ROLES = ("collector", "learner", "admin")
 _KEY_BYTES = 32
@@ -81,15 +81,10 @@ def load_keys(path: str | os.PathLike[str]) -> dict[str, bytes]:
 
 def _read_private(path: str | os.PathLike[str]) -> bytes:
     """Return the bytes of a file that only its owner can read."""
-    # What was opened is what is looked at: a name could point elsewhere a moment later. A pipe is not waited for.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise ConfigError(f"{path} is not a file: no keys are read from it.")
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            raise ConfigError(
-                f"{path} can be read or changed by others (mode {stat.S_IMODE(found.st_mode):04o}): its keys may be "
-                f"known to them. Do `chmod 600 {path}`, or make new keys with `ding keys FILE`."
-            )
-        return file.read(_MAX_FILE)
+    try:
+        return read_private_file(path, max_bytes=_MAX_FILE)
+    except NotPrivateError as error:
+        raise ConfigError(
+            f"{path} can be read or changed by others (mode {error.mode:04o}): its keys may be known to them. Do "
+            f"`chmod 600 {path}`, or make new keys with `ding keys FILE`."
+        ) from error

@@ -90,12 +90,13 @@ class Layout:
         self._vectors = tuple(vectors)
         self._key = tuple(ordered)
         self._hash = hash(self._key)
+        self._description: dict[str, Any] | None = None  # once it was asked for
 
     @classmethod
     def of(cls, state: Mapping[str, torch.Tensor], *, dtype: WireDtype = "exact") -> Layout:
         """Return the layout of a flat state.
 
-        With "bfloat16" those tensors travel in half their bytes, rounded to 8 bits of fraction, that are float32: the
+        With "bfloat16" those tensors travel in half their bytes, rounded to 8 significant bits, that are float32: the
         parameters of networks, and buffers such as the averages of a batch normalisation. All else is exact: integers
         and bools, float64, which counters and running statistics are kept in, and what was a number or a numpy array
         ("~float", "~array"), as the statistics of the envs' wrappers are.
@@ -114,15 +115,17 @@ class Layout:
     def describe(self) -> dict[str, Any]:  # Any: of JSON
         """Return the layout as plain JSON: for each dtype that travels, name and shape of its tensors in order.
 
-        A tensor that is rounded on its way has its own dtype behind its shape.
+        A tensor that is rounded on its way has its own dtype behind its shape. The caller does not change it.
         """
-        return {
-            _NAMES[vector.travels]: [
-                [each.name, list(each.shape)] + ([each.dtype] if each.dtype != each.travels else [])
-                for each in vector.tensors
-            ]
-            for vector in self._vectors
-        }
+        if self._description is None:
+            self._description = {
+                _NAMES[vector.travels]: [
+                    [each.name, list(each.shape)] + ([each.dtype] if each.dtype != each.travels else [])
+                    for each in vector.tensors
+                ]
+                for vector in self._vectors
+            }
+        return self._description
 
     @property
     def vectors(self) -> list[tuple[str, int, int]]:
@@ -170,9 +173,9 @@ class Layout:
             # An empty array's strides are none that torch takes.
             numbers = torch.from_numpy(own).view(vector.travels) if own.size else torch.empty(0, dtype=vector.travels)
             widened = {dtype: numbers.to(DTYPES[dtype]) for dtype in {each.dtype for each in vector.tensors}}
-            starts = np.cumsum((0, *vector.sizes[:-1]))
-            for each, start, size in zip(vector.tensors, starts.tolist(), vector.sizes, strict=True):
-                state[each.name] = widened[each.dtype][start : start + size].view(each.shape)
+            pieces = {dtype: torch.split(each, list(vector.sizes)) for dtype, each in widened.items()}
+            for place, each in enumerate(vector.tensors):
+                state[each.name] = pieces[each.dtype][place].view(each.shape)
         return state
 
     def __eq__(self, other: object) -> bool:

@@ -15,6 +15,8 @@ who waits for something more to come does. So a byte follows the numbers, and th
 from __future__ import annotations
 
 import json
+import logging
+import re
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
@@ -28,11 +30,13 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store
 
 from ding_like.comm.channels import Weights
-from ding_like.comm.torch_dist import use_loopback
+from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights.encode import Encoded, decode, parse_head
 from ding_like.comm.weights.node_store import AnyStore, TorchStore, key_of
 from ding_like.comm.weights.rank_sends import Parcel, in_thread
 from ding_like.errors import CommError
+
+logger = logging.getLogger(__name__)
 
 TRAINER = 0  # its rank in the default group
 # Of what is sent, which in the default group goes beside other traffic.
@@ -104,16 +108,27 @@ class _Lane:
         deadline = monotonic() + timeout_s
 
         def send() -> None:
-            if not self._busy.acquire(timeout=_left(deadline)):
-                raise CommError("the push before is still under way.")
-            try:
-                self._send(parcel, deadline)
-            finally:
-                self._busy.release()
-            future.set_result(None)
+            failure = self._try_to_send(parcel, deadline)
+            if failure:
+                future.set_exception(CommError(failure))
+            else:
+                future.set_result(None)
 
         in_thread(send, [future], f"weights to rank {self._rank}")
         return future
+
+    def _try_to_send(self, parcel: Parcel, deadline: float) -> str:
+        """Send, and return what went wrong: the exception itself would keep the connection's frames alive."""
+        if not self._busy.acquire(timeout=_left(deadline)):
+            return "the push before is still under way."
+        try:
+            self._send(parcel, deadline)
+        except Exception as error:  # whatever it is, it is reported as the failure of this rank
+            logger.debug("weights have not reached rank %d", self._rank, exc_info=True)
+            return str(error) or type(error).__name__
+        finally:
+            self._busy.release()
+        return ""
 
     def _send(self, parcel: Parcel, deadline: float) -> None:
         while self._unread:
@@ -129,7 +144,7 @@ class _Lane:
         except RuntimeError as error:  # gloo's
             self._drop_connection()
             self._unread += [ready, head]
-            raise CommError(f"it was lost while the weights were sent: {str(error).splitlines()[0]}") from error
+            raise CommError(f"it was lost while the weights were sent: {_said(error)}") from error
 
     def _send_to(self, asked: str, head: str, encoded: Encoded, deadline: float) -> None:
         """Say how the weights come, and send them."""
@@ -141,6 +156,8 @@ class _Lane:
             _send(_Group(self._rank), body, deadline)
             return
         if self._pair is None or self._life != about["life"]:
+            if self._pair is not None:
+                self._pair.close()
             self._pair, self._life, self._pair_id = None, about["life"], secrets.token_hex(8)
         self._store.set(head, json.dumps({"pair": self._pair_id, "head": encoded.head}))
         if self._pair is None:
@@ -148,13 +165,16 @@ class _Lane:
         _send(self._pair, body, deadline)
 
     def _drop_connection(self) -> None:
+        if self._pair is not None:
+            self._pair.close()
         if self._life:
             self._pair, self._life = None, ""
         else:
             self._is_group_lost = True
 
     def close(self) -> None:
-        self._pair = None  # its sockets are closed with it
+        self._drop_connection()
+        self._store.close()
 
 
 class GlooReceives:
@@ -190,17 +210,21 @@ class GlooReceives:
                 _receive(_Group(TRAINER), body, deadline)
             else:
                 if self._pair is None or described["pair"] != self._pair_id:
-                    self._pair, self._pair_id = None, described["pair"]
+                    self.close()
+                    self._pair_id = described["pair"]
                     self._pair = _Pair(self._store, self._pair_id, member=1, timeout_s=_left(deadline))
                 _receive(self._pair, body, deadline)
         except RuntimeError as error:  # gloo's
             # A new life, so that the trainer makes a new connection as well.
-            self._pair, self._pair_id, self._life = None, "", secrets.token_hex(8)
-            raise CommError(f"the trainer was lost while it sent weights: {str(error).splitlines()[0]}") from error
+            self.close()
+            self._life = secrets.token_hex(8)
+            raise CommError(f"the trainer was lost while it sent weights: {_said(error)}") from error
         return decode(Encoded(dict(described["head"]), body.numpy()))
 
     def close(self) -> None:
         """Drop the connection; may be called again."""
+        if self._pair is not None:
+            self._pair.close()
         self._pair, self._pair_id = None, ""
 
 
@@ -234,6 +258,9 @@ class _Pair:
     def receive(self, tensor: torch.Tensor, tag: int) -> Any:
         return self._group.recv([tensor], self._other, tag)
 
+    def close(self) -> None:
+        self._group = None  # its sockets are closed with it
+
 
 def _send(way: _Group | _Pair, body: torch.Tensor, deadline: float) -> None:
     """Send numbers and wait until the other has them. Raises RuntimeError when it is lost, or is late."""
@@ -258,6 +285,12 @@ def _is_local(store: AnyStore) -> bool:
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return getattr(store, "host", "localhost") in _LOOPBACK
+
+
+def _said(error: RuntimeError) -> str:
+    """Return what gloo says went wrong, without the place in its source, and its advice."""
+    said = re.sub(r"^\[\S+\] ", "", (str(error).splitlines() or ["unknown"])[0])
+    return said.partition(". This is")[0].rstrip(".") + "."
 
 
 def _left(deadline: float) -> float:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+import numpy as np
+
 from ding_like.comm.channels import Receipt, Version, Weights
-from ding_like.comm.weights.encode import decode, encode
+from ding_like.comm.weights.encode import Layout
 from ding_like.comm.weights.newest import NewestWeights
 from ding_like.errors import CommError
 
@@ -41,7 +43,10 @@ class LocalWeights:
             if before is not None and weights.version <= before:
                 return Receipt(skipped=names)
             self._published[weights.policy_id] = weights.version
-            copied = decode(encode(weights))
+            layout = Layout.of(weights.state)
+            body = np.empty(layout.nbytes, np.uint8)
+            layout.write(weights.state, body)
+            copied = weights._replace(state=layout.read(body))
             known = tuple(name for name in names if name in self._readers)
             for name in known:
                 self._readers[name].put(copied)

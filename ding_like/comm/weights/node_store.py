@@ -56,11 +56,14 @@ class NodeStore(Protocol):
     def clone(self) -> NodeStore:
         """Return the same store for another thread: torch's let one thread in at a time, also while it waits."""
 
+    def close(self) -> None:
+        """Drop the connection, if it has one of its own; may be called again."""
+
 
 def open_store(store: AnyStore) -> NodeStore:
     """Return a store of any kind as a NodeStore. Raises CommError for what is none."""
     if isinstance(store, (DictStore, TorchStore)):
-        return store
+        return store.clone()
     if all(callable(getattr(store, name, None)) for name in ("set", "get", "delete_key")):
         return TorchStore(store).clone()
     if isinstance(store, MutableMapping):
@@ -79,6 +82,13 @@ def tell(store: AnyStore, rank: int, word: str, *, timeout_s: float = 60.0) -> s
     does not answer within `timeout_s`.
     """
     opened = open_store(store)
+    try:
+        return _tell(opened, rank, word, timeout_s)
+    finally:
+        opened.close()
+
+
+def _tell(opened: NodeStore, rank: int, word: str, timeout_s: float) -> str | None:
     opened.delete(key_of(rank, "out"))
     opened.set(key_of(rank, "in"), word)
     if word == CONTINUE:
@@ -128,6 +138,9 @@ class DictStore:
         """Return itself: threads may share it."""
         return self
 
+    def close(self) -> None:
+        """Do nothing: the dict is its owner's."""
+
 
 class TorchStore:
     """Be a store over one of `torch.distributed`'s, or over what has its `set`, `get` and `delete_key`.
@@ -136,7 +149,14 @@ class TorchStore:
     """
 
     def __init__(self, store: AnyStore) -> None:
-        self.raw = store
+        self._raw = store
+
+    @property
+    def raw(self) -> AnyStore:
+        """Return the store of torch's. Raises CommError after `close`."""
+        if self._raw is None:
+            raise CommError("a store is used after it was closed.")
+        return self._raw
 
     def set(self, key: str, value: str) -> None:
         """Write a value; see `NodeStore`."""
@@ -154,7 +174,11 @@ class TorchStore:
     def clone(self) -> TorchStore:
         """Return a store with a connection of its own, if this one can make another."""
         clone = getattr(self.raw, "clone", None)
-        return TorchStore(self._call(clone)) if callable(clone) else self
+        return TorchStore(self._call(clone) if callable(clone) else self.raw)
+
+    def close(self) -> None:
+        """Let go of the store; a connection that is used by nobody else is closed with it."""
+        self._raw = None
 
     def _get(self, key: str, timeout_s: float) -> Any:  # Any: bytes or text, None
         if timeout_s <= 0 and hasattr(self.raw, "check"):

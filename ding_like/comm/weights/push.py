@@ -94,9 +94,12 @@ class Push:
     def _await(self, rank: int, sending: Future[None]) -> None:
         try:
             # Its own deadline is the same, and it knows more of what went wrong.
-            sending.result(timeout=self._left() + _GRACE_S)
+            failure = sending.exception(timeout=self._left() + _GRACE_S)
         except FutureTimeoutError:
             raise CommError(f"it has not taken the weights within {self._timeout_s:g} s.") from None
+        if failure is not None:
+            # Its text alone: raised here, it would hold this frame, which holds it, and so the connections.
+            raise CommError(str(failure) or type(failure).__name__)
         while (answer := self._store.get(key_of(rank, "out"), timeout_s=self._left())) is not None:
             answered = self._store.get(key_of(rank, "done"), timeout_s=0.0)
             self._store.delete(key_of(rank, "out"))
@@ -157,6 +160,8 @@ class PushHandle:
             self._future.result(timeout=timeout_s)
         except FutureTimeoutError:
             raise CommError(f"the push of weights is not done after {timeout_s:g} s: wait again.") from None
+        finally:
+            del self  # what is raised holds this frame, which would hold it
 
     def wait_for_answers(self) -> None:
         """Wait until all ranks have answered or the push's time is over, whatever came of it."""
@@ -164,12 +169,12 @@ class PushHandle:
 
     def _run(self, finish: Callable[[], None], after: Callable[[], None]) -> None:
         try:
-            finish()
-        except CommError as error:
-            # Nobody may ever call `wait`.
-            logger.warning("a push of weights has failed: %s", error)
+            try:
+                finish()
+            finally:
+                self._has_answered.set()
+            after()
+        except Exception as error:  # nobody may ever call `wait`
+            logger.warning("a push of weights, or a hook behind it, has failed: %s", error)
             raise
-        finally:
-            self._has_answered.set()
-        after()
         self._future.set_result(None)

@@ -20,7 +20,7 @@ import torch
 from torch._C._distributed_c10d import FileStore, PrefixStore, ProcessGroupGloo
 
 from ding_like.comm.channels import Receipt, Version, Weights
-from ding_like.comm.torch_dist import use_loopback
+from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights.delta import apply_delta, delta
 from ding_like.comm.weights.encode import Encoded, WireDtype, decode, encode
 from ding_like.comm.weights.newest import NewestWeights

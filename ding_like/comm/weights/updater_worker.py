@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ding_like.comm.channels import WeightReader, Weights
-from ding_like.comm.weights.extract import load_into
+from ding_like.comm.weights.extract import load_into, state_of
 from ding_like.comm.weights.gloo_sends import GlooReceives, is_torch_store
+from ding_like.comm.weights.names import named_like
 from ding_like.comm.weights.node_store import (
     ALIVE,
     BUSY,
@@ -46,7 +47,9 @@ class WeightUpdateWorker:
     | `shutdown` | `serve` returns | `down` |
 
     Weights go into `target` in place (a module, a state dict, a nested dict, a TensorDict), to `on_weights`, or both.
-    `reader` receives them where the updater's transport is a WeightPublisher, whose reader is named by the rank.
+    `reader` receives them where the updater's transport is a WeightPublisher, whose reader is named by the rank, and
+    `receives` where it is one of another kind, or the trainer is another program: one that writes no
+    `NODE_{r}_push`, a push without a name.
     `timeout_s` is the longest wait for a trainer at the beginning, and for weights that were announced;
     `idle_timeout_s` that for the next word in `serve`. All are seconds.
 
@@ -66,6 +69,7 @@ class WeightUpdateWorker:
         timeout_s: float = 60.0,
         idle_timeout_s: float = 600.0,
         reader: WeightReader | None = None,
+        receives: RankReceives | None = None,
         policy_id: str = "policy",
     ) -> None:
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
@@ -80,8 +84,11 @@ class WeightUpdateWorker:
         self._timeout_s = timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._store = open_store(store)
+        self._takes_unnamed = receives is not None
         self._receives: RankReceives
-        if reader is not None:
+        if receives is not None:
+            self._receives = receives
+        elif reader is not None:
             self._receives = ReaderReceives(reader, policy_id)
         elif is_torch_store(store):
             self._receives = GlooReceives(self._store, rank)  # type: ignore[arg-type]  # torch's become a TorchStore
@@ -126,6 +133,13 @@ class WeightUpdateWorker:
     def close(self) -> None:
         """Release connections; may be called again."""
         self._receives.close()
+        self._store.close()
+
+    def __enter__(self) -> WeightUpdateWorker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _obey(self, word: str) -> None:
         if word == CONTINUE:
@@ -145,15 +159,17 @@ class WeightUpdateWorker:
 
     def _update(self) -> None:
         push_id = self._store.get(self._key("push"), timeout_s=0.0)
-        if push_id is None or push_id == self._served:
-            return  # it was taken back, or was served by its number before its word was read
-        self._served = push_id
+        if push_id is None and not self._takes_unnamed:
+            return  # it was taken back
+        if push_id is not None and push_id == self._served:
+            return  # it was served, by its name, before its word was read
+        self._served = push_id = push_id or ""
         try:
             weights = self._receives.receive(push_id, timeout_s=self._timeout_s)
             if weights is None:
                 return  # given up meanwhile; the word of the next push follows
             if self._target is not None:
-                load_into(self._target, weights.state)
+                load_into(self._target, named_like(state_of(self._target).keys(), weights.state))
             if self._on_weights is not None:
                 self._on_weights(weights)
         except Exception as error:
@@ -162,7 +178,8 @@ class WeightUpdateWorker:
         self._answer_push(push_id, UPDATED)
 
     def _answer_push(self, push_id: str, answer: str) -> None:
-        self._say("done", push_id)  # first: the trainer reads it behind the answer
+        if push_id:
+            self._say("done", push_id)  # first: the trainer reads it behind the answer
         self._say("out", answer)
 
     def _seed(self, number: str) -> None:

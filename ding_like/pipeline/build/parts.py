@@ -30,8 +30,9 @@ def build_collector(
     seed: int,
     metrics: MetricsSink | None = None,
     name: str = "collector",
+    rank: int = 0,
 ) -> SampleSerialCollector:
-    """Return the collector of a config; its log and its metrics bear `name`.
+    """Return the collector of a config, of several learners that of `rank`; its log and its metrics bear `name`.
 
     Raises ConfigError for one that hands out whole episodes: what follows learns from rows.
     """
@@ -41,10 +42,10 @@ def build_collector(
         section,
         env=env,
         policy=policy.collect_mode,
-        rng=make_rng(seed, "collector"),
+        rng=make_rng(seed, "collector", *_apart(rank)),
         tb_logger=metrics,
         exp_name=cfg.exp_name,
-        instance_name=name,
+        instance_name=_named(name, rank),
     )
     return collector
 
@@ -98,20 +99,34 @@ def build_learner(
         policy=policy.learn_mode,
         tb_logger=metrics,
         dist_info=(rank, num_learners) if num_learners > 1 else None,
-        rng=make_rng(seed, "learner", *([str(rank)] if rank else [])) if rng is None else rng,
+        rng=make_rng(seed, "learner", *_apart(rank)) if rng is None else rng,
         reducer=reducer,
         exp_name=cfg.exp_name,
-        instance_name=f"learner_rank{rank}" if rank else "learner",
+        instance_name=_named("learner", rank),
     )
     return learner
 
 
-def build_buffer(cfg: FrozenConfig, *, seed: int, metrics: MetricsSink | None = None, name: str = "buffer") -> IBuffer:
-    """Return the replay buffer of a config, to be sampled by `sample(size, train_iter)` whatever its unit is."""
+def build_buffer(
+    cfg: FrozenConfig, *, seed: int, metrics: MetricsSink | None = None, name: str = "buffer", rank: int = 0
+) -> IBuffer:
+    """Return the replay buffer of a config, to be sampled by `sample(size, train_iter)` whatever its unit is.
+
+    Of several learners it is that of `rank`.
+    """
     return create_pipeline_buffer(
         cfg.policy.other.replay_buffer,
-        rng=make_rng(seed, "buffer"),
+        rng=make_rng(seed, "buffer", *_apart(rank)),
         tb_logger=metrics,
         exp_name=cfg.exp_name,
-        instance_name=name,
+        instance_name=_named(name, rank),
     )
+
+
+def _apart(rank: int) -> tuple[str, ...]:
+    """Return what sets the generators of a learner apart from those of the first one, which a single one has too."""
+    return (str(rank),) if rank else ()
+
+
+def _named(name: str, rank: int) -> str:
+    return f"{name}_rank{rank}" if rank else name

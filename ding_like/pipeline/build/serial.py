@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -20,12 +21,15 @@ from ding_like.pipeline.build.parts import (
 )
 from ding_like.pipeline.build.policies import build_policy
 from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.learners.statistics import SharedStatistics
 from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.self_play import LeaguePlay, has_league, versus
 from ding_like.pipeline.statistics import ENV_WRAPPERS, WrapperStatistics
 from ding_like.policy import Policy
-from ding_like.types import EnvManager
+from ding_like.policy.share import Share
+from ding_like.types import EnvManager, Reducer
 from ding_like.utils.metrics import MetricsSink
+from ding_like.utils.seeding import make_rng
 from ding_like.worker import (
     BaseLearner,
     BaseSerialCommander,
@@ -34,21 +38,28 @@ from ding_like.worker import (
     SampleSerialCollector,
 )
 
+_ALONE = Share()
+
 
 @dataclass
 class SerialParts:
-    """Hold the parts of one run; `close` closes them all."""
+    """Hold the parts of one run, or of one of several learners; `close` closes them all.
+
+    Of several learners, only the first evaluates and writes metrics.
+    """
 
     collector_env: EnvManager
-    evaluator_env: EnvManager
+    evaluator_env: EnvManager | None
     policy: Policy
     learner: BaseLearner
     collector: SampleSerialCollector
-    evaluator: InteractionSerialEvaluator
+    evaluator: InteractionSerialEvaluator | None
     buffer: IBuffer | None  # None: on-policy, nothing is stored
     commander: BaseSerialCommander
-    metrics: MetricsSink
+    metrics: MetricsSink | None
     league: LeaguePlay | None = None  # of a run that plays in one
+    share: Share = _ALONE
+    statistics: SharedStatistics | None = None  # of several learners' env wrappers
 
     @property
     def replay_buffer(self) -> IBuffer:
@@ -72,38 +83,97 @@ def build_serial(
     model: torch.nn.Module | None = None,
     dynamic_seed: bool = True,
     with_buffer: bool = True,
+    share: Share = _ALONE,
+    make_reducer: Callable[[Policy], Reducer] | None = None,
 ) -> SerialParts:
-    """Return all parts of a serial run, launched and connected."""
+    """Return all parts of a serial run, launched and connected.
+
+    For one of several learners `cfg` and `env_setting` are its shares (`pipeline/learners/shares.py`), and
+    `make_reducer` returns what averages the gradients of its policy. Its lanes and generators are seeded apart from the
+    others', its weights as theirs.
+    """
     _check(cfg, with_buffer=with_buffer)
+    rank = share.rank
     with ExitStack() as opened:
-        collector_env = build_collect_env(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed)
+        collector_env, statistics = _collect_env(cfg, seed, env_setting, share, dynamic_seed=dynamic_seed)
         opened.callback(collector_env.close)
-        evaluator_env = build_eval_env(cfg, seed=seed, env_setting=env_setting)
-        opened.callback(evaluator_env.close)
-        metrics = MetricsSink(cfg.exp_name)
-        opened.callback(metrics.close)
+        evaluator_env = None if rank else build_eval_env(cfg, seed=seed, env_setting=env_setting)
+        metrics = None if rank else MetricsSink(cfg.exp_name)
+        for part in (evaluator_env, metrics):
+            if part is not None:
+                opened.callback(part.close)
         fitted = fit_policy_config(cfg.policy, collector_env)
         policy = build_policy(fitted, seed=seed, model=model)
         opponents = Opponents(fitted, policy)
-        if (seen := one_player_sees(cfg, evaluator_env, seed=seed, name="evaluator")) is not None:
-            opponents.face(seen, cfg.env.manager.opponent)
-            evaluator_env = seen
-        league = None
+        evaluator_env = _evaluated_env(cfg, evaluator_env, opponents, seed=seed)
+        league = evaluator = None
         if has_league(cfg):
+            assert metrics is not None, "leagues are of one learner"
             collector_env = versus(collector_env, seed=seed, name="collector")
             league = LeaguePlay(cfg, seed=seed, env=collector_env, policy=policy, opponents=opponents, metrics=metrics)
-        learner = build_learner(cfg, policy, seed=seed, metrics=metrics)
-        learner.checkpoint_parts[ENV_WRAPPERS] = WrapperStatistics(collector_env)
-        collector = build_collector(cfg, collector_env, policy, seed=seed, metrics=metrics)
-        evaluator = build_evaluator(cfg, evaluator_env, policy, seed=seed, metrics=metrics)
-        buffer = build_buffer(cfg, seed=seed, metrics=metrics) if with_buffer else None
+        reducer = None if make_reducer is None else make_reducer(policy)
+        learner = _learner(cfg, policy, seed=seed, metrics=metrics, share=share, reducer=reducer)
+        learner.checkpoint_parts[ENV_WRAPPERS] = statistics or WrapperStatistics(collector_env)
+        collector = build_collector(cfg, collector_env, policy, seed=seed, metrics=metrics, rank=rank)
+        if evaluator_env is not None:
+            evaluator = build_evaluator(cfg, evaluator_env, policy, seed=seed, metrics=metrics)
+        buffer = build_buffer(cfg, seed=seed, metrics=metrics, rank=rank) if with_buffer else None
         commander = BaseSerialCommander(
             cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
         )
         opened.pop_all()
-    return SerialParts(
-        collector_env, evaluator_env, policy, learner, collector, evaluator, buffer, commander, metrics, league
+    lone = collector_env, evaluator_env, policy, learner, collector, evaluator, buffer, commander, metrics, league
+    return SerialParts(*lone, share=share, statistics=statistics)
+
+
+def _learner(
+    cfg: FrozenConfig,
+    policy: Policy,
+    *,
+    seed: int,
+    metrics: MetricsSink | None,
+    share: Share,
+    reducer: Reducer | None,
+) -> BaseLearner:
+    """Return the learner of a share; whole batches are shuffled by all learners alike."""
+    is_alike = share.rank > 0 and policy.takes_whole_batches
+    return build_learner(
+        cfg,
+        policy,
+        seed=seed,
+        metrics=metrics,
+        rng=make_rng(seed, "learner") if is_alike else None,
+        reducer=reducer,
+        rank=share.rank,
+        num_learners=share.num_learners,
     )
+
+
+def _collect_env(
+    cfg: FrozenConfig, seed: int, env_setting: EnvSetting | None, share: Share, *, dynamic_seed: bool
+) -> tuple[EnvManager, SharedStatistics | None]:
+    """Return the envs of a learner's collector, and, of several learners, what they normalise by together."""
+    if share.num_learners == 1:
+        return build_collect_env(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed), None
+    found: list[SharedStatistics] = []
+    num_envs = int(cfg.env.collector_env_num) if env_setting is None else len(env_setting[1])
+    env = build_collect_env(
+        cfg,
+        seed=seed + share.rank * num_envs,  # lane i of one process would have seed + i
+        env_setting=env_setting,
+        dynamic_seed=dynamic_seed,
+        before_launch=lambda manager: found.append(SharedStatistics(manager)),
+    )
+    return env, found[0]
+
+
+def _evaluated_env(cfg: FrozenConfig, env: EnvManager | None, opponents: Opponents, *, seed: int) -> EnvManager | None:
+    """Return the env of evaluations, if any: of a game, as one player sees it, against the config's opponent."""
+    seen = None if env is None else one_player_sees(cfg, env, seed=seed, name="evaluator")
+    if seen is None:
+        return env
+    opponents.face(seen, cfg.env.manager.opponent)
+    return seen
 
 
 def _check(cfg: FrozenConfig, *, with_buffer: bool) -> None:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ding_like.errors import TrainingError
 from ding_like.utils.parent import forget_child, start_child
+from ding_like.utils.processes import describe_status, end_processes
 
 logger = logging.getLogger(__name__)
 
-_KILL_S = 5.0  # for a process that was killed to be gone
 _TAIL = 2000  # characters of a worker's last words that are shown
 
 # Take the tasks of a dead process back, given (pid, why); return whether it had done anything.
@@ -75,7 +73,7 @@ class Children:
         return said
 
     def _start_anew(self, name: str, child: _Child, status: int) -> str:
-        how = f"{name} {_describe(status)}"
+        how = f"{name} {describe_status(status)}"
         has_worked = self._lost(child.process.pid, how)
         child.fruitless = 0 if has_worked else child.fruitless + 1
         # A process that was killed may fare better next time; one that gave up by itself, with nothing done, will not.
@@ -91,39 +89,8 @@ class Children:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Let the workers end by themselves for half of the grace, not at all after an error; then end them."""
         own_s = self._grace_s / 2 if error is None else 0.0
-        self.end([child.process for child in self._children.values()], own_s=own_s, asked_s=self._grace_s - own_s)
-
-    @classmethod
-    def end(cls, processes: Sequence[subprocess.Popen[bytes]], *, own_s: float = 10.0, asked_s: float = 10.0) -> None:
-        """Wait `own_s` for processes to end by themselves, ask all to, wait `asked_s`, and kill those that are left."""
-        cls._wait(processes, own_s)
-        for end, wait_s in ((subprocess.Popen.terminate, asked_s), (subprocess.Popen.kill, _KILL_S)):
-            for process in processes:
-                if process.poll() is None:
-                    end(process)
-            cls._wait(processes, wait_s)
-        for process in processes:
-            forget_child(process)
-
-    @staticmethod
-    def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        for process in processes:
-            try:
-                process.wait(max(deadline - time.monotonic(), 0.0))
-            except subprocess.TimeoutExpired:
-                continue
+        end_processes([child.process for child in self._children.values()], own_s=own_s, asked_s=self._grace_s - own_s)
 
     def _last_words(self, name: str) -> str:
         text = (self._folder / f"{name}.txt").read_text(errors="replace")[-_TAIL:].strip()
         return text.splitlines()[-1] if text else "it said nothing"
-
-
-def _describe(status: int) -> str:
-    """Say how a process ended."""
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        return f"was killed by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was killed by signal {-status}"

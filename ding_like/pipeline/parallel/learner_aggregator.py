@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load, save
 
-from ding_like.comm.torch_dist import GlooReducer, LearnerGroup
+from ding_like.comm.channels import Batch
+from ding_like.comm.column_bytes import pack, pack_batch
+from ding_like.comm.learner_group import GroupReducer, LearnerGroup
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.parallel.children import Children
-from ding_like.pipeline.parallel.shares import check_shares
+from ding_like.pipeline.learners.joined import EqualityCheck, join_policy, share_state
+from ding_like.pipeline.learners.processes import LearnerProcesses
+from ding_like.pipeline.learners.shares import check_shares
 from ding_like.policy import Policy
-from ding_like.policy.share import Share
-from ding_like.types import Array
-from ding_like.utils.checkpoint import save_state
 from ding_like.utils.configurable import Configurable
-from ding_like.utils.own_folder import make_own_folder
-from ding_like.utils.parent import start_child
 from ding_like.utils.seeding import rng_state
 
 logger = logging.getLogger(__name__)
 
-STATE_FILE = "state.pt"  # beside the group's store: the first learner's state, for the others to load
-_HEADER = "~header"
 _START_S = 120.0  # for the other learners to import torch and build their policies
 
 
@@ -47,7 +40,9 @@ class LearnerAggregator(Configurable):
         priority = aggregator.merge_priority(learner.priority_info)
 
     They learn what one learner with the whole batch would. A policy with `takes_whole_batches` (all that learn from
-    advantages) is given those in every process, and takes its share of each minibatch; others are given their rows.
+    advantages) is given those in every process, and takes its share of each minibatch; others are given their rows, or
+    windows. A learner that is lost raises CommError, which names it, in `share`, in `learner.train` and in
+    `merge_priority`; the others cannot go on then, and are to be started anew.
     """
 
     config: dict[str, Any] = {"num_learners": 2, "timeout_s": 60.0}
@@ -56,72 +51,80 @@ class LearnerAggregator(Configurable):
         """Check the config. Raises ConfigError where a batch cannot be shared equally."""
         self._cfg = {**self.config, **cfg}
         self._world_size = int(self._cfg["num_learners"])
+        self._processes: LearnerProcesses | None = None
         self._group: LearnerGroup | None = None
-        self._folder: Path | None = None
-        self._processes: list[subprocess.Popen[bytes]] = []
         self._policy: Policy | None = None
+        self._equality: EqualityCheck | None = None
         self._rng = np.random.default_rng(0)
         self._is_stale = True  # the others' state, until the first batch
-        self.reducer: GlooReducer | None = None
+        self.reducer: GroupReducer | None = None
         check_shares(self._cfg["main"].policy, self._world_size)
 
     def start(self, policy: Policy, *, rng: np.random.Generator) -> None:
-        """Start the other learners beside the one that trains `policy` and shuffles by `rng`."""
+        """Start the other learners beside the one that trains `policy` and shuffles by `rng`.
+
+        Raises CommError, naming the learner, if one does not start.
+        """
         if not policy.grad_vectors():
             raise ConfigError(
                 f"policy '{self._cfg['main'].policy.type}' does not say where its gradients are; several learners "
                 "train policies with grad() and apply() only. Give system.num_learners=1."
             )
-        self._folder = make_own_folder("ding-learners-")
-        store = self._folder / "learners.store"
-        for rank in range(1, self._world_size):
-            self._processes.append(self._spawn(rank, store))
-        self._group = LearnerGroup(store, rank=0, world_size=self._world_size, timeout_s=_START_S)
-        self.reducer = GlooReducer(self._group, policy.grad_vectors(), weight=policy.grad_weight)
-        policy.set_share(Share(0, self._world_size))
+        folder = Path(self._cfg["main"].exp_name, "log", "learners")
+        self._processes = LearnerProcesses(self._command, world_size=self._world_size, log_folder=folder)
+        self._group = self._processes.join(timeout_s=float(self._cfg["timeout_s"]), join_s=_START_S)
+        self.reducer = join_policy(self._group, policy)
+        self._equality = EqualityCheck(self._group, policy)
         self._policy, self._rng = policy, rng
 
     def renew(self) -> None:
         """Give the others the first learner's state before the next batch: it may have been loaded or changed."""
         self._is_stale = True
 
-    def _spawn(self, rank: int, store: Path) -> subprocess.Popen[bytes]:
-        main = self._cfg["main"]
-        arguments = [str(self._cfg["config_file"]), str(store), str(rank), str(self._world_size)]
-        arguments += [str(self._cfg["seed"]), *self._cfg.get("overrides", ())]
-        logs = Path(main.exp_name, "log", "workers")
-        logs.mkdir(parents=True, exist_ok=True)
-        with open(logs / f"learner_rank{rank}.txt", "ab") as output:
-            return start_child(
-                [sys.executable, "-m", "ding_like.pipeline.parallel.learner_rank", *arguments],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+    def pid(self, rank: int) -> int:
+        """Return the id of the process of a learner, from 1."""
+        if self._processes is None:
+            raise CommError("the other learners have not been started.")
+        return self._processes.pid(rank)
 
-    def share(self, batch: TransitionBatch, *, train_iter: int = 0) -> TransitionBatch:
+    def _command(self, rank: int, store: Path) -> list[str]:
+        cfg = self._cfg
+        what = [cfg["config_file"], store, rank, self._world_size, cfg["seed"], cfg["timeout_s"]]
+        module = "ding_like.pipeline.parallel.learner_rank"
+        return [sys.executable, "-m", module, *map(str, what), *cfg.get("overrides", ())]
+
+    def share(self, batch: Batch, *, train_iter: int = 0) -> TransitionBatch | SequenceBatch:
         """Send every other learner what it is to train on of a batch [B], the whole or its rows; return the first's.
 
-        `train_iter` is what the first learner has counted so far.
+        A batch of windows is shared by windows. `train_iter` is what the first learner has counted so far. Raises
+        ConfigError for a batch that cannot be shared.
         """
-        group, policy = self._joined()
+        group, policy, equality = self._joined()
+        if not isinstance(batch, (TransitionBatch, SequenceBatch)):
+            raise ConfigError(
+                f"several learners cannot share a {type(batch).__name__} of rows that do not stack to arrays; give "
+                "system.num_learners=1."
+            )
         if self._is_stale:
-            assert self._folder is not None, "made by start"
-            save_state(self._folder / STATE_FILE, policy.learn_mode.state_dict())
             group.scatter([pack({}, {"train_iter": train_iter})] * self._world_size)
+            share_state(group, policy.learn_mode.state_dict())
             self._is_stale = False
+        elif equality.is_due(train_iter):
+            group.scatter([pack({}, {"compared_at": train_iter})] * self._world_size)
+            equality.check(train_iter)
         if policy.takes_whole_batches:
-            group.scatter([pack(batch.columns, {"rng": rng_state(self._rng)})] * self._world_size)
+            group.scatter([pack_batch(batch, {"rng": rng_state(self._rng)})] * self._world_size)
             return batch
         rows = len(batch) // self._world_size
         if rows * self._world_size != len(batch):
             raise ConfigError(f"a batch of {len(batch)} rows cannot be shared equally by {self._world_size} learners.")
-        shares = [batch.take(np.arange(rank * rows, (rank + 1) * rows)) for rank in range(self._world_size)]
-        group.scatter([pack(share.columns, {}) for share in shares])
+        shares = [batch[rank * rows : (rank + 1) * rows] for rank in range(self._world_size)]
+        group.scatter([pack_batch(share, {}) for share in shares])
         return shares[0]
 
     def merge_priority(self, priority_info: Mapping[str, Any]) -> dict[str, Any]:
         """Return the first learner's `priority_info` with the priorities [B] of all; nothing without priorities."""
-        if not priority_info:
+        if not priority_info or not self._cfg["main"].policy.priority:
             return {}
         return {**priority_info, "priority": self._joined()[0].gather(np.asarray(priority_info["priority"]))}
 
@@ -146,34 +149,20 @@ class LearnerAggregator(Configurable):
 
     def close(self) -> None:
         """Let the other learners end, and see that they have; may be called again."""
+        own_s = 10.0
         if self._group is not None:
             try:
                 self._group.scatter(None)
-            except CommError as error:  # they have ended already; why was said where it happened
+            except CommError as error:  # why was said where it happened
+                own_s = 0.0
                 logger.debug("the other learners were not told of the end: %s", error)
             self._group.close()
             self._group = None
-        Children.end(self._processes)
-        self._processes = []
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self._processes is not None:
+            self._processes.close(own_s=own_s)
+            self._processes = None
 
-    def _joined(self) -> tuple[LearnerGroup, Policy]:
-        if self._group is None or self._policy is None:
+    def _joined(self) -> tuple[LearnerGroup, Policy, EqualityCheck]:
+        if self._group is None or self._policy is None or self._equality is None:
             raise CommError("the other learners have not been started.")
-        return self._group, self._policy
-
-
-def pack(columns: Mapping[str, Array], header: Mapping[str, Any]) -> bytes:
-    """Return columns and a JSON-like header as safetensors, with nothing that could be executed."""
-    arrays = {name: np.ascontiguousarray(column) for name, column in columns.items()}
-    data: bytes = save({**arrays, _HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8)})
-    return data
-
-
-def unpack(data: bytes) -> tuple[TransitionBatch, dict[str, Any]]:
-    """Return (the columns as a batch, the header) that `pack` was given."""
-    arrays: dict[str, Array] = load(data)
-    header: dict[str, Any] = json.loads(arrays.pop(_HEADER).tobytes())
-    return TransitionBatch(arrays), header
+        return self._group, self._policy, self._equality

@@ -1,6 +1,6 @@
 """Be one of several learners, not the first: take shares of batches until there are no more.
 
-Started by LearnerAggregator: python -m <this module> CONFIG STORE RANK NUM SEED [KEY=VALUE...]
+Started by LearnerAggregator: python -m <this module> CONFIG STORE RANK NUM SEED TIMEOUT_S [KEY=VALUE...]
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from ding_like.comm.torch_dist import GlooReducer, LearnerGroup
-from ding_like.config import compile_config, read_config
+from ding_like.comm.column_bytes import unpack_batch
+from ding_like.comm.learner_group import LearnerGroup
+from ding_like.config import FrozenConfig, compile_config, read_config
 from ding_like.pipeline.build import build_learner, build_policy, fit_policy_config, training_process
+from ding_like.pipeline.learners.joined import EqualityCheck, join_policy, share_state
 from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
-from ding_like.pipeline.parallel.learner_aggregator import STATE_FILE, unpack
-from ding_like.policy.share import Share
-from ding_like.utils.checkpoint import load_state
+from ding_like.policy import Policy
 from ding_like.utils.parent import watch_parent
 from ding_like.utils.seeding import make_rng, set_rng_state
 
@@ -27,7 +26,7 @@ from ding_like.utils.seeding import make_rng, set_rng_state
 def main(argv: Sequence[str]) -> None:
     """Build the policy of a config, take the first learner's state, and train beside it."""
     watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    config, store, rank, world_size, seed, *overrides = argv
+    config, store, rank, world_size, seed, timeout_s, *overrides = argv
     file = read_config(config)
     cfg = compile_config(
         file.main_config,
@@ -38,39 +37,50 @@ def main(argv: Sequence[str]) -> None:
         save=False,
         renew_dir=False,
     )
-    group = LearnerGroup(store, rank=int(rank), world_size=int(world_size), timeout_s=120.0)
     with training_process():
-        final_evaluation = FinalEvaluation(cfg, seed=int(seed))
-        try:
-            policy = build_policy(fit_policy_config(cfg.policy, final_evaluation.env), seed=int(seed))
-        finally:
-            final_evaluation.close()
-        policy.set_share(Share(int(rank), int(world_size)))
-        mode, rng = policy.learn_mode, make_rng(int(seed), "learner")
-        learner = build_learner(
-            cfg,
-            policy,
-            seed=int(seed),
-            rng=rng,
-            reducer=GlooReducer(group, policy.grad_vectors(), weight=policy.grad_weight),
-            rank=int(rank),
-            num_learners=int(world_size),
-        )
-        try:
-            while (share := group.scatter(None)) is not None:
-                batch, header = unpack(share)
-                if "train_iter" in header:  # the first learner's state has changed otherwise than by training
-                    mode.load_state_dict(load_state(Path(store).parent / STATE_FILE, what="the first learner's state"))
-                    learner.last_iter.update(int(header["train_iter"]))
-                    continue
-                if "rng" in header:
-                    set_rng_state(rng, header["rng"])
-                learner.train(batch)
-                if learner.priority_info:
-                    group.gather(np.asarray(learner.priority_info["priority"]))
-        finally:
-            learner.close()
-            group.close()
+        # Before the policy is built: with a GPU for each learner, the group says which is whose.
+        with LearnerGroup(store, rank=int(rank), world_size=int(world_size), timeout_s=float(timeout_s)) as group:
+            _train(cfg, _build(cfg, int(seed)), group, seed=int(seed))
+
+
+def _build(cfg: FrozenConfig, seed: int) -> Policy:
+    final_evaluation = FinalEvaluation(cfg, seed=seed)
+    try:
+        return build_policy(fit_policy_config(cfg.policy, final_evaluation.env), seed=seed)
+    finally:
+        final_evaluation.close()
+
+
+def _train(cfg: FrozenConfig, policy: Policy, group: LearnerGroup, *, seed: int) -> None:
+    """Train on shares until the first learner has no more."""
+    rng = make_rng(seed, "learner")
+    equality = EqualityCheck(group, policy)
+    learner = build_learner(
+        cfg,
+        policy,
+        seed=seed,
+        rng=rng,
+        reducer=join_policy(group, policy),
+        rank=group.rank,
+        num_learners=group.world_size,
+    )
+    try:
+        while (share := group.scatter(None)) is not None:
+            batch, header = unpack_batch(share)
+            if "train_iter" in header:  # the first learner's state has changed otherwise than by training
+                policy.learn_mode.load_state_dict(share_state(group))
+                learner.last_iter.update(int(header["train_iter"]))
+                continue
+            if "compared_at" in header:
+                equality.check(int(header["compared_at"]))
+                continue
+            if "rng" in header:
+                set_rng_state(rng, header["rng"])
+            learner.train(batch)
+            if cfg.policy.priority and learner.priority_info:
+                group.gather(np.asarray(learner.priority_info["priority"]))
+    finally:
+        learner.close()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from ding_like.comm.weights.encode import WireDtype
 from ding_like.config import deep_merge, to_plain
 from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
 from ding_like.errors import ConfigError
-from ding_like.pipeline.parallel.shares import check_shares
+from ding_like.pipeline.learners.shares import check_shares
 from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.update_ratio import least_lead
 from ding_like.policy import Policy, get_policy_cls

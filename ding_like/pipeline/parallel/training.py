@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from ding_like.comm.channels import Batch
-from ding_like.comm.flat_state import flatten_state, unflatten_state
+from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest.row_check import RowCheck
-from ding_like.data.batch import TransitionBatch
+from ding_like.comm.weights.extract import state_of
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.build import (
     EnvSetting,
@@ -122,7 +122,7 @@ class Training:
 
     def share(self, batch: Batch) -> Batch:
         """Return this learner's share of a batch; the others get theirs."""
-        if self._aggregator is None or not isinstance(batch, TransitionBatch):
+        if self._aggregator is None:
             return batch
         return self._aggregator.share(batch, train_iter=self.learner.train_iter)
 
@@ -168,8 +168,8 @@ class Training:
         Those that are newer are kept beside, optimizer and targets stay: `begin` goes on with them, as if nothing had
         been.
         """
-        newest = flatten_state(self.policy.collect_mode.state_dict())
-        self._newer = (self.learner.train_iter, {name: tensor.detach().clone() for name, tensor in newest.items()})
+        newest = {name: tensor.clone() for name, tensor in state_of(self.policy.collect_mode).items()}
+        self._newer = (self.learner.train_iter, newest)
         self.statistics.show(self._load_acting(version, state))
         self.learner.info(f"the run ends with the weights of iteration {version}, whose evaluation ended it")
 

@@ -76,3 +76,35 @@ class RunConsole:
         """Put the panel to rest and show the run's last lines below it."""
         self._view.close()
         self._view.tell(lines)
+
+
+class NoConsole(RunConsole):
+    """Show nothing, where another process shows the run."""
+
+    def __init__(self) -> None:
+        """Open nothing."""
+
+    def __enter__(self) -> RunConsole:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close nothing."""
+
+    @property
+    def is_due(self) -> bool:
+        """Never ask for an update."""
+        return False
+
+    def start(self, progress: Progress) -> None:
+        """Measure nothing."""
+
+    def update(self, progress: Progress) -> None:
+        """Show nothing."""
+
+    def event(self, text: str) -> None:
+        """Say nothing."""
+
+    def close_summary(self, lines: Sequence[str]) -> None:
+        """Show nothing."""

@@ -32,6 +32,7 @@ def opening_lines(
     policy: Any,  # a Policy, or anything with an eval mode
     limits: Limits,
     overrides: Sequence[str] = (),
+    learners: Sequence[str] = (),  # what is to be said of several
 ) -> list[str]:
     """Return what a person wants to check in a run's first second: versions, config, env, policy, what ends it."""
     env = cfg.env.get("env_id") or cfg.env.type
@@ -45,6 +46,7 @@ def opening_lines(
         *_override_lines(overrides),
         f"env         {env}  {spaces}  {lanes}",
         f"policy      {cfg.policy.type} on {device}  {size} parameters  seed {cfg.seed}",
+        *learners,
         f"until       {limits.describe()}",
     ]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ding_like.comm.channels import Batch, BatchSource, Receipt, Version, WeightPublisher, Weights
-from ding_like.comm.flat_state import flatten_state
+from ding_like.comm.weights.extract import state_of
 from ding_like.errors import CommError, SchemaError
 from ding_like.types import Array, State
 from ding_like.worker import BaseLearner
@@ -131,7 +131,5 @@ class TrainRole:
         if self._publisher is None or self._learner.train_iter <= self._published:
             return Receipt()
         self._published, self._published_s = self._learner.train_iter, self._clock()
-        weights = Weights(
-            self._policy_id, self.version, flatten_state(self._acting_state() if state is None else state)
-        )
+        weights = Weights(self._policy_id, self.version, state_of(self._acting_state() if state is None else state))
         return self._publisher.publish(weights, wait_s=wait_s)

@@ -293,6 +293,11 @@ class BaseLearner(Configurable):
             self.info(str(self._mode.info()))
 
     @property
+    def reducer(self) -> Reducer:
+        """Return what averages gradients over the learners."""
+        return self._reducer
+
+    @property
     def learn_info(self) -> dict[str, Any]:
         """Return what the commander wants to know."""
         return {

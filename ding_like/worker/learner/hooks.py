@@ -199,25 +199,34 @@ class CheckFiniteHook(PeriodicHook):
 
 @LEARNER_HOOK_REGISTRY.register("log_reduce")
 class LogReduceHook(PeriodicHook):
-    """Average the scalars of an iteration over all learners, through torch.distributed."""
+    """Put the mean over all learners in the place of each scalar of an iteration; one learner's are that already.
+
+    Learners average through their reducer, and log what one learner with the whole batch would (to rounding). It takes
+    one message of a few numbers each `freq` iterations; where the hook is off, or its turn has not come, nothing is
+    sent, and the first learner logs its own share's values. A reducer without `mean` leaves it to torch.distributed.
+    """
 
     default_priority = 10
 
     def __call__(self, engine: BaseLearner) -> None:
-        if engine.train_iter % self._freq:
-            return
-        if not torch.distributed.is_initialized():
-            raise ConfigError(
-                f"hook '{self.name}' averages over {engine.world_size} learners, but torch.distributed is not "
-                "initialised; call init_process_group before training, or leave the hook out."
-            )
         scalars = engine.log_buffer["scalar"]
+        if engine.train_iter % self._freq or engine.world_size == 1 or not scalars:
+            return
         names = sorted(scalars)
         tensors = [value for value in scalars.values() if isinstance(value, torch.Tensor)]
         device = tensors[0].device if tensors else "cpu"
         means = torch.stack([torch.as_tensor(scalars[n], dtype=torch.float32, device=device).mean() for n in names])
-        torch.distributed.all_reduce(means)
-        scalars.update(zip(names, means / torch.distributed.get_world_size(), strict=True))
+        mean_of_all = getattr(engine.reducer, "mean", None) or self._distributed_mean
+        scalars.update(zip(names, mean_of_all(means), strict=True))
+
+    def _distributed_mean(self, values: torch.Tensor) -> torch.Tensor:
+        if not torch.distributed.is_initialized():
+            raise ConfigError(
+                f"hook '{self.name}' averages over several learners, but their reducer has no method mean, and "
+                "torch.distributed is not initialised: call init_process_group before training, or leave the hook out."
+            )
+        torch.distributed.all_reduce(values)
+        return values / torch.distributed.get_world_size()
 
 
 def register_learner_hook(name: str, hook_type: type[LearnerHook]) -> None:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker
 from ding_like.comm.channels import Weights
-from ding_like.comm.torch_dist import use_loopback
+from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights import gloo_sends
 from ding_like.comm.weights.node_store import UPDATED
 

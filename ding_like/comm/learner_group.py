@@ -1,0 +1,486 @@
+"""Join several learners: average gradients, hand out and collect rows, say which rank is lost (torch.distributed)."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import BroadcastOptions, FileStore, Store, TCPStore
+
+from ding_like.comm.column_bytes import pack, unpack
+from ding_like.comm.flat_state import FlatState
+from ding_like.comm.heartbeats import SILENT_S, Heartbeats, Seen, wait_for_key
+from ding_like.comm.weights.encode import Layout
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import CommError, ConfigError
+from ding_like.types import Array
+
+GLOO, GLOO_AND_NCCL = "gloo", "cpu:gloo,cuda:nccl"
+_LOOPBACK = ("lo", "lo0")
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_PATIENCE = timedelta(days=365)  # of gloo, where hearts decide how long is waited
+_LOOK_S = 1.0  # between two looks at whether a rank that is waited for lives
+
+
+class Place(NamedTuple):
+    """Say where a rank stands: which of its machine's ranks it is, of how many, and the GPUs that it sees."""
+
+    local_rank: int
+    local_world_size: int
+    num_gpus: int
+
+
+class StartedRanks(Protocol):
+    """Know how ranks ended that this process has started."""
+
+    def tell(self, note: Callable[[int, str], None]) -> None:
+        """Have `note` called with the rank and how it ended ("was killed by SIGKILL"), of each that has or will."""
+
+
+def choose_backend(places: Sequence[Place]) -> str:
+    """Return torch's name of the backend for ranks: with nccl where each of them can have a GPU of its own."""
+    has_own = bool(places) and all(place.num_gpus >= place.local_world_size > 0 for place in places)
+    return GLOO_AND_NCCL if has_own else GLOO
+
+
+def use_loopback() -> None:
+    """Have gloo use the loopback interface, if there is one: it would look the host's name up, which may be unknown."""
+    names = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
+    if names:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", names[0])
+
+
+def in_environment() -> bool:
+    """Tell whether this process was started as one of several ranks, by torchrun say."""
+    return all(os.environ.get(name) for name in _TORCHRUN)
+
+
+class LearnerGroup:
+    """Be one of `world_size` learners that find each other by the file `store`, all on one machine.
+
+    `from_environment` joins the ranks that torchrun has started. A process can be in one group at a time. Every
+    collective is made by all learners, in the same order. Raises CommError, which names the rank that is lost, if one
+    has ended or does not take part within `timeout_s`, and if not all have joined within `join_s`.
+
+    Tensors on the CPU travel by gloo; where every rank of a machine can have a GPU of its own, those on GPUs travel by
+    nccl, and torch's current device is set to this rank's: join before the policy is built.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str],
+        *,
+        rank: int,
+        world_size: int,
+        timeout_s: float = 60.0,
+        join_s: float = 120.0,
+        children: StartedRanks | None = None,
+    ) -> None:
+        """Join the others. Ranks that end are named at once, with how they ended, if `children` knows of them."""
+        use_loopback()
+        place = Place(rank, world_size, torch.cuda.device_count())
+        try:
+            files = FileStore(str(store), world_size)
+        except RuntimeError as error:
+            raise CommError(f"the learners cannot find each other by the file {store}: {error}") from error
+        self._join(
+            *(files, files),
+            rank=rank,
+            world_size=world_size,
+            place=place,
+            timeout_s=timeout_s,
+            join_s=join_s,
+            children=children,
+        )
+
+    @classmethod
+    def from_environment(cls, *, timeout_s: float = 60.0, join_s: float = 120.0) -> LearnerGroup:
+        """Join the ranks that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT tell of, as torchrun sets them.
+
+        Raises ConfigError where one of these is missing or no number.
+        """
+        missing = [name for name in _TORCHRUN if not os.environ.get(name)]
+        if missing:
+            raise ConfigError(f"{', '.join(missing)} not set; start the learners by torchrun, or give --learners N.")
+        host = os.environ["MASTER_ADDR"]
+        rank, world_size, port = (_environment_int(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+        if host in _LOCAL_HOSTS:
+            use_loopback()
+        local = _environment_int("LOCAL_RANK", rank), _environment_int("LOCAL_WORLD_SIZE", world_size)
+        hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        try:
+            wait = timedelta(seconds=join_s)
+            # A client makes one call at a time: heartbeats need their own.
+            stores = [
+                TCPStore(host, port, world_size, is_master, wait, wait_for_workers=False)
+                for is_master in (hosts_store, False)
+            ]
+        except RuntimeError as error:
+            raise CommError(
+                f"learner rank {rank} of {world_size} cannot reach the store of all at {host}:{port}: "
+                f"{_first_line(error)}"
+            ) from error
+        group = cls.__new__(cls)
+        group._join(
+            *stores,
+            rank=rank,
+            world_size=world_size,
+            place=Place(*local, torch.cuda.device_count()),
+            timeout_s=timeout_s,
+            join_s=join_s,
+        )
+        return group
+
+    def _join(
+        self,
+        store: Store,
+        hearts: Store,
+        *,
+        rank: int,
+        world_size: int,
+        place: Place,
+        timeout_s: float,
+        join_s: float,
+        children: StartedRanks | None = None,
+    ) -> None:
+        if not 0 <= rank < world_size:
+            raise ConfigError(f"learner rank {rank} of {world_size} learners: ranks are 0 to {world_size - 1}.")
+        self.rank, self.world_size = rank, world_size
+        self._timeout_s = timeout_s
+        self._is_open = False
+        self._fault = ""  # who was lost: no collective can follow
+        self._waits_in_vain = False  # gloo does, for a rank that is silent
+        self._store: Store | None = store
+        self._hearts = Heartbeats(hearts, rank=rank, world_size=world_size)
+        if children is not None:
+            children.tell(self._hearts.note_ended)
+        try:
+            self.backend = choose_backend(self._places(place, join_s))
+            if self.backend == GLOO_AND_NCCL:
+                torch.cuda.set_device(place.local_rank)
+                # Else a collective returns at once, and the process is ended where one fails.
+                os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
+            excepthook = sys.excepthook
+            dist.init_process_group(
+                self.backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s)
+            )
+            sys.excepthook = excepthook  # torch's puts "[rank0]: " before each line, once more for each group
+        except (RuntimeError, CommError) as error:
+            self.close(str(error))
+            if isinstance(error, CommError):
+                raise
+            raise CommError(f"learner rank {rank} of {world_size} cannot join: {_first_line(error)}") from error
+        self._is_open = True
+
+    def _places(self, own: Place, join_s: float) -> list[Place]:
+        """Return where all ranks stand, once they are here."""
+        store = self._open_store()
+        deadline_s = time.monotonic() + join_s
+        store.set(f"place/{self.rank}", json.dumps(own))
+        for rank in range(self.world_size):
+            while not wait_for_key(store, f"place/{rank}", _LOOK_S):
+                ended = self._hearts.seen()[rank].ended if rank != self.rank else None
+                if ended is not None:
+                    raise CommError(f"{self._name(rank)} {ended}, before it joined.")
+                if time.monotonic() > deadline_s:
+                    raise CommError(f"{self._name(rank)} has not joined within {join_s:g} s.")
+        return [Place(*json.loads(store.get(f"place/{rank}"))) for rank in range(self.world_size)]
+
+    # --- collectives
+
+    def average(self, vectors: Iterable[torch.Tensor], *, weight: float) -> None:
+        """Put the mean over all learners in the place of each vector; this one counts `weight`, all together 1."""
+        for vector in vectors:
+            vector.mul_(weight)
+            self._call(dist.all_reduce, vector)
+
+    def scatter(self, shares: Sequence[bytes] | None) -> bytes | None:
+        """Hand out bytes, one share for each learner; `shares` is the first learner's.
+
+        None from it tells all others that there is nothing more, and they get None. They wait for it as long as its
+        heart beats: it may evaluate, or wait for rows.
+        """
+        sizes = torch.full((self.world_size,), -1, dtype=torch.int64)
+        if shares is not None:
+            sizes = torch.tensor([len(share) for share in shares], dtype=torch.int64)
+        self._await_broadcast(sizes, 0)
+        lengths = sizes.tolist()
+        if max(lengths) < 0:
+            return None
+        own = torch.empty(max(lengths), dtype=torch.uint8)
+        parts = None if shares is None else [_padded(share, len(own)) for share in shares]
+        self._call(dist.scatter, own, parts, 0)
+        return own.numpy()[: lengths[self.rank]].tobytes()
+
+    def gather(self, values: Array) -> Array | None:
+        """Return the values [B] of all learners, one after another, to the first; None to the others.
+
+        Each may have another number of values.
+        """
+        own = np.ascontiguousarray(values, np.float32)
+        lengths = self._all_gather_ints([len(own)])[:, 0].tolist()
+        padded = torch.zeros(max(lengths))
+        padded[: len(own)] = torch.from_numpy(own)
+        parts = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
+        self._call(dist.gather, padded, parts, 0)
+        if parts is None:
+            return None
+        return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)]).numpy()
+
+    def all_gather_bytes(self, data: bytes) -> list[bytes]:
+        """Return the bytes of all learners, in the order of their ranks; they may differ in length."""
+        lengths = self._all_gather_ints([len(data)])[:, 0].tolist()
+        own = _padded(data, max(lengths))
+        parts = [torch.empty_like(own) for _ in lengths]
+        self._call(dist.all_gather, parts, own)
+        return [part.numpy()[:length].tobytes() for part, length in zip(parts, lengths, strict=True)]
+
+    def all_gather_columns(self, batch: TransitionBatch) -> TransitionBatch:
+        """Return the rows of all learners, in the order of their ranks; each may have another number of rows [B].
+
+        Raises CommError where columns, their dtypes or their shapes differ, or hold no numbers.
+        """
+        parts = [unpack(data)[0] for data in self.all_gather_bytes(pack(batch.columns, {}))]
+        wanted = _schema(parts[0])
+        for rank, part in enumerate(parts):
+            if _schema(part) != wanted:
+                raise CommError(
+                    f"{self._name(rank)} has rows of {_schema(part)}, the first has {wanted}: they cannot be joined. "
+                    "Start all learners with the same config."
+                )
+        return TransitionBatch({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+    def broadcast_bytes(self, data: bytes | None, *, source: int = 0) -> bytes:
+        """Return the bytes of the learner `source`; the others give None, and wait as long as its heart beats."""
+        size = torch.tensor([0 if data is None else len(data)], dtype=torch.int64)
+        self._await_broadcast(size, source)
+        body = np.empty(int(size), np.uint8)
+        if data is not None:
+            body[:] = np.frombuffer(data, np.uint8)
+        return self._broadcast(body, source).tobytes()
+
+    def broadcast_json(self, value: Any = None, *, source: int = 0) -> Any:  # Any: of JSON
+        """Return a JSON-like value of the learner `source`, whatever the others give; they wait as for bytes."""
+        own = json.dumps(value).encode() if self.rank == source else None
+        return json.loads(self.broadcast_bytes(own, source=source))
+
+    def broadcast_state(self, state: FlatState | None = None, *, source: int = 0) -> FlatState:
+        """Return the flat state of the learner `source`, in memory of its own; the others give None, and wait."""
+        if self.rank != source:
+            layout = Layout.parse(self.broadcast_json(source=source))
+            return layout.read(self._broadcast(np.empty(layout.nbytes, np.uint8), source))
+        if state is None:
+            raise CommError(f"{self._name(source)} has no state to give to the others.")
+        layout = Layout.of(state)
+        self.broadcast_json(layout.describe(), source=source)
+        body = np.empty(layout.nbytes, np.uint8)
+        layout.write(state, body)
+        return layout.read(self._broadcast(body, source))
+
+    def sum_int(self, values: Sequence[int] | Array) -> Array:
+        """Return the sums of whole numbers [N] over all learners, int64."""
+        return self._reduce_ints(values, dist.ReduceOp.SUM)
+
+    def max_int(self, values: Sequence[int] | Array) -> Array:
+        """Return the largest of whole numbers [N] over all learners, int64."""
+        return self._reduce_ints(values, dist.ReduceOp.MAX)
+
+    def differing(self, vectors: Iterable[torch.Tensor]) -> list[int]:
+        """Return the ranks whose vectors are not bit for bit those of the first learner."""
+        sums = [zlib.crc32(_bytes_of(vector).data) for vector in vectors]
+        found = self._all_gather_ints(sums)
+        return [rank for rank, row in enumerate(found) if not np.array_equal(row, found[0])]
+
+    def _broadcast(self, body: Array, source: int) -> Array:
+        """Return bytes (uint8 [N]) of the learner `source`, in the memory that is given."""
+        if body.size:
+            self._call(dist.broadcast, torch.from_numpy(body), source)
+        return body
+
+    def _reduce_ints(self, values: Sequence[int] | Array, op: Any) -> Array:  # Any: torch types it as an enum's member
+        numbers = torch.tensor(np.asarray(values, np.int64))
+        self._call(dist.all_reduce, numbers, op)
+        return numbers.numpy()
+
+    def _all_gather_ints(self, values: Sequence[int]) -> Array:
+        """Return [learners, N]."""
+        own = torch.tensor(values, dtype=torch.int64)
+        parts = [torch.empty_like(own) for _ in range(self.world_size)]
+        self._call(dist.all_gather, parts, own)
+        return torch.stack(parts).numpy()
+
+    # --- waiting, and lost ranks
+
+    def announce(self, key: str, value: str = "") -> None:
+        """Let the ranks go on that `wait_for` a key; use each key once."""
+        self._open_store().set(f"announced/{key}", value)
+
+    def wait_for(self, key: str, *, of: int = 0) -> str:
+        """Return what rank `of` announces under a key, however long it takes.
+
+        Raises CommError once that rank has ended, or its heart has not beaten for `timeout_s`.
+        """
+        store = self._open_store()
+        try:
+            while not wait_for_key(store, f"announced/{key}", _LOOK_S):
+                self._check_heart(of)
+            return store.get(f"announced/{key}").decode()
+        except RuntimeError as error:
+            raise CommError(f"learner rank {self.rank} has lost the store of all: {_first_line(error)}") from error
+
+    def close(self, reason: str = "") -> None:
+        """Leave the group, and tell the others why where something has failed; may be called again."""
+        self._hearts.close(reason)
+        if self._is_open:
+            self._is_open = False
+            if self._waits_in_vain:  # gloo's group would wait on as it is deleted: it stays until the process ends
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
+            dist.destroy_process_group()
+        self._store = None
+
+    def __enter__(self) -> LearnerGroup:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.close("" if kind is None else f"{kind.__name__}: {error}")
+
+    def _open_store(self) -> Store:
+        if self._store is None:
+            raise CommError("this learner has left its group.")
+        return self._store
+
+    def _call(self, collective: Callable[..., Any], *args: Any) -> None:  # Any: of torch.distributed
+        self._begin_call()
+        try:
+            collective(*args)
+        except RuntimeError as error:
+            raise self._lost(error) from error
+
+    def _await_broadcast(self, tensor: torch.Tensor, source: int) -> None:
+        """Take part in a broadcast to which all but the source may come long before it does."""
+        if self.rank == source:
+            return self._call(dist.broadcast, tensor, source)
+        self._begin_call()
+        options = BroadcastOptions()
+        options.rootRank, options.timeout = source, _PATIENCE
+        assert dist.group.WORLD is not None, "made when this learner joined"
+        work = dist.group.WORLD.broadcast([tensor], options)
+        while True:
+            try:
+                work.wait(timedelta(seconds=_LOOK_S))
+                return None
+            except RuntimeError as error:
+                if work.is_completed():
+                    raise self._lost(error) from error
+            self._waits_in_vain = True
+            self._check_heart(source)
+            self._waits_in_vain = False
+
+    def _begin_call(self) -> None:
+        self._open_store()
+        if self._fault:
+            raise CommError(self._fault)
+        self._hearts.num_calls += 1
+
+    def _check_heart(self, rank: int) -> None:
+        """Raise CommError where a rank that is waited for has ended, or is silent for longer than `timeout_s`."""
+        seen = self._hearts.seen()[rank]
+        if seen.ended is not None or seen.silent_s > self._timeout_s:
+            self._fault = self._describe({rank: seen})
+            raise CommError(self._fault)
+
+    def _lost(self, error: RuntimeError) -> CommError:
+        self._fault = self._say_who_is_lost(error)
+        return CommError(self._fault)
+
+    def _say_who_is_lost(self, error: RuntimeError) -> str:
+        """Return who does not take part in a collective that failed: wait, at most so long, until hearts tell it."""
+        patience_s = SILENT_S + 2 * _LOOK_S
+        deadline_s = time.monotonic() + patience_s
+        has_waited = "timed out" in str(error).lower() and self._timeout_s > patience_s
+        while True:
+            seen = self._hearts.seen()
+            lost = {rank: each for rank, each in seen.items() if each.ended is not None or each.silent_s > SILENT_S}
+            if lost:
+                return self._describe(lost)
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 or has_waited:
+                break
+            self._hearts.wait_for_look(left_s)
+        own = self._hearts.num_calls
+        late = [rank for rank, each in seen.items() if each.num_calls < own] or list(seen)
+        return (
+            f"{', '.join(map(self._name, late))}: alive, but has not come to collective {own:,} of learner rank "
+            f"{self.rank} within {self._timeout_s:g} s ({_first_line(error)})"
+        )
+
+    def _describe(self, lost: dict[int, Seen]) -> str:
+        return "; ".join(
+            f"{self._name(rank)} "
+            + (seen.ended if seen.ended is not None else f"has not answered for {seen.silent_s:.0f} s")
+            for rank, seen in lost.items()
+        )
+
+    def _name(self, rank: int) -> str:
+        return f"learner rank {rank} of {self.world_size}"
+
+
+class GroupReducer:
+    """Average the gradients of a policy over the learners of a group, between `grad` and `apply`.
+
+    `weight` says what this learner's gradient counts: its share of the minibatch.
+    """
+
+    def __init__(self, group: LearnerGroup, vectors: Sequence[torch.Tensor], *, weight: Callable[[], float]) -> None:
+        self._group = group
+        self._vectors = vectors
+        self._weight = weight
+
+    def reduce(self) -> None:
+        self._group.average(self._vectors, weight=self._weight())
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the mean of each value [N] over all learners, each of which counts the same; changes `values`."""
+        self._group.average([values], weight=1.0 / self._group.world_size)
+        return values
+
+
+def _environment_int(name: str, default: int | None = None) -> int:
+    value = os.environ.get(name)
+    if value is None and default is not None:
+        return default
+    try:
+        return int(value or "")
+    except ValueError as error:
+        raise ConfigError(f"the environment's {name} is {value!r}; torchrun sets it to a whole number.") from error
+
+
+def _padded(data: bytes, size: int) -> torch.Tensor:
+    """Return bytes as a tensor of uint8 [size]."""
+    tensor = torch.empty(size, dtype=torch.uint8)
+    tensor.numpy()[: len(data)] = np.frombuffer(data, np.uint8)
+    return tensor
+
+
+def _bytes_of(tensor: torch.Tensor) -> Array:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _schema(columns: dict[str, Array]) -> dict[str, str]:
+    return {name: f"{column.dtype}{list(column.shape[1:])}" for name, column in columns.items()}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

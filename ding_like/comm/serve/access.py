@@ -1,0 +1,83 @@
+"""Say who may ask a policy server: whoever is on this machine, and others only with a token."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from ding_like.comm.rest.http_server import is_loopback
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.errors import ConfigError
+from ding_like.utils.private_file import NotPrivateError, read_private_file
+
+_MAX_FILE = 4096
+_MIN_LENGTH, _MIN_DISTINCT = 20, 8  # characters; a random token of 32 hex digits has about 14 different ones
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9.-]+)|\[(?P<six>[0-9A-Fa-f:]+)\])(?::[0-9]{1,5})?")
+_LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1"))
+_HOW = "(umask 077; python -c 'import secrets; print(secrets.token_urlsafe(32))' > FILE)"
+
+
+def read_token(path: str | Path) -> str:
+    """Return the token in a file. Raises ConfigError for one that others can read, or that could be guessed."""
+    try:
+        text = read_private_file(path, max_bytes=_MAX_FILE)
+    except NotPrivateError as error:
+        raise ConfigError(
+            f"the token file {path} can be read or changed by others (mode {error.mode:04o}): do `chmod 600 {path}`, "
+            f"or make another: {_HOW}"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"the token file {path} cannot be read: {error.strerror or error}. Make one: {_HOW}"
+        ) from error
+    token = text.decode("latin-1").strip()
+    if _TOKEN.fullmatch(token) is None or len(token) < _MIN_LENGTH or len(set(token)) < _MIN_DISTINCT:
+        raise ConfigError(
+            f"the token file {path} holds no token that is hard to guess: expected one line of at least {_MIN_LENGTH} "
+            f"random letters, digits and signs. Make one: {_HOW}"
+        )
+    return token
+
+
+def check_host(host: str, token: str | None) -> None:
+    """Refuse a host that would let strangers in unasked. Raises ConfigError."""
+    if not host.strip():
+        raise ConfigError(
+            "the host is empty, which would be every interface of this machine: give --host 127.0.0.1 for this machine "
+            "alone, or --host 0.0.0.0 with --token-file for all that reach it."
+        )
+    if token is None and not is_loopback(host):
+        raise ConfigError(
+            f"a policy served on {host} can be asked from other machines: give --token-file FILE, a secret that its "
+            f"clients send as `Authorization: Bearer ...`. Make one: {_HOW}"
+        )
+
+
+class Access:
+    """Let requests in: those with the token, or without one those of this machine."""
+
+    def __init__(self, token: str | None, host: str) -> None:
+        self._expected = None if token is None else f"Bearer {token}".encode()
+        # A page of the web that has its name lead here sends that name, but no token.
+        self._names = _LOCAL_NAMES if token is None and is_loopback(host) else None
+
+    def is_known(self, headers: Mapping[str, str]) -> bool:
+        """Tell from a request's head, names in capitals with underscores, whether it has the token."""
+        if self._expected is None:
+            return True
+        said = headers.get("AUTHORIZATION", "").encode("utf-8", "surrogateescape")
+        return secrets.compare_digest(said, self._expected)
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raise RefusedError for a request that is not let in; names of headers as for `is_known`."""
+        if "ORIGIN" in headers:
+            raise RefusedError("wrong_role", "requests of web pages are not answered")
+        found = _HOST.fullmatch(headers.get("HOST", ""))
+        if self._names is not None and (found is None or (found["name"] or found["six"]).lower() not in self._names):
+            raise RefusedError("malformed", "the Host of the request is not this server")
+        if not self.is_known(headers):
+            given = "another token" if "AUTHORIZATION" in headers else "no token"
+            raise RefusedError("bad_key", f"the request has {given}, expected `Authorization: Bearer TOKEN`")

@@ -1,0 +1,143 @@
+"""Read what a client asks of a policy, and write what it is answered: as JSON, or as safetensors.
+
+A request has `obs`, one observation or a batch of them, and of a policy that remembers may have `state` and `is_first`.
+An answer has `action`, the new `state` of such a policy, and the version of the weights that chose. In safetensors an
+entry of a dict is a tensor of its own: `obs/board`, `state/h`. Neither format can hold code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.types import Array
+
+JSON = "application/json"
+SAFETENSORS = "application/octet-stream"
+_SAFETENSORS_TOO = ("application/safetensors", "application/vnd.safetensors")
+VERSION_HEADER = "X-Policy-Version"
+_KEYS = ("obs", "state", "is_first")
+_MAX_DEPTH = 16  # of dicts in dicts
+
+# What a client sent under one name: an array, or what JSON had there (numbers in lists, or anything else: hence Any).
+Sent = Any
+
+
+class Question(NamedTuple):
+    """Hold what a client sent, not looked at any closer than its names."""
+
+    obs: dict[str, Sent]  # by flat name: "" where the observation is no dict
+    state: dict[str, Sent] | None
+    is_first: Sent  # None: not given
+
+
+class Answer(NamedTuple):
+    """Hold what a client is told: columns [R, ...], R = 1 unless it sent a batch."""
+
+    action: Array
+    state: Mapping[str, Array]
+    version: Mapping[str, Any]  # JSON-like
+    is_batch: bool
+
+
+def format_of(content_type: str) -> str:
+    """Return which of the two formats a content type means. Raises RefusedError for any other."""
+    if content_type == JSON:
+        return JSON
+    if content_type == SAFETENSORS or content_type in _SAFETENSORS_TOO:
+        return SAFETENSORS
+    raise RefusedError(
+        "wrong_content_type",
+        f'the Content-Type is {content_type[:80] or "missing"!r}, expected {JSON} with {{"obs": ...}}, or '
+        f"{SAFETENSORS} with a safetensors file that has a tensor 'obs'",
+    )
+
+
+def read_question(body: bytes, form: str) -> Question:
+    """Return what a body asks. Raises RefusedError for one that cannot be read, or has other names."""
+    if not body:
+        raise RefusedError("malformed", "the body is empty, expected {\"obs\": ...} or a safetensors file with 'obs'")
+    return _read_json(body) if form == JSON else _read_safetensors(body)
+
+
+def write_answer(answer: Answer, form: str) -> bytes:
+    """Return the body of an answer: that of one observation has no batch axis."""
+    action = answer.action if answer.is_batch else answer.action[0]
+    state = {name: column if answer.is_batch else column[0] for name, column in answer.state.items()}
+    if form == JSON:
+        told: dict[str, Any] = {"action": action.tolist(), "version": dict(answer.version)}
+        if state:
+            told["state"] = {name: column.tolist() for name, column in state.items()}
+        return json.dumps(told, allow_nan=False).encode()
+    tensors = {"action": action, **{f"state/{name}": column for name, column in state.items()}}
+    whole = {name: np.ascontiguousarray(tensor).reshape(np.shape(tensor)) for name, tensor in tensors.items()}
+    return save(whole, metadata={"version": json.dumps(dict(answer.version))})
+
+
+def _read_json(body: bytes) -> Question:
+    try:
+        sent = json.loads(body, parse_constant=_refuse_constant)
+    except RefusedError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(
+            "malformed", f'the body is not JSON ({str(error)[:100]}), expected {{"obs": ...}}'
+        ) from error
+    if not isinstance(sent, dict):
+        raise RefusedError("malformed", f'the body is a JSON {type(sent).__name__}, expected {{"obs": ...}}')
+    _check_names(sent)
+    state = sent.get("state")
+    return Question(_by_flat_name(sent["obs"]), None if state is None else _by_flat_name(state), sent.get("is_first"))
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise RefusedError("schema", f"the body has a {name}, expected finite numbers")
+
+
+def _read_safetensors(body: bytes) -> Question:
+    try:
+        tensors = load(body)
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise RefusedError(
+            "malformed", f"the body is not a safetensors file of numbers ({str(error)[:100]}), expected a tensor 'obs'"
+        ) from error
+    found: dict[str, dict[str, Sent]] = {}
+    for name, tensor in tensors.items():
+        first, _, rest = name.partition("/")
+        found.setdefault(first, {})[rest] = tensor
+    _check_names(found)
+    is_first = found.get("is_first")
+    if is_first is not None and set(is_first) != {""}:
+        raise RefusedError("schema", "'is_first' is one tensor, with a flag for each observation")
+    return Question(found["obs"], found.get("state"), None if is_first is None else is_first[""])
+
+
+def _check_names(sent: Mapping[str, Any]) -> None:
+    if "obs" not in sent:
+        raise RefusedError("schema", f"there is no 'obs' in the body, which has {_listed(sent)}")
+    unknown = [name for name in sent if name not in _KEYS]
+    if unknown:
+        raise RefusedError("schema", f"the body has {_listed(unknown)}, expected {', '.join(_KEYS)}")
+
+
+def _by_flat_name(value: Sent, path: str = "", depth: int = 0) -> dict[str, Sent]:
+    """Return what stands in nested dicts by flat names, "arm/angle"; what is no dict has the name ""."""
+    if not isinstance(value, dict):
+        return {path: value}
+    if depth >= _MAX_DEPTH:
+        raise RefusedError("schema", "the body has too many dicts in dicts")
+    flat: dict[str, Sent] = {}
+    for key, inner in value.items():
+        flat.update(_by_flat_name(inner, f"{path}/{key}" if depth else key, depth + 1))
+    return flat
+
+
+def _listed(names: Any) -> str:  # Any: what a client may name its entries
+    shown = [repr(str(name)[:40]) for name in list(names)[:8]]
+    return ", ".join(shown) or "nothing"

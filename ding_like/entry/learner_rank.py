@@ -1,0 +1,64 @@
+"""Be one of several learners of a serial run, not the first, which has started this process.
+
+python -m ding_like.entry.learner_rank STORE RANK SAID, where SAID is what the first learner says of the run, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ding_like.comm.learner_group import LearnerGroup
+from ding_like.entry.learners import RunArguments
+from ding_like.entry.serial_entry import load_config, run_learner
+from ding_like.errors import DingError
+from ding_like.utils.log import setup_console
+from ding_like.utils.parent import watch_parent
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run this learner's share of the run to its end; return the exit status."""
+    setup_console(logging.INFO)
+    store, rank, said = argv[0], int(argv[1]), json.loads(argv[2])
+    sys.path[:] = said["path"]  # where the first learner finds the modules that the config names
+    arguments = RunArguments(**said["arguments"])
+    cfg = load_config(
+        Path(said["exp_name"]) / "total_config.py",
+        seed=arguments.seed,
+        exp_name=said["exp_name"],
+        save=False,
+        renew_dir=False,
+    )
+    timeout_s = float(cfg.learners.timeout_s)
+    watch_parent(lambda: _leave(timeout_s))
+    try:
+        with LearnerGroup(store, rank=rank, world_size=arguments.num_learners, timeout_s=timeout_s) as group:
+            run_learner(cfg, arguments, group=group, resumes=bool(said["resumes"]))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except DingError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _leave(timeout_s: float) -> Any:
+    """End after this turn of the loop, as the first learner has ended; at once where the turn does not end."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(timeout_s)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""Start the learners of a serial run on this machine, or join those that torchrun has started."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ding_like.comm.learner_group import LearnerGroup, in_environment
+from ding_like.config import FrozenConfig, deep_merge
+from ding_like.errors import CommError, ConfigError, DingError
+from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.learners.processes import LearnerProcesses
+from ding_like.pipeline.learners.shares import share_config
+from ding_like.utils.log import log_to_file
+
+logger = logging.getLogger(__name__)
+
+
+class RunArguments(NamedTuple):
+    """Hold what a run is started with beside its config; saved with every point to resume from."""
+
+    mode: str
+    seed: int
+    max_train_iter: int
+    max_env_step: int
+    dynamic_seed: bool
+    num_learners: int = 1
+
+
+def number_of_learners(given: int | None, *, default: int = 1) -> int:
+    """Return how many learners a run has: as many as are asked for, or torchrun has started, else `default`.
+
+    Raises ConfigError for a number below 1, and where both are said and differ.
+    """
+    started = int(os.environ["WORLD_SIZE"]) if in_environment() else None
+    if given is not None and given < 1:
+        raise ConfigError(f"--learners is {given}; give a number of processes from 1.")
+    if None not in (given, started) and given != started:
+        raise ConfigError(
+            f"--learners is {given}, but torchrun has started {started} processes: leave --learners out, or give "
+            f"--nproc-per-node {given}."
+        )
+    return given or started or default
+
+
+def is_first() -> bool:
+    """Tell whether this process is the first of those that torchrun has started, or no such process."""
+    return not in_environment() or int(os.environ["RANK"]) == 0
+
+
+@contextmanager
+def joined(
+    cfg: FrozenConfig, arguments: RunArguments, *, resumes: bool, has_objects: bool
+) -> Iterator[tuple[FrozenConfig, LearnerGroup | None]]:
+    """Give (the run's config, the group of its learners), None of one learner; they are gone when the block ends.
+
+    The config is checked before anything is started. `resumes`: the learners go on from saved points. `has_objects`:
+    the run was given envs or a model as Python objects, which only a process that was given them too has.
+    """
+    if arguments.num_learners == 1:
+        yield cfg, None
+        return
+    share_config(cfg, arguments.num_learners)
+    timeout_s = float(cfg.learners.timeout_s)
+    if in_environment():
+        with LearnerGroup.from_environment(timeout_s=timeout_s) as group, _named_by_first(cfg, group) as named:
+            with _said_where_to_go_on(named, group):
+                yield named, group
+        return
+    if has_objects:
+        raise ConfigError(
+            "env_setting and model are objects of this process, which the other learners' processes do not have: "
+            "register the env or the model and name it in the config (import_names), or start this script by torchrun."
+        )
+    said = {"exp_name": cfg.exp_name, "arguments": arguments._asdict(), "resumes": resumes, "path": sys.path}
+
+    def command(rank: int, store: Path) -> Sequence[str]:
+        return [sys.executable, "-m", "ding_like.entry.learner_rank", str(store), str(rank), json.dumps(said)]
+
+    folder = log_folder(cfg.exp_name)
+    with LearnerProcesses(command, world_size=arguments.num_learners, log_folder=folder) as processes:
+        with processes.join(timeout_s=timeout_s) as group, _said_where_to_go_on(cfg, group):
+            yield cfg, group
+
+
+def log_folder(exp_name: str) -> Path:
+    """Return where the learners that are not the first write what they would say on a terminal."""
+    return Path(exp_name) / "log" / "learners"
+
+
+@contextmanager
+def _named_by_first(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[FrozenConfig]:
+    """Give the config with the folder that the first rank has made; the others log to a file there."""
+    name = group.broadcast_json(cfg.exp_name)
+    if group.rank == 0:
+        yield cfg
+        return
+    with log_to_file(log_folder(name) / f"rank{group.rank}.txt"):
+        try:
+            yield FrozenConfig(deep_merge(cfg, {"exp_name": name}))
+        except Exception as error:
+            logger.error("%s: %s", type(error).__name__, error, exc_info=not isinstance(error, DingError))
+            raise
+
+
+@contextmanager
+def _said_where_to_go_on(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[None]:
+    """Add to the first learner's error about a lost one where to look, and how the run can go on."""
+    try:
+        yield
+    except CommError as error:
+        if group.rank:
+            raise
+        go_on = "no point was saved to go on from"
+        if resume_store(cfg.exp_name).steps():
+            go_on = f"what was saved is whole: go on with  ding --resume {cfg.exp_name}"
+        raise CommError(f"{str(error).rstrip('.')}. Logs are in {log_folder(cfg.exp_name)}/; {go_on}") from error
+
+
+def opening_line(cfg: FrozenConfig, num_learners: int) -> str:
+    """Return what a person wants to know about several learners in a run's first second."""
+    own: Any = share_config(cfg, num_learners)
+    parts = [f"{own.env.collector_env_num} of {cfg.env.collector_env_num} envs"]
+    if not cfg.policy.on_policy:
+        rows, stored = cfg.policy.learn.batch_size, cfg.policy.other.replay_buffer.replay_buffer_size
+        parts += [
+            f"{rows // num_learners} of {rows} rows of a batch",
+            f"{stored // num_learners:,} of {stored:,} stored",
+        ]
+    return f"learners    {num_learners}, each with {', '.join(parts)}; the others log to {log_folder(cfg.exp_name)}/"

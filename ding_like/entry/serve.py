@@ -1,0 +1,188 @@
+"""Serve a run's policy: `ding serve EXP`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import select
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ding_like.comm.serve.http_server import PolicyServer
+    from ding_like.pipeline.serve import ServedPolicy
+
+logger = logging.getLogger(__name__)
+
+_SHOWN_VALUES = 32  # of an observation, in the examples that are printed
+_LOOK_S = 5.0  # between two looks whether the server's thread is there
+
+
+def serve(
+    exp_name: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    checkpoint: str = "best",
+    token_file: str | Path | None = None,
+    reload_s: float = 1.0,
+    max_batch: int = 1024,
+    client_wraps: bool = False,
+    on_cpu: bool = False,
+    started: Callable[[PolicyServer, ServedPolicy], None] = lambda server, served: None,
+) -> None:
+    """Serve the policy of an experiment until SIGINT, SIGTERM or SIGHUP; `started` is called when the port is open.
+
+    A newer `checkpoint` ('best', 'newest' or a file) is taken without a pause. Requests under way are answered before
+    the port closes. Then the signal acts as it would have: KeyboardInterrupt, or SystemExit with 128 + its number. A
+    second one acts at once. Raises ConfigError, CheckpointError or CommError for what cannot be served, or not there.
+    """
+    from ding_like.comm.serve.access import check_host, read_token
+    from ding_like.comm.serve.http_server import PolicyServer
+    from ding_like.errors import CommError
+    from ding_like.pipeline.build import training_process
+    from ding_like.pipeline.interrupt import StopSignal
+    from ding_like.pipeline.serve import Blueprint, CheckpointChoice, ServedPolicy
+
+    token = None if token_file is None else read_token(token_file)
+    check_host(host, token)
+    # One thread for a forward pass, as in evaluations; the threads that answer begin within.
+    with training_process(), StopSignal() as signals, _signals_wake() as came:
+        blueprint = Blueprint.of(exp_name, client_wraps=client_wraps, on_cpu=on_cpu, max_batch=max_batch)
+        choice = CheckpointChoice.of(exp_name, checkpoint)
+        with ServedPolicy(blueprint, choice, reload_s=reload_s) as served:
+            server = PolicyServer(served, host=host, port=port, token=token)
+            try:
+                server.start()
+                started(server, served)
+                while signals.received is None:
+                    came(_LOOK_S)
+                    if not server.is_alive:
+                        raise CommError("the thread that answers requests has ended; its log says how.")
+            finally:
+                server.close()
+                logger.info("%s", closing(server, served))
+        signals.leave()
+
+
+@contextmanager
+def _signals_wake() -> Iterator[Callable[[float], object]]:
+    """Give a function that waits so many seconds, or until a signal has come."""
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield lambda wait_s: select.select([reader], [], [], wait_s)
+        finally:
+            signal.set_wakeup_fd(before)
+
+
+def opening(url: str, served: ServedPolicy, exp_name: str, *, has_token: bool) -> list[str]:
+    """Return the lines that tell where the policy is and how to ask it."""
+    health = served.health()
+    example, num_values = served.example(), served.num_values
+    state = f"   state {', '.join(health['state'])}" if health["state"] else ""
+    lines = [
+        f"serving   {exp_name}: {served.agent.version}",
+        f"at        {url}",
+        f"env       {health['env']}   policy {health['policy']}{state}",
+        f"obs       {_one_line(health['obs'])}",
+        f"action    {_one_line(health['action'])}",
+    ]
+    lines += [f"applied   {', '.join(health['wrappers'])}"] if health["wrappers"] else []
+    if health["client_wrappers"]:
+        lines.append(f"clients   have to apply {', '.join(health['client_wrappers'])} themselves")
+    auth = (
+        (" -H 'Authorization: Bearer TOKEN'", ', headers={"Authorization": "Bearer TOKEN"}') if has_token else ("", "")
+    )
+    if num_values <= _SHOWN_VALUES:
+        body = json.dumps({"obs": example})
+        lines += [
+            f"curl      curl -s {url}/act{auth[0]} -H 'Content-Type: application/json' -d '{body}'",
+            f'python    requests.post("{url}/act", json={body}{auth[1]}).json()["action"]',
+        ]
+    else:
+        lines.append(f'python    requests.post("{url}/act", json={{"obs": obs.tolist()}}{auth[1]}).json()["action"]')
+    return [*lines, "end it with Ctrl-C"]
+
+
+def closing(server: PolicyServer, served: ServedPolicy) -> str:
+    """Return the line that tells what was done, when the port is closed."""
+    done = server.requests.describe()
+    took = "" if done["p50_ms"] is None else f", p50 {done['p50_ms']:g} ms, p99 {done['p99_ms']:g} ms"
+    return (
+        f"answered {done['answered']:,} requests{took}; refused {done['refused']:,}; last with {served.agent.version}"
+    )
+
+
+def _one_line(space: dict[str, Any]) -> str:
+    if "space" not in space:
+        return "  ".join(f"{name}: {_one_line(inner)}" for name, inner in space.items())
+    if space["space"] == "Discrete":
+        return f"a whole number from {space['start']} to {space['start'] + space['n'] - 1}"
+    more = [f"{space['nvec']} choices from {space['start']}"] if "nvec" in space else []
+    if space.get("low") and len(space["low"]) <= _SHOWN_VALUES:
+        more.append(f"from {space['low']} to {space['high']}")
+    return " ".join([space["space"], str(tuple(space["shape"])), space["dtype"], *more])
+
+
+@click.command("serve", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("experiment", metavar="EXP")
+@click.option("--host", default="127.0.0.1", metavar="HOST", help="Where to listen. [127.0.0.1, this machine alone]")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="0 is any that is free. [0]")
+@click.option("--checkpoint", default="best", metavar="CKPT", help="best, newest, or a file. [best]")
+@click.option("--token-file", metavar="FILE", help="A secret that clients send; needed for hosts that others reach.")
+@click.option(
+    "--reload-s",
+    type=click.FloatRange(min=0.01),
+    default=1.0,
+    metavar="S",
+    help="How often to look for a newer checkpoint. [1]",
+)
+@click.option(
+    "--max-batch", type=click.IntRange(min=1), default=1024, metavar="N", help="Observations in a request. [1024]"
+)
+@click.option("--client-wraps", is_flag=True, help="Clients apply the wrappers themselves that remember earlier steps.")
+@click.option("--cpu", is_flag=True, help="Serve on the CPU what was trained on a GPU.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def command(
+    experiment: str,
+    host: str,
+    port: int,
+    checkpoint: str,
+    token_file: str | None,
+    reload_s: float,
+    max_batch: int,
+    client_wraps: bool,
+    cpu: bool,
+    debug: bool,
+) -> None:
+    """Answer observations with a trained agent's actions over HTTP: ding serve my_exp --port 8000
+
+    POST /act takes {"obs": ...}, one observation as the env gives it or a batch, and answers {"action": ..., "version":
+    ...}; a safetensors body with a tensor `obs` is answered in safetensors. GET /health tells what is served, and how
+    fast. A newer checkpoint of the run is taken without a pause, and every answer names the one that chose its actions.
+    """
+
+    def say(server: PolicyServer, served: ServedPolicy) -> None:
+        click.echo("\n".join(opening(server.url, served, experiment, has_token=token_file is not None)))
+
+    serve(
+        experiment,
+        host=host,
+        port=port,
+        checkpoint=checkpoint,
+        token_file=token_file,
+        reload_s=reload_s,
+        max_batch=max_batch,
+        client_wraps=client_wraps,
+        on_cpu=cpu,
+        started=say,
+    )

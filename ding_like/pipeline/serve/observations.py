@@ -1,0 +1,249 @@
+"""Read the observations that a client sends, by the space of the env that it steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from gymnasium import spaces
+
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.serve.messages import Sent
+from ding_like.data.obs import ACTION_MASK
+from ding_like.types import Array
+
+# A gymnasium space is generic in what it samples, which differs from env to env: hence Space[Any] throughout.
+Space = spaces.Space[Any]
+# A batch of observations as envs give them: an array [R, O...], or dicts of those in dicts.
+RawBatch = Any
+_SHOWN = 5  # names, or places, in a message
+
+
+class Rows(NamedTuple):
+    """Hold observations that were read."""
+
+    obs: RawBatch
+    num: int
+    is_batch: bool  # False: one observation was sent, and the answer has no batch axis either
+
+
+class ObservationReader:
+    """Check what was sent against an observation space, in names, shapes, kinds of number and range.
+
+    One observation is [O...], a batch [R, O...] of at most `max_batch`. Bounds of a Box are not looked at, as no
+    evaluation does; a NaN, and a number that the space has no place for, is refused.
+    """
+
+    def __init__(self, space: Space, *, max_batch: int) -> None:
+        self.space = space
+        self.max_batch = max_batch
+        self._leaves = {"/".join(path): leaf for path, leaf in _leaves(space, ())}
+        self._is_dict = isinstance(space, spaces.Dict)
+
+    @property
+    def num_values(self) -> int:
+        """Return how many numbers one observation has."""
+        return sum(int(np.prod(leaf.shape or ())) for leaf in self._leaves.values())
+
+    def read(self, sent: Mapping[str, Sent]) -> Rows:
+        """Return what was sent as arrays of the space's own dtypes. Raises RefusedError that says what was expected."""
+        self._check_names(sent)
+        arrays = {name: _read_leaf(_called(name), sent[name], leaf) for name, leaf in self._leaves.items()}
+        counts = {name: _count(_called(name), arrays[name], leaf) for name, leaf in self._leaves.items()}
+        count = next(iter(counts.values()))
+        if len(set(counts.values())) > 1:
+            said = ", ".join(f"{_called(n)}: {'one' if c is None else f'{c} in a batch'}" for n, c in counts.items())
+            _refuse(f"the entries of the observation are not equally many ({said})")
+        if count is None:
+            arrays = {name: array[None] for name, array in arrays.items()}
+        elif not 0 < count <= self.max_batch:
+            _refuse(f"the batch has {count:,} observations, expected 1 to {self.max_batch:,}")
+        if ACTION_MASK in arrays:
+            _check_mask(arrays[ACTION_MASK])
+        return Rows(self._nested(arrays), count or 1, count is not None)
+
+    def example(self) -> Any:
+        """Return one observation as JSON has it: zeros, or what is nearest to zero; everything is legal."""
+        return _mapped(self.space, lambda space, key: _example(space, key).tolist())
+
+    def describe(self) -> Any:
+        """Return what one observation is, JSON-like: shape, dtype and kind of each array."""
+        return _mapped(self.space, lambda space, key: describe_space(space))
+
+    def _check_names(self, sent: Mapping[str, Sent]) -> None:
+        if self._is_dict and set(sent) == {""}:
+            _refuse(f"'obs' is to be a dict with {_names(self._leaves)}")
+        if not self._is_dict and set(sent) != {""}:
+            _refuse(f"'obs' is a dict with {_names(sent)}, expected {_expected(next(iter(self._leaves.values())))}")
+        missing = [name for name in self._leaves if name not in sent]
+        unknown = [name for name in sent if name not in self._leaves]
+        if missing or unknown:
+            what = f"lacks {_names(missing)}" if missing else f"has {_names(unknown)}"
+            _refuse(f"'obs' {what}, expected {_names(self._leaves)}")
+
+    def _nested(self, arrays: Mapping[str, Array]) -> RawBatch:
+        if not self._is_dict:
+            return arrays[""]
+        nested: dict[str, Any] = {}
+        for path, _ in _leaves(self.space, ()):
+            target = nested
+            for key in path[:-1]:
+                target = target.setdefault(key, {})
+            target[path[-1]] = arrays["/".join(path)]
+        return nested
+
+
+def describe_space(space: Space) -> dict[str, Any]:
+    """Return a space's shape, dtype and kind, JSON-like, with the number of choices where these are counted."""
+    told: dict[str, Any] = {"space": type(space).__name__, "shape": list(space.shape or ()), "dtype": str(space.dtype)}
+    if isinstance(space, spaces.Discrete):
+        told |= {"n": int(space.n), "start": int(space.start)}
+    elif isinstance(space, spaces.MultiDiscrete):
+        told |= {"nvec": np.asarray(space.nvec).tolist(), "start": np.asarray(space.start).tolist()}
+    return told
+
+
+def read_columns(
+    sent: Mapping[str, Sent], expected: Mapping[str, tuple[tuple[int, ...], Any]], rows: Rows
+) -> dict[str, Array]:
+    """Return columns [R, S...] of recurrent state that go with the rows; `expected` has (shape, dtype) by name.
+
+    Raises RefusedError for other names, shapes or kinds of number.
+    """
+    if set(sent) != set(expected):
+        _refuse(f"'state' has {_names(sent)}, expected {_names(expected)} as the last answer gave them")
+    columns = {}
+    for name, (shape, dtype) in expected.items():
+        wanted = (rows.num, *shape) if rows.is_batch else shape
+        array = _as_array(f"state/{name}", sent[name])
+        if array.shape != wanted:
+            _refuse(f"'state/{name}' has shape {array.shape}, expected {wanted}")
+        column = _cast_float(f"state/{name}", array, np.dtype(dtype)) if np.dtype(dtype).kind == "f" else array
+        columns[name] = np.array(column, dtype).reshape(rows.num, *shape)
+    return columns
+
+
+def read_is_first(sent: Sent, rows: Rows) -> Array:
+    """Return which rows begin an episode, bool [R]. Raises RefusedError for anything but a flag for each."""
+    array = _as_array("is_first", sent)
+    if array.shape != ((rows.num,) if rows.is_batch else ()) or array.dtype.kind != "b":
+        _refuse(f"'is_first' is to be true or false for each observation, {rows.num} in all")
+    return array.reshape(rows.num)
+
+
+def _leaves(space: Space, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Space]]:
+    if isinstance(space, spaces.Dict):
+        for key, inner in space.spaces.items():
+            yield from _leaves(inner, (*path, key))
+    else:
+        yield path, space
+
+
+def _mapped(space: Space, make: Any, key: str = "") -> Any:  # Any: JSON-like
+    if isinstance(space, spaces.Dict):
+        return {name: _mapped(inner, make, name) for name, inner in space.spaces.items()}
+    return make(space, key)
+
+
+def _example(space: Space, key: str) -> Array:
+    if key == ACTION_MASK:
+        return np.ones(space.shape or (), space.dtype)
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        return np.zeros(space.shape or (), space.dtype) + np.asarray(space.start, space.dtype)
+    zeros = np.zeros(space.shape or (), space.dtype)
+    return np.clip(zeros, space.low, space.high).astype(space.dtype) if isinstance(space, spaces.Box) else zeros
+
+
+def _read_leaf(called: str, value: Sent, space: Space) -> Array:
+    array = _as_array(called, value, space)
+    dtype = np.dtype(space.dtype)
+    if dtype.kind == "f":
+        return _cast_float(called, array, dtype)
+    allowed = "iub" if isinstance(space, spaces.MultiBinary) or dtype.kind == "b" else "iu"
+    if array.dtype.kind not in allowed:
+        _refuse(f"{called} has numbers of {array.dtype}, expected whole numbers, {_expected(space)}")
+    low, high = _range(space)
+    if ((array < low) | (array > high)).any():
+        _refuse(f"{called} has numbers from {array.min()} to {array.max()}, expected {_expected(space)}")
+    return array.astype(dtype)
+
+
+def _as_array(called: str, value: Sent, space: Space | None = None) -> Array:
+    try:
+        array = np.asarray(value)
+    except (ValueError, OverflowError, RecursionError) as error:
+        message = f"{called} is not an array: its lists differ in length; expected {_expected(space)}"
+        raise RefusedError("schema", message) from error
+    if array.dtype.kind not in "biuf":
+        _refuse(f"{called} is no array of numbers, expected {_expected(space)}")
+    return array
+
+
+def _cast_float(called: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    if array.dtype.kind == "b":
+        _refuse(f"{called} has true and false, expected numbers of {dtype}")
+    with np.errstate(over="ignore"):  # what becomes an infinity is refused below
+        cast = array.astype(dtype)
+    if not np.isfinite(cast).all():
+        places = [[int(i) for i in place] for place in np.argwhere(~np.isfinite(cast))[:_SHOWN]]
+        _refuse(f"{called} has a NaN or an infinity at {', '.join(map(str, places))}, expected finite numbers")
+    return cast
+
+
+def _range(space: Space) -> tuple[Any, Any]:
+    """Return the least and the largest whole number that a space has a place for, or arrays of them."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.start), int(space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    if isinstance(space, spaces.MultiBinary) or np.dtype(space.dtype).kind == "b":
+        return 0, 1
+    limits = np.iinfo(np.dtype(space.dtype))
+    return int(limits.min), int(limits.max)
+
+
+def _count(called: str, array: Array, space: Space) -> int | None:
+    """Return how many observations an array has, None for one without a batch axis."""
+    shape = tuple(space.shape or ())
+    if array.shape == shape:
+        return None
+    if array.ndim == len(shape) + 1 and array.shape[1:] == shape:
+        return len(array)
+    _refuse(f"{called} has shape {array.shape}, expected {_expected(space)}")
+
+
+def _check_mask(mask: Array) -> None:
+    legal = (mask != 0).reshape(len(mask), -1).any(axis=1)
+    if not legal.all():
+        rows = ", ".join(map(str, np.flatnonzero(~legal)[:_SHOWN]))
+        _refuse(f"'obs/{ACTION_MASK}' allows no action at all in row {rows}; at least one is to be 1")
+
+
+def _expected(space: Space | None) -> str:
+    if space is None:
+        return "numbers, in lists as deep as its axes"
+    shape = tuple(space.shape or ())
+    batch = f"(R, {', '.join(map(str, shape))})" if shape else "(R,)"
+    kind = str(np.dtype(space.dtype))
+    if isinstance(space, spaces.Discrete):
+        kind = f"a whole number from {int(space.start)} to {int(space.start + space.n - 1)}"
+    elif isinstance(space, spaces.MultiDiscrete):
+        kind = f"whole numbers below {np.asarray(space.start + space.nvec).tolist()}"
+    elif isinstance(space, spaces.MultiBinary):
+        kind = "0 or 1"
+    return f"shape {shape} for one observation or {batch} for a batch, {kind}"
+
+
+def _called(name: str) -> str:
+    return f"'obs/{name}'" if name else "'obs'"
+
+
+def _names(names: Any) -> str:  # Any: whatever has names
+    listed = [repr(str(name)[:40]) for name in names]
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more or "nothing"
+
+
+def _refuse(message: str) -> NoReturn:
+    raise RefusedError("schema", message)

@@ -1,0 +1,47 @@
+"""Say how child processes ended, and see that they do."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+
+from ding_like.utils.parent import forget_child
+
+_KILL_S = 5.0  # for a process that was killed to be gone
+
+
+def describe_status(status: int) -> str:
+    """Say how a process ended, from Popen's return code."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
+
+
+def end_processes(processes: Sequence[subprocess.Popen[bytes]], *, own_s: float = 10.0, asked_s: float = 10.0) -> None:
+    """Wait `own_s` for children to end by themselves, ask all to, wait `asked_s`, and kill those that are left.
+
+    One that was stopped (SIGSTOP) is let go on, so that it hears it.
+    """
+    _wait(processes, own_s)
+    for end, wait_s in ((subprocess.Popen.terminate, asked_s), (subprocess.Popen.kill, _KILL_S)):
+        for process in processes:
+            if process.poll() is None:
+                end(process)
+                process.send_signal(signal.SIGCONT)
+        _wait(processes, wait_s)
+    for process in processes:
+        forget_child(process)
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    for process in processes:
+        try:
+            process.wait(max(deadline - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            continue

@@ -1,0 +1,154 @@
+"""Learners in lock step: what they agree on, count together and draw together."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.comm.channels import Order, Segment, Version
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import CommError
+from ding_like.pipeline.learners.lock_step import Alone, InStep, Turn
+from tests.pipeline.learners.group_of_threads import ThreadGroup, run_ranks
+
+
+class Policy:
+    takes_whole_batches = False
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self.takes_whole_batches = whole
+        self.model = {"w": torch.zeros(3)}
+        self.learn_mode = SimpleNamespace(state_dict=lambda: {"model": self.model})
+
+
+def parts(policy: Policy | None = None, *, envstep: int = 0) -> Any:
+    return SimpleNamespace(
+        policy=policy or Policy(),
+        collector=SimpleNamespace(envstep=envstep),
+        learner=SimpleNamespace(train_iter=0),
+        statistics=None,
+    )
+
+
+def step(group: ThreadGroup, of: Any = None, *, may_refuse: bool = False) -> InStep:
+    return InStep(group, of or parts(), may_refuse=may_refuse)  # type: ignore[arg-type]  # threads stand for ranks
+
+
+class Store:
+    """Give the batches of a list, one a draw; None where there is None."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self._batches = batches
+
+    def push(self, data: Any, cur_collector_envstep: int) -> None: ...
+
+    def sample(self, batch_size: int, cur_learner_iter: int) -> Any:
+        return self._batches.pop(0)
+
+    def update(self, info: Any) -> None: ...
+
+    def count(self) -> int:
+        return len(self._batches)
+
+
+def rows(*values: float) -> TransitionBatch:
+    return TransitionBatch({"reward": np.array(values, np.float32)})
+
+
+def test_alone_everything_is_as_it_is() -> None:
+    alone, turn = Alone(), Turn(15, saves=True)
+    sink, store = object(), object()
+
+    assert alone.agree(turn) is turn and alone.sink(sink) is sink and alone.store(store) is store  # type: ignore[arg-type]
+    assert alone.evaluate(lambda: True) is True
+
+
+def test_a_signal_at_any_learner_ends_the_turn_of_all() -> None:
+    turns = run_ranks(lambda group: step(group).agree(Turn(signal=15 * (group.rank == 1))))
+
+    assert [turn.signal for turn in turns] == [15, 15]
+
+
+def test_the_first_learner_decides_on_points_and_evaluations() -> None:
+    turns = run_ranks(lambda group: step(group).agree(Turn(0, saves=group.rank == 0, evaluates=False)))
+
+    assert turns == [Turn(0, True, False)] * 2
+
+
+def test_env_steps_are_those_of_all() -> None:
+    def collect(group: ThreadGroup) -> tuple[int, int]:
+        own, put = parts(envstep=100), []
+        sink = step(group, own).sink(SimpleNamespace(put=lambda each: put.append(each) or Order(False, 1, 0, None)))
+        for _ in range(2):
+            own.collector.envstep += 3 + group.rank
+            sink.put(Segment(rows(0.0), Version(0, 0), 3 + group.rank))
+        return own.collector.envstep, sum(each.env_steps for each in put)
+
+    assert run_ranks(collect) == [(114, 14)] * 2
+
+
+def test_no_learner_draws_until_all_can() -> None:
+    def draw(group: ThreadGroup) -> list[bool]:
+        batches = [None, None, rows(1.0)] if group.rank else [rows(0.0)] * 3
+        store = step(group).store(Store(batches))
+        return [store.sample(1, 0) is not None for _ in range(3)]
+
+    assert run_ranks(draw) == [[False, False, True]] * 2
+
+
+def test_once_all_have_drawn_nothing_is_asked_unless_a_buffer_may_refuse() -> None:
+    def calls(group: ThreadGroup) -> list[int]:
+        counts = []
+        for may_refuse in (False, True):
+            store = step(group, may_refuse=may_refuse).store(Store([rows(0.0)] * 5))
+            before = group.num_calls
+            for _ in range(5):
+                store.sample(1, 0)
+            counts.append(group.num_calls - before)
+        return counts
+
+    assert run_ranks(calls) == [[1, 5]] * 2
+
+
+def test_a_buffer_that_refuses_although_it_should_not_ends_the_run() -> None:
+    def draw(group: ThreadGroup) -> None:
+        store = step(group).store(Store([rows(0.0), None if group.rank else rows(0.0)]))
+        for _ in range(2):
+            store.sample(1, 0)
+
+    with pytest.raises(CommError, match="learner rank 1 has no rows for an update"):
+        run_ranks(draw)
+
+
+def test_whole_batches_have_the_same_rows_in_the_same_order_everywhere() -> None:
+    def draw(group: ThreadGroup) -> list[float]:
+        own = rows(1.0, 2.0) if group.rank else rows(0.0)
+        drawn = step(group, parts(Policy(whole=True))).store(Store([own])).sample(1, 0)
+        return drawn["reward"].tolist()  # type: ignore[index]
+
+    assert run_ranks(draw) == [[0.0, 1.0, 2.0]] * 2
+
+
+def test_only_the_first_learner_evaluates_and_all_know_what_it_found() -> None:
+    def evaluate(group: ThreadGroup) -> list[bool]:
+        own = step(group)
+        return [own.evaluate(partial(bool, found) if group.rank == 0 else None) for found in (False, True)]
+
+    assert run_ranks(evaluate, 3) == [[False, True]] * 3
+
+
+def test_the_first_learner_waits_until_all_have_saved() -> None:
+    saved: list[int] = []
+
+    def part(group: ThreadGroup) -> list[int]:
+        if group.rank:
+            saved.append(group.rank)
+        step(group).part()
+        return list(saved)
+
+    assert sorted(run_ranks(part, 3)[0]) == [1, 2]

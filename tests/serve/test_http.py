@@ -1,0 +1,420 @@
+"""What a client sends wrongly costs it one clear answer; who may ask is checked; the port closes in good order."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from safetensors.numpy import load, save
+
+from ding_like.comm.rest.http_limits import Limits
+from ding_like.comm.serve.access import read_token
+from ding_like.comm.serve.http_server import PolicyServer
+from ding_like.comm.serve.messages import Answer, Question
+from ding_like.errors import CommError, ConfigError
+from tests.serve.runs import Run, ask, serving
+
+SMALL = dict(model=dict(encoder_hidden_size_list=[8, 8]))
+JSON, TENSORS = "application/json", "application/octet-stream"
+TOKEN = "kV3-x9_Qz7Lp2wRt8sYb"
+
+
+@pytest.fixture(scope="module")
+def vector_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = Run(tmp_path_factory.mktemp("runs") / "vector", "dqn", SMALL)
+    run.save(1)
+    return run
+
+
+@pytest.fixture(scope="module")
+def dict_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = Run(tmp_path_factory.mktemp("runs") / "dict", "dqn", SMALL, obs="nested", mask=4)
+    run.save(1)
+    return run
+
+
+@pytest.fixture
+def url(vector_run: Run) -> Iterator[str]:
+    with serving(vector_run, max_batch=8) as server:
+        yield server.url
+
+
+def refusal(url: str, body: Any, *, content_type: str = JSON, path: str = "/act", method: str = "POST") -> Any:
+    """Return (status, code, message) of a request that is refused."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    response = requests.request(method, url + path, data=data, headers={"Content-Type": content_type}, timeout=20)
+    error = response.json()["error"]
+    assert response.headers["Content-Type"] == JSON
+    return response.status_code, error["code"], error["message"]
+
+
+ZEROS = [0.0, 0.0, 0.0]
+SHAPE = r"expected shape \(3,\) for one observation or \(R, 3\) for a batch, float32"
+WRONG: dict[str, tuple[Any, int, str, str]] = {
+    "too short": ({"obs": [0.0, 0.0]}, 422, "schema", rf"'obs' has shape \(2,\), {SHAPE}"),
+    "too deep": ({"obs": [[[0.0, 0.0, 0.0]]]}, 422, "schema", rf"has shape \(1, 1, 3\), {SHAPE}"),
+    "ragged": ({"obs": [[0.0, 1.0], [0.0]]}, 422, "schema", "lists differ in length"),
+    "empty": ({"obs": []}, 422, "schema", SHAPE),
+    "no rows": ({"obs": "no"}, 422, "schema", "no array of numbers"),
+    "null": ({"obs": None}, 422, "schema", "no array of numbers"),
+    "texts": ({"obs": ["a", "b", "c"]}, 422, "schema", "no array of numbers"),
+    "truths": ({"obs": [True, False, True]}, 422, "schema", "true and false, expected numbers of float32"),
+    "NaN": (b'{"obs": [0, NaN, 0]}', 422, "schema", "has a NaN"),
+    "infinity": (b'{"obs": [0, 0, 1e999]}', 422, "schema", r"a NaN or an infinity at \[2\]"),
+    "too large for float32": ({"obs": [0, 1e39, 0]}, 422, "schema", r"an infinity at \[1\]"),
+    "an integer beyond all": (b'{"obs": [0, 0, 1' + b"0" * 400 + b"]}", 422, "schema", "no array of numbers"),
+    "more digits than Python reads": (b'{"obs": [0, 0, 1' + b"0" * 5000 + b"]}", 400, "malformed", "not JSON"),
+    "too many": ({"obs": [ZEROS] * 9}, 422, "schema", "9 observations, expected 1 to 8"),
+    "a dict": ({"obs": {"a": ZEROS}}, 422, "schema", rf"'obs' is a dict with 'a', {SHAPE}"),
+    "no obs": ({"observation": ZEROS}, 422, "schema", "no 'obs' in the body, which has 'observation'"),
+    "another key": ({"obs": ZEROS, "eps": 0.1}, 422, "schema", "the body has 'eps', expected obs, state, is_first"),
+    "a list": ([ZEROS], 400, "malformed", "JSON list"),
+    "no JSON": (b"obs=1", 400, "malformed", "not JSON"),
+    "no text": (b"\xff\xfe\x00", 400, "malformed", "not JSON"),
+    "nothing": (b"", 400, "malformed", "the body is empty"),
+    "deep lists": (b'{"obs": ' + b"[" * 100_000, 400, "malformed", "not JSON"),
+    "dicts in dicts": (b'{"obs": ' + b'{"a": ' * 40 + b"1" + b"}" * 41, 422, "schema", "too many dicts in dicts"),
+    "a state": ({"obs": ZEROS, "state": {"h": [0.0]}}, 422, "schema", "remembers nothing"),
+    "not the first": ({"obs": ZEROS, "is_first": False}, 422, "schema", "needs the 'state'"),
+    "flags of others": ({"obs": ZEROS, "is_first": [True]}, 422, "schema", "true or false for each observation"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_body_gets_one_error_that_says_what_was_expected(name: str, url: str) -> None:
+    body, status, code, message = WRONG[name]
+
+    found = refusal(url, body)
+
+    assert found[:2] == (status, code) and re.search(message, found[2]), found
+    assert ask(url, ZEROS)["action"] in range(4), "the server goes on"
+
+
+WRONG_TENSORS: dict[str, tuple[bytes, str]] = {
+    "not safetensors": (b"\x80\x04pickled", "not a safetensors file"),
+    "cut off": (save({"obs": np.zeros(3, np.float32)})[:-2], "not a safetensors file"),
+    "no obs": (save({"board": np.zeros(3, np.float32)}), "no 'obs' in the body, which has 'board'"),
+    "NaN": (save({"obs": np.full(3, np.nan)}), "a NaN or an infinity"),
+    "wrong shape": (save({"obs": np.zeros((2, 4), np.float32)}), SHAPE),
+    "no rows": (save({"obs": np.zeros((0, 3), np.float32)}), "0 observations, expected 1 to 8"),
+    "flags": (save({"obs": np.zeros(3, bool)}), "true and false"),
+    "as entries": (save({"obs/a": np.zeros(3, np.float32)}), "'obs' is a dict with 'a'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TENSORS)
+def test_wrong_tensors_get_one_error_that_says_what_was_expected(name: str, url: str) -> None:
+    body, message = WRONG_TENSORS[name]
+
+    status, _, said = refusal(url, body, content_type=TENSORS)
+
+    assert status in (400, 422) and re.search(message, said), said
+
+
+GOOD = {"arm": {"angle": [0.5, 1.0]}, "room": 2, "action_mask": [1, 1, 1, 1]}
+WRONG_DICTS: dict[str, tuple[Any, str]] = {
+    "an array": ([1.0], "'obs' is to be a dict with 'arm/angle', 'room', 'action_mask'|dict with"),
+    "an entry less": ({"room": 1, "action_mask": [1] * 4}, "'obs' lacks 'arm/angle'"),
+    "an entry more": ({**GOOD, "light": 1}, "'obs' has 'light', expected"),
+    "a fraction": ({**GOOD, "room": 1.5}, "'obs/room' has numbers of float64, expected whole numbers"),
+    "a number that is not": ({**GOOD, "room": 3}, "from 3 to 3, expected .* a whole number from 0 to 2"),
+    "one below": ({**GOOD, "room": -1}, "a whole number from 0 to 2"),
+    "a mask of nothing": ({**GOOD, "action_mask": [0] * 4}, "allows no action at all in row 0"),
+    "a mask of others": ({**GOOD, "action_mask": [2, 1, 1, 1]}, "0 or 1"),
+    "one and several": ({**GOOD, "room": [1, 2]}, "not equally many"),
+    "different numbers": (
+        {"arm": {"angle": [[0.5, 1.0]]}, "room": [1, 2], "action_mask": [[1] * 4] * 2},
+        "'obs/arm/angle': 1 in a batch, 'obs/room': 2 in a batch|not equally many",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_DICTS)
+def test_wrong_entries_of_a_dict_are_named(name: str, dict_run: Run) -> None:
+    obs, message = WRONG_DICTS[name]
+
+    with serving(dict_run) as server:
+        status, code, said = refusal(server.url, {"obs": obs})
+        good = ask(server.url, GOOD)
+
+    assert (status, code) == (422, "schema") and good["action"] in range(4)
+    assert re.search(message, said), said
+
+
+def test_a_number_that_does_not_fit_an_image_is_refused(tmp_path: Path) -> None:
+    run = Run(tmp_path / "exp", "dqn", dict(model=dict(encoder_hidden_size_list=[4, 4, 8])), obs="image")
+    run.save(1)
+    image = np.zeros((1, 36, 36), np.int64)
+    image[0, 0, 0] = 256
+
+    with serving(run) as server:
+        status, _, message = refusal(server.url, {"obs": image.tolist()})
+
+    assert status == 422 and "from 0 to 256" in message, "256 would have become 0"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/act", 405, "wrong_method"),
+        ("PUT", "/act", 405, "wrong_method"),
+        ("POST", "/health", 405, "wrong_method"),
+        ("OPTIONS", "/act", 405, "wrong_method"),
+        ("POST", "/predict", 404, "unknown"),
+        ("GET", "/static/x", 404, "unknown"),
+    ],
+)
+def test_an_unknown_path_or_method_is_answered_with_those_there_are(
+    method: str, path: str, status: int, code: str, url: str
+) -> None:
+    found = refusal(url, {"obs": ZEROS}, method=method, path=path)
+
+    assert found[:2] == (status, code) and "POST /act, GET /health" in found[2]
+
+
+@pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "text/plain", ""])
+def test_another_content_type_is_refused_with_those_that_are_taken(content_type: str, url: str) -> None:
+    status, code, message = refusal(url, {"obs": ZEROS}, content_type=content_type)
+
+    assert (status, code) == (415, "wrong_content_type") and JSON in message and TENSORS in message
+
+
+def test_a_body_that_is_too_large_is_refused_with_the_most_it_may_be(url: str) -> None:
+    status, code, message = refusal(url, b"[" * 1_000_000)
+
+    assert (status, code) == (413, "too_large") and "1,000,000 bytes, expected at most 131,840" in message
+
+
+@pytest.mark.parametrize(
+    "head", [b"no http at all\r\n\r\n", b"POST /act HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"]
+)
+def test_what_cannot_be_read_as_a_request_is_answered_in_json_too(head: bytes, url: str) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(head)
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+
+    status, _, body = answer.partition(b"\r\n\r\n")
+    assert b" 400 " in status.splitlines()[0]
+    assert json.loads(body)["error"]["code"] == "malformed"
+
+
+def test_health_tells_what_is_served_and_how_fast(url: str) -> None:
+    for _ in range(3):
+        ask(url, ZEROS)
+    ask(url, [ZEROS] * 4)
+    refusal(url, {})
+
+    told = requests.get(url, timeout=10).json()
+
+    assert told["status"] == "ok" and told["policy"] == "dqn" and told["env"] == "tests.serve.toy_envs:ToyEnv"
+    assert told["obs"] == {"space": "Box", "shape": [3], "dtype": "float32"} and told["action"]["n"] == 4
+    counts = told["requests"]
+    assert (counts["answered"], counts["refused"], counts["observations"]) == (4, 1, 7)
+    assert 0 < counts["p50_ms"] <= counts["p99_ms"]
+    assert told["version"]["train_iter"] == 1 and told["reload"]["fault"] is None
+
+
+def test_both_formats_name_the_version_in_the_header_and_in_the_answer(url: str) -> None:
+    headers = {"Content-Type": TENSORS}
+    tensors = requests.post(f"{url}/act", data=save({"obs": np.zeros(3, np.float32)}), headers=headers, timeout=10)
+    plain = requests.post(f"{url}/act", json={"obs": ZEROS}, timeout=10)
+
+    version = plain.json()["version"]
+    assert version["file"] == "iteration_1.pth.tar"
+    assert json.loads(tensors.headers["X-Policy-Version"]) == json.loads(plain.headers["X-Policy-Version"]) == version
+    length = int.from_bytes(tensors.content[:8], "little")
+    assert json.loads(json.loads(tensors.content[8 : 8 + length])["__metadata__"]["version"]) == version
+    assert load(tensors.content)["action"].shape == ()
+
+
+# --- who may ask
+
+
+def test_a_host_of_others_needs_a_token(vector_run: Run) -> None:
+    with pytest.raises(ConfigError, match="can be asked from other machines: give --token-file"):
+        PolicyServer(Stub(), host="0.0.0.0")
+    with pytest.raises(ConfigError, match="the host is empty"):
+        PolicyServer(Stub(), host="")
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", f"Basic {TOKEN}", TOKEN, "Bearer ", f"Bearer {TOKEN} "])
+def test_with_a_token_only_those_who_have_it_are_answered(header: str | None, vector_run: Run) -> None:
+    with serving(vector_run, token=TOKEN) as server:
+        for path, method in (("/act", "POST"), ("/health", "GET"), ("/none", "GET")):
+            sent = {} if header is None else {"Authorization": header}
+            response = requests.request(method, server.url + path, json={"obs": ZEROS}, headers=sent, timeout=10)
+            if header == f"Bearer {TOKEN} ":  # spaces behind a value are no part of it (RFC 9110, 5.5)
+                assert response.status_code != 401
+            else:
+                assert response.status_code == 401 and response.json()["error"]["code"] == "bad_key"
+                assert "Authorization: Bearer TOKEN" in response.json()["error"]["message"]
+        good = requests.post(
+            f"{server.url}/act", json={"obs": ZEROS}, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=10
+        )
+
+    assert good.status_code == 200
+
+
+def test_a_strangers_large_body_is_not_read(vector_run: Run) -> None:
+    with serving(vector_run, token=TOKEN) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 60000000\r\n\r\n")
+            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+
+    assert answer.startswith(b"HTTP/1.1 401 ") and b"Bearer TOKEN" in answer
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Host": ""}, {"Origin": "http://evil.example"}])
+def test_a_web_page_cannot_ask_a_server_of_this_machine(headers: dict[str, str], url: str) -> None:
+    response = requests.post(f"{url}/act", json={"obs": ZEROS}, headers=headers, timeout=10)
+
+    assert response.status_code in (400, 403)
+
+
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    path.chmod(0o640)
+
+    with pytest.raises(ConfigError, match=r"can be read or changed by others \(mode 0640\): do `chmod 600"):
+        read_token(path)
+
+    path.chmod(0o600)
+    assert read_token(path) == TOKEN
+
+
+@pytest.mark.parametrize("text", ["", "short", "a" * 40, "two words that are long enough", "päßwört" * 5])
+def test_a_token_that_could_be_guessed_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+    with pytest.raises(ConfigError, match="no token that is hard to guess"):
+        read_token(path)
+
+
+def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none cannot be read: No such file.*Make one"):
+        read_token(tmp_path / "none")
+
+
+# --- the port
+
+
+def test_a_port_in_use_is_told_with_the_way_out(vector_run: Run) -> None:
+    with serving(vector_run) as server:
+        port = int(server.url.rpartition(":")[2])
+
+        with pytest.raises(
+            CommError, match=rf"127.0.0.1:{port}: Address already in use. Give another --port \(0 takes"
+        ):
+            PolicyServer(Stub(), port=port)
+
+
+class Stub:
+    """Answer when told to."""
+
+    max_body = 1 << 20
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.may_answer = threading.Event()
+        self.fault: Exception | None = None
+
+    def act(self, question: Question) -> Answer:
+        self.asked.set()
+        assert self.may_answer.wait(20)
+        if self.fault is not None:
+            raise self.fault
+        return Answer(np.array([1]), {}, {"number": 1}, False)
+
+    def health(self) -> dict[str, Any]:
+        return {}
+
+
+def test_closing_answers_what_has_come_and_frees_the_port() -> None:
+    acting = Stub()
+    server = PolicyServer(acting)
+    server.start()
+    session, answers = requests.Session(), []
+    client = threading.Thread(
+        target=lambda: answers.append(session.post(f"{server.url}/act", json={"obs": [1]}, timeout=20))
+    )
+    client.start()
+    assert acting.asked.wait(10)
+
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    closing.join(0.3)
+    assert closing.is_alive(), "it waits for the answer"
+    with pytest.raises(requests.ConnectionError):
+        requests.get(f"{server.url}/health", timeout=5)
+    acting.may_answer.set()
+    closing.join(10)
+    client.join(10)
+
+    (answer,) = answers
+    assert answer.status_code == 200 and answer.json()["action"] == 1
+    assert answer.headers["Connection"] == "close"
+    assert not closing.is_alive() and not server.is_alive
+    session.close()
+    socket.create_server(("127.0.0.1", int(server.url.rpartition(":")[2]))).close()
+
+
+def test_closing_does_not_wait_for_connections_that_ask_nothing(url: str, vector_run: Run) -> None:
+    with serving(vector_run) as server, requests.Session() as session:
+        session.get(f"{server.url}/health", timeout=10)
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        closing.join(5)
+
+        assert not closing.is_alive()
+
+
+def test_closing_waits_no_longer_than_the_grace() -> None:
+    acting = Stub()
+    server = PolicyServer(acting)
+    server.start()
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n{")  # and no more
+        closing = threading.Thread(target=lambda: server.close(grace_s=0.3))
+        closing.start()
+        closing.join(5)
+
+        assert not closing.is_alive()
+
+
+def test_a_fault_of_the_policy_is_told_without_its_inside(caplog: pytest.LogCaptureFixture) -> None:
+    acting = Stub()
+    acting.may_answer.set()
+    acting.fault = ZeroDivisionError("secret")
+    server = PolicyServer(acting)
+    server.start()
+    try:
+        status, code, message = refusal(server.url, {"obs": [1]})
+    finally:
+        server.close()
+
+    assert (status, code) == (500, "internal") and "secret" not in message
+    assert "ZeroDivisionError: secret" in caplog.text
+
+
+def test_a_slow_client_is_closed(vector_run: Run) -> None:
+    quick = Limits(head_s=0.2, body_s=0.2, idle_s=0.2, look_s=0.05)
+    with serving(vector_run, limits=quick) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(b"POST /act HTTP/1.1\r\nHost:")
+
+            assert connection.recv(100) == b""

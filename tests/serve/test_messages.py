@@ -1,0 +1,113 @@
+"""Whatever bytes come, they are read or refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
+
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.serve.messages import JSON, SAFETENSORS, Answer, format_of, read_question, write_answer
+from ding_like.pipeline.serve.observations import ObservationReader
+
+SPACE = spaces.Dict({"board": spaces.Box(-1, 1, (2, 2), np.float32), "room": spaces.Discrete(3)})
+READER = ObservationReader(SPACE, max_batch=4)
+GOOD = {
+    JSON: json.dumps({"obs": {"board": [[0.0, 1.0], [2.0, 3.0]], "room": 1}}).encode(),
+    SAFETENSORS: save({"obs/board": np.zeros((2, 2), np.float32), "obs/room": np.array(1)}),
+}
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def read(body: bytes, form: str) -> Any:
+    """Return the rows of a body, None where it is refused."""
+    try:
+        return READER.read(read_question(body, form).obs)
+    except RefusedError:
+        return None
+
+
+@pytest.mark.parametrize("form", [JSON, SAFETENSORS])
+def test_what_is_well_formed_is_read(form: str) -> None:
+    rows = read(GOOD[form], form)
+
+    assert rows.num == 1 and not rows.is_batch and rows.obs["board"].shape == (1, 2, 2) and rows.obs["room"] == [1]
+
+
+@given(st.sampled_from([JSON, SAFETENSORS]), st.data())
+def test_a_body_with_other_bytes_is_read_or_refused(form: str, data: st.DataObject) -> None:
+    body = bytearray(GOOD[form])
+    for _ in range(data.draw(st.integers(1, 4))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(body)))
+
+    for each in (bytes(body), bytes(body[:cut]), bytes(body[cut:])):
+        rows = read(each, form)
+        assert rows is None or np.isfinite(rows.obs["board"]).all()
+
+
+@settings(max_examples=50)
+@given(JSON_VALUES, JSON_VALUES)
+def test_any_json_is_read_or_refused(board: Any, room: Any) -> None:
+    for obs in (board, {"board": board, "room": room}):
+        rows = read(json.dumps({"obs": obs}).encode(), JSON)
+        assert rows is None or rows.obs["room"].max() <= 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "is_read"),
+    [
+        ("F64", 8, True),
+        ("F16", 2, True),
+        ("U64", 8, True),
+        ("F8_E4M3", 1, False),
+        ("C64", 8, False),
+        ("NONE", 8, False),
+    ],
+)
+def test_tensors_of_any_dtype_are_read_or_refused(dtype: str, size: int, is_read: bool) -> None:
+    head = {"obs/board": {"dtype": dtype, "shape": [2, 2], "data_offsets": [0, 4 * size]}}
+    text = json.dumps({**head, "obs/room": {"dtype": "I64", "shape": [], "data_offsets": [4 * size, 4 * size + 8]}})
+    body = struct.pack("<Q", len(text)) + text.encode() + bytes(4 * size + 8)
+
+    rows = read(body, SAFETENSORS)
+
+    assert (rows is not None) == is_read
+
+
+def test_content_types_of_safetensors_are_one() -> None:
+    assert {format_of(each) for each in ("application/safetensors", SAFETENSORS)} == {SAFETENSORS}
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_an_answer_has_a_batch_axis_if_the_question_had_one(is_batch: bool) -> None:
+    answer = Answer(np.array([[1.5, 2.5]], np.float32), {"h": np.ones((1, 3), np.float32)}, {"number": 1}, is_batch)
+
+    told = json.loads(write_answer(answer, JSON))
+    tensors = load(write_answer(answer, SAFETENSORS))
+
+    assert told == {
+        "action": [[1.5, 2.5]] if is_batch else [1.5, 2.5],
+        "state": {"h": [[1.0] * 3] if is_batch else [1.0] * 3},
+        "version": {"number": 1},
+    }
+    assert tensors["action"].shape == ((1, 2) if is_batch else (2,)) and tensors["state/h"].shape[-1] == 3
+
+
+def test_a_float32_comes_back_from_json_as_it_was() -> None:
+    values = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+
+    told = json.loads(write_answer(Answer(values, {}, {}, True), JSON))
+
+    np.testing.assert_array_equal(np.array(told["action"], np.float32), values)

@@ -1,0 +1,70 @@
+"""The page says what was recorded, what was recorded is what was promised, and the page's clients run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from ding_like.comm.serve.http_server import PolicyServer
+from ding_like.entry import serial_entry
+from ding_like.pipeline.serve import Blueprint, CheckpointChoice, ServedPolicy
+from tests.serve.load import KINDS, measure
+from tests.serve.page import PAGE, REPORT, fill
+
+ROOT = Path(__file__).parents[2]
+CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config"
+
+
+def test_ten_thousand_requests_with_five_reloads_were_recorded_and_none_failed() -> None:
+    report: dict[str, Any] = json.loads(REPORT.read_text())
+
+    assert report["requests"] >= 10_000 and report["failed"] == 0
+    assert report["reloads"] == 5 and report["loaded"] == 6 and len(report["answers_by_version"]) == 6
+    assert sum(report["answers_by_version"].values()) == report["requests"]
+    assert set(report["kinds"]) == {kind.name for kind in KINDS}
+
+
+def test_the_page_says_what_was_recorded() -> None:
+    page = PAGE.read_text()
+
+    assert fill(page, json.loads(REPORT.read_text())) == page
+    assert "Answers by version" in page
+
+
+@pytest.mark.slow
+def test_the_load_can_be_measured_again() -> None:
+    told = measure(400, 2)
+
+    assert told["requests"] == 400 and told["loaded"] == 3
+
+
+@pytest.mark.parametrize("policy", ["dqn", "r2d2"])
+def test_the_clients_of_the_page_run(policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(serial_entry, "write_pictures", lambda *args, **kwargs: None)
+    overrides = ["env.n_evaluator_episode=1", "env.evaluator_env_num=1", "policy.learn.batch_size=4"]
+    serial_entry.serial_pipeline(
+        CARTPOLE / f"cartpole_{policy}_config.py", seed=0, max_train_iter=1, exp_name="exp", overrides=overrides
+    )
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (shown,) = re.findall(r"-d '(.*)'\n    (\{.*\})", PAGE.read_text())
+    names: dict[str, Any] = {}
+
+    with ServedPolicy(Blueprint.of("exp"), CheckpointChoice.of("exp", "best")) as served:
+        server = PolicyServer(served)
+        server.start()
+        try:
+            for block in blocks:
+                exec(block.replace("http://127.0.0.1:8000", server.url), names)
+            by_curl = requests.post(f"{server.url}/act", json=json.loads(shown[0]), timeout=10).json()
+        finally:
+            server.close()
+
+    assert names["action"] in (0, 1) and names["actions"].shape == (32,)
+    assert names["total"] >= 8, "an episode of CartPole has been played"
+    assert set(json.loads(shown[1])["version"]) == set(by_curl["version"])

@@ -1,0 +1,134 @@
+"""Every policy is served, and does over HTTP what it does in an evaluation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+from safetensors.numpy import load, save
+
+from ding_like.data.rows import adapt_eval_mode
+from ding_like.errors import ConfigError
+from ding_like.pipeline.serve import Blueprint
+from tests.contracts.policy_cases import ACTING, MASKED, act, draw_obs, shipped_policies
+from tests.serve.runs import Run, ask, run_of, serving
+
+ROWS = 5
+
+
+def tensors_of(obs: Any) -> dict[str, np.ndarray]:
+    return {f"obs/{name}": value for name, value in obs.items()} if isinstance(obs, dict) else {"obs": obs}
+
+
+def ask_tensors(url: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    headers = {"Content-Type": "application/octet-stream"}
+    response = requests.post(f"{url}/act", data=save(tensors), headers=headers, timeout=20)
+    assert response.status_code == 200, response.text
+    return load(response.content)
+
+
+def row_of(obs: Any, row: int) -> Any:
+    return {name: value[row] for name, value in obs.items()} if isinstance(obs, dict) else obs[row]
+
+
+def expected_actions(run: Run, obs: Any) -> np.ndarray:
+    actor = adapt_eval_mode(run.policy(3).eval_mode).actor
+    return act(actor, obs, ROWS)["action"]
+
+
+def test_every_shipped_policy_has_a_case_that_acts_or_acts_nowhere() -> None:
+    assert shipped_policies() - {case.policy for case in ACTING.values()} <= {"image_classification"}
+
+
+@pytest.mark.parametrize("name", ACTING)
+def test_a_policy_chooses_what_it_chooses_in_an_evaluation(name: str, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "exp", ACTING[name])
+    run.save(3)
+    obs = draw_obs(ACTING[name], ROWS, np.random.default_rng(1))
+    expected = expected_actions(run, obs)
+
+    with serving(run) as server:
+        batch, one = ask(server.url, obs), ask(server.url, row_of(obs, 0))
+        tensors = ask_tensors(server.url, tensors_of(obs))
+
+    np.testing.assert_array_equal(np.array(batch["action"], expected.dtype), expected)
+    np.testing.assert_array_equal(tensors["action"], expected)
+    # A batch of one goes another way through matrix products.
+    np.testing.assert_allclose(np.array(one["action"]), expected[0], rtol=1e-5, atol=1e-6)
+    assert batch["version"] == {"number": 1, "file": "iteration_3.pth.tar", "train_iter": 3, "env_step": 24}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_a_policy_obeys_the_mask_that_is_sent(name: str, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "exp", MASKED[name], masked=True)
+    run.save(3)
+    obs = draw_obs(MASKED[name], ROWS, np.random.default_rng(1), masked=True)
+
+    with serving(run) as server:
+        answer = ask(server.url, obs)
+
+    np.testing.assert_array_equal(answer["action"], expected_actions(run, obs))
+
+
+def test_a_policy_without_a_run_of_its_own_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "digits_seed0").mkdir()
+
+    with pytest.raises(ConfigError, match="is not an experiment folder"):
+        Blueprint.of(tmp_path / "digits_seed0")
+
+
+@pytest.mark.parametrize("name", ["r2d2", "r2d2 gru", "drqn", "ppo_recurrent", "ppo_recurrent box"])
+@pytest.mark.parametrize("form", ["json", "safetensors"])
+def test_a_client_that_sends_the_state_back_plays_as_an_evaluation_does(name: str, form: str, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "exp", ACTING[name])
+    run.save(3)
+    actor = adapt_eval_mode(run.policy(3).eval_mode).actor
+    rng = np.random.default_rng(2)
+    first = np.ones(ROWS, bool)
+    state: dict[str, Any] = {}
+
+    with serving(run) as server:
+        for _ in range(6):
+            obs = draw_obs(ACTING[name], ROWS, rng)
+            expected = act(actor, obs, ROWS, is_first=first)["action"]
+            if form == "json":
+                answer = ask(server.url, obs, **({"state": state, "is_first": first.tolist()} if state else {}))
+                action, state = np.array(answer["action"], expected.dtype), answer["state"]
+            else:
+                sent = {**{f"state/{key}": value for key, value in state.items()}, "is_first": first} if state else {}
+                told = ask_tensors(server.url, {**tensors_of(obs), **sent})
+                action = told.pop("action")
+                state = {key.removeprefix("state/"): value for key, value in told.items()}
+            np.testing.assert_array_equal(action, expected)
+            first = rng.random(ROWS) < 0.3
+
+
+def test_without_the_state_a_policy_that_remembers_acts_as_at_the_start_of_an_episode(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "exp", ACTING["ppo_recurrent box"])
+    run.save(3)
+    rng = np.random.default_rng(2)
+    first, second = (draw_obs(ACTING["ppo_recurrent box"], 1, rng)[0] for _ in range(2))
+
+    with serving(run) as server:
+        begun = ask(server.url, first)
+        went_on, anew = ask(server.url, second, state=begun["state"]), ask(server.url, second)
+        again = ask(server.url, second, state=begun["state"], is_first=True)
+
+    assert went_on["action"] != anew["action"]
+    assert anew["action"] == again["action"] and anew["state"] == again["state"]
+
+
+def test_a_large_batch_with_its_state_is_taken(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "exp", ACTING["ppo_recurrent"])
+    run.save(3)
+    obs = draw_obs(ACTING["ppo_recurrent"], 1024, np.random.default_rng(1)).astype(np.float64)
+    sent = obs + 1e-17 * np.arange(1024)[:, None]  # as many digits as there are
+
+    with serving(run) as server:
+        state = ask(server.url, sent)["state"]
+        answer = ask(server.url, sent, state={name: (np.array(each) / 3).tolist() for name, each in state.items()})
+
+    assert len(answer["action"]) == 1024
