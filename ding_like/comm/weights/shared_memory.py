@@ -75,28 +75,28 @@ class SharedMemoryPublisher:
         _ENDS.add(self)
 
     def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
-        """Write weights where all readers see them; see `WeightPublisher`.
+        """Write weights where readers see them; see `WeightPublisher`.
 
         Without `wait_s` it returns at once, and a reader copies when it asks for them: only those that were killed are
-        known to fail. With it, each reader copies them now; who has not within `wait_s` seconds is failed.
+        known to fail. With it, each reader copies them now; who has not within `wait_s` seconds is failed. Readers that
+        are not among `to` leave them alone, and go without what they have not taken by then when its buffer is needed.
 
-        Raises CommError for `to` (all readers see the same memory), for tensors that cannot travel, and if /dev/shm has
-        no room: then nothing is published, and readers keep what they have.
+        Raises CommError for tensors that cannot travel, and if /dev/shm has no room: then nothing is published, and
+        readers keep what they have.
         """
-        if to is not None:
-            raise CommError(f"weights cannot be sent to {list(to)} alone: all readers of shared memory see them.")
         with self._guard:
             if self._is_closed:
                 raise CommError("weights are published after the publisher was closed.")
             before = self._published.get(weights.policy_id)
             if before is not None and weights.version <= before:
-                return Receipt(skipped=tuple(dict.fromkeys(self._meeting.readers().values())))
-            self._write(weights)
+                names = self._meeting.readers().values() if to is None else to
+                return Receipt(skipped=tuple(dict.fromkeys(names)))
+            self._write(weights, to)
             self._published[weights.policy_id] = weights.version
             self._num_sent += 1
             # Whoever comes in after this look finds the weights by itself.
             self._connect()
-            return self._tell(_NEWS if wait_s is None else _TAKE, wait_s)
+            return self._tell(_NEWS if wait_s is None else _TAKE, wait_s, to)
 
     def close(self) -> None:
         """Let living readers take what they have not, for CLOSE_S at most, and unlink the blocks; may be called again.
@@ -127,18 +127,18 @@ class SharedMemoryPublisher:
             for writer, _ in self._blocks.values():
                 writer.forget()
 
-    def _write(self, weights: Weights) -> None:
+    def _write(self, weights: Weights, to: Sequence[str] | None) -> None:
         policy_id, state = weights.policy_id, weights.state
         layout = Layout.of(state, dtype=self._dtype)
         old = self._blocks.get(policy_id)
         if old is not None and old[1] == layout:
-            old[0].write(weights.version, lambda body: layout.write(state, body))
+            old[0].write(weights.version, lambda body: layout.write(state, body), to=to)
             return
         # Other shapes are another block. Readers hear of it when the version is in it, so they are never without one.
         name = self._meeting.block_name()
         writer = BlockWriter(name, layout.nbytes, num_buffers=self._num_buffers, is_checked=self._is_checked)
         try:
-            writer.write(weights.version, lambda body: layout.write(state, body))
+            writer.write(weights.version, lambda body: layout.write(state, body), to=to)
             blocks = {**self._blocks, policy_id: (writer, layout)}
             self._meeting.announce({each: Block(block.name, laid) for each, (block, laid) in blocks.items()})
         except BaseException:
@@ -156,20 +156,21 @@ class SharedMemoryPublisher:
         for address in found.keys() - self._members.keys():
             self._members[address] = _Member(found[address], address)
 
-    def _tell(self, word: bytes, wait_s: float | None) -> Receipt:
-        """Send a word to all readers; wait until they have answered it, unless `wait_s` is None."""
-        members = list(self._members.values())
+    def _tell(self, word: bytes, wait_s: float | None, to: Sequence[str] | None = None) -> Receipt:
+        """Send a word to readers; wait until they have answered it, unless `wait_s` is None."""
+        members = [each for each in self._members.values() if to is None or each.name in to]
         for member in members:
             member.send(word, self._num_sent)
+        unknown = [name for name in to or () if all(each.name != name for each in members)]
         if wait_s is None:
-            return Receipt(failed=_names(each for each in members if each.is_lost and not each.has_left))
+            return Receipt(failed=_names(each for each in members if each.is_lost and not each.has_left) + (*unknown,))
         _wait_for(members, self._num_sent, time.monotonic() + wait_s)
         delivered = [each for each in members if each.has(self._num_sent)]
         failed = [each for each in members if each not in delivered and not each.has_left]
         for member in failed:
             if not member.is_lost:
                 logger.warning("reader %s of weights has not taken a version within %g s", member.name, wait_s)
-        return Receipt(_names(delivered), _names(failed))
+        return Receipt(_names(delivered), _names(failed) + (*unknown,))
 
 
 class _Member:
@@ -248,6 +249,7 @@ class SharedMemoryReader:
 
     def __init__(self, name: str, *, reader: str, folder: str | os.PathLike[str] | None = None) -> None:
         self._meeting = Meeting(name, folder)
+        self._name = reader
         self._changed = threading.Condition()
         self._said: Blocks | None = None
         self._gone: dict[str, str] = {}  # blocks that are announced and not there, by policy
@@ -317,10 +319,9 @@ class SharedMemoryReader:
         attached = self._attached.get(policy_id)
         if attached is None:
             return True
-        taken = attached.block.read(after=attached.number)
+        attached.number, taken = attached.block.read(after=attached.number, reader=self._name)
         if taken is None:
             return not attached.block.has_newer(attached.number)
-        attached.number = taken.number
         before = self._newest.get(policy_id)
         if before is None or taken.version > before.version:
             self._newest[policy_id] = Weights(policy_id, taken.version, attached.layout.read(taken.body))
