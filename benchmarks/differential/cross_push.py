@@ -23,9 +23,10 @@ from torchrl.collectors.distributed import DistributedWeightUpdater as TorchRLUp
 from benchmarks.differential.updater_fakes import make_module
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.torch_dist import use_loopback
+from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights.extract import load_into, state_of
 
+TRAINERS = ("torchrl", "ours")
 NUM_WORKERS = 2
 _PUSHES = 3
 _TIMEOUT_S = 30.0

@@ -122,6 +122,15 @@ def test_a_plain_push_to_three_ranks_differs_from_torchrl_in_who_is_awaited_when
     assert ASPECTS - set(CASES["push_weights(), 3 workers"]["equal"]) == {"keys", "order"}
 
 
+@pytest.mark.parametrize("trainer", ["torchrl", "ours"])
+def test_weights_that_one_updater_pushed_to_the_workers_of_the_other_arrived(trainer: str) -> None:
+    pushes = REPORT["crossed"][trainer]
+
+    assert len({push["trainer"] for push in pushes}) == len(pushes) == 3
+    for push in pushes:
+        assert push["workers"] == [push["trainer"]] * 2
+
+
 def test_every_aspect_of_every_case_is_equal_or_meant_for_the_reason_that_is_listed() -> None:
     for name, case in CASES.items():
         assert {*case["equal"], *case["on_purpose"], *case["unexpected"]} == ASPECTS, name
