@@ -95,8 +95,8 @@ def _crossed(crossed: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     workers = len(next(iter(crossed.values()))[0]["workers"])
     return (
         f"Over a real TCPStore and gloo, {workers} workers in processes of their own had the trainer's weights after "
-        f"{pushes['torchrl']} pushes of TorchRL's updater to our workers, and after {pushes['ours']} of ours to workers "
-        "by TorchRL's words."
+        f"{pushes['torchrl']} pushes of TorchRL's updater to our workers, and after {pushes['ours']} of ours to "
+        "workers by TorchRL's words."
     )
 
 

@@ -1,4 +1,4 @@
-"""Push with TorchRL's updater to our workers, and with ours to a worker that TorchRL's would lead: real store, real gloo.
+"""Push with TorchRL's updater to our workers, and with ours to workers that TorchRL's would lead, over real gloo.
 
 Each of two workers is a process. Words go through a TCPStore; numbers as a TensorDict sends them, which both sides are
 given: `transport` and `receives` are where ours take another way of the numbers.

@@ -4,8 +4,8 @@
     PYTHONPATH=$PWD ~/.cache/ding_bench/peers/bin/python -m benchmarks.differential.weight_updater
 
 Writes docs/reports/weight_updater_torchrl.json; the exit status is 1 if anything differs that `PURPOSES` does not hold,
-if something there does not differ any more, or if weights that one library's updater pushes to the other's workers, over
-real processes, do not arrive. TorchRL is run and its documentation read, nothing else of it.
+if something there does not differ any more, or if weights that one library's updater pushes to the other's workers, in
+processes of their own, do not arrive. TorchRL is run and its documentation read, nothing else of it.
 """
 
 from __future__ import annotations
