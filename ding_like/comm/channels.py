@@ -2,7 +2,7 @@
 
 A collector puts segments of rows and is told what to do next; a learner takes batches and publishes weights; a
 coordinator or a user sends commands. A pipeline chooses a transport: `comm/local.py` in one process, `comm/rest/` over
-HTTP and files, `comm/torch_dist.py` between the ranks of a process group. Each passes the contract suite of every
+HTTP and files, `comm/learner_group.py` between the ranks of a process group. Each passes the contract suite of every
 protocol that it implements (`tests/contracts/test_channels.py`).
 
 Units are in names: `rows` of training data, `env_steps` that were taken, `updates` of the learner.
