@@ -12,12 +12,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutation import algorithms, data, memory, parallel, weights
+from tests.mutation import algorithms, data, encodings, memory, parallel, weights
 from tests.mutation.runner import Mutation, applied, make_copy, run, run_tests
 
 MUTATIONS = (
     *algorithms.MUTATIONS,
     *data.MUTATIONS,
+    *encodings.MUTATIONS,
     *memory.MUTATIONS,
     *parallel.MUTATIONS,
     *weights.MUTATIONS,

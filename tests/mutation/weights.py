@@ -91,7 +91,7 @@ MUTATIONS = (
     ),
     # A killed reader is waited for.
     Mutation(
-        _MEMORY,
+        "ding_like/comm/weights/shared_talk.py",
         "return self.is_lost or max(self._taken, self._failed) >= number",
         "return max(self._taken, self._failed) >= number",
         (f"{_FAULTS}::test_a_reader_that_is_killed_while_it_is_awaited_ends_the_wait",),

@@ -31,6 +31,10 @@ class Parcel(NamedTuple):
         return decode(self.encoded)
 
 
+class LostTransferError(CommError):
+    """Report weights that were announced and have not come: the sender was lost, or gave up, on the way."""
+
+
 class RankSends(Protocol):
     """Send weights to ranks."""
 
@@ -50,7 +54,7 @@ class RankReceives(Protocol):
     def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
         """Return the weights of a push; None if its sender has given it up meanwhile.
 
-        Raises CommError if they do not come within `timeout_s`.
+        Raises LostTransferError if they do not come, by `timeout_s` at the latest; CommError for what can't be read.
         """
 
     def close(self) -> None:
@@ -88,7 +92,7 @@ class InProcess:
         with self._changed:
             parcel = self._changed.wait_for(found, timeout_s)
         if parcel is None:
-            raise CommError(f"the weights of push {push_id} have not come to rank {rank} within {timeout_s:g} s.")
+            raise LostTransferError(f"the weights of push {push_id} have not come to rank {rank}: {timeout_s:g} s.")
         if parcel.push_id != push_id:
             return None
         encoded = parcel.encoded
@@ -161,7 +165,7 @@ class ReaderReceives:
         while True:
             weights = self._reader.newest(self._policy_id, newer_than=seen, timeout_s=deadline - monotonic())
             if weights is None:
-                raise CommError(f"the weights of push {push_id} have not come through the reader: {timeout_s:g} s.")
+                raise LostTransferError(f"the weights of push {push_id} have not come by the reader: {timeout_s:g} s.")
             if weights.version.update >= update:
                 return weights
             seen = weights.version

@@ -37,6 +37,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
+from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from typing import NamedTuple
 
@@ -194,8 +195,7 @@ class BlockReader:
             if found is _Trouble.NOT_FOR_US:
                 return Look(max(newest, after), None)
             if found is _Trouble.OVERTAKEN or int(self._words[_NUMBERS]) != newest:
-                overtaken += found is _Trouble.OVERTAKEN
-                confused = 0
+                overtaken, confused = overtaken + 1, 0
             else:
                 confused += 1
         if confused < _CONFUSED_TRIES:
@@ -232,14 +232,17 @@ def unlink_blocks(prefix: str) -> None:
         if name.startswith(prefix):
             with suppress(FileNotFoundError, PermissionError):
                 _posixshmem.shm_unlink(f"/{name}")
+                # The tracker may be one that both processes share: it is to look for the block no more. What it does
+                # not know it would not forget without a complaint either.
+                resource_tracker.register(f"/{name}", "shared_memory")
+                resource_tracker.unregister(f"/{name}", "shared_memory")
 
 
 def _attach(name: str) -> Array:
     """Map a block for reading alone.
 
-    `SharedMemory(name)` maps it for writing and, before Python 3.13 (`track=False`), tells the resource
-    tracker of this process of it, which unlinks the block when the reader ends, though it is the publisher's (CPython
-    issue 82300).
+    `SharedMemory(name)` maps it for writing and, before Python 3.13 (`track=False`), tells the resource tracker of this
+    process of it, which unlinks the block when the reader ends, though it is the publisher's (CPython issue 82300).
     """
     descriptor = _posixshmem.shm_open(f"/{name}", os.O_RDONLY, mode=0)
     try:
@@ -290,6 +293,8 @@ def _copied(body: Array, spare: list[Array]) -> Array:
 
     When the last array or tensor of the copy is gone, its memory becomes the spare one.
     """
+    if not len(body):
+        return np.empty(0, np.uint8)
     memory = spare.pop() if spare else np.empty(len(body), np.uint8)
     # Slices of `copied` hold it, and not what it is made from, as that is no array: so its end is the end of them all.
     copied = np.frombuffer(memory.data, np.uint8)

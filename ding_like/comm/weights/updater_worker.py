@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -25,8 +26,10 @@ from ding_like.comm.weights.node_store import (
     key_of,
     open_store,
 )
-from ding_like.comm.weights.rank_sends import InProcessReceives, RankReceives, ReaderReceives
+from ding_like.comm.weights.rank_sends import InProcessReceives, LostTransferError, RankReceives, ReaderReceives
 from ding_like.errors import CommError, SchemaError
+
+logger = logging.getLogger(__name__)
 
 _MAX_SEED_DIGITS = 19
 _MAX_REASON = 500  # characters of an answer
@@ -98,14 +101,20 @@ class WeightUpdateWorker:
         self._say("status", DONE)
 
     def serve(self) -> None:
-        """Obey until the trainer says `shutdown`.
+        """Obey until the trainer says `shutdown`. Weights that are lost on their way are logged, and it goes on.
 
-        Raises CommError if there is no trainer, or it says nothing for `idle_timeout_s`, or is lost; and what `step`
-        raises.
+        Raises CommError if there is no trainer, or it says nothing for `idle_timeout_s`, or the store is lost; and what
+        else `step` raises.
         """
         if self._store.get(TRAINER_STATUS, timeout_s=self._timeout_s) != ALIVE:
             raise CommError(f"worker rank {self.rank} has found no trainer in the store within {self._timeout_s:g} s.")
-        while (word := self.step(timeout_s=self._idle_timeout_s)) != SHUTDOWN:
+        word: str | None = ""
+        while word != SHUTDOWN:
+            try:
+                word = self.step(timeout_s=self._idle_timeout_s)
+            except LostTransferError as error:
+                # A slow push, or another trainer follows; who waits in vain ends by its deadline.
+                logger.warning("worker rank %d keeps its weights: %s", self.rank, error)
             if word is None:
                 raise CommError(
                     f"worker rank {self.rank} has been told nothing for {self._idle_timeout_s:g} s: the trainer has "

@@ -183,6 +183,15 @@ def test_a_block_that_is_replaced_while_a_reader_attaches_is_followed(publish_as
     assert replaced
 
 
+def test_a_state_without_numbers_arrives(publish_as, read_as) -> None:
+    publisher, reader = publish_as(), read_as("reader")
+    nothing = weights(1)._replace(state={"nothing": torch.zeros(0)})
+
+    assert publisher.publish(nothing, wait_s=SOON_S).delivered
+
+    assert_equal(reader.newest("policy"), nothing)
+
+
 def test_parameters_in_bfloat16_come_back_as_float32(publish_as, read_as) -> None:
     publisher, reader = publish_as(dtype="bfloat16"), read_as("reader")
     sent = weights(1)._replace(state={"w": torch.linspace(0, 1, 50), "n": torch.tensor([2**40])})

@@ -16,6 +16,7 @@ from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUp
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.weights.local import LocalWeights
 from ding_like.comm.weights.node_store import tell
+from ding_like.comm.weights.rank_sends import LostTransferError
 from ding_like.errors import CommError
 from tests.comm.weights.test_extract import TensorDictLike, tensordict_of
 
@@ -79,6 +80,20 @@ def test_a_seed_is_the_one_told_where_nobody_says_another() -> None:
     WeightUpdateWorker(store, 1, policy()).step()
 
     assert store["NODE_1_seed"] == b"3"
+
+
+def test_weights_that_are_lost_on_their_way_do_not_end_serving() -> None:
+    class Receives:
+        def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
+            raise LostTransferError("the trainer was lost.")
+
+        def close(self) -> None: ...
+
+    store: dict[str, bytes] = {"TRAINER_status": b"alive"}
+    with ExitStack() as stack:
+        served(stack, WeightUpdateWorker(store, 1, policy(), receives=Receives()))
+        for _ in range(2):
+            assert tell(store, 1, "update_weights", timeout_s=10.0) == "failed: the trainer was lost."
 
 
 def test_shutdown_ends_serving_and_is_answered() -> None:
