@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from time import monotonic
+from types import NoneType
 from typing import Any
 
 import torch
@@ -143,7 +144,7 @@ class _Lane:
 
     def _send_to(self, asked: str, head: str, encoded: Encoded, deadline: float) -> None:
         """Say how the weights come, and send them."""
-        about = json.loads(asked)
+        about = _parse(asked, life=str, in_group=bool)
         body = torch.from_numpy(encoded.body)
         if about["in_group"] and not self._is_group_lost and in_default_group(TRAINER):
             self._life = ""
@@ -195,7 +196,7 @@ class GlooReceives:
             self._store.delete(head)
         if said is None:
             raise LostTransferError(f"the trainer has not sent the weights of push {push_id} within {timeout_s:g} s.")
-        return None if said == _GIVEN_UP else self._receive(json.loads(said), deadline)
+        return None if said == _GIVEN_UP else self._receive(_parse(said, pair=(str, NoneType), head=dict), deadline)
 
     def _receive(self, described: Mapping[str, Any], deadline: float) -> Weights:  # Any: of JSON
         layout = parse_head(described["head"])[2]
@@ -229,6 +230,17 @@ def join_pair(store: TorchStore, pair_id: str, *, member: int, timeout_s: float)
         use_loopback()
     found = PrefixStore(f"weights/{pair_id}", store.raw)
     return GlooWire(ProcessGroupGloo(found, member, 2, timedelta(seconds=timeout_s)), 1 - member)
+
+
+def _parse(text: str, **fields: type | tuple[type, ...]) -> dict[str, Any]:  # Any: of JSON
+    """Return a JSON object from the store that has fields of these types. Raises CommError for anything else."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or not all(isinstance(value.get(name), kind) for name, kind in fields.items()):
+        raise CommError(f"the store has {text[:80]!r}; expected a JSON object with {', '.join(fields)}.")
+    return value
 
 
 def _is_local(store: AnyStore) -> bool:

@@ -29,7 +29,13 @@ def test_a_state_gets_the_names_that_differ_by_their_separators(names: list[str]
 
 @pytest.mark.parametrize(
     ("names", "own"),
-    [(["a.b"], ["a.c"]), (["a.b"], ["a/b", "c"]), (["a.b", "a/b"], ["a/b", "c"]), (["a.b"], ["a.b", "a/b"])],
+    [
+        (["a.b"], ["a.c"]),
+        (["a.b"], ["a/b", "c"]),
+        (["a.b", "a/b"], ["a/b", "c"]),
+        (["a.b"], ["a.b", "a/b"]),
+        (["a/b", "a.b"], ["a/b"]),
+    ],
 )
 def test_other_names_stay_as_they_are(names: list[str], own: list[str]) -> None:
     assert named_like(names, state(*own)) == state(*own)

@@ -135,6 +135,38 @@ def test_a_busy_rank_is_updated_by_the_next_push_over_gloo() -> None:
     assert [each.state["w"][0].item() for each in got] == [1.0, 3.0]
 
 
+@pytest.mark.parametrize(
+    "said", ["no JSON", "[]", "{}", '{"pair": 1, "head": {}}', '{"pair": null, "head": {"layout": 3}}']
+)
+def test_nonsense_in_the_store_is_refused_and_answered(said: str) -> None:
+    store = tcp_store()
+    with WeightUpdateWorker(store, 1, on_weights=lambda _: None, timeout_s=TIMEOUT_S) as worker:
+        for key, value in (("push", "p-1"), ("head_p-1", said), ("in", "update_weights")):
+            store.set(f"NODE_1_{key}", value)
+
+        with pytest.raises(
+            CommError, match=r"the store has .*; expected a JSON object with pair, head|weights say that"
+        ):
+            worker.step()
+
+    assert store.get("NODE_1_out").startswith(b"failed: ")
+
+
+def test_a_worker_that_begins_a_new_life_unnoticed_is_updated_by_the_next_push() -> None:
+    store, got = tcp_store(), list[Weights]()
+    with (
+        ThreadPoolExecutor(1) as threads,
+        DistributedWeightUpdater(store, state(1.0, numbers=9), 1, True, timeout_s=TIMEOUT_S) as updater,
+    ):
+        for _ in range(2):
+            with WeightUpdateWorker(store, 1, on_weights=got.append, timeout_s=TIMEOUT_S) as worker:
+                step = threads.submit(worker.step, timeout_s=TIMEOUT_S)
+                updater.push_weights()
+                step.result(TIMEOUT_S)
+
+    assert len(got) == 2 and updater.version == 2
+
+
 def test_a_worker_that_asks_for_weights_that_were_given_up_goes_on_listening() -> None:
     store, got = tcp_store(), list[Weights]()
     with (
