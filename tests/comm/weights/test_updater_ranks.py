@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.weights import gloo_sends
+from ding_like.comm.weights import gloo_transport
 from ding_like.comm.weights.node_store import tell
 from ding_like.comm.weights.torch_dist import DistWeightPublisher
 from ding_like.errors import CommError
@@ -147,7 +147,7 @@ def test_nonsense_in_the_store_is_refused_and_answered(said: str) -> None:
         with pytest.raises(
             CommError, match=r"the store has .*; expected a JSON object with pair, head|weights say that"
         ):
-            worker.step()
+            worker.step(timeout_s=TIMEOUT_S)  # the store may have the word a moment after `set`
 
     assert store.get("NODE_1_out").startswith(b"failed: ")
 
@@ -179,7 +179,7 @@ def test_a_worker_that_asks_for_weights_that_were_given_up_goes_on_listening() -
         store.set("NODE_1_push", given_up)
         store.set("NODE_1_in", "update_weights")
 
-        assert worker.step() == "update_weights"
+        assert worker.step(timeout_s=TIMEOUT_S) == "update_weights"
 
     assert got == [] and not store.check(["NODE_1_out"]) and not store.check([f"NODE_1_ready_{given_up}"])
 
@@ -236,13 +236,13 @@ def test_ranks_of_the_default_group_are_updated_and_a_lost_one_can_return(monkey
     """A rank of the default group is killed half way; its next life, in no group, is reached all the same."""
     pairs: list[int] = []
 
-    join_pair = gloo_sends.join_pair
+    join_pair = gloo_transport.join_pair
 
     def join_and_note(*args: Any, **kwargs: Any) -> Any:
         pairs.append(kwargs["member"])
         return join_pair(*args, **kwargs)
 
-    monkeypatch.setattr(gloo_sends, "join_pair", join_and_note)
+    monkeypatch.setattr(gloo_transport, "join_pair", join_and_note)
     store = tcp_store()
     with ranks(Rank("worker", store.port, 1, 3), Rank("dies", store.port, 2, 3)) as (one, two):
         join_group(store.clone(), 0, 3)
@@ -355,7 +355,7 @@ def test_a_worker_whose_trainer_is_killed_half_way_keeps_its_weights_and_hears_t
     with ranks(Rank("trainer", store.port, 0)) as (trainer,):
         assert trainer.hears() == str(store.port)
         with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(gloo_sends, "torch", KillsHalfWay(trainer))
+            monkeypatch.setattr(gloo_transport, "torch", KillsHalfWay(trainer))
             with pytest.raises(CommError, match="the trainer was lost while it sent weights"):
                 worker.step(timeout_s=TIMEOUT_S)
         assert trainer.end()[0] == -9
