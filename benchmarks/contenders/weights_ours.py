@@ -79,7 +79,7 @@ class Channel(work.Base):
         self.publisher.close()
 
 
-class InProcess(Channel):
+class InProcessSender(Channel):
     """Give four threads of this process one copy: the floor."""
 
     in_process = True
@@ -284,7 +284,7 @@ class Updater(work.Base):
 
 if __name__ == "__main__":
     makers: dict[str, Callable[[], work.Way]] = {
-        "in_process": InProcess,
+        "in_process": InProcessSender,
         "shared_memory": SharedMemory,
         "torch_dist": TorchDist,
         "files": Files,

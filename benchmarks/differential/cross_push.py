@@ -1,7 +1,7 @@
 """Push with TorchRL's updater to our workers, and with ours to workers that TorchRL's would lead, over real gloo.
 
 Each of two workers is a process. Words go through a TCPStore; numbers as a TensorDict sends them, which both sides are
-given: `transport` and `receives` are where ours take another way of the numbers.
+given: `transport` and `receiver` are where ours take another way of the numbers.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _numbers(module: nn.Module) -> float:
 def _our_worker(port: int, rank: int, told: Any) -> None:
     """Be a worker of ours."""
     store, module = _join(port, rank), make_module()
-    worker = WeightUpdateWorker(store, rank, module, timeout_s=_TIMEOUT_S, receives=TensorDictReceives(module))
+    worker = WeightUpdateWorker(store, rank, module, timeout_s=_TIMEOUT_S, receiver=TensorDictReceives(module))
     for _ in range(_PUSHES):
         worker.step(timeout_s=_TIMEOUT_S)
         told.send(_numbers(module))

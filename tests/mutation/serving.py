@@ -19,8 +19,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/pipeline/serve/checkpoints.py",
-        "if mark is not None and (served is None or served[0].mark != mark):",
-        "if mark is not None and served is None:",
+        "if stamp is not None and (served is None or served[0].stamp != stamp):",
+        "if stamp is not None and served is None:",
         (f"{_RELOAD}::test_one_file_is_taken_again_when_it_is_replaced",),
     ),
     Mutation(
@@ -49,7 +49,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/pipeline/serve/served.py",
-        "        if file not in self._told:",
+        "        if file not in self._logged:",
         "        if file is not None:",
         (f"{_RELOAD}::test_a_checkpoint_that_is_gone_is_told_and_served_on",),
     ),

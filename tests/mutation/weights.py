@@ -6,7 +6,7 @@ from tests.mutation.runner import Mutation
 
 _BLOCK = "ding_like/comm/weights/shared_block.py"
 _MEMORY = "ding_like/comm/weights/shared_memory.py"
-_FOLDER = "ding_like/comm/weights/shared_folder.py"
+_FOLDER = "ding_like/comm/weights/shared_rendezvous.py"
 _IN_A_WRITE = "tests/comm/weights/test_shared_block.py::test_a_reader_in_the_middle_of_a_write_gets_the_version_before"
 _IN_A_COPY = "tests/comm/weights/test_shared_block.py::test_a_copy_that_is_overtaken_is_made_again"
 _AT_ITS_END = (
@@ -25,8 +25,8 @@ MUTATIONS = (
     # No second look at the sequence.
     Mutation(
         _BLOCK,
-        "        if int(head[_SEQUENCE]) != 2 * number:\n            return _Trouble.OVERTAKEN",
-        "        if False:\n            return _Trouble.OVERTAKEN",
+        "        if int(head[_SEQUENCE]) != 2 * number:\n            return _NotCopied.OVERTAKEN",
+        "        if False:\n            return _NotCopied.OVERTAKEN",
         (_IN_A_COPY,),
     ),
     # A buffer that is being written is not marked.
@@ -91,7 +91,7 @@ MUTATIONS = (
     ),
     # A killed reader is waited for.
     Mutation(
-        "ding_like/comm/weights/shared_talk.py",
+        "ding_like/comm/weights/shared_messages.py",
         "return self.is_lost or max(self._taken, self._failed) >= number",
         "return max(self._taken, self._failed) >= number",
         (f"{_FAULTS}::test_a_reader_that_is_killed_while_it_is_awaited_ends_the_wait",),

@@ -11,7 +11,7 @@ import numpy as np
 import requests
 
 from ding_like.comm.serve.http_server import PolicyServer
-from ding_like.comm.serve.messages import Question
+from ding_like.comm.serve.messages import ActRequest
 from ding_like.config import compile_config
 from ding_like.envs import get_vec_env_setting
 from ding_like.pipeline.build import build_policy, build_single_env, fit_policy_config
@@ -112,9 +112,9 @@ def to_json(obs: Any) -> Any:
     return np.asarray(obs).tolist()
 
 
-def question(obs: Any, *, state: Any = None, is_first: Any = None) -> Question:
+def question(obs: Any, *, state: Any = None, is_first: Any = None) -> ActRequest:
     """Return what a client asks, as the server reads it."""
-    return Question(_flat(obs), state, is_first)
+    return ActRequest(_flat(obs), state, is_first)
 
 
 def _flat(obs: Any, path: str = "") -> dict[str, Any]:

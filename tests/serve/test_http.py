@@ -18,7 +18,7 @@ from safetensors.numpy import load, save
 from ding_like.comm.rest.http_limits import Limits
 from ding_like.comm.serve.access import read_token
 from ding_like.comm.serve.http_server import PolicyServer
-from ding_like.comm.serve.messages import Answer, Question
+from ding_like.comm.serve.messages import ActRequest, ActResponse
 from ding_like.errors import CommError, ConfigError
 from tests.serve.runs import Run, ask, serving
 
@@ -331,27 +331,27 @@ class Stub:
         self.may_answer = threading.Event()
         self.fault: Exception | None = None
 
-    def act(self, question: Question) -> Answer:
+    def act(self, question: ActRequest) -> ActResponse:
         self.asked.set()
         assert self.may_answer.wait(20)
         if self.fault is not None:
             raise self.fault
-        return Answer(np.array([1]), {}, {"number": 1}, False)
+        return ActResponse(np.array([1]), {}, {"number": 1}, False)
 
     def health(self) -> dict[str, Any]:
         return {}
 
 
 def test_closing_answers_what_has_come_and_frees_the_port() -> None:
-    acting = Stub()
-    server = PolicyServer(acting)
+    policy = Stub()
+    server = PolicyServer(policy)
     server.start()
     session, answers = requests.Session(), []
     client = threading.Thread(
         target=lambda: answers.append(session.post(f"{server.url}/act", json={"obs": [1]}, timeout=20))
     )
     client.start()
-    assert acting.asked.wait(10)
+    assert policy.asked.wait(10)
 
     closing = threading.Thread(target=server.close)
     closing.start()
@@ -359,7 +359,7 @@ def test_closing_answers_what_has_come_and_frees_the_port() -> None:
     assert closing.is_alive(), "it waits for the answer"
     with pytest.raises(requests.ConnectionError):
         requests.get(f"{server.url}/health", timeout=5)
-    acting.may_answer.set()
+    policy.may_answer.set()
     closing.join(10)
     client.join(10)
 
@@ -382,8 +382,8 @@ def test_closing_does_not_wait_for_connections_that_ask_nothing(url: str, vector
 
 
 def test_closing_waits_no_longer_than_the_grace() -> None:
-    acting = Stub()
-    server = PolicyServer(acting)
+    policy = Stub()
+    server = PolicyServer(policy)
     server.start()
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
@@ -396,10 +396,10 @@ def test_closing_waits_no_longer_than_the_grace() -> None:
 
 
 def test_a_fault_of_the_policy_is_told_without_its_inside(caplog: pytest.LogCaptureFixture) -> None:
-    acting = Stub()
-    acting.may_answer.set()
-    acting.fault = ZeroDivisionError("secret")
-    server = PolicyServer(acting)
+    policy = Stub()
+    policy.may_answer.set()
+    policy.fault = ZeroDivisionError("secret")
+    server = PolicyServer(policy)
     server.start()
     try:
         status, code, message = refusal(server.url, {"obs": [1]})

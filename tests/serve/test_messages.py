@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.serve.messages import JSON, SAFETENSORS, Answer, format_of, read_question, write_answer
+from ding_like.comm.serve.messages import JSON, SAFETENSORS, ActResponse, format_of, read_request, write_response
 from ding_like.pipeline.serve.observations import ObservationReader
 
 SPACE = spaces.Dict({"board": spaces.Box(-1, 1, (2, 2), np.float32), "room": spaces.Discrete(3)})
@@ -33,7 +33,7 @@ JSON_VALUES = st.recursive(
 def read(body: bytes, form: str) -> Any:
     """Return the rows of a body, None where it is refused."""
     try:
-        return READER.read(read_question(body, form).obs)
+        return READER.read(read_request(body, form).obs)
     except RefusedError:
         return None
 
@@ -92,10 +92,12 @@ def test_content_types_of_safetensors_are_one() -> None:
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_an_answer_has_a_batch_axis_if_the_question_had_one(is_batch: bool) -> None:
-    answer = Answer(np.array([[1.5, 2.5]], np.float32), {"h": np.ones((1, 3), np.float32)}, {"number": 1}, is_batch)
+    answer = ActResponse(
+        np.array([[1.5, 2.5]], np.float32), {"h": np.ones((1, 3), np.float32)}, {"number": 1}, is_batch
+    )
 
-    told = json.loads(write_answer(answer, JSON))
-    tensors = load(write_answer(answer, SAFETENSORS))
+    told = json.loads(write_response(answer, JSON))
+    tensors = load(write_response(answer, SAFETENSORS))
 
     assert told == {
         "action": [[1.5, 2.5]] if is_batch else [1.5, 2.5],
@@ -108,6 +110,6 @@ def test_an_answer_has_a_batch_axis_if_the_question_had_one(is_batch: bool) -> N
 def test_a_float32_comes_back_from_json_as_it_was() -> None:
     values = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
 
-    told = json.loads(write_answer(Answer(values, {}, {}, True), JSON))
+    told = json.loads(write_response(ActResponse(values, {}, {}, True), JSON))
 
     np.testing.assert_array_equal(np.array(told["action"], np.float32), values)

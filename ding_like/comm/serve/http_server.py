@@ -19,7 +19,14 @@ from ding_like.comm.rest.messages import MAX_FILE
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.serve.access import Access, check_host
 from ding_like.comm.serve.draining import JSON_TYPE, DrainingServer, error_body
-from ding_like.comm.serve.messages import VERSION_HEADER, Answer, Question, format_of, read_question, write_answer
+from ding_like.comm.serve.messages import (
+    VERSION_HEADER,
+    ActRequest,
+    ActResponse,
+    format_of,
+    read_request,
+    write_response,
+)
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
@@ -31,14 +38,14 @@ _GRACE_S = 10.0
 _ROUTES = "POST /act, GET /health"
 
 
-class Acting(Protocol):
+class ServablePolicy(Protocol):
     """Be what answers: a policy with weights that may be exchanged."""
 
     @property
     def max_body(self) -> int:
         """Return the most bytes that a question may have."""
 
-    def act(self, question: Question) -> Answer:
+    def act(self, question: ActRequest) -> ActResponse:
         """Return the answer. Raises RefusedError for a question that does not fit."""
 
     def health(self) -> dict[str, Any]:
@@ -84,7 +91,7 @@ class PolicyServer:
 
     def __init__(
         self,
-        acting: Acting,
+        policy: ServablePolicy,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -94,7 +101,7 @@ class PolicyServer:
         check_host(host, token)
         access = Access(token, host)
         self.requests = Requests()
-        app = make_app(acting, access, self.requests)
+        app = make_app(policy, access, self.requests)
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listener = socket.create_server((host, port), family=family)
@@ -137,10 +144,10 @@ class PolicyServer:
         self._server.close_all()
 
 
-def make_app(acting: Acting, access: Access, requests: Requests) -> Flask:
+def make_app(policy: ServablePolicy, access: Access, requests: Requests) -> Flask:
     """Return the application."""
     app = Flask(__name__)
-    app.config["MAX_CONTENT_LENGTH"] = acting.max_body
+    app.config["MAX_CONTENT_LENGTH"] = policy.max_body
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
 
     @app.before_request
@@ -153,8 +160,8 @@ def make_app(acting: Acting, access: Access, requests: Requests) -> Flask:
     @app.post("/act")
     def act() -> Response:
         form = format_of(request.mimetype)
-        answer = acting.act(read_question(request.get_data(), form))
-        response = Response(write_answer(answer, form), mimetype=form)
+        answer = policy.act(read_request(request.get_data(), form))
+        response = Response(write_response(answer, form), mimetype=form)
         response.headers[VERSION_HEADER] = json.dumps(answer.version)
         requests.note(time.perf_counter() - g.began_s, len(answer.action))
         return response
@@ -162,14 +169,14 @@ def make_app(acting: Acting, access: Access, requests: Requests) -> Flask:
     @app.get("/")
     @app.get("/health")
     def health() -> Response:
-        told = {"status": "ok", **acting.health(), "requests": requests.describe()}
+        told = {"status": "ok", **policy.health(), "requests": requests.describe()}
         return Response(json.dumps(told), mimetype=JSON_TYPE)
 
     @app.errorhandler(Exception)
     def refuse(error: Exception) -> Response:
         requests.note_refused()
         if isinstance(error, HTTPException):
-            return _of_http(error, acting)
+            return _of_http(error, policy)
         if not isinstance(error, RefusedError):
             logger.error("a request failed", exc_info=error)
             error = RefusedError("internal", "the server failed at this request; its log says how")
@@ -178,7 +185,7 @@ def make_app(acting: Acting, access: Access, requests: Requests) -> Flask:
     return app
 
 
-def _of_http(error: HTTPException, acting: Acting) -> Response:
+def _of_http(error: HTTPException, policy: ServablePolicy) -> Response:
     status = error.code or 400
     what = f"{request.method} {request.path[:80]}"
     said = {
@@ -186,7 +193,7 @@ def _of_http(error: HTTPException, acting: Acting) -> Response:
         405: ("wrong_method", f"{what} is not answered, expected {_ROUTES}"),
         413: (
             "too_large",
-            f"the body has {request.content_length or 0:,} bytes, expected at most {acting.max_body:,}: send fewer "
+            f"the body has {request.content_length or 0:,} bytes, expected at most {policy.max_body:,}: send fewer "
             "observations at a time, and large ones as safetensors",
         ),
     }

@@ -29,7 +29,7 @@ _MAX_DEPTH = 16  # of dicts in dicts
 Sent = Any
 
 
-class Question(NamedTuple):
+class ActRequest(NamedTuple):
     """Hold what a client sent, not looked at any closer than its names."""
 
     obs: dict[str, Sent]  # by flat name: "" where the observation is no dict
@@ -37,7 +37,7 @@ class Question(NamedTuple):
     is_first: Sent  # None: not given
 
 
-class Answer(NamedTuple):
+class ActResponse(NamedTuple):
     """Hold what a client is told: columns [R, ...], R = 1 unless it sent a batch."""
 
     action: Array
@@ -59,14 +59,14 @@ def format_of(content_type: str) -> str:
     )
 
 
-def read_question(body: bytes, form: str) -> Question:
+def read_request(body: bytes, form: str) -> ActRequest:
     """Return what a body asks. Raises RefusedError for one that cannot be read, or has other names."""
     if not body:
         raise RefusedError("malformed", "the body is empty, expected {\"obs\": ...} or a safetensors file with 'obs'")
     return _read_json(body) if form == JSON else _read_safetensors(body)
 
 
-def write_answer(answer: Answer, form: str) -> bytes:
+def write_response(answer: ActResponse, form: str) -> bytes:
     """Return the body of an answer: that of one observation has no batch axis."""
     action = answer.action if answer.is_batch else answer.action[0]
     state = {name: column if answer.is_batch else column[0] for name, column in answer.state.items()}
@@ -80,7 +80,7 @@ def write_answer(answer: Answer, form: str) -> bytes:
     return save(whole, metadata={"version": json.dumps(dict(answer.version))})
 
 
-def _read_json(body: bytes) -> Question:
+def _read_json(body: bytes) -> ActRequest:
     try:
         sent = json.loads(body, parse_constant=_refuse_constant)
     except RefusedError:
@@ -93,14 +93,14 @@ def _read_json(body: bytes) -> Question:
         raise RefusedError("malformed", f'the body is a JSON {type(sent).__name__}, expected {{"obs": ...}}')
     _check_names(sent)
     state = sent.get("state")
-    return Question(_by_flat_name(sent["obs"]), None if state is None else _by_flat_name(state), sent.get("is_first"))
+    return ActRequest(_by_flat_name(sent["obs"]), None if state is None else _by_flat_name(state), sent.get("is_first"))
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise RefusedError("schema", f"the body has a {name}, expected finite numbers")
 
 
-def _read_safetensors(body: bytes) -> Question:
+def _read_safetensors(body: bytes) -> ActRequest:
     try:
         tensors = load(body)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
@@ -115,7 +115,7 @@ def _read_safetensors(body: bytes) -> Question:
     is_first = found.get("is_first")
     if is_first is not None and set(is_first) != {""}:
         raise RefusedError("schema", "'is_first' is one tensor, with a flag for each observation")
-    return Question(found["obs"], found.get("state"), None if is_first is None else is_first[""])
+    return ActRequest(found["obs"], found.get("state"), None if is_first is None else is_first[""])
 
 
 def _check_names(sent: Mapping[str, Any]) -> None:

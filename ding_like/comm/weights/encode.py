@@ -214,12 +214,12 @@ def head_of(policy_id: str, version: Version, layout: Layout) -> dict[str, Any]:
 def parse_head(head: Any) -> tuple[str, Version, Layout]:  # Any: of JSON
     """Return what a head says. Raises CommError for anything that `head_of` does not make."""
     if not isinstance(head, Mapping):
-        raise CommError(f"the head of weights is {_said(head)}, no JSON object.")
+        raise CommError(f"the head of weights is {_short(head)}, no JSON object.")
     policy_id, version = head.get("policy_id"), head.get("version")
     if not isinstance(policy_id, str) or not 0 < len(policy_id) <= _MAX_NAME:
-        raise CommError(f"weights say that their policy is {_said(policy_id)}; expected a name.")
+        raise CommError(f"weights say that their policy is {_short(policy_id)}; expected a name.")
     if not isinstance(version, (list, tuple)) or len(version) != 2 or not all(_is_count(each) for each in version):
-        raise CommError(f"weights say that their version is {_said(version)}; expected [attempt, update].")
+        raise CommError(f"weights say that their version is {_short(version)}; expected [attempt, update].")
     return policy_id, Version(*version), Layout.parse(head.get("layout"))  # type: ignore[arg-type]  # parse checks
 
 
@@ -252,12 +252,12 @@ def _check_tensors(state: Mapping[str, torch.Tensor]) -> None:
     nbytes = 0
     for name, each in state.items():
         if not isinstance(each, torch.Tensor):
-            raise CommError(f"the weights have a {type(each).__name__} at {_said(name)}; expected a tensor.")
+            raise CommError(f"the weights have a {type(each).__name__} at {_short(name)}; expected a tensor.")
         if each.layout is not torch.strided or each.is_meta:
             kind = "no memory (device 'meta')" if each.is_meta else f"the layout {each.layout}"
-            raise CommError(f"the tensor {_said(name)} has {kind}, and cannot travel; make it dense first.")
+            raise CommError(f"the tensor {_short(name)} has {kind}, and cannot travel; make it dense first.")
         if not isinstance(name, str) or len(name) > _MAX_NAME:
-            raise CommError(f"the weights have the name {_said(name)}; expected up to {_MAX_NAME:,} characters.")
+            raise CommError(f"the weights have the name {_short(name)}; expected up to {_MAX_NAME:,} characters.")
         nbytes += each.numel() * each.dtype.itemsize
     if len(state) > MAX_TENSORS or nbytes > MAX_NBYTES:
         raise CommError(
@@ -299,12 +299,14 @@ def _copy(tensors: Sequence[torch.Tensor], into: torch.Tensor) -> None:
 
 def _parse(described: Any) -> list[_Tensor]:  # Any: of JSON
     if not isinstance(described, Mapping):
-        raise CommError(f"the layout of weights is {_said(described)}, no JSON object.")
+        raise CommError(f"the layout of weights is {_short(described)}, no JSON object.")
     found: dict[str, _Tensor] = {}
     nbytes = 0
     for travels, tensors in described.items():
         if travels not in DTYPES or not isinstance(tensors, list):
-            raise CommError(f"the layout of weights has {_said(travels)}: {_said(tensors)}; expected tensors by dtype.")
+            raise CommError(
+                f"the layout of weights has {_short(travels)}: {_short(tensors)}; expected tensors by dtype."
+            )
         for entry in tensors:
             tensor = _parse_tensor(entry, travels)
             nbytes += prod(tensor.shape) * DTYPES[travels].itemsize
@@ -318,16 +320,16 @@ def _parse(described: Any) -> list[_Tensor]:  # Any: of JSON
 
 def _parse_tensor(entry: Any, travels: str) -> _Tensor:  # Any: of JSON
     if not isinstance(entry, list) or not 2 <= len(entry) <= 3:
-        raise CommError(f"the layout of weights has {_said(entry)}; expected [name, shape] or [name, shape, dtype].")
+        raise CommError(f"the layout of weights has {_short(entry)}; expected [name, shape] or [name, shape, dtype].")
     name, shape = entry[:2]
     dtype = entry[2] if len(entry) == 3 else travels
     if not isinstance(name, str) or len(name) > _MAX_NAME:
-        raise CommError(f"the layout of weights has the name {_said(name)}.")
+        raise CommError(f"the layout of weights has the name {_short(name)}.")
     if not isinstance(shape, list) or len(shape) > _MAX_DIMS or not all(_is_count(each) for each in shape):
-        raise CommError(f"the layout of weights has {name[:80]!r} with the shape {_said(shape)}.")
+        raise CommError(f"the layout of weights has {name[:80]!r} with the shape {_short(shape)}.")
     if dtype != travels and (dtype, travels) != ("float32", "bfloat16"):
         raise CommError(
-            f"the layout of weights has {name[:80]!r} as {_said(dtype)}, which does not travel as {travels}."
+            f"the layout of weights has {name[:80]!r} as {_short(dtype)}, which does not travel as {travels}."
         )
     return _Tensor(name, tuple(shape), dtype, travels)
 
@@ -336,5 +338,5 @@ def _is_count(value: Any) -> bool:  # Any: of JSON
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
 
 
-def _said(value: Any) -> str:  # Any: of JSON
+def _short(value: Any) -> str:  # Any: of JSON
     return repr(value)[:80]

@@ -31,7 +31,7 @@ from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights.encode import Encoded, decode, parse_head
 from ding_like.comm.weights.gloo_wire import DefaultGroupWire, GlooWire, receive_numbers, send_numbers, what_gloo_says
 from ding_like.comm.weights.node_store import AnyStore, TorchStore, key_of
-from ding_like.comm.weights.rank_sends import LostTransferError, Parcel, in_thread
+from ding_like.comm.weights.rank_transport import LostTransferError, Parcel, in_thread
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
@@ -54,39 +54,39 @@ def in_default_group(rank: int) -> bool:
     return "gloo" in dict(each.split(":") for each in dist.get_backend_config().split(",")).get("cpu", "")
 
 
-class GlooSends:
+class GlooSender:
     """Be the trainer's end: send to each rank in a thread of its own, over a connection of its own to the store."""
 
     def __init__(self, store: TorchStore) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._lanes: dict[int, _Lane] = {}
+        self._connections: dict[int, _RankConnection] = {}
 
     def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
-        """Begin to send to each rank; see `RankSends`."""
+        """Begin to send to each rank; see `RankSender`."""
         head = json.dumps(parcel.encoded.head)
         if len(head) > _MAX_HEAD:
             raise CommError(
                 f"the description of the weights has {len(head):,} bytes, a store takes {_MAX_HEAD:,} at most: shorten "
                 "the names of the tensors, or push parts of the model by updaters of their own."
             )
-        return {rank: self._lane(rank).start(parcel, timeout_s) for rank in ranks}
+        return {rank: self._connection(rank).start(parcel, timeout_s) for rank in ranks}
 
-    def _lane(self, rank: int) -> _Lane:
+    def _connection(self, rank: int) -> _RankConnection:
         with self._lock:
-            if rank not in self._lanes:
-                self._lanes[rank] = _Lane(self._store.clone(), rank)
-            return self._lanes[rank]
+            if rank not in self._connections:
+                self._connections[rank] = _RankConnection(self._store.clone(), rank)
+            return self._connections[rank]
 
     def close(self) -> None:
         """Drop all connections; may be called again."""
         with self._lock:
-            lanes, self._lanes = list(self._lanes.values()), {}
-        for lane in lanes:
-            lane.close()
+            connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            connection.close()
 
 
-class _Lane:
+class _RankConnection:
     """Send to one rank, one push after another."""
 
     def __init__(self, store: TorchStore, rank: int) -> None:
@@ -173,7 +173,7 @@ class _Lane:
         self._store.close()
 
 
-class GlooReceives:
+class GlooReceiver:
     """Be the end of one worker rank."""
 
     def __init__(self, store: TorchStore, rank: int) -> None:
@@ -184,7 +184,7 @@ class GlooReceives:
         self._pair: GlooWire | None = None
 
     def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
-        """Return the weights of a push; see `RankReceives`."""
+        """Return the weights of a push; see `RankReceiver`."""
         deadline = monotonic() + timeout_s
         ready, head = (key_of(self._rank, f"{what}_{push_id}") for what in ("ready", "head"))
         about = {"life": self._life, "in_group": in_default_group(self._rank)}

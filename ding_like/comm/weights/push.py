@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from time import monotonic
 
 from ding_like.comm.weights.node_store import UPDATE_WEIGHTS, UPDATED, NodeStore, key_of
-from ding_like.comm.weights.rank_sends import Parcel, RankSends, in_thread
+from ding_like.comm.weights.rank_transport import Parcel, RankSender, in_thread
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
@@ -42,9 +42,9 @@ class WeightUpdateError(CommError, RuntimeError):
 class Push:
     """Bring one parcel to ranks, each of which has until `timeout_s` from now."""
 
-    def __init__(self, store: NodeStore, sends: RankSends, parcel: Parcel, ranks: Sequence[int], timeout_s: float):
+    def __init__(self, store: NodeStore, sender: RankSender, parcel: Parcel, ranks: Sequence[int], timeout_s: float):
         self._store = store
-        self._sends = sends
+        self._sender = sender
         self._parcel = parcel
         self._ranks = tuple(ranks)
         self._timeout_s = timeout_s
@@ -72,7 +72,7 @@ class Push:
                 break
         told = [rank for rank in self._ranks if rank not in self._failed and rank not in self._not_tried]
         try:
-            self._sending = self._sends.start(told, self._parcel, timeout_s=self._left()) if told else {}
+            self._sending = self._sender.start(told, self._parcel, timeout_s=self._left()) if told else {}
         except Exception:
             for rank in told:
                 self._take_back(rank)

@@ -1,7 +1,7 @@
 """Send encoded weights to worker ranks, and receive them there: in one process, by gloo, or by any WeightPublisher.
 
 A transport starts to send to several ranks at once and returns a future for each; the receiver of a rank is told the
-number of the push that it is to receive. `RankSends` is the protocol of both ends' first half, so that a test, or a
+number of the push that it is to receive. `RankSender` is the protocol of both ends' first half, so that a test, or a
 transport of another kind, can take its place.
 """
 
@@ -35,7 +35,7 @@ class LostTransferError(CommError):
     """Report weights that were announced and have not come: the sender was lost, or gave up, on the way."""
 
 
-class RankSends(Protocol):
+class RankSender(Protocol):
     """Send weights to ranks."""
 
     def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
@@ -48,7 +48,7 @@ class RankSends(Protocol):
         """Release resources; may be called again."""
 
 
-class RankReceives(Protocol):
+class RankReceiver(Protocol):
     """Receive weights, as one rank."""
 
     def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
@@ -61,7 +61,7 @@ class RankReceives(Protocol):
         """Release resources; may be called again."""
 
 
-class InProcess:
+class InProcessSender:
     """Hand weights to threads of one process that have the same store: both ends."""
 
     def __init__(self, store: AnyStore) -> None:
@@ -70,20 +70,20 @@ class InProcess:
         self._parcels: dict[int, Parcel] = {}  # the newest for each rank
 
     @classmethod
-    def of(cls, store: AnyStore) -> InProcess:
+    def of(cls, store: AnyStore) -> InProcessSender:
         """Return what the holders of a store share."""
-        ends: InProcess = _in_process.of(store, lambda: cls(store))
-        return ends
+        sender: InProcessSender = _in_process.of(store, lambda: cls(store))
+        return sender
 
     def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
-        """Lay the weights down for each rank; see `RankSends`."""
+        """Lay the weights down for each rank; see `RankSender`."""
         with self._changed:
             self._parcels.update(dict.fromkeys(ranks, parcel))
             self._changed.notify_all()
         return {rank: _settled(None) for rank in ranks}
 
     def take(self, rank: int, push_id: str, *, timeout_s: float) -> Weights | None:
-        """Return the weights of a push, in memory of their own; see `RankReceives`."""
+        """Return the weights of a push, in memory of their own; see `RankReceiver`."""
 
         def found() -> Parcel | None:
             parcel = self._parcels.get(rank)
@@ -104,22 +104,22 @@ class InProcess:
             self._parcels.clear()
 
 
-class InProcessReceives:
-    """Take what `InProcess` has for one rank."""
+class InProcessReceiver:
+    """Take what `InProcessSender` has for one rank."""
 
     def __init__(self, store: AnyStore, rank: int) -> None:
-        self._ends = InProcess.of(store)
+        self._sender = InProcessSender.of(store)
         self._rank = rank
 
     def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
-        """Return the weights of a push; see `RankReceives`."""
-        return self._ends.take(self._rank, push_id, timeout_s=timeout_s)
+        """Return the weights of a push; see `RankReceiver`."""
+        return self._sender.take(self._rank, push_id, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Do nothing: the sender's end is its owner's."""
 
 
-class PublisherSends:
+class PublisherSender:
     """Send through a WeightPublisher, whose readers are named by their ranks: "1", "2".
 
     To some ranks of `num_workers` it sends only if it can publish to some readers alone.
@@ -130,7 +130,7 @@ class PublisherSends:
         self._num_workers = num_workers
 
     def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
-        """Publish once for all ranks, in a thread; see `RankSends`."""
+        """Publish once for all ranks, in a thread; see `RankSender`."""
         futures: dict[int, Future[None]] = {rank: Future() for rank in ranks}
         in_thread(lambda: self._publish(futures, parcel, timeout_s), list(futures.values()), "weights")
         return futures
@@ -151,15 +151,15 @@ class PublisherSends:
         """Do nothing: the publisher is its owner's."""
 
 
-class ReaderReceives:
-    """Receive through a WeightReader what `PublisherSends` has published."""
+class ReaderReceiver:
+    """Receive through a WeightReader what `PublisherSender` has published."""
 
     def __init__(self, reader: WeightReader, policy_id: str) -> None:
         self._reader = reader
         self._policy_id = policy_id
 
     def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
-        """Return the weights of a push or newer ones; see `RankReceives`."""
+        """Return the weights of a push or newer ones; see `RankReceiver`."""
         deadline = monotonic() + timeout_s
         update, seen = update_of(push_id), None
         while True:

@@ -61,21 +61,21 @@ _CONFUSED_TRIES = 1000  # looks at one version whose buffer is of another: where
 _OVERTAKEN_TRIES = 8  # copies that a faster writer spoiled, before the caller is to wait for its next version
 
 
-class Taken(NamedTuple):
+class VersionBytes(NamedTuple):
     """Hold a version that was read, and its bytes, uint8 [N], the reader's own."""
 
     version: Version
     body: Array
 
 
-class Look(NamedTuple):
+class ReadResult(NamedTuple):
     """Hold up to which number a reader has looked, and the newest version there that is for it, if any."""
 
     number: int
-    taken: Taken | None
+    taken: VersionBytes | None
 
 
-class _Trouble(Enum):
+class _NotCopied(Enum):
     CONFUSED = "the buffer holds another version than was announced"
     OVERTAKEN = "the buffer was written while it was copied"
     NOT_FOR_US = "the version is for other readers"
@@ -174,7 +174,7 @@ class BlockReader:
         """Tell whether there is a version whose number is above `number`."""
         return int(self._words[_NUMBERS]) > number
 
-    def read(self, *, after: int, reader: str) -> Look:
+    def read(self, *, after: int, reader: str) -> ReadResult:
         """Return a copy of the newest version above number `after` that is for a reader, and up to where was looked.
 
         Without a version, the number tells why: it is that of the newest, or `after` if a faster writer has overtaken
@@ -184,43 +184,43 @@ class BlockReader:
         confused = overtaken = 0
         while confused < _CONFUSED_TRIES and overtaken < _OVERTAKEN_TRIES:
             newest = int(self._words[_NUMBERS])
-            found: Taken | _Trouble = _Trouble.NOT_FOR_US
+            found: VersionBytes | _NotCopied = _NotCopied.NOT_FOR_US
             number = newest
             # The buffer of the oldest may be under way to be the next.
-            while found is _Trouble.NOT_FOR_US and number > max(after, newest - self._num_buffers + 1):
+            while found is _NotCopied.NOT_FOR_US and number > max(after, newest - self._num_buffers + 1):
                 found = self._copy(number, reader)
                 number -= 1
-            if isinstance(found, Taken):
-                return Look(newest, found)
-            if found is _Trouble.NOT_FOR_US:
-                return Look(max(newest, after), None)
-            if found is _Trouble.OVERTAKEN or int(self._words[_NUMBERS]) != newest:
+            if isinstance(found, VersionBytes):
+                return ReadResult(newest, found)
+            if found is _NotCopied.NOT_FOR_US:
+                return ReadResult(max(newest, after), None)
+            if found is _NotCopied.OVERTAKEN or int(self._words[_NUMBERS]) != newest:
                 overtaken, confused = overtaken + 1, 0
             else:
                 confused += 1
         if confused < _CONFUSED_TRIES:
-            return Look(after, None)
+            return ReadResult(after, None)
         raise CommError(
             f"the shared memory {self.name} is broken: version {newest} of it is announced, and its buffer holds "
             "another, or other bytes. Start the publisher again."
         )
 
-    def _copy(self, number: int, reader: str) -> Taken | _Trouble:
+    def _copy(self, number: int, reader: str) -> VersionBytes | _NotCopied:
         """Copy a version out of its buffer, if it is whole, and for this reader."""
         head, names, body = _parts(self._bytes, _LINE + number % self._num_buffers * self._stride, self._nbytes)
         if int(head[_SEQUENCE]) != 2 * number:
-            return _Trouble.CONFUSED
+            return _NotCopied.CONFUSED
         version, checksum = Version(int(head[1]), int(head[2])), int(head[3])
         said = names[: int(head[4])].tobytes()
         is_for_us = not said or reader.encode() in said.split(b"\n")
         if not is_for_us and not self._is_checked and int(head[_SEQUENCE]) == 2 * number:
-            return _Trouble.NOT_FOR_US
+            return _NotCopied.NOT_FOR_US
         copied = _copied(body, self._spare)
         if int(head[_SEQUENCE]) != 2 * number:
-            return _Trouble.OVERTAKEN
+            return _NotCopied.OVERTAKEN
         if self._is_checked and _crc32(number, version, said, copied) != checksum:
-            return _Trouble.CONFUSED
-        return Taken(version, copied) if is_for_us else _Trouble.NOT_FOR_US
+            return _NotCopied.CONFUSED
+        return VersionBytes(version, copied) if is_for_us else _NotCopied.NOT_FOR_US
 
 
 def unlink_blocks(prefix: str) -> None:

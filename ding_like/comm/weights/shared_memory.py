@@ -1,7 +1,7 @@
 """Send weights to other processes of this machine through shared memory: one copy in, one copy out for each reader.
 
 The numbers lie in blocks (`shared_block.py`), which readers look at without asking anybody: a version is there for all
-of them when its counter is written. Sockets (`shared_folder.py` says where) only wake those who wait, and carry
+of them when its counter is written. Sockets (`shared_rendezvous.py` says where) only wake those who wait, and carry
 acknowledgements. Nobody holds a lock that another needs: when a process is killed the system closes its sockets, and
 the other end sees that at once; a stopped one costs a publisher `wait_s` at most, and only if it waits.
 
@@ -23,8 +23,7 @@ from contextlib import suppress
 from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.weights.encode import Layout, WireDtype
 from ding_like.comm.weights.shared_block import IS_STRONGLY_ORDERED, BlockReader, BlockWriter
-from ding_like.comm.weights.shared_folder import Block, Blocks, Meeting
-from ding_like.comm.weights.shared_talk import (
+from ding_like.comm.weights.shared_messages import (
     END,
     FAILED,
     MESSAGE,
@@ -35,6 +34,7 @@ from ding_like.comm.weights.shared_talk import (
     messages,
     wait_for_answers,
 )
+from ding_like.comm.weights.shared_rendezvous import Block, Blocks, Rendezvous
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
@@ -75,9 +75,9 @@ class SharedMemoryPublisher:
         self._num_sent = 0
         self._members: dict[str, ReaderConnection] = {}  # readers by address
         self._is_closed = False
-        self._meeting = Meeting(name, folder)
-        self._claim = self._meeting.claim()
-        self._meeting.clear()
+        self._rendezvous = Rendezvous(name, folder)
+        self._claim = self._rendezvous.claim()
+        self._rendezvous.clear()
         _ENDS.add(self)
 
     def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
@@ -95,7 +95,7 @@ class SharedMemoryPublisher:
                 raise CommError("weights are published after the publisher was closed.")
             before = self._published.get(weights.policy_id)
             if before is not None and weights.version <= before:
-                names = self._meeting.readers().values() if to is None else to
+                names = self._rendezvous.readers().values() if to is None else to
                 return Receipt(skipped=tuple(dict.fromkeys(names)))
             self._write(weights, to)
             self._published[weights.policy_id] = weights.version
@@ -121,7 +121,7 @@ class SharedMemoryPublisher:
                     member.close()
                 for writer, _ in self._blocks.values():
                     writer.close()
-                self._meeting.leave(self._claim)
+                self._rendezvous.leave(self._claim)
 
     def forget(self) -> None:
         """Close a forked child's copies of what is this process's: they would outlive it."""
@@ -141,12 +141,12 @@ class SharedMemoryPublisher:
             old[0].write(weights.version, lambda body: layout.write(state, body), to=to)
             return
         # Other shapes are another block. Readers hear of it when the version is in it, so they are never without one.
-        name = self._meeting.block_name()
+        name = self._rendezvous.block_name()
         writer = BlockWriter(name, layout.nbytes, num_buffers=self._num_buffers, is_checked=self._is_checked)
         try:
             writer.write(weights.version, lambda body: layout.write(state, body), to=to)
             blocks = {**self._blocks, policy_id: (writer, layout)}
-            self._meeting.announce({each: Block(block.name, laid) for each, (block, laid) in blocks.items()})
+            self._rendezvous.announce({each: Block(block.name, laid) for each, (block, laid) in blocks.items()})
         except BaseException:
             writer.close()
             raise
@@ -156,7 +156,7 @@ class SharedMemoryPublisher:
 
     def _connect(self) -> None:
         """Connect to the readers that have come since, and drop those that have left."""
-        found = self._meeting.readers()
+        found = self._rendezvous.readers()
         for address, member in tuple(self._members.items()):
             if address not in found or member.is_unreached:
                 self._members.pop(address).close()
@@ -188,7 +188,7 @@ class SharedMemoryReader:
     """
 
     def __init__(self, name: str, *, reader: str, folder: str | os.PathLike[str] | None = None) -> None:
-        self._meeting = Meeting(name, folder)
+        self._rendezvous = Rendezvous(name, folder)
         self._name = reader
         self._changed = threading.Condition()
         self._said: Blocks | None = None
@@ -197,7 +197,7 @@ class SharedMemoryReader:
         self._newest: dict[str, Weights] = {}
         self._num_news = 0
         self._is_closed = False
-        self._listener, self._address = self._meeting.listen(reader)
+        self._listener, self._address = self._rendezvous.listen(reader)
         self._waker, self._woken = socket.socketpair()
         self._received: dict[socket.socket, bytes] = {}  # by connection of a publisher, what is no whole message yet
         self._publisher: socket.socket | None = None  # who spoke last
@@ -238,7 +238,7 @@ class SharedMemoryReader:
             self._changed.notify_all()
         self._waker.send(b"e")
         self._thread.join(CLOSE_S)
-        self._meeting.stop_listening(self._address)
+        self._rendezvous.stop_listening(self._address)
         self._close_sockets()
 
     def forget(self) -> None:
@@ -270,7 +270,7 @@ class SharedMemoryReader:
     def _follow(self) -> None:
         """Attach to the blocks that are announced now."""
         for _ in range(_FOLLOW_TRIES):
-            said = self._meeting.blocks(self._said)
+            said = self._rendezvous.blocks(self._said)
             if said is None:
                 self._gone = {}
             if said is None or said is self._said:
@@ -335,7 +335,7 @@ class SharedMemoryReader:
         if not received:
             if connection is self._publisher:
                 self._publisher = None
-                logger.warning("the publisher of weights %s has ended without closing", self._meeting.name)
+                logger.warning("the publisher of weights %s has ended without closing", self._rendezvous.name)
             return False
         self._publisher = connection
         heard, self._received[connection] = messages(self._received[connection] + received)

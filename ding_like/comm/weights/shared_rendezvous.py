@@ -53,7 +53,7 @@ class Blocks(NamedTuple):
     by_policy: Mapping[str, Block]
 
 
-class Meeting:
+class Rendezvous:
     """Be one process's view of the folder. Raises CommError if it cannot be used."""
 
     def __init__(self, name: str, folder: str | os.PathLike[str] | None) -> None:

@@ -36,14 +36,14 @@ _MAX_NBYTES = 2**36  # of a message: one that is announced as longer is nonsense
 _TAKEN, _WHOLE = "taken", "whole"  # answers to a delta: it is applied; send all bytes
 
 
-class _Sent(NamedTuple):
+class _LastBytes(NamedTuple):
     """Hold the bytes of a policy's weights as they were sent or received last, and where its layout stands."""
 
     layout_key: str
     body: Array
 
 
-class _Joined:
+class _GroupMember:
     """Be one rank of those that weights travel between; it stays apart from the process's default group.
 
     All `world_size` ranks join at the same time, within `timeout_s`. Raises CommError if they do not.
@@ -60,7 +60,7 @@ class _Joined:
             raise CommError(f"rank {rank} of {world_size} cannot reach the others: {error}") from error
 
 
-class DistWeightPublisher(_Joined):
+class DistWeightPublisher(_GroupMember):
     """Send weights to all other ranks, before `publish` returns: readers are named by their ranks, "1" say.
 
     A reader that has ended or does not answer within `timeout_s` is failed from then on. `dtype` says how numbers
@@ -88,7 +88,7 @@ class DistWeightPublisher(_Joined):
         self._published: dict[str, Version] = {}
         self._layout_keys: set[str] = set()  # that stand in the store
         # For deltas, by policy: what was sent last, and by reader which version it has of it.
-        self._last: dict[str, _Sent] = {}
+        self._last: dict[str, _LastBytes] = {}
         self._held: dict[tuple[str, str], Version] = {}
         self._is_closed = False
 
@@ -113,7 +113,7 @@ class DistWeightPublisher(_Joined):
                 delivered.append(name)
                 self._held[name, policy_id] = weights.version
         if self._sends_delta:
-            self._last[policy_id] = _Sent(key, encoded.body)
+            self._last[policy_id] = _LastBytes(key, encoded.body)
         return Receipt(delivered=tuple(delivered), failed=tuple(name for name in names if name not in delivered))
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class DistWeightPublisher(_Joined):
         logger.warning("reader %s of weights is lost: %s", name, what_gloo_says(error))
 
 
-class DistWeightReader(_Joined):
+class DistWeightReader(_GroupMember):
     """Receive what rank `source` publishes, in a thread; what that raises is raised by the next call."""
 
     def __init__(
@@ -179,7 +179,7 @@ class DistWeightReader(_Joined):
         self._timeout_s = timeout_s
         self._received = NewestWeights()
         self._layouts: dict[str, Any] = {}  # by key; Any: of JSON
-        self._last: dict[str, _Sent] = {}  # by policy: what a delta changes
+        self._last: dict[str, _LastBytes] = {}  # by policy: what a delta changes
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
         self._thread.start()
@@ -237,7 +237,7 @@ class DistWeightReader(_Joined):
                 self.store.set(answer_key, _WHOLE)
                 return
         weights = decode(Encoded({**head, "layout": self._layout(layout_key)}, body))
-        self._last[policy_id] = _Sent(layout_key, body)
+        self._last[policy_id] = _LastBytes(layout_key, body)
         self._received.put(weights)
         if head.get("is_delta") is True:
             self.store.set(answer_key, _TAKEN)

@@ -19,11 +19,11 @@ from ding_like.comm.channels import Version, WeightPublisher, Weights
 from ding_like.comm.flat_state import FlatState
 from ding_like.comm.weights.encode import Layout, WireDtype, encode
 from ding_like.comm.weights.extract import state_of
-from ding_like.comm.weights.gloo_sends import GlooSends, is_torch_store
+from ding_like.comm.weights.gloo_transport import GlooSender, is_torch_store
 from ding_like.comm.weights.names import named_like
 from ding_like.comm.weights.node_store import ALIVE, TRAINER_STATUS, AnyStore, open_store
 from ding_like.comm.weights.push import Push, PushHandle, WeightUpdateError
-from ding_like.comm.weights.rank_sends import InProcess, Parcel, PublisherSends, RankSends
+from ding_like.comm.weights.rank_transport import InProcessSender, Parcel, PublisherSender, RankSender
 from ding_like.errors import CommError, SchemaError
 
 _MAX_TIMEOUT_S = 86_400.0
@@ -177,7 +177,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
     The numbers go beside the store. With a dict they stay in the process. With a store of torch's they go by gloo: in
     the process's default group, where this is rank 0 of it, else over a connection to each rank, as for a rank that
     was restarted. `transport` sends them another way: a WeightPublisher (its readers are named "1", "2", ...), or
-    what has the methods of `rank_sends.RankSends`. `dtype="bfloat16"` halves float32 on its way.
+    what has the methods of `rank_transport.RankSender`. `dtype="bfloat16"` halves float32 on its way.
 
     All ranks of a push have `timeout_s` seconds together. `devices` names the device of each worker, rank 1 first,
     for pushes to a `torch.device`. Source: documentation of TorchRL,
@@ -192,7 +192,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         sync: bool,
         *,
         timeout_s: float = 60.0,
-        transport: RankSends | WeightPublisher | None = None,
+        transport: RankSender | WeightPublisher | None = None,
         devices: Sequence[torch.device | str] | None = None,
         dtype: WireDtype = "exact",
         policy_id: str = "policy",
@@ -221,7 +221,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         self._under_way: PushHandle | None = None
         self._is_closed = False
         self._store = open_store(store)
-        self._sends = _sends_of(store, self._store, transport, num_workers)
+        self._sender = _sender_of(store, self._store, transport, num_workers)
         self._store.set(TRAINER_STATUS, ALIVE)
 
     @property
@@ -290,7 +290,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
             self._is_closed = True
             if self._under_way is not None:
                 self._under_way.wait_for_answers()
-            self._sends.close()
+            self._sender.close()
             with suppress(CommError):  # the store may have gone before its users
                 self._store.delete(TRAINER_STATUS)
             self._store.close()
@@ -312,7 +312,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         # Every push is a version on its way, so that one after a failure is newer to whoever counts.
         weights = Weights(self._policy_id, Version(0, self._num_pushes), state)
         parcel = Parcel(f"{self._token}-{self._num_pushes}", encode(weights, dtype=self._dtype))
-        push = Push(self._store, self._sends, parcel, ranks, self._timeout_s)
+        push = Push(self._store, self._sender, parcel, ranks, self._timeout_s)
         push.tell()
         return push
 
@@ -362,15 +362,15 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         return [worker_id]
 
 
-def _sends_of(store: AnyStore, opened: Any, transport: Any, num_workers: int) -> RankSends:  # Any: checked here
+def _sender_of(store: AnyStore, opened: Any, transport: Any, num_workers: int) -> RankSender:  # Any: checked here
     if transport is None:
-        return GlooSends(opened) if is_torch_store(store) else InProcess.of(store)
+        return GlooSender(opened) if is_torch_store(store) else InProcessSender.of(store)
     if callable(getattr(transport, "start", None)):
         return transport  # type: ignore[no-any-return]  # it has the protocol's method
     if callable(getattr(transport, "publish", None)):
-        return PublisherSends(transport, num_workers)
+        return PublisherSender(transport, num_workers)
     raise SchemaError(
-        f"a {type(transport).__name__} is no transport: give a WeightPublisher, or what has the methods of RankSends."
+        f"a {type(transport).__name__} is no transport: give a WeightPublisher, or what has the methods of RankSender."
     )
 
 

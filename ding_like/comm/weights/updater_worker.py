@@ -8,7 +8,7 @@ from typing import Any
 
 from ding_like.comm.channels import WeightReader, Weights
 from ding_like.comm.weights.extract import load_into, state_of
-from ding_like.comm.weights.gloo_sends import GlooReceives, is_torch_store
+from ding_like.comm.weights.gloo_transport import GlooReceiver, is_torch_store
 from ding_like.comm.weights.names import named_like
 from ding_like.comm.weights.node_store import (
     ALIVE,
@@ -26,7 +26,7 @@ from ding_like.comm.weights.node_store import (
     key_of,
     open_store,
 )
-from ding_like.comm.weights.rank_sends import InProcessReceives, LostTransferError, RankReceives, ReaderReceives
+from ding_like.comm.weights.rank_transport import InProcessReceiver, LostTransferError, RankReceiver, ReaderReceiver
 from ding_like.errors import CommError, SchemaError
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class WeightUpdateWorker:
 
     Weights go into `target` in place (a module, a state dict, a nested dict, a TensorDict), to `on_weights`, or both.
     `reader` receives them where the updater's transport is a WeightPublisher, whose reader is named by the rank, and
-    `receives` where it is one of another kind, or the trainer is another program: one that writes no
+    `receiver` where it is one of another kind, or the trainer is another program: one that writes no
     `NODE_{r}_push`, a push without a name.
     `timeout_s` is the longest wait for a trainer at the beginning, and for weights that were announced;
     `idle_timeout_s` that for the next word in `serve`. All are seconds.
@@ -72,7 +72,7 @@ class WeightUpdateWorker:
         timeout_s: float = 60.0,
         idle_timeout_s: float = 600.0,
         reader: WeightReader | None = None,
-        receives: RankReceives | None = None,
+        receiver: RankReceiver | None = None,
         policy_id: str = "policy",
     ) -> None:
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
@@ -87,16 +87,16 @@ class WeightUpdateWorker:
         self._timeout_s = timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._store = open_store(store)
-        self._takes_unnamed = receives is not None
-        self._receives: RankReceives
-        if receives is not None:
-            self._receives = receives
+        self._takes_unnamed = receiver is not None
+        self._receiver: RankReceiver
+        if receiver is not None:
+            self._receiver = receiver
         elif reader is not None:
-            self._receives = ReaderReceives(reader, policy_id)
+            self._receiver = ReaderReceiver(reader, policy_id)
         elif is_torch_store(store):
-            self._receives = GlooReceives(self._store, rank)  # type: ignore[arg-type]  # torch's become a TorchStore
+            self._receiver = GlooReceiver(self._store, rank)  # type: ignore[arg-type]  # torch's become a TorchStore
         else:
-            self._receives = InProcessReceives(store, rank)
+            self._receiver = InProcessReceiver(store, rank)
         self._served = ""  # the last push that was answered
         self._say("status", DONE)
 
@@ -141,7 +141,7 @@ class WeightUpdateWorker:
 
     def close(self) -> None:
         """Release connections; may be called again."""
-        self._receives.close()
+        self._receiver.close()
         self._store.close()
 
     def __enter__(self) -> WeightUpdateWorker:
@@ -174,7 +174,7 @@ class WeightUpdateWorker:
             return  # it was served, by its name, before its word was read
         self._served = push_id = push_id or ""
         try:
-            weights = self._receives.receive(push_id, timeout_s=self._timeout_s)
+            weights = self._receiver.receive(push_id, timeout_s=self._timeout_s)
             if weights is None:
                 return  # given up meanwhile; the word of the next push follows
             if self._target is not None:

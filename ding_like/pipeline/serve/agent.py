@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.serve.messages import Answer, Question
+from ding_like.comm.serve.messages import ActRequest, ActResponse
 from ding_like.config import compile_config, read_config
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.envs import get_vec_env_setting, make_env
@@ -28,7 +28,7 @@ from ding_like.pipeline.serve.observations import (
     read_columns,
     read_is_first,
 )
-from ding_like.pipeline.serve.wrappers import Division, WrapperPath, divide
+from ding_like.pipeline.serve.wrappers import ServerWrappers, WrapperSplit, split_wrappers
 from ding_like.pipeline.statistics import load_agent
 from ding_like.policy.random_policy import RandomActor
 from ding_like.types import Array, EvalMode, Obs, State
@@ -60,14 +60,16 @@ class ServedVersion(NamedTuple):
 class Blueprint:
     """Know all of a run but its weights: what clients send, what is made of it, and how its policy is built."""
 
-    def __init__(self, *, fitted: Mapping[str, Any], division: Division, name: str, max_batch: int = MAX_BATCH) -> None:
+    def __init__(
+        self, *, fitted: Mapping[str, Any], split: WrapperSplit, name: str, max_batch: int = MAX_BATCH
+    ) -> None:
         """`fitted` is the policy section as `fit_policy_config` returns it, `name` what the env is called."""
         self._fitted = fitted
-        self.division = division
+        self.split = split
         self.env_name = name
         self.policy_name = str(fitted["type"])
-        self._has_told = False
-        self.reader = ObservationReader(division.observation_space, max_batch=max_batch)
+        self._has_warned = False
+        self.reader = ObservationReader(split.observation_space, max_batch=max_batch)
 
     @classmethod
     def of(
@@ -85,7 +87,7 @@ class Blueprint:
         cfg = compile_config(file.main_config, file.create_config, source=str(config_file), renew_dir=False, save=False)
         _, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
         env_cfg = env_cfgs[0]
-        division = divide(env_cfg, client_wraps=client_wraps)
+        split = split_wrappers(env_cfg, client_wraps=client_wraps)
         manager = build_single_env(lambda: _one_player(make_env(env_cfg)))
         try:
             fitted = fit_policy_config(cfg.policy, manager)
@@ -96,12 +98,12 @@ class Blueprint:
         elif fitted.get("cuda") and not torch.cuda.is_available():
             raise ConfigError("this run trained on a GPU (policy.cuda is True), and torch sees none here: give --cpu.")
         name = str(cfg.env.get("env_id") or cfg.env.type)
-        return cls(fitted=fitted, division=division, name=name, max_batch=max_batch)
+        return cls(fitted=fitted, split=split, name=name, max_batch=max_batch)
 
     @property
     def action_space(self) -> Space:
         """Return the action space of the client's env."""
-        return self.division.action_space
+        return self.split.action_space
 
     def make(self, path: Path, number: int = 1) -> Agent:
         """Return an agent with the weights of a checkpoint.
@@ -110,8 +112,8 @@ class Blueprint:
         """
         state = load_state(path)
         mode = build_policy(self._fitted, modes=["eval"]).eval_mode
-        if not hasattr(mode, "actor") and not self._has_told:
-            self._has_told = True
+        if not hasattr(mode, "actor") and not self._has_warned:
+            self._has_warned = True
             logger.warning(
                 "the policy is in DI-engine's style and keeps its state itself: with every request an episode begins."
             )
@@ -119,7 +121,7 @@ class Blueprint:
         statistics = _load_weights(mode, state, path)
         version = ServedVersion(number, path.name, _counter(state, "last_iter"), _counter(state, "last_step"))
         try:
-            return Agent(mode, WrapperPath(self.division, statistics), self.reader, version)
+            return Agent(mode, ServerWrappers(self.split, statistics), self.reader, version)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
 
@@ -131,7 +133,7 @@ class Agent:
     `is_first`, a row is the first step of an episode.
     """
 
-    def __init__(self, mode: EvalMode, path: WrapperPath, reader: ObservationReader, version: ServedVersion) -> None:
+    def __init__(self, mode: EvalMode, path: ServerWrappers, reader: ObservationReader, version: ServedVersion) -> None:
         self.version = version
         self._actor = mode.actor
         self._path = path
@@ -146,7 +148,7 @@ class Agent:
         """Return the names of the wrappers that are applied to observations and actions."""
         return self._path.names
 
-    def read(self, question: Question) -> tuple[Rows, Obs, dict[str, Array] | None, Array]:
+    def read(self, question: ActRequest) -> tuple[Rows, Obs, dict[str, Array] | None, Array]:
         """Return (rows, what the policy observes, its state, is_first [R]); RefusedError for what does not fit."""
         rows = self._reader.read(question.obs)
         state = None
@@ -164,7 +166,7 @@ class Agent:
             is_first = np.full(rows.num, state is None)
         return rows, self._path.to_policy(rows), state, is_first
 
-    def act(self, rows: Rows, obs: Obs, state: Mapping[str, Array] | None, is_first: Array) -> Answer:
+    def act(self, rows: Rows, obs: Obs, state: Mapping[str, Array] | None, is_first: Array) -> ActResponse:
         """Return the answer to what `read` returned; one call at a time."""
         actor = self._actor
         if state is None:
@@ -174,7 +176,7 @@ class Agent:
         columns = actor.act(obs, lanes=np.arange(rows.num), is_first=is_first, rng=self._rng)
         after = actor.state_dict() if self.state_columns else {}
         action = self._path.to_client(columns["action"])
-        return Answer(action, after, self.version.describe(), rows.is_batch)
+        return ActResponse(action, after, self.version.describe(), rows.is_batch)
 
     def _try(self) -> None:
         """Act once, which shows what the policy remembers and that it acts at all."""
@@ -200,7 +202,7 @@ def describe_agent(agent: Agent, blueprint: Blueprint) -> dict[str, Any]:
         "action": describe_action(blueprint.action_space),
         "state": {name: list(shape) for name, (shape, _) in agent.state_columns.items()},
         "wrappers": agent.wrappers,
-        "client_wrappers": list(blueprint.division.of_client),
+        "client_wrappers": list(blueprint.split.client_wrappers),
         "max_batch": blueprint.reader.max_batch,
     }
 

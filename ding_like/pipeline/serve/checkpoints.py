@@ -16,7 +16,7 @@ _ITERATION = re.compile(r"iteration_(\d{1,15})\.pth\.tar")
 _UNREADABLE = 10**15  # more than any name says
 
 
-class Mark(NamedTuple):
+class FileStamp(NamedTuple):
     """Tell a file from what stood under its name before; files are replaced, not written over."""
 
     inode: int
@@ -24,7 +24,7 @@ class Mark(NamedTuple):
     nbytes: int
 
     @classmethod
-    def of(cls, path: Path) -> Mark | None:
+    def of(cls, path: Path) -> FileStamp | None:
         """Return that of a file, None where there is none."""
         try:
             found = path.stat()
@@ -34,10 +34,10 @@ class Mark(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """Hold a file that is to be served; it is another one once its mark has changed."""
+    """Hold a file that is to be served; it is another one once its stamp has changed."""
 
     path: Path
-    mark: Mark
+    stamp: FileStamp
 
 
 class CheckpointChoice(ABC):
@@ -80,9 +80,9 @@ class OneFile(CheckpointChoice):
         self._path = path
 
     def better(self, served: tuple[Candidate, int | None] | None) -> Iterator[Candidate]:
-        mark = Mark.of(self._path)
-        if mark is not None and (served is None or served[0].mark != mark):
-            yield Candidate(self._path, mark)
+        stamp = FileStamp.of(self._path)
+        if stamp is not None and (served is None or served[0].stamp != stamp):
+            yield Candidate(self._path, stamp)
 
     def why_gone(self) -> str | None:
         return None if self._path.is_file() else f"{self._path} is not there any more"
@@ -95,25 +95,25 @@ class Newest(CheckpointChoice):
         if not folder.parent.is_dir():
             raise ConfigError(f"there is no folder '{folder.parent}'.")
         self._folder = folder
-        self._updates: dict[Path, tuple[Mark, int | None]] = {}  # of files whose name does not say
+        self._updates: dict[Path, tuple[FileStamp, int | None]] = {}  # of files whose name does not say
 
     def better(self, served: tuple[Candidate, int | None] | None) -> Iterator[Candidate]:
         last = -1 if served is None or served[1] is None else served[1]
         found = []
         for path in self._folder.glob("*.pth.tar"):
-            mark = Mark.of(path)
-            if mark is None or (served is not None and served[0] == Candidate(path, mark)):
+            stamp = FileStamp.of(path)
+            if stamp is None or (served is not None and served[0] == Candidate(path, stamp)):
                 continue
-            updates = self._updates_of(path, mark)
+            updates = self._updates_of(path, stamp)
             if updates is None:
                 continue
             is_again = served is not None and updates == last and served[0].path == path
             if updates > last or is_again:
-                found.append((updates, mark.mtime_ns, Candidate(path, mark)))
+                found.append((updates, stamp.mtime_ns, Candidate(path, stamp)))
         for _, _, candidate in sorted(found, reverse=True):
             yield candidate
 
-    def _updates_of(self, path: Path, mark: Mark) -> int | None:
+    def _updates_of(self, path: Path, stamp: FileStamp) -> int | None:
         """Return how many updates a file has had, None for one that does not say.
 
         One that cannot be read comes before all others, so that its fault is told.
@@ -122,12 +122,12 @@ class Newest(CheckpointChoice):
         if named is not None:
             return int(named[1])
         known = self._updates.get(path)
-        if known is None or known[0] != mark:
+        if known is None or known[0] != stamp:
             try:
                 said = load_state(path).get("last_iter")
-                known = mark, None if said is None else int(said)
+                known = stamp, None if said is None else int(said)
             except CheckpointError:
-                known = mark, _UNREADABLE
+                known = stamp, _UNREADABLE
             self._updates[path] = known
         return known[1]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.serve.messages import Answer, Question
+from ding_like.comm.serve.messages import ActRequest, ActResponse
 from ding_like.errors import CheckpointError, DingError, SchemaError
 from ding_like.pipeline.serve.agent import Agent, Blueprint, describe_agent
 from ding_like.pipeline.serve.checkpoints import Candidate, CheckpointChoice
 
 logger = logging.getLogger(__name__)
 
-_UNHEARD_OF = "?"  # in place of a file's name, where a fault was none of those that are known
+_UNEXPECTED = "?"  # in place of a file's name, where a fault was none of those that are known
 _CLOSE_S = 30.0  # for a checkpoint that is being loaded
 _BYTES_PER_VALUE = 32  # JSON writes a float64 with up to 24, and something between two
 _BODY_BESIDE = 1 << 17  # for names, brackets and spaces
@@ -41,7 +41,7 @@ class ServedPolicy:
         self._lock = threading.Lock()  # one forward pass at a time: actors keep scratch memory
         self._fault: dict[str, str] | None = None
         self._bad: dict[Path, Candidate] = {}  # what could not be loaded, and is not tried again
-        self._told: set[str] = set()  # files whose fault was logged, until they are good again
+        self._logged: set[str] = set()  # files whose fault was logged, until they are good again
         self._agent, self._served = self._load_first()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="checkpoints", daemon=True)
@@ -79,7 +79,7 @@ class ServedPolicy:
         num_values = reader.num_values + sum(math.prod(shape) for shape, _ in agent.state_columns.values())
         return min(_BYTES_PER_VALUE * num_values * reader.max_batch + _BODY_BESIDE, _MAX_BODY)
 
-    def act(self, question: Question) -> Answer:
+    def act(self, question: ActRequest) -> ActResponse:
         """Return the answer. Raises RefusedError for a question that does not fit."""
         agent = self._agent
         read = agent.read(question)
@@ -131,7 +131,7 @@ class ServedPolicy:
             self._note(candidate.path.name, str(error))
             return None
         self._bad.pop(candidate.path, None)
-        self._told -= {candidate.path.name, _UNHEARD_OF}
+        self._logged -= {candidate.path.name, _UNEXPECTED}
         self._fault = None
         return agent
 
@@ -139,15 +139,15 @@ class ServedPolicy:
         why = self._choice.why_gone()
         if why is not None:
             self._note("", why)
-        elif "" in self._told:
-            self._told.discard("")
+        elif "" in self._logged:
+            self._logged.discard("")
             self._fault = None
 
     def _note(self, file: str, message: str) -> None:
         """Keep a fault for `health`, and log it unless that of the same file was logged."""
         self._fault = {"file": file, "message": message, "meanwhile": str(self._agent.version)}
-        if file not in self._told:
-            self._told.add(file)
+        if file not in self._logged:
+            self._logged.add(file)
             logger.warning("%s Serving goes on with %s.", message.rstrip(".") + ".", self._agent.version)
 
     def _watch(self) -> None:
@@ -156,4 +156,4 @@ class ServedPolicy:
                 self.look()
             except Exception as error:  # whatever a foreign file makes torch or a policy do, serving goes on
                 logger.debug("looking for a newer checkpoint failed", exc_info=error)
-                self._note(_UNHEARD_OF, f"looking for a newer checkpoint failed: {type(error).__name__}: {error}")
+                self._note(_UNEXPECTED, f"looking for a newer checkpoint failed: {type(error).__name__}: {error}")

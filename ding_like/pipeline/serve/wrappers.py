@@ -38,17 +38,17 @@ _PURE = (gym.TransformObservation, gym.TransformAction)
 _NEEDS_ENV = (gym.AddRenderObservation,)
 
 
-class Division(NamedTuple):
+class WrapperSplit(NamedTuple):
     """Say what a client's env is like, and which wrappers the server puts around what it observes."""
 
     observation_space: Space  # of the client's env
     action_space: Space
     render_mode: str | None
     specs: tuple[Spec, ...]  # that the server applies, the innermost first
-    of_client: tuple[str, ...]  # names of those that the client's env is to have, the innermost first
+    client_wrappers: tuple[str, ...]  # names of those that the client's env is to have, the innermost first
 
 
-def divide(env_cfg: Mapping[str, Any], *, client_wraps: bool) -> Division:
+def split_wrappers(env_cfg: Mapping[str, Any], *, client_wraps: bool) -> WrapperSplit:
     """Make the env of a config, look which of its wrappers a server can apply, and close it again.
 
     Raises ConfigError for one that it cannot apply, unless `client_wraps`: then that one, and those inside it, are the
@@ -58,7 +58,7 @@ def divide(env_cfg: Mapping[str, Any], *, client_wraps: bool) -> Division:
     env: Any = make_env({**env_cfg, "wrappers": []})  # Any: a game is no gymnasium.Env
     try:
         if hasattr(env, "num_players"):
-            return Division(env.observation_space, env.action_space, None, (), ())
+            return WrapperSplit(env.observation_space, env.action_space, None, (), ())
         inside: list[tuple[Space, Space]] = [(env.observation_space, env.action_space)]
         reasons: list[str | None] = []
         for spec in specs:
@@ -75,20 +75,20 @@ def divide(env_cfg: Mapping[str, Any], *, client_wraps: bool) -> Division:
                 "and step an env that has those wrappers."
             )
         observed, acted = inside[first]
-        return Division(observed, acted, env.render_mode, tuple(specs[first:]), tuple(map(_name, specs[:first])))
+        return WrapperSplit(observed, acted, env.render_mode, tuple(specs[first:]), tuple(map(_name, specs[:first])))
     finally:
         env.close()
 
 
-class WrapperPath:
+class ServerWrappers:
     """Take raw observations to what a policy takes, and its actions back, as the wrappers of a run do.
 
     `statistics` are those that a checkpoint has of them, by lane. Raises CheckpointError where these are missing or do
     not fit.
     """
 
-    def __init__(self, division: Division, statistics: Sequence[Sequence[State]] = ()) -> None:
-        stack = wrap(_Spaces(division), division.specs)
+    def __init__(self, split: WrapperSplit, statistics: Sequence[Sequence[State]] = ()) -> None:
+        stack = wrap(_Spaces(split), split.specs)
         own = len(wrapper_states(stack))
         layers = _layers(stack)
         if any(statistics):
@@ -132,9 +132,9 @@ class WrapperPath:
 class _Spaces(gymnasium.Env[Any, Any]):
     """Stand for a client's env: it has its spaces, and is never stepped."""
 
-    def __init__(self, division: Division) -> None:
-        self.observation_space, self.action_space = division.observation_space, division.action_space
-        self.render_mode = division.render_mode
+    def __init__(self, split: WrapperSplit) -> None:
+        self.observation_space, self.action_space = split.observation_space, split.action_space
+        self.render_mode = split.render_mode
 
 
 def _obstacle(wrapped: AnyEnv, env: AnyEnv) -> str | None:

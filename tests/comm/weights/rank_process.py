@@ -21,7 +21,7 @@ import torch.distributed as dist
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker
 from ding_like.comm.channels import Weights
 from ding_like.comm.learner_group import use_loopback
-from ding_like.comm.weights import gloo_sends, torch_dist
+from ding_like.comm.weights import gloo_transport, torch_dist
 from ding_like.comm.weights.node_store import UPDATED
 from ding_like.comm.weights.torch_dist import DistWeightReader
 
@@ -103,7 +103,7 @@ def work(role: str, store: dist.Store, rank: int) -> None:
         say(f"got {numbers[0].item():g} {'whole' if numbers.eq(numbers[0]).all() else 'torn'}")
 
     if role == "dies":
-        gloo_sends.torch = HalfWay()  # type: ignore[assignment]  # for this process, which ends by it
+        gloo_transport.torch = HalfWay()  # type: ignore[assignment]  # for this process, which ends by it
     kind = AnswersTwice if role == "twice" else WeightUpdateWorker
     worker = kind(store, rank, on_weights=report, timeout_s=TIMEOUT_S, idle_timeout_s=TIMEOUT_S)
     say("ready")

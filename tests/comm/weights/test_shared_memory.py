@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from ding_like.comm.channels import Receipt, Version, Weights
-from ding_like.comm.weights import shared_folder
 from ding_like.comm.weights.shared_memory import SharedMemoryPublisher, SharedMemoryReader
+from ding_like.comm.weights.shared_rendezvous import Blocks, Rendezvous, is_alive
 from ding_like.errors import CommError
 from ding_like.utils.files import is_full
 
@@ -169,15 +169,15 @@ def test_a_reader_that_slept_through_other_shapes_finds_the_newest(publish_as, r
 def test_a_block_that_is_replaced_while_a_reader_attaches_is_followed(publish_as, read_as, monkeypatch) -> None:
     publisher, reader = publish_as(), read_as("reader")
     publisher.publish(weights(1))
-    blocks, replaced = shared_folder.Meeting.blocks, []
+    blocks, replaced = Rendezvous.blocks, []
 
-    def slowly(meeting: shared_folder.Meeting, known: shared_folder.Blocks | None) -> shared_folder.Blocks | None:
-        said = blocks(meeting, known)
+    def slowly(rendezvous: Rendezvous, known: Blocks | None) -> Blocks | None:
+        said = blocks(rendezvous, known)
         if not replaced:
             replaced.append(publisher.publish(weights(2, size=5)))
         return said
 
-    monkeypatch.setattr(shared_folder.Meeting, "blocks", slowly)
+    monkeypatch.setattr(Rendezvous, "blocks", slowly)
 
     assert_equal(reader.newest("policy"), weights(2, size=5))
     assert replaced
@@ -454,7 +454,7 @@ def test_a_probe_for_life_is_no_publisher(read_as, name: str, caplog: pytest.Log
     reader = read_as("reader")
     with caplog.at_level(logging.WARNING):
         for path in folder_of(name).glob("*.sock"):
-            assert shared_folder.is_alive(str(path))
+            assert is_alive(str(path))
         assert reader.newest("policy", timeout_s=MOMENT_S) is None
 
     assert not caplog.records

@@ -20,8 +20,8 @@ import torch
 
 from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.weights.encode import Layout
-from ding_like.comm.weights.shared_folder import is_alive
 from ding_like.comm.weights.shared_memory import SharedMemoryPublisher, SharedMemoryReader
+from ding_like.comm.weights.shared_rendezvous import is_alive
 from ding_like.errors import CommError
 from ding_like.types import Array
 from tests.fresh_process import start_fresh

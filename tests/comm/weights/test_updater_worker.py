@@ -16,7 +16,7 @@ from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUp
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.weights.local import LocalWeights
 from ding_like.comm.weights.node_store import tell
-from ding_like.comm.weights.rank_sends import LostTransferError
+from ding_like.comm.weights.rank_transport import LostTransferError
 from ding_like.errors import CommError
 from tests.comm.weights.test_extract import TensorDictLike, tensordict_of
 
@@ -91,7 +91,7 @@ def test_weights_that_are_lost_on_their_way_do_not_end_serving() -> None:
 
     store: dict[str, bytes] = {"TRAINER_status": b"alive"}
     with ExitStack() as stack:
-        served(stack, WeightUpdateWorker(store, 1, policy(), receives=Receives()))
+        served(stack, WeightUpdateWorker(store, 1, policy(), receiver=Receives()))
         for _ in range(2):
             assert tell(store, 1, "update_weights", timeout_s=10.0) == "failed: the trainer was lost."
 
@@ -249,14 +249,14 @@ def test_an_answer_that_comes_late_or_twice_does_not_count_for_the_next_push() -
         assert first.result(20.0) == "update_weights"
         updater._timeout_s = 0.1
         old = store["NODE_1_push"].decode()
-        tell_all = updater._sends.start
+        tell_all = updater._sender.start
 
         def answer_again(*args: Any, **kwargs: Any) -> Any:
             """Answer the first push once more, just when the second one has been told."""
             worker._answer_push(old, "updated")
             return tell_all(*args, **kwargs)
 
-        updater._sends.start = answer_again  # type: ignore[method-assign]
+        updater._sender.start = answer_again  # type: ignore[method-assign]
 
         with pytest.raises(WeightUpdateError, match=r"rank 1: it has not answered within 0\.1 s"):
             updater.push_weights()
@@ -278,13 +278,13 @@ def test_an_answer_is_not_lost_behind_a_late_one_of_an_earlier_push() -> None:
             delete(key)
 
         updater._store.delete = answer_before_deletion  # type: ignore[method-assign]
-        start = updater._sends.start
+        start = updater._sender.start
 
         def answer_late(*args: Any, **kwargs: Any) -> Any:
             worker._answer_push("old", "updated")
             return start(*args, **kwargs)
 
-        updater._sends.start = answer_late  # type: ignore[method-assign]
+        updater._sender.start = answer_late  # type: ignore[method-assign]
 
         updater.push_weights()
 
@@ -379,7 +379,7 @@ def test_a_trainer_that_names_no_push_is_served_by_a_receiver_for_it() -> None:
 
     got: list[Weights] = []
     store: dict[str, Any] = {}
-    worker = WeightUpdateWorker(store, 1, on_weights=got.append, receives=Receives())
+    worker = WeightUpdateWorker(store, 1, on_weights=got.append, receiver=Receives())
     for _ in range(2):
         store["NODE_1_in"] = b"update_weights"
         assert worker.step() == "update_weights" and store.pop("NODE_1_out") == b"updated"

@@ -15,7 +15,7 @@ from torch import nn
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdaterBase
 from ding_like.comm.channels import Receipt, Weights
-from ding_like.comm.weights.rank_sends import Parcel
+from ding_like.comm.weights.rank_transport import Parcel
 from ding_like.errors import CommError, SchemaError
 from tests.comm.weights.fake_nodes import FakeNodes
 from tests.comm.weights.test_extract import tensordict_of

@@ -96,7 +96,7 @@ def _count_copies() -> dict[str, int]:
         copies["made"] += 1
         return copied(body, spare)
 
-    def count_taken(self: shared_block.BlockReader, *, after: int, reader: str) -> shared_block.Look:
+    def count_taken(self: shared_block.BlockReader, *, after: int, reader: str) -> shared_block.ReadResult:
         look = read_block(self, after=after, reader=reader)
         copies["taken"] += look.taken is not None
         return look
