@@ -88,7 +88,7 @@ MUTATIONS = (
     # A target is half filled before the fault is seen.
     Mutation(
         "ding_like/comm/weights/extract.py",
-        "    check_alike(_kinds(state_of(target)), _kinds(state))\n",
+        "    check_alike(kinds_of(state_of(target)), kinds_of(state))\n",
         "",
         ("tests/comm/weights/test_extract.py::test_what_does_not_fit_changes_nothing_and_is_named",),
     ),

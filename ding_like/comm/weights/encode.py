@@ -1,7 +1,7 @@
-"""Lay the tensors of a state one behind another in one vector a dtype, which any transport carries as bytes.
+"""Encode a state's tensors as bytes: one contiguous vector for each dtype, which any transport can carry.
 
-A `Layout` says where each tensor stands. It is plain JSON on its way, and has no offsets: they follow from the names,
-dtypes and shapes, so that a layout from a network can point nowhere else.
+A `Layout` says where each tensor stands in the bytes. It is sent as plain JSON without offsets: these follow from
+names, dtypes and shapes, so a layout from a network cannot point outside the bytes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from ding_like.comm.flat_state import FlatState
 from ding_like.errors import CommError
 from ding_like.types import Array
 
-# How numbers travel: as they are, or float32 parameters in half their bytes.
+# How numbers are sent: as they are, or float32 tensors rounded to half their bytes.
 WireDtype: TypeAlias = Literal["exact", "bfloat16"]
+# What two ends compare of a tensor: its shape, and its dtype by name.
+Kind: TypeAlias = tuple[tuple[int, ...], str]
 
 ALIGNED = 64  # bytes: a vector begins where a cache line does, and where any dtype may
-MAX_NBYTES = 2**36  # of a state: what is said to be larger is nonsense
+MAX_NBYTES = 2**36  # of a state: a layout from a network that claims more is refused
 MAX_TENSORS = 1_000_000
 _MAX_NAME = 1024  # characters
 _MAX_DIMS = 64  # as numpy has
 _MAX_NUMBER = 2**53  # of versions: JSON has whole numbers up to here
 
-# What can travel, by name, in the order of the vectors: the widest first.
+# The dtypes that can be sent, by name, in the order of the vectors: the widest first.
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -45,14 +47,14 @@ _ORDER = {name: place for place, name in enumerate(DTYPES)}
 
 
 class Encoded(NamedTuple):
-    """Hold weights as they travel: a description in plain JSON, and the bytes of all numbers."""
+    """Hold encoded weights: a description in plain JSON, and the bytes of all tensors."""
 
     head: dict[str, Any]  # policy_id, version and layout; Any: of JSON
     body: Array  # uint8 [N]
 
 
 class _Tensor(NamedTuple):
-    """Say what a tensor is and what it travels as, dtypes by name."""
+    """Describe one tensor: `dtype` is its own, `travels` the one that it is sent as, both by name."""
 
     name: str
     shape: tuple[int, ...]
@@ -61,7 +63,7 @@ class _Tensor(NamedTuple):
 
 
 class _Vector(NamedTuple):
-    """Hold the tensors of one vector, and where in the body it stands."""
+    """Describe one vector: the tensors in it, and where in the body it stands."""
 
     travels: torch.dtype
     tensors: tuple[_Tensor, ...]
@@ -71,10 +73,10 @@ class _Vector(NamedTuple):
 
 
 class Layout:
-    """Say where each tensor of a state stands in the bytes: one contiguous vector a dtype, tensors in order of name.
+    """Describe where each tensor of a state stands in its bytes: one vector a dtype, tensors in order of name.
 
-    Each vector begins at a multiple of 64 bytes; `nbytes` are those of all vectors together. Equal layouts compare
-    equal.
+    Each vector begins at a multiple of 64 bytes; `nbytes` is the length of all vectors together. Layouts of equal
+    names, shapes and dtypes compare equal.
     """
 
     def __init__(self, tensors: Iterable[_Tensor]) -> None:
@@ -90,19 +92,19 @@ class Layout:
         self._vectors = tuple(vectors)
         self._key = tuple(ordered)
         self._hash = hash(self._key)
-        self._description: dict[str, Any] | None = None  # once it was asked for
+        self._description: dict[str, Any] | None = None  # made by the first call of `describe`
 
     @classmethod
     def of(cls, state: Mapping[str, torch.Tensor], *, dtype: WireDtype = "exact") -> Layout:
         """Return the layout of a flat state.
 
-        With "bfloat16" those tensors travel in half their bytes, rounded to 8 significant bits, that are float32: the
-        parameters of networks, and buffers such as the averages of a batch normalisation. All else is exact: integers
-        and bools, float64, which counters and running statistics are kept in, and what was a number or a numpy array
-        ("~float", "~array"), as the statistics of the envs' wrappers are.
+        With "bfloat16" float32 tensors are sent as bfloat16, half the bytes, rounded to 8 significant bits: parameters
+        of networks, and buffers such as the averages of a batch normalisation. All others stay exact: integers, bools,
+        float64 (counters and running statistics), and numbers and numpy arrays of the source (named "~float",
+        "~array"), such as the statistics of the envs' wrappers.
 
-        Raises CommError, naming the tensor, for what cannot travel: other dtypes, sparse tensors and those without
-        memory, names of more than 1,024 characters, states of more than 64 GiB or a million tensors.
+        Raises CommError that names the tensor for one of another dtype, a sparse one, one on device "meta", or a name
+        of more than 1,024 characters; and for states of more than 64 GiB or a million tensors.
         """
         if dtype not in get_args(WireDtype):
             raise CommError(f"weights cannot travel as {dtype!r}; expected {' or '.join(get_args(WireDtype))}.")
@@ -111,13 +113,13 @@ class Layout:
 
     @classmethod
     def parse(cls, described: Mapping[str, Any]) -> Layout:  # Any: of JSON
-        """Return the layout that `describe` described. Raises CommError for anything that it does not say."""
+        """Return the layout of a description. Raises CommError for one that `describe` cannot have made."""
         return cls(_parse(described))
 
     def describe(self) -> dict[str, Any]:  # Any: of JSON
-        """Return the layout as plain JSON: for each dtype that travels, name and shape of its tensors in order.
+        """Return the layout as plain JSON: for each dtype that is sent, name and shape of its tensors in order.
 
-        A tensor that is rounded on its way has its own dtype behind its shape. The caller does not change it.
+        A tensor that is sent rounded has its own dtype behind its shape. The caller does not change the result.
         """
         if self._description is None:
             self._description = {
@@ -136,10 +138,13 @@ class Layout:
 
     def check(self, state: Mapping[str, torch.Tensor]) -> None:
         """Raise CommError that names the first tensor whose name, shape or dtype differs from the layout's."""
-        expected = {each.name: (each.shape, each.dtype) for each in self._key}
-        check_alike(
-            expected, {name: (tuple(each.shape), _dtype_name(name, each.dtype)) for name, each in state.items()}
-        )
+        check_alike({each.name: (each.shape, each.dtype) for each in self._key}, kinds_of(state))
+
+    def pack(self, state: Mapping[str, torch.Tensor]) -> Array:
+        """Return the bytes of a state, uint8 [nbytes], in memory of their own; see `write`."""
+        body = np.empty(self.nbytes, np.uint8)
+        self.write(state, body)
+        return body
 
     def write(self, state: Mapping[str, torch.Tensor], into: Array) -> None:
         """Write a state that has this layout into bytes `into` (uint8 [nbytes]): one copy for each vector.
@@ -157,14 +162,16 @@ class Layout:
                 _copy([state[each.name] for each in vector.tensors], numbers)
 
     def read(self, body: Array) -> FlatState:
-        """Return the state whose bytes are `body` (uint8 [nbytes]), with every dtype as it was before its way.
+        """Return the state whose bytes are `body` (uint8 [nbytes]), every tensor in its own dtype.
 
-        Tensors are views of the body, which is the caller's and has to stay as it is; those that were rounded on their
-        way have memory of their own. A body that is read-only or not aligned is copied as a whole. Raises CommError for
-        a body of another length or bools that are none.
+        Tensors are views of the body, which the caller must not change afterwards; those that were sent rounded have
+        memory of their own. A body that is read-only or not aligned is copied as a whole. Raises CommError for a body
+        of another length, or with a bool that is neither 0 nor 1.
         """
         if body.shape != (self.nbytes,) or body.dtype != np.uint8:
-            raise CommError(f"weights have {body.size:,} bytes in place of the {self.nbytes:,} of their layout.")
+            raise CommError(
+                f"weights have {body.size:,} bytes in place of the {self.nbytes:,} of their layout; send them again."
+            )
         if not body.flags.writeable or not body.flags.c_contiguous or body.ctypes.data % 8:
             body = body.copy()
         state: FlatState = {}
@@ -172,7 +179,7 @@ class Layout:
             own = body[vector.start : vector.end]
             if vector.travels is torch.bool and own.size and own.max() > 1:
                 raise CommError("weights have a bool that is neither true nor false: their bytes are broken.")
-            # An empty array's strides are none that torch takes.
+            # torch refuses the strides of an empty array.
             numbers = torch.from_numpy(own).view(vector.travels) if own.size else torch.empty(0, dtype=vector.travels)
             widened = {dtype: numbers.to(DTYPES[dtype]) for dtype in {each.dtype for each in vector.tensors}}
             pieces = {dtype: torch.split(each, list(vector.sizes)) for dtype, each in widened.items()}
@@ -193,15 +200,13 @@ class Layout:
 
 
 def encode(weights: Weights, *, dtype: WireDtype = "exact") -> Encoded:
-    """Return weights as they travel, in memory of their own. Raises CommError for tensors that cannot."""
+    """Return encoded weights, in memory of their own. Raises CommError for tensors that cannot be sent."""
     layout = Layout.of(weights.state, dtype=dtype)
-    body = np.empty(layout.nbytes, np.uint8)
-    layout.write(weights.state, body)
-    return Encoded(head_of(weights.policy_id, weights.version, layout), body)
+    return Encoded(head_of(weights.policy_id, weights.version, layout), layout.pack(weights.state))
 
 
 def decode(encoded: Encoded) -> Weights:
-    """Return weights that travelled; their tensors are views of the body. Raises CommError for nonsense."""
+    """Return the weights; their tensors are views of the body. Raises CommError for what `encode` did not make."""
     policy_id, version, layout = parse_head(encoded.head)
     return Weights(policy_id, version, layout.read(encoded.body))
 
@@ -212,30 +217,34 @@ def head_of(policy_id: str, version: Version, layout: Layout) -> dict[str, Any]:
 
 
 def parse_head(head: Any) -> tuple[str, Version, Layout]:  # Any: of JSON
-    """Return what a head says. Raises CommError for anything that `head_of` does not make."""
+    """Return policy, version and layout of a head. Raises CommError for anything that `head_of` does not make."""
     if not isinstance(head, Mapping):
-        raise CommError(f"the head of weights is {_short(head)}, no JSON object.")
+        raise CommError(
+            f"the head of weights is {_short(head)}, no JSON object; expected policy_id, version and layout."
+        )
     policy_id, version = head.get("policy_id"), head.get("version")
     if not isinstance(policy_id, str) or not 0 < len(policy_id) <= _MAX_NAME:
-        raise CommError(f"weights say that their policy is {_short(policy_id)}; expected a name.")
+        raise CommError(
+            f"weights say that their policy_id is {_short(policy_id)}; expected up to {_MAX_NAME:,} characters."
+        )
     if not isinstance(version, (list, tuple)) or len(version) != 2 or not all(_is_count(each) for each in version):
-        raise CommError(f"weights say that their version is {_short(version)}; expected [attempt, update].")
+        raise CommError(f"weights say that their version is {_short(version)}; expected [attempt, update], two counts.")
     return policy_id, Version(*version), Layout.parse(head.get("layout"))  # type: ignore[arg-type]  # parse checks
 
 
-def check_alike(
-    expected: Mapping[str, tuple[tuple[int, ...], str]], found: Mapping[str, tuple[tuple[int, ...], str]]
-) -> None:
-    """Raise CommError that names the first tensor, in order of name, whose shape or dtype is not as expected.
+def kinds_of(state: Mapping[str, torch.Tensor]) -> dict[str, Kind]:
+    """Return shape and dtype of each tensor, for `check_alike`."""
+    return {name: (tuple(each.shape), str(each.dtype).removeprefix("torch.")) for name, each in state.items()}
 
-    Both are (shape, dtype) by name.
-    """
+
+def check_alike(expected: Mapping[str, Kind], found: Mapping[str, Kind]) -> None:
+    """Raise CommError that names the first tensor, in order of name, whose shape or dtype is not as expected."""
     if expected == found:
         return
     for name in sorted(expected.keys() | found.keys()):
         if name not in found:
             raise CommError(
-                f"the weights lack {name!r}, of shape {list(expected[name][0])}: they are of another model."
+                f"the weights lack {name!r}, expected with shape {list(expected[name][0])}: they are of another model."
             )
         if name not in expected:
             raise CommError(f"the weights have {name!r}, which is not expected: they are of another model.")
@@ -248,21 +257,21 @@ def check_alike(
 
 
 def _check_tensors(state: Mapping[str, torch.Tensor]) -> None:
-    """Raise CommError for what a reader would refuse, or what has no numbers in a row."""
+    """Raise CommError for tensors that a reader would refuse, or whose numbers are not in memory one by one."""
     nbytes = 0
     for name, each in state.items():
         if not isinstance(each, torch.Tensor):
             raise CommError(f"the weights have a {type(each).__name__} at {_short(name)}; expected a tensor.")
         if each.layout is not torch.strided or each.is_meta:
             kind = "no memory (device 'meta')" if each.is_meta else f"the layout {each.layout}"
-            raise CommError(f"the tensor {_short(name)} has {kind}, and cannot travel; make it dense first.")
+            raise CommError(f"the tensor {_short(name)} has {kind}, and cannot be sent; give a dense tensor in memory.")
         if not isinstance(name, str) or len(name) > _MAX_NAME:
             raise CommError(f"the weights have the name {_short(name)}; expected up to {_MAX_NAME:,} characters.")
         nbytes += each.numel() * each.dtype.itemsize
     if len(state) > MAX_TENSORS or nbytes > MAX_NBYTES:
         raise CommError(
-            f"the weights have {len(state):,} tensors of {nbytes:,} bytes; at most {MAX_TENSORS:,} of {MAX_NBYTES:,} "
-            "travel together."
+            f"the weights have {len(state):,} tensors of {nbytes:,} bytes; expected at most {MAX_TENSORS:,} tensors of "
+            f"{MAX_NBYTES:,} bytes: publish parts of the model as policies of their own."
         )
 
 
@@ -276,18 +285,18 @@ def _layout(tensors: tuple[tuple[str, torch.dtype, torch.Size], ...], dtype: Wir
 
 
 def _last_key(name: str) -> str:
-    """Return the last key of a flat name with "~" only before what kind of value it is, if that is no tensor."""
+    """Return the last key of a flat name without escapes: "~" is left only before a kind of value, as in "~int"."""
     return name.rpartition("/")[2].replace("~0", "").replace("~1", "")
 
 
 def _dtype_name(name: str, dtype: torch.dtype) -> str:
     if dtype not in _NAMES:
-        raise CommError(f"the tensor {name!r} is {dtype}, which cannot travel; expected one of {', '.join(DTYPES)}.")
+        raise CommError(f"the tensor {name!r} is {dtype}, which cannot be sent; expected one of {', '.join(DTYPES)}.")
     return _NAMES[dtype]
 
 
 def _copy(tensors: Sequence[torch.Tensor], into: torch.Tensor) -> None:
-    """Copy tensors behind one another into a vector of the host; from another device it is one transfer."""
+    """Copy tensors one behind another into a vector in host memory; from another device in one transfer."""
     flat = [each.detach().reshape(-1) for each in tensors]
     if len({each.device for each in flat}) > 1:
         flat = [each.to(into.device) for each in flat]
@@ -299,7 +308,7 @@ def _copy(tensors: Sequence[torch.Tensor], into: torch.Tensor) -> None:
 
 def _parse(described: Any) -> list[_Tensor]:  # Any: of JSON
     if not isinstance(described, Mapping):
-        raise CommError(f"the layout of weights is {_short(described)}, no JSON object.")
+        raise CommError(f"the layout of weights is {_short(described)}, no JSON object; expected tensors by dtype.")
     found: dict[str, _Tensor] = {}
     nbytes = 0
     for travels, tensors in described.items():
@@ -311,7 +320,9 @@ def _parse(described: Any) -> list[_Tensor]:  # Any: of JSON
             tensor = _parse_tensor(entry, travels)
             nbytes += prod(tensor.shape) * DTYPES[travels].itemsize
             if tensor.name in found or len(found) >= MAX_TENSORS:
-                raise CommError(f"the layout of weights has {tensor.name[:80]!r} twice, or too many tensors.")
+                raise CommError(
+                    f"the layout of weights has {tensor.name[:80]!r} twice, or more than {MAX_TENSORS:,} tensors."
+                )
             if nbytes > MAX_NBYTES:
                 raise CommError(f"the layout of weights has more than {MAX_NBYTES:,} bytes.")
             found[tensor.name] = tensor
@@ -324,13 +335,13 @@ def _parse_tensor(entry: Any, travels: str) -> _Tensor:  # Any: of JSON
     name, shape = entry[:2]
     dtype = entry[2] if len(entry) == 3 else travels
     if not isinstance(name, str) or len(name) > _MAX_NAME:
-        raise CommError(f"the layout of weights has the name {_short(name)}.")
+        raise CommError(f"the layout of weights has the name {_short(name)}; expected up to {_MAX_NAME:,} characters.")
     if not isinstance(shape, list) or len(shape) > _MAX_DIMS or not all(_is_count(each) for each in shape):
-        raise CommError(f"the layout of weights has {name[:80]!r} with the shape {_short(shape)}.")
-    if dtype != travels and (dtype, travels) != ("float32", "bfloat16"):
         raise CommError(
-            f"the layout of weights has {name[:80]!r} as {_short(dtype)}, which does not travel as {travels}."
+            f"the layout of weights has {name[:80]!r} with the shape {_short(shape)}; expected a list of counts."
         )
+    if dtype != travels and (dtype, travels) != ("float32", "bfloat16"):
+        raise CommError(f"the layout of weights has {name[:80]!r} as {_short(dtype)}, which is not sent as {travels}.")
     return _Tensor(name, tuple(shape), dtype, travels)
 
 

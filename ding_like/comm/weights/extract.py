@@ -1,8 +1,8 @@
-"""Say what travels: take weights out of whatever holds them, as tensors by name, and put them into it again.
+"""Extract weights as tensors by name from modules, dicts and TensorDicts, and load them back in place.
 
-Sources and targets are a `torch.nn.Module`, a policy's collect mode or whatever else has `state_dict` (and, as a
+Sources and targets are a `torch.nn.Module`, a policy's collect mode or another object with `state_dict` (and, as a
 target, `load_state_dict`), dicts of tensors, numpy arrays and numbers, nested ones too, and a TensorDict. The package
-`tensordict` is not needed: what has its documented methods is taken for one. A `TensorDictModule` and a
+`tensordict` is not needed: an object with its documented methods counts as one. A `TensorDictModule` and a
 `TensorDictParams` are modules.
 
 Names are those of `flat_state.flatten_state`. A TensorDict's nested keys are joined by ".", as its own `state_dict`
@@ -18,14 +18,14 @@ import numpy as np
 import torch
 
 from ding_like.comm.flat_state import FlatState, flatten_state, unflatten_state
-from ding_like.comm.weights.encode import check_alike
+from ding_like.comm.weights.encode import check_alike, kinds_of
 from ding_like.errors import CommError
 
 
 def state_of(source: Any) -> FlatState:  # Any: modules, modes, dicts and TensorDicts have no type in common
     """Return all weights of a source by name; tensors are the source's own, not copies, and need no gradient.
 
-    Raises CommError for a source of another kind, or a value in it that cannot travel.
+    Raises CommError for a source of another kind, or a value in it that cannot be sent.
     """
     if _is_tensordict(source):
         state: Mapping[str, Any] = _leaves(source)
@@ -36,7 +36,7 @@ def state_of(source: Any) -> FlatState:  # Any: modules, modes, dicts and Tensor
     else:
         raise CommError(
             f"weights cannot be taken from a {type(source).__name__}: give a torch.nn.Module, a state dict, a dict of "
-            "tensors or numpy arrays, a TensorDict, or what has a method state_dict."
+            "tensors or numpy arrays, a TensorDict, or an object with a method state_dict."
         )
     return {name: tensor.detach() for name, tensor in flatten_state(state).items()}
 
@@ -46,7 +46,7 @@ def load_into(target: Any, state: Mapping[str, torch.Tensor]) -> None:  # Any: s
 
     Names, shapes and dtypes are compared first, so that nothing is changed if any differs: CommError names the first.
     """
-    check_alike(_kinds(state_of(target)), _kinds(state))
+    check_alike(kinds_of(state_of(target)), kinds_of(state))
     if _is_tensordict(target):
         _fill(_leaves(target), unflatten_state(state))
     elif isinstance(target, Mapping):
@@ -54,11 +54,10 @@ def load_into(target: Any, state: Mapping[str, torch.Tensor]) -> None:  # Any: s
     elif callable(getattr(target, "load_state_dict", None)):
         target.load_state_dict(unflatten_state(state))
     else:
-        raise CommError(f"weights cannot be put into a {type(target).__name__}: it has no method load_state_dict.")
-
-
-def _kinds(state: Mapping[str, torch.Tensor]) -> dict[str, tuple[tuple[int, ...], str]]:
-    return {name: (tuple(each.shape), str(each.dtype).removeprefix("torch.")) for name, each in state.items()}
+        raise CommError(
+            f"weights cannot be put into a {type(target).__name__}: it has no method load_state_dict. Give a module, a "
+            "dict or a TensorDict."
+        )
 
 
 def _is_tensordict(source: Any) -> bool:  # Any: see `state_of`
@@ -80,7 +79,7 @@ def _leaves(source: Any) -> dict[str, torch.Tensor]:  # Any: a TensorDict, of a 
 
 
 def _fill(target: Any, values: Mapping[str, Any]) -> None:  # Any: a dict, of values of several kinds
-    """Copy values into the tensors and arrays of a nested dict; numbers take the place of those before."""
+    """Copy values into the tensors and arrays of a nested dict; numbers are replaced."""
     for key, value in values.items():
         own = target[key]
         if isinstance(own, Mapping):

@@ -1,12 +1,12 @@
-"""Publish weights as files: `{folder}/{policy_id}/{attempt}-{version}.safetensors`, whole or not there.
+"""Write and read published weights: `{folder}/{policy_id}/{attempt}-{version}.safetensors`, replaced as a whole.
 
-What is published is all that acting and segmenting need, the state of a policy's collect mode, flattened by
-`flatten_state`. A file is one that the safetensors library opens: one tensor, a vector, for each dtype that travels,
-and in its metadata which weights these are and where each tensor stands in the vectors. There is one way to write
-given weights, so a reader compares a file's head byte for byte with the one that it would have written itself.
+A file holds the whole state of a policy's collect mode, all that acting and making segments need, flattened by
+`flatten_state`. The safetensors library opens it: one tensor, a vector, for each dtype that is sent, and in its
+metadata which weights these are and where each tensor stands in the vectors. There is one way to write given weights,
+so a reader compares a file's head byte for byte with the one that it would have written itself.
 
-Files are written whole but not durably: a power cut may take the newest with it. That loses nothing that counts. The
-learner's own saved points are what a run goes on from, and its next attempt publishes before it trains.
+Files are written whole but not durably: a power cut may take the newest with it. That loses nothing: a run goes on from
+the learner's own saved points, and its next attempt publishes before it trains.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ding_like.utils.files import atomic_write
 from ding_like.utils.regular_file import read_regular_buffer
 
 _KEEP = 8  # versions: a collector may be loading one while the next are published
-# No more digits than a number of a message may have: what else lies in the folder is not ours.
+# No more digits than a number of a message may have: other files in the folder are not ours.
 _NAME = re.compile(r"(\d{1,15})-(\d{1,15})\.safetensors")
-# As safetensors says what a tensor is.
+# Names of dtypes in safetensors.
 _FORMAT_NAMES = {
     **{"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "bool": "BOOL"},
     **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
@@ -43,16 +43,18 @@ _METADATA = "ding_like.weights"
 
 
 class WeightsGoneError(CommError):
-    """Say that weights are not kept any more: newer ones have taken their place."""
+    """Report weights that were deleted because newer ones were published."""
 
 
 class WrittenWeights(NamedTuple):
+    """Hold what is announced of a file: its hash and length."""
+
     sha256: str
     nbytes: int
 
 
 def write_weights(folder: str | os.PathLike[str], encoded: Encoded) -> WrittenWeights:
-    """Write encoded weights as a file of their own; return what is announced of it."""
+    """Write encoded weights as a file of their own; return its hash and length, to announce."""
     policy_id, version, layout = parse_head(encoded.head)
     path = _path(folder, policy_id, *version)
     head, body = _file_head(policy_id, version, layout), encoded.body.data
@@ -94,7 +96,9 @@ def read_weights(
     except OSError as error:
         raise CommError(f"weights {path.name} of {policy_id} cannot be read: {error.strerror or error}") from error
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise CommError(f"weights {path.name} of {policy_id} have another hash than was announced.")
+        raise CommError(
+            f"weights {path.name} of {policy_id} have another hash than was announced: the file was changed or damaged."
+        )
     try:
         return _parse(data, policy_id, Version(attempt, version))
     except CommError as error:
@@ -122,7 +126,7 @@ def _parse(data: bytearray, policy_id: str, version: Version) -> FlatState:
     """Return the state in a file's bytes, as views of them. Raises CommError unless it is `version` of `policy_id`."""
     length = int.from_bytes(data[:_LENGTH], "little")
     if len(data) < _LENGTH + length:
-        raise CommError(f"its head is to have {length:,} bytes, of {len(data):,} in all.")
+        raise CommError(f"its head should have {length:,} bytes, and the whole file has {len(data):,}.")
     try:
         text = json.loads(data[_LENGTH : _LENGTH + length], parse_constant=_refuse)["__metadata__"][_METADATA]
         head = json.loads(text, parse_constant=_refuse)

@@ -1,12 +1,12 @@
 """Send weights from a trainer to worker ranks by gloo, arranged through a store that all of them reach.
 
-Where the process has a default group with the trainer as rank 0 and the workers as ranks 1..n, it is used. It cannot
-take a rank back that was lost, so whoever is not in it, or no longer, is sent to over a group of two, which is made
-anew for each life of a worker.
+Where the process has a default group with the trainer as rank 0 and the workers as ranks 1..n, it is used. Such a
+group cannot take a lost rank back, so a worker outside of it, or one that was restarted, is reached over a group of
+two, which is made anew for each process of a worker (its "life").
 
-A rank is sent nothing before it asks: gloo gives up the connection of a rank for which a send had to wait too long,
-while a wait for the store may be repeated. For push P, rank r says what it is under `NODE_{r}_ready_{P}`, and finds the
-description of the weights, or that P was given up, under `NODE_{r}_head_{P}`.
+Nothing is sent to a rank before it asks: gloo gives up a connection on which a send has waited too long, while a wait
+for the store may be repeated. For push P, rank r describes itself under `NODE_{r}_ready_{P}`, and finds the description
+of the weights, or "given up", under `NODE_{r}_head_{P}`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store
 from ding_like.comm.channels import Weights
 from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights.encode import Encoded, decode, parse_head
-from ding_like.comm.weights.gloo_wire import DefaultGroupWire, GlooWire, receive_numbers, send_numbers, what_gloo_says
+from ding_like.comm.weights.gloo_wire import (
+    DefaultGroupWire,
+    GlooWire,
+    gloo_reason,
+    receive_bytes,
+    seconds_left,
+    send_bytes,
+)
 from ding_like.comm.weights.node_store import AnyStore, TorchStore, key_of
 from ding_like.comm.weights.rank_transport import LostTransferError, Parcel, in_thread
 from ding_like.errors import CommError
@@ -43,7 +50,7 @@ _GIVEN_UP = "given up"
 
 
 def is_torch_store(store: AnyStore) -> bool:
-    """Tell whether gloo can find its ranks through a store: whether it is one of `torch.distributed`'s."""
+    """Tell whether a store is one of `torch.distributed`, through which gloo finds its ranks."""
     return isinstance(store.raw if isinstance(store, TorchStore) else store, Store)
 
 
@@ -55,7 +62,7 @@ def in_default_group(rank: int) -> bool:
 
 
 class GlooSender:
-    """Be the trainer's end: send to each rank in a thread of its own, over a connection of its own to the store."""
+    """Send to each rank in a thread and over a connection to the store of its own: the trainer's end."""
 
     def __init__(self, store: TorchStore) -> None:
         self._store = store
@@ -67,7 +74,7 @@ class GlooSender:
         head = json.dumps(parcel.encoded.head)
         if len(head) > _MAX_HEAD:
             raise CommError(
-                f"the description of the weights has {len(head):,} bytes, a store takes {_MAX_HEAD:,} at most: shorten "
+                f"the description of the weights has {len(head):,} bytes; a store takes at most {_MAX_HEAD:,}. Shorten "
                 "the names of the tensors, or push parts of the model by updaters of their own."
             )
         return {rank: self._connection(rank).start(parcel, timeout_s) for rank in ranks}
@@ -95,7 +102,7 @@ class _RankConnection:
         self._busy = threading.Lock()
         self._unread: list[str] = []  # keys of pushes that were given up
         self._is_group_lost = False
-        self._life = ""  # of the worker that the pair is with
+        self._life = ""  # random id of the worker process at the other end of the pair
         self._pair_id = ""
         self._pair: GlooWire | None = None
 
@@ -114,12 +121,12 @@ class _RankConnection:
         return future
 
     def _try_to_send(self, parcel: Parcel, deadline: float) -> str:
-        """Send, and return what went wrong: the exception itself would keep the connection's frames alive."""
-        if not self._busy.acquire(timeout=_left(deadline)):
-            return "the push before is still under way."
+        """Send, and return an error's text or "": an exception would keep the frames of the connection alive."""
+        if not self._busy.acquire(timeout=seconds_left(deadline)):
+            return "the previous push is still under way: wait for it, or give it a longer timeout_s."
         try:
             self._send(parcel, deadline)
-        except Exception as error:  # whatever it is, it is reported as the failure of this rank
+        except Exception as error:  # of any kind: reported as the failure of this rank
             logger.debug("weights have not reached rank %d", self._rank, exc_info=True)
             return str(error) or type(error).__name__
         finally:
@@ -130,7 +137,7 @@ class _RankConnection:
         while self._unread:
             self._store.delete(self._unread.pop())
         ready, head = (key_of(self._rank, f"{what}_{parcel.push_id}") for what in ("ready", "head"))
-        asked = self._store.get(ready, timeout_s=_left(deadline))
+        asked = self._store.get(ready, timeout_s=seconds_left(deadline))
         if asked is None:
             self._store.set(head, _GIVEN_UP)
             self._unread += [ready, head]
@@ -140,16 +147,16 @@ class _RankConnection:
         except RuntimeError as error:  # gloo's
             self._drop_connection()
             self._unread += [ready, head]
-            raise CommError(f"it was lost while the weights were sent: {what_gloo_says(error)}") from error
+            raise CommError(f"it was lost while the weights were sent: {gloo_reason(error)}") from error
 
     def _send_to(self, asked: str, head: str, encoded: Encoded, deadline: float) -> None:
-        """Say how the weights come, and send them."""
+        """Describe the weights to the rank and send them."""
         about = _parse(asked, life=str, in_group=bool)
         body = torch.from_numpy(encoded.body)
         if about["in_group"] and not self._is_group_lost and in_default_group(TRAINER):
             self._life = ""
             self._store.set(head, json.dumps({"pair": None, "head": encoded.head}))
-            send_numbers(DefaultGroupWire(self._rank), body, timeout_s=_left(deadline))
+            send_bytes(DefaultGroupWire(self._rank), body, timeout_s=seconds_left(deadline))
             return
         if self._pair is None or self._life != about["life"]:
             if self._pair is not None:
@@ -157,8 +164,8 @@ class _RankConnection:
             self._pair, self._life, self._pair_id = None, about["life"], secrets.token_hex(8)
         self._store.set(head, json.dumps({"pair": self._pair_id, "head": encoded.head}))
         if self._pair is None:
-            self._pair = join_pair(self._store, self._pair_id, member=0, timeout_s=_left(deadline))
-        send_numbers(self._pair, body, timeout_s=_left(deadline))
+            self._pair = join_pair(self._store, self._pair_id, member=0, timeout_s=seconds_left(deadline))
+        send_bytes(self._pair, body, timeout_s=seconds_left(deadline))
 
     def _drop_connection(self) -> None:
         if self._pair is not None:
@@ -174,7 +181,7 @@ class _RankConnection:
 
 
 class GlooReceiver:
-    """Be the end of one worker rank."""
+    """Receive what `GlooSender` sends to one worker rank."""
 
     def __init__(self, store: TorchStore, rank: int) -> None:
         self._store = store
@@ -195,7 +202,9 @@ class GlooReceiver:
             self._store.delete(ready)
             self._store.delete(head)
         if said is None:
-            raise LostTransferError(f"the trainer has not sent the weights of push {push_id} within {timeout_s:g} s.")
+            raise LostTransferError(
+                f"the trainer has not sent the weights of push {push_id} within {timeout_s:g} s: it has ended or hangs."
+            )
         return None if said == _GIVEN_UP else self._receive(_parse(said, pair=(str, NoneType), head=dict), deadline)
 
     def _receive(self, described: Mapping[str, Any], deadline: float) -> Weights:  # Any: of JSON
@@ -203,18 +212,18 @@ class GlooReceiver:
         body = torch.empty(layout.nbytes, dtype=torch.uint8)
         try:
             if described["pair"] is None:
-                receive_numbers(DefaultGroupWire(TRAINER), body, timeout_s=_left(deadline))
+                receive_bytes(DefaultGroupWire(TRAINER), body, timeout_s=seconds_left(deadline))
             else:
                 if self._pair is None or described["pair"] != self._pair_id:
                     self.close()
                     self._pair_id = described["pair"]
-                    self._pair = join_pair(self._store, self._pair_id, member=1, timeout_s=_left(deadline))
-                receive_numbers(self._pair, body, timeout_s=_left(deadline))
+                    self._pair = join_pair(self._store, self._pair_id, member=1, timeout_s=seconds_left(deadline))
+                receive_bytes(self._pair, body, timeout_s=seconds_left(deadline))
         except RuntimeError as error:  # gloo's
-            # A new life, so that the trainer makes a new connection as well.
+            # A new id, so that the trainer makes a new connection as well.
             self.close()
             self._life = secrets.token_hex(8)
-            raise LostTransferError(f"the trainer was lost while it sent weights: {what_gloo_says(error)}") from error
+            raise LostTransferError(f"the trainer was lost while it sent weights: {gloo_reason(error)}") from error
         return decode(Encoded(dict(described["head"]), body.numpy()))
 
     def close(self) -> None:
@@ -244,12 +253,7 @@ def _parse(text: str, **fields: type | tuple[type, ...]) -> dict[str, Any]:  # A
 
 
 def _is_local(store: AnyStore) -> bool:
-    """Tell whether a store is one of this machine."""
+    """Tell whether a store is served on this machine."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return getattr(store, "host", "localhost") in _LOOPBACK
-
-
-def _left(deadline: float) -> float:
-    """Return the seconds that are left, a last millisecond at least: torch takes 0 for no limit."""
-    return max(deadline - monotonic(), 0.001)

@@ -1,8 +1,8 @@
-"""Send numbers by gloo from one process to another, so that each notices at once when the other ends.
+"""Send bytes by gloo from one process to another, so that each notices at once when the other ends.
 
-Who is half way through a transfer does not hear from gloo that the other has ended, and would wait for its deadline;
-who waits for something more to come does, within 0.1 s. So a byte follows the numbers, and the receiver answers with
-another. A wait that is over its deadline closes the connection of the two for good.
+In the middle of a transfer gloo does not report that the other process has ended, so a wait would last until its
+deadline; a pending receive does report it, within 0.1 s. So one more byte follows the vector, and the receiver answers
+with another. A wait that misses its deadline closes the connection for good.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-# Of what is sent; in the default group it goes beside other traffic.
-_NUMBERS, _END, _TAKEN = 0x7701, 0x7702, 0x7703
+# Tags, which keep these messages apart from other traffic of the default group.
+_BYTES, _END, _TAKEN = 0x7701, 0x7702, 0x7703
 
 
 class Wire(Protocol):
@@ -43,7 +43,7 @@ class DefaultGroupWire:
 
 
 class GlooWire:
-    """Reach a rank of a ProcessGroupGloo, which stands apart from the default group."""
+    """Reach a rank of a ProcessGroupGloo other than the default group."""
 
     # Any: torch's annotations of the group lack send and recv.
     def __init__(self, group: Any, other: int) -> None:
@@ -59,35 +59,39 @@ class GlooWire:
         return self._group.recv([tensor], self._other, tag)
 
     def close(self) -> None:
-        """Let go of the group; its sockets are closed with it."""
+        """Release the group, which closes its sockets."""
         self._group = None
 
 
-def send_numbers(wire: Wire, body: torch.Tensor, *, timeout_s: float) -> None:
-    """Send a vector of bytes and wait until the other has it. Raises RuntimeError if it is lost, or late."""
+def send_bytes(wire: Wire, body: torch.Tensor, *, timeout_s: float) -> None:
+    """Send a vector of bytes and wait until the other rank has it. Raises RuntimeError if that is lost or late."""
     deadline = monotonic() + timeout_s
     end, taken = torch.zeros(1, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
     answer = wire.receive(taken, _TAKEN)
-    for work in (answer, wire.send(body, _NUMBERS), wire.send(end, _END)):
-        work.wait(_left(deadline))
+    for work in (answer, wire.send(body, _BYTES), wire.send(end, _END)):
+        _wait(work, deadline)
 
 
-def receive_numbers(wire: Wire, body: torch.Tensor, *, timeout_s: float) -> None:
-    """Receive as many bytes as `body` has into it. Raises RuntimeError if the other is lost, or late."""
+def receive_bytes(wire: Wire, body: torch.Tensor, *, timeout_s: float) -> None:
+    """Receive a vector of bytes into `body`. Raises RuntimeError if the other rank is lost or late."""
     deadline = monotonic() + timeout_s
     end = torch.zeros(1, dtype=torch.uint8)
-    coming = wire.receive(body, _NUMBERS)
+    coming = wire.receive(body, _BYTES)
     for work in (wire.receive(end, _END), coming):
-        work.wait(_left(deadline))
-    wire.send(end, _TAKEN).wait(_left(deadline))
+        _wait(work, deadline)
+    _wait(wire.send(end, _TAKEN), deadline)
 
 
-def what_gloo_says(error: Exception) -> str:
-    """Return what went wrong, without the place in gloo's source, and its advice."""
+def gloo_reason(error: Exception) -> str:
+    """Return the reason in an error of gloo, without the place in its source and its advice."""
     said = re.sub(r"^\[\S+\] ", "", (str(error).splitlines() or [type(error).__name__])[0])
     return said.partition(". This is")[0].rstrip(".") + "."
 
 
-def _left(deadline: float) -> timedelta:
-    """Return the time that is left, a last millisecond at least: torch takes 0 for no limit."""
-    return timedelta(seconds=max(deadline - monotonic(), 0.001))
+def seconds_left(deadline: float) -> float:
+    """Return the seconds until a deadline of `time.monotonic`, at least 0.001: torch takes 0 for no limit."""
+    return max(deadline - monotonic(), 0.001)
+
+
+def _wait(work: Any, deadline: float) -> None:  # Any: as above
+    work.wait(timedelta(seconds=seconds_left(deadline)))

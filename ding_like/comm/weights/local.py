@@ -1,14 +1,12 @@
-"""Carry weights between parts of one process; both ends may be used by different threads.
+"""Send weights between threads of one process, for learner and collectors that do not share a policy.
 
-Collector and learner may share a policy: then no weights travel, and the collector has the newest anyway.
+Where they share one, as in a serial run, nothing has to be sent.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-
-import numpy as np
 
 from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.weights.encode import Layout
@@ -17,9 +15,9 @@ from ding_like.errors import CommError
 
 
 class LocalWeights:
-    """Send copies of weights to the readers that `reader` has made: one vector a dtype, which they all share.
+    """Give one copy of the weights to all readers that `reader` has made.
 
-    Numbers are exact and whole: nothing travels that rounding them, or leaving out what has not changed, would save.
+    Numbers are exact: within a process there is nothing that bfloat16 or deltas would save.
     """
 
     def __init__(self) -> None:
@@ -29,12 +27,12 @@ class LocalWeights:
         self._is_closed = False
 
     def reader(self, name: str) -> NewestWeights:
-        """Return the reader of a name, a new one the first time; it begins with what is published from now on."""
+        """Return the reader of a name, a new one the first time; it receives what is published from now on."""
         with self._lock:
             return self._readers.setdefault(name, NewestWeights())
 
     def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
-        """Give readers a copy, which they share; see `WeightPublisher`. There is nothing to wait for."""
+        """Give readers a copy, which they share; see `WeightPublisher`. `wait_s` has no effect."""
         with self._lock:
             if self._is_closed:
                 raise CommError("weights are published after the publisher was closed.")
@@ -44,9 +42,7 @@ class LocalWeights:
                 return Receipt(skipped=names)
             self._published[weights.policy_id] = weights.version
             layout = Layout.of(weights.state)
-            body = np.empty(layout.nbytes, np.uint8)
-            layout.write(weights.state, body)
-            copied = weights._replace(state=layout.read(body))
+            copied = weights._replace(state=layout.read(layout.pack(weights.state)))
             known = tuple(name for name in names if name in self._readers)
             for name in known:
                 self._readers[name].put(copied)

@@ -1,4 +1,4 @@
-"""Match the names of weights that were nested another way: "0/weight" of a nested dict is "0.weight" of a module."""
+"""Match names of weights across ways of nesting: "0/weight" of a nested dict is "0.weight" of a module."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ding_like.comm.flat_state import FlatState
 
 
 def named_like(names: Collection[str], state: Mapping[str, torch.Tensor]) -> FlatState:
-    """Return a state under `names`, if its own differ from them by "/" for "." alone; else under its own.
+    """Return a state renamed to `names` if its own names differ only by "/" for "."; else unchanged.
 
-    Where two names differ by that alone, nothing is renamed: what fits them is not known.
+    Two names that differ only by that are ambiguous: then nothing is renamed.
     """
     if state.keys() == set(names):
         return dict(state)

@@ -1,4 +1,4 @@
-"""Keep what a reader of weights has received: the newest of each policy."""
+"""Keep the newest weights of each policy that a transport has received, and wake readers that wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ding_like.errors import CommError
 
 
 class NewestWeights:
-    """Be a WeightReader of the weights that `put` brings; threads may share it."""
+    """Implement WeightReader over weights that a transport hands in by `put`; threads may share it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -33,7 +33,7 @@ class NewestWeights:
 
         def found() -> Weights | None:
             if self._failure is not None:
-                raise CommError(f"weights have not come through: {self._failure}") from self._failure
+                raise CommError(f"no more weights can be received: {self._failure}") from self._failure
             weights = self._newest.get(policy_id)
             return None if weights is None or (newer_than is not None and weights.version <= newer_than) else weights
 

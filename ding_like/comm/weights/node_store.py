@@ -1,9 +1,8 @@
-"""Talk with worker ranks by short words under keys of a store that all of them reach.
+"""Exchange control words between a trainer and its worker ranks, under keys of a store that all of them reach.
 
 The vocabulary is that of TorchRL's distributed collectors: the trainer writes a word under `NODE_{r}_in`, rank r
-answers under `NODE_{r}_out` and says under `NODE_{r}_status` whether it is busy; `TRAINER_status` says that there is a
-trainer.
-Numbers never go through a store: a TCPStore refuses values over 8 MiB.
+answers under `NODE_{r}_out` and reports under `NODE_{r}_status` whether it is busy; `TRAINER_status` tells that there
+is a trainer. Tensors never go through a store: a TCPStore refuses values over 8 MiB.
 
 A store is a dict, for threads of one process, or one of `torch.distributed`'s (TCPStore, FileStore, HashStore,
 PrefixStore), or any object with their `set`, `get` and `delete_key`. Ranks count from 1; rank 0 is the trainer.
@@ -28,16 +27,16 @@ DOWN, UPDATED, SEEDED = "down", "updated", "seeded"
 BUSY, DONE, ALIVE = "busy", "done", "alive"
 TRAINER_STATUS = "TRAINER_status"
 
-# Whoever writes into a plain dict without this module tells nobody, so a waiting thread looks again after this long.
+# A write into a plain dict without this module wakes nobody, so a waiting thread looks again after this long.
 _LOOK_S = 0.05
 _SHORTEST_S = 0.001  # of a wait: torch takes 0 for no limit
 
-# Any: dicts, torch's stores and what is like one of them have no type in common.
+# Any: dicts, torch's stores and other objects with their methods have no type in common.
 AnyStore: TypeAlias = Any
 
 
 def key_of(rank: int, what: str) -> str:
-    """Return the key of a rank: `NODE_1_in` say."""
+    """Return a key of a rank, such as `NODE_1_in`."""
     return f"NODE_{rank}_{what}"
 
 
@@ -48,20 +47,20 @@ class NodeStore(Protocol):
         """Write a value. Raises CommError if the store cannot be reached."""
 
     def get(self, key: str, *, timeout_s: float) -> str | None:
-        """Return a value, None if there is none within `timeout_s`. Raises CommError if the store is lost."""
+        """Return a value, None if no value is there within `timeout_s`. Raises CommError if the store is lost."""
 
     def delete(self, key: str) -> None:
         """Delete a key, if there is one. Raises CommError if the store is lost."""
 
     def clone(self) -> NodeStore:
-        """Return the same store for another thread: torch's let one thread in at a time, also while it waits."""
+        """Return the same store for another thread: torch's stores serve one thread at a time, also while it waits."""
 
     def close(self) -> None:
         """Drop the connection, if it has one of its own; may be called again."""
 
 
 def open_store(store: AnyStore) -> NodeStore:
-    """Return a store of any kind as a NodeStore. Raises CommError for what is none."""
+    """Return a store of any kind as a NodeStore. Raises CommError for other objects."""
     if isinstance(store, (DictStore, TorchStore)):
         return store.clone()
     if all(callable(getattr(store, name, None)) for name in ("set", "get", "delete_key")):
@@ -76,9 +75,9 @@ def open_store(store: AnyStore) -> NodeStore:
 
 
 def tell(store: AnyStore, rank: int, word: str, *, timeout_s: float = 60.0) -> str | None:
-    """Say a word to a worker rank and return its answer; None after `continue`, which has none.
+    """Send a word to a worker rank and return its answer; None after `continue`, which is not answered.
 
-    For `update_weights` use a DistributedWeightUpdater, which sends the numbers as well. Raises CommError if the rank
+    For `update_weights` use a DistributedWeightUpdater, which sends the tensors as well. Raises CommError if the rank
     does not answer within `timeout_s`.
     """
     opened = open_store(store)
@@ -96,13 +95,15 @@ def _tell(opened: NodeStore, rank: int, word: str, timeout_s: float) -> str | No
     answer = opened.get(key_of(rank, "out"), timeout_s=timeout_s)
     if answer is None:
         opened.delete(key_of(rank, "in"))
-        raise CommError(f"worker rank {rank} has not answered {word!r} within {timeout_s:g} s.")
+        raise CommError(
+            f"worker rank {rank} has not answered {word!r} within {timeout_s:g} s: it has ended, hangs or is busy."
+        )
     opened.delete(key_of(rank, "out"))
     return answer
 
 
 class DictStore:
-    """Be a store over a dict that threads of one process share.
+    """Implement NodeStore over a dict that threads of one process share.
 
     All stores that `open_store` makes of one dict wake each other. Values are written as bytes, as torch's stores give
     them, and read as bytes or text.
@@ -143,9 +144,9 @@ class DictStore:
 
 
 class TorchStore:
-    """Be a store over one of `torch.distributed`'s, or over what has its `set`, `get` and `delete_key`.
+    """Implement NodeStore over a store of `torch.distributed`, or an object with `set`, `get` and `delete_key`.
 
-    Without its `wait`, `get` is asked once, and has to return or raise in its own time.
+    Without a method `wait`, `get` is called once, and has to return or raise in its own time.
     """
 
     def __init__(self, store: AnyStore) -> None:
@@ -153,9 +154,9 @@ class TorchStore:
 
     @property
     def raw(self) -> AnyStore:
-        """Return the store of torch's. Raises CommError after `close`."""
+        """Return the store that was given. Raises CommError after `close`."""
         if self._raw is None:
-            raise CommError("a store is used after it was closed.")
+            raise CommError("the store is used after it was closed; open it again.")
         return self._raw
 
     def set(self, key: str, value: str) -> None:
@@ -177,7 +178,7 @@ class TorchStore:
         return TorchStore(self._call(clone) if callable(clone) else self.raw)
 
     def close(self) -> None:
-        """Let go of the store; a connection that is used by nobody else is closed with it."""
+        """Release the store; a connection that nothing else uses is closed with it."""
         self._raw = None
 
     def _get(self, key: str, timeout_s: float) -> Any:  # Any: bytes or text, None
@@ -188,7 +189,7 @@ class TorchStore:
         return self.raw.get(key)
 
     def _call(self, call: Callable[[], Any]) -> Any:  # Any: of a store of any kind
-        """Return what a call returns, None where it waited in vain."""
+        """Return what a call returns, None where it timed out or the key is missing."""
         try:
             return call()
         except (KeyError, TimeoutError):
@@ -202,20 +203,20 @@ class TorchStore:
 
 
 class PerObject:
-    """Keep one thing for each object, as long as somebody holds the thing; for objects that allow no weak reference."""
+    """Make one companion for each object, kept while it is in use; for objects without weak references, as dicts."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Each thing has to hold its object, so that no other can have its address meanwhile.
-        self._things: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        # Each companion has to hold its object, so that no other object gets the same id meanwhile.
+        self._companions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
-    def of(self, owner: object, make: Callable[[], Any]) -> Any:  # Any: a registry has things of one kind each
-        """Return the thing of an object, made the first time."""
+    def of(self, owner: object, make: Callable[[], Any]) -> Any:  # Any: a registry has companions of one type each
+        """Return the companion of an object, made the first time."""
         with self._lock:
-            thing = self._things.get(id(owner))
-            if thing is None:
-                thing = self._things[id(owner)] = make()
-            return thing
+            companion = self._companions.get(id(owner))
+            if companion is None:
+                companion = self._companions[id(owner)] = make()
+            return companion
 
 
 _dict_stores = PerObject()

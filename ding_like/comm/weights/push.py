@@ -1,4 +1,4 @@
-"""Push weights to worker ranks: tell all, then await each, by one deadline; and say who has them where not all do."""
+"""Push weights to worker ranks by one deadline: tell all, then await each, and report which ranks were updated."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
 
-_GRACE_S = 0.5
+_GRACE_S = 0.5  # more than the sender's own deadline, so that its error comes first
 
 
 class WeightUpdateError(CommError, RuntimeError):
-    """Report weights that did not reach every rank they were for, or could not be pushed at all.
+    """Report a push that did not reach all of its ranks, or was refused before it began.
 
-    `updated` ranks have the weights, `failed` says by rank why it has not, or may not have them; `not_tried` ranks were
-    told nothing, as the store was lost before.
+    Ranks in `updated` have the weights; `failed` gives by rank the reason why it does not, or may not, have them; ranks
+    in `not_tried` were told nothing, because the store was lost before.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class WeightUpdateError(CommError, RuntimeError):
 
 
 class Push:
-    """Bring one parcel to ranks, each of which has until `timeout_s` from now."""
+    """Send one parcel to ranks; all of them have `timeout_s` seconds from now."""
 
     def __init__(self, store: NodeStore, sender: RankSender, parcel: Parcel, ranks: Sequence[int], timeout_s: float):
         self._store = store
@@ -55,11 +55,11 @@ class Push:
 
     @property
     def deadline(self) -> float:
-        """Return when the last wait of `finish` ends, in seconds of `time.monotonic`."""
+        """Return the deadline of `finish`, in seconds of `time.monotonic`."""
         return self._deadline
 
     def tell(self) -> None:
-        """Tell all ranks, and begin to send: the first pass, which waits for no rank."""
+        """Tell all ranks and begin to send; wait for none."""
         for place, rank in enumerate(self._ranks):
             try:
                 # An answer to an earlier push, or a second one, must not be taken for this one's.
@@ -79,7 +79,7 @@ class Push:
             raise
 
     def finish(self) -> None:
-        """Await what all that were told answer: the second pass. Raises WeightUpdateError unless all have updated."""
+        """Await the answers of all ranks that were told. Raises WeightUpdateError unless all were updated."""
         updated = []
         for rank, sending in self._sending.items():
             try:
@@ -115,7 +115,7 @@ class Push:
         raise CommError(f"it has not answered within {self._timeout_s:g} s: it has ended, hangs or is busy.")
 
     def _take_back(self, rank: int) -> None:
-        """Take the word back, so that a worker that comes later does not wait for weights that nobody sends."""
+        """Delete the word, so that a worker that reads it later does not wait for weights that nobody sends."""
         try:
             self._store.delete(key_of(rank, "in"))
             self._store.delete(key_of(rank, "push"))
@@ -126,7 +126,7 @@ class Push:
         why = "; ".join(f"rank {rank}: {reason}" for rank, reason in sorted(self._failed.items()))
         return WeightUpdateError(
             f"the weights have reached ranks {list(updated)}, and not {sorted(self._failed)}: {why} Not tried: "
-            f"{list(self._not_tried)}. The version stays what it was; push again, or to those ranks alone.",
+            f"{list(self._not_tried)}. The version was not increased; push again, to all or to those ranks.",
             updated=updated,
             failed=self._failed,
             not_tried=self._not_tried,
@@ -137,7 +137,7 @@ class Push:
 
 
 class PushHandle:
-    """Follow a push that is under way in a thread; `sync=False` makes these."""
+    """Follow a push that runs in a thread; `push_weights` returns one with `sync=False`."""
 
     def __init__(self, push: Push, finish: Callable[[], None], after: Callable[[], None]) -> None:
         self._deadline = push.deadline
@@ -150,9 +150,9 @@ class PushHandle:
         return self._future.done()
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until it is done, for `timeout_s` (None: what is left of the push's own time, and 1 s for the hooks).
+        """Wait until the push is done, at most `timeout_s` (None: the rest of the push's own time, and 1 s for hooks).
 
-        Raises WeightUpdateError as a synchronous push does, what a hook has raised, and CommError if it is not done.
+        Raises WeightUpdateError as a synchronous push does, what a hook raised, and CommError if it is not done.
         """
         if timeout_s is None:
             timeout_s = max(self._deadline - monotonic(), 0.0) + 1.0
@@ -161,10 +161,10 @@ class PushHandle:
         except FutureTimeoutError:
             raise CommError(f"the push of weights is not done after {timeout_s:g} s: wait again.") from None
         finally:
-            del self  # what is raised holds this frame, which would hold it
+            del self  # the exception holds this frame, and this frame would hold the exception
 
     def wait_for_answers(self) -> None:
-        """Wait until all ranks have answered or the push's time is over, whatever came of it."""
+        """Wait until all ranks have answered or the deadline has passed; raise nothing."""
         self._has_answered.wait(max(self._deadline - monotonic(), 0.0) + 1.0)
 
     def _run(self, finish: Callable[[], None], after: Callable[[], None]) -> None:

@@ -1,8 +1,8 @@
 """Send encoded weights to worker ranks, and receive them there: in one process, by gloo, or by any WeightPublisher.
 
-A transport starts to send to several ranks at once and returns a future for each; the receiver of a rank is told the
-number of the push that it is to receive. `RankSender` is the protocol of both ends' first half, so that a test, or a
-transport of another kind, can take its place.
+`RankSender` and `RankReceiver` are the protocols of the two ends, so that a test or another transport can implement
+them. A sender starts to send to several ranks at once and returns a future for each; a receiver is told which push to
+receive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ding_like.errors import CommError
 
 
 class Parcel(NamedTuple):
-    """Hold the weights of one push, and its number: no two pushes have the same, whoever makes them."""
+    """Hold the weights of one push, and its id, which is unique among the pushes of all updaters."""
 
     push_id: str
     encoded: Encoded
@@ -32,7 +32,7 @@ class Parcel(NamedTuple):
 
 
 class LostTransferError(CommError):
-    """Report weights that were announced and have not come: the sender was lost, or gave up, on the way."""
+    """Report weights that were announced and did not arrive: the sender was lost, or gave up."""
 
 
 class RankSender(Protocol):
@@ -41,7 +41,7 @@ class RankSender(Protocol):
     def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
         """Begin to send to each rank and return at once.
 
-        A future ends within `timeout_s` or a little later: when the rank has taken the weights, or with CommError.
+        A future ends within `timeout_s` or a little later: when the rank has the weights, or with CommError.
         """
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class RankReceiver(Protocol):
     def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
         """Return the weights of a push; None if its sender has given it up meanwhile.
 
-        Raises LostTransferError if they do not come, by `timeout_s` at the latest; CommError for what can't be read.
+        Raises LostTransferError if they do not arrive within `timeout_s`, CommError if they cannot be read.
         """
 
     def close(self) -> None:
@@ -62,28 +62,28 @@ class RankReceiver(Protocol):
 
 
 class InProcessSender:
-    """Hand weights to threads of one process that have the same store: both ends."""
+    """Hand weights to threads of one process that use the same store."""
 
     def __init__(self, store: AnyStore) -> None:
-        self._store = store  # held for `of`
+        self._store = store  # `PerObject` needs it held
         self._changed = threading.Condition()
         self._parcels: dict[int, Parcel] = {}  # the newest for each rank
 
     @classmethod
     def of(cls, store: AnyStore) -> InProcessSender:
-        """Return what the holders of a store share."""
+        """Return the sender of a store, one for all its users."""
         sender: InProcessSender = _in_process.of(store, lambda: cls(store))
         return sender
 
     def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
-        """Lay the weights down for each rank; see `RankSender`."""
+        """Keep the weights for each rank to take; see `RankSender`."""
         with self._changed:
             self._parcels.update(dict.fromkeys(ranks, parcel))
             self._changed.notify_all()
         return {rank: _settled(None) for rank in ranks}
 
     def take(self, rank: int, push_id: str, *, timeout_s: float) -> Weights | None:
-        """Return the weights of a push, in memory of their own; see `RankReceiver`."""
+        """Return the weights of a push, in memory of their own; see `RankReceiver.receive`."""
 
         def found() -> Parcel | None:
             parcel = self._parcels.get(rank)
@@ -92,7 +92,9 @@ class InProcessSender:
         with self._changed:
             parcel = self._changed.wait_for(found, timeout_s)
         if parcel is None:
-            raise LostTransferError(f"the weights of push {push_id} have not come to rank {rank}: {timeout_s:g} s.")
+            raise LostTransferError(
+                f"the weights of push {push_id} have not reached rank {rank} within {timeout_s:g} s."
+            )
         if parcel.push_id != push_id:
             return None
         encoded = parcel.encoded
@@ -116,13 +118,13 @@ class InProcessReceiver:
         return self._sender.take(self._rank, push_id, timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Do nothing: the sender's end is its owner's."""
+        """Do nothing: the sender belongs to the updater."""
 
 
 class PublisherSender:
     """Send through a WeightPublisher, whose readers are named by their ranks: "1", "2".
 
-    To some ranks of `num_workers` it sends only if it can publish to some readers alone.
+    A push to some ranks of `num_workers` needs a publisher that can publish to some readers alone.
     """
 
     def __init__(self, publisher: WeightPublisher, num_workers: int) -> None:
@@ -136,19 +138,19 @@ class PublisherSender:
         return futures
 
     def _publish(self, futures: Mapping[int, Future[None]], parcel: Parcel, timeout_s: float) -> None:
-        # All: some publishers show everything to everyone, and refuse names.
+        # None where all are meant: some publishers reach all readers at once, and refuse names.
         to = None if len(futures) == self._num_workers else [str(rank) for rank in futures]
         receipt = self._publisher.publish(parcel.weights, to=to, wait_s=timeout_s)
         for rank, future in futures.items():
             if str(rank) in receipt.skipped:
-                future.set_exception(CommError("the publisher has published weights that are as new or newer."))
+                future.set_exception(CommError("the publisher has already published weights that are as new or newer."))
             elif str(rank) in receipt.failed or (to is not None and str(rank) not in receipt.delivered):
                 future.set_exception(CommError(f"the publisher could not deliver to reader '{rank}'."))
             else:  # a reader that the publisher does not know by name may have them: the rank itself answers
                 future.set_result(None)
 
     def close(self) -> None:
-        """Do nothing: the publisher is its owner's."""
+        """Do nothing: the publisher belongs to the caller."""
 
 
 class ReaderReceiver:
@@ -165,37 +167,39 @@ class ReaderReceiver:
         while True:
             weights = self._reader.newest(self._policy_id, newer_than=seen, timeout_s=deadline - monotonic())
             if weights is None:
-                raise LostTransferError(f"the weights of push {push_id} have not come by the reader: {timeout_s:g} s.")
+                raise LostTransferError(
+                    f"the reader has not received the weights of push {push_id} within {timeout_s:g} s."
+                )
             if weights.version.update >= update:
                 return weights
             seen = weights.version
 
     def close(self) -> None:
-        """Do nothing: the reader is its owner's."""
+        """Do nothing: the reader belongs to the caller."""
 
 
 def update_of(push_id: str) -> int:
     """Return the number of a push among those of its updater."""
     number = push_id.rpartition("-")[2]
     if not number.isascii() or not number.isdigit():
-        raise CommError(f"{push_id[:80]!r} is no number of a push of weights.")
+        raise CommError(f"the id of a push is {push_id[:80]!r}; expected TOKEN-NUMBER, as an updater writes it.")
     return int(number)
 
 
 def _is_or_follows(push_id: str, other: str) -> bool:
-    """Tell whether a push is the other, or a later one of the same updater."""
+    """Tell whether a push is the other one, or a later one of the same updater."""
     return push_id == other or (
         push_id.rpartition("-")[0] == other.rpartition("-")[0] and update_of(push_id) > update_of(other)
     )
 
 
 def in_thread(run: Callable[[], None], futures: Sequence[Future[None]], name: str) -> None:
-    """Run in a thread what settles futures; those that it leaves when it raises get its exception."""
+    """Run a function that settles futures in a thread; if it raises, the others get its exception."""
 
     def settle() -> None:
         try:
             run()
-        except BaseException as error:  # it goes on to whoever waits
+        except BaseException as error:  # raised by the futures, in the thread that waits
             for future in futures:
                 if not future.done():
                     future.set_exception(error)

@@ -1,32 +1,32 @@
-"""Keep versions of weights in a block of shared memory that one process writes and any number read, without a lock.
+"""Store versions of weights in a block of shared memory, which one process writes and others read without a lock.
 
 A block has `num_buffers` buffers that are written in turn, and a counter of versions that is written last. Words of 8
 bytes, in the machine's order:
 
-    block:   magic, form, number of buffers, bytes of a body, checked?, versions so far
+    block:   magic, format, number of buffers, bytes of a body, has checksums, number of the newest version
     buffer:  sequence, attempt, update, crc32, bytes of names; then the names of the readers it is for, and the body
 
     write number k, into buffer k % num_buffers:  sequence = 2k - 1;  body;  head;  sequence = 2k;  versions = k
-    read:  k = versions;  sequence is 2k?;  copy the body;  sequence is still 2k?  Otherwise once more.
+    read:  k = versions;  check sequence == 2k;  copy the body;  check sequence == 2k again;  retry if either fails
 
 This is a sequence lock (Lameter 2005, "Effective synchronization on Linux/NUMA systems"; Boehm 2012, "Can seqlocks get
 along with programming language memory models?"). A reader never holds anything that a writer waits for, so readers may
-be killed or stopped; a writer that is killed in the middle of a write leaves the counter at the version before, whose
-buffer it does not touch. A reader is overtaken only when `num_buffers` versions are begun while it copies one.
+be killed or stopped. A writer that is killed during a write leaves the counter at the previous version, whose buffer it
+does not touch. A reader is overtaken only if `num_buffers` versions are begun while it copies one.
 
-What makes the order hold:
+Why the order of stores and loads holds:
 
 * Python runs these statements in this order, and each store or load of a word is one aligned access of 8 bytes
   (numpy assigns through a pointer; `struct` in its standard sizes would go byte by byte).
-* x86-64 shows the stores of one core to all others in their order and does not pass a load over another (Intel SDM 3A,
-  8.2.2). Where the C library copies large bodies around the cache it ends with a store fence itself.
-* ARM64 and POWER promise neither, and Python has no memory barrier to ask for. There the body and its head are checked
-  by a crc32 that is stored with them ("checked"; a choice on x86-64): what does not match is read once more.
+* x86-64 makes the stores of a core visible to others in program order and does not reorder loads (Intel SDM 3A, 8.2.2).
+  Where the C library copies large bodies past the cache, it ends with a store fence.
+* ARM64 and POWER guarantee neither, and Python has no memory barrier. There a crc32 of head and body is stored with
+  them (optional on x86-64), and a version that does not match it is read again.
 """
 
 from __future__ import annotations
 
-import _posixshmem  # type: ignore[import-not-found]  # what `SharedMemory` stands on has no stub
+import _posixshmem  # type: ignore[import-not-found]  # the module below `SharedMemory` has no stub
 import errno
 import mmap
 import os
@@ -52,13 +52,13 @@ IS_STRONGLY_ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
 
 _MAGIC = int.from_bytes(b"DINGSHM\0", "little")
 _FORM = 1
-_LINE = 64  # bytes: heads stand in a cache line of their own, and bodies begin at one
-_NAMES = 4096 - _LINE  # bytes: for the names of those that a version is for
-_NOBODY = b"\n"  # in place of names: no reader is called so
+_LINE = 64  # bytes: each head has a cache line of its own, and bodies begin at one
+_NAMES = 4096 - _LINE  # bytes: for the names of the readers that a version is for
+_NOBODY = b"\n"  # in place of names, for a version without readers: no name contains it
 _NUMBERS, _SEQUENCE = 5, 0  # places of words: of a block's head, of a buffer's
 _HEAD = struct.Struct("<Qqq")
-_CONFUSED_TRIES = 1000  # looks at one version whose buffer is of another: where loads pass each other that is soon over
-_OVERTAKEN_TRIES = 8  # copies that a faster writer spoiled, before the caller is to wait for its next version
+_MISMATCH_TRIES = 1000  # of a version whose buffer shows another: where loads are reordered that soon ends
+_OVERTAKEN_TRIES = 8  # copies that a faster writer overwrote, before the caller waits for its next version
 
 
 class VersionBytes(NamedTuple):
@@ -69,22 +69,24 @@ class VersionBytes(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """Hold up to which number a reader has looked, and the newest version there that is for it, if any."""
+    """Hold up to which number versions were examined, and the newest that is for the reader, if any."""
 
     number: int
     taken: VersionBytes | None
 
 
 class _NotCopied(Enum):
-    CONFUSED = "the buffer holds another version than was announced"
+    """Give the reason why a version was not copied."""
+
+    MISMATCH = "the buffer holds another version than was announced"
     OVERTAKEN = "the buffer was written while it was copied"
     NOT_FOR_US = "the version is for other readers"
 
 
 class BlockWriter:
-    """Make a block with room for bodies of `nbytes`, and write versions into it; the only one who does.
+    """Create a block for bodies of `nbytes` bytes and write versions into it, as its only writer.
 
-    All of its memory is reserved here: a full /dev/shm is a CommError at once, and never a SIGBUS at a later write.
+    All memory is reserved at once, so a full /dev/shm raises CommError here and never causes a SIGBUS in a later write.
     The resource tracker of `multiprocessing` unlinks the block if this process is killed.
     """
 
@@ -94,7 +96,9 @@ class BlockWriter:
         try:
             self._memory = SharedMemory(name, create=True, size=size)
         except (OSError, ValueError) as error:
-            raise CommError(f"the shared memory {name} of {size:,} bytes cannot be made: {error}.") from error
+            raise CommError(
+                f"the shared memory {name} of {size:,} bytes cannot be made: {error}. Look at `df /dev/shm`."
+            ) from error
         self.name = name
         self.nbytes = nbytes
         self._num_buffers = num_buffers
@@ -108,14 +112,14 @@ class BlockWriter:
             raise
         self._bytes: Array | None = np.ndarray(size, np.uint8, self._memory.buf)
         self._words: Array | None = self._bytes[:_LINE].view(np.int64)
-        # The magic goes last, like every counter here: what has none is not finished.
+        # The magic is written last: a block without it is not complete.
         self._words[1:_NUMBERS] = (_FORM, num_buffers, nbytes, is_checked)
         self._words[0] = _MAGIC
 
     def write(self, version: Version, fill: Callable[[Array], None], *, to: Sequence[str] | None = None) -> None:
         """Write a version for the readers `to` (None: all); `fill` writes its body into uint8 [nbytes].
 
-        If that raises, the version before stays. Raises CommError for more names than there is room for.
+        If that raises, the previous version stays the newest. Raises CommError for more names than there is room for.
         """
         assert self._bytes is not None and self._words is not None, "the block is closed"
         said = _NOBODY if to is not None and not to else "\n".join(to or ()).encode()
@@ -141,24 +145,29 @@ class BlockWriter:
             self._memory.unlink()
 
     def forget(self) -> None:
-        """Release the mapping without unlinking the block: in a forked child, whose block it is not."""
+        """Release the mapping without unlinking the block, for a forked child: the block belongs to its parent."""
         self._bytes = self._words = None
-        with suppress(BufferError):  # another thread wrote when this process was forked, and never goes on here
+        with suppress(BufferError):  # another thread was writing when the process was forked, and does not exist here
             self._memory.close()
 
 
 class BlockReader:
-    """Read the versions of a block, by its name. Raises FileNotFoundError if it is gone, CommError if it is none."""
+    """Read versions from a block. Raises FileNotFoundError without such a block, CommError for other content."""
 
     def __init__(self, name: str, nbytes: int) -> None:
         self.name = name
         self._bytes = _attach(name)
         if self._bytes.size < _LINE:
-            raise CommError(f"the shared memory {name} has {self._bytes.size} bytes: it holds no weights.")
+            raise CommError(
+                f"the shared memory {name} has {self._bytes.size} bytes: it holds no weights. Restart the publisher."
+            )
         self._words = self._bytes[:_LINE].view(np.int64)
         magic, form, num_buffers, found, is_checked = self._words[:_NUMBERS].tolist()
         if magic != _MAGIC or form != _FORM:
-            raise CommError(f"the shared memory {name} holds no weights, or those of another release: {magic:#x}.")
+            raise CommError(
+                f"the shared memory {name} holds no weights, or those of another release ({magic:#x}). "
+                "Use the same release at both ends."
+            )
         self._stride = _stride(nbytes)
         if found != nbytes or num_buffers < 2 or self._bytes.size < _LINE + num_buffers * self._stride:
             raise CommError(
@@ -168,25 +177,25 @@ class BlockReader:
         self._nbytes = nbytes
         self._num_buffers = num_buffers
         self._is_checked = bool(is_checked)
-        self._spare: list[Array] = []  # memory of a version that nobody holds any more
+        self._spare: list[Array] = []  # memory of an earlier copy that is no longer in use
 
     def has_newer(self, number: int) -> bool:
         """Tell whether there is a version whose number is above `number`."""
         return int(self._words[_NUMBERS]) > number
 
     def read(self, *, after: int, reader: str) -> ReadResult:
-        """Return a copy of the newest version above number `after` that is for a reader, and up to where was looked.
+        """Return a copy of the newest version with a number above `after` that is for `reader`.
 
-        Without a version, the number tells why: it is that of the newest, or `after` if a faster writer has overtaken
-        every try; then it announces its next version later than this. Raises CommError if the block is not as its
-        writer leaves it.
+        Without such a version, the number of the result is that of the newest version examined. It is `after` if a
+        faster writer has overtaken every try: a newer version is then about to be announced. Raises CommError if the
+        content is not what a writer leaves.
         """
-        confused = overtaken = 0
-        while confused < _CONFUSED_TRIES and overtaken < _OVERTAKEN_TRIES:
+        mismatches = overtaken = 0
+        while mismatches < _MISMATCH_TRIES and overtaken < _OVERTAKEN_TRIES:
             newest = int(self._words[_NUMBERS])
             found: VersionBytes | _NotCopied = _NotCopied.NOT_FOR_US
             number = newest
-            # The buffer of the oldest may be under way to be the next.
+            # The oldest is not tried: its buffer may be in use for the next version.
             while found is _NotCopied.NOT_FOR_US and number > max(after, newest - self._num_buffers + 1):
                 found = self._copy(number, reader)
                 number -= 1
@@ -195,21 +204,21 @@ class BlockReader:
             if found is _NotCopied.NOT_FOR_US:
                 return ReadResult(max(newest, after), None)
             if found is _NotCopied.OVERTAKEN or int(self._words[_NUMBERS]) != newest:
-                overtaken, confused = overtaken + 1, 0
+                overtaken, mismatches = overtaken + 1, 0
             else:
-                confused += 1
-        if confused < _CONFUSED_TRIES:
+                mismatches += 1
+        if mismatches < _MISMATCH_TRIES:
             return ReadResult(after, None)
         raise CommError(
-            f"the shared memory {self.name} is broken: version {newest} of it is announced, and its buffer holds "
-            "another, or other bytes. Start the publisher again."
+            f"the shared memory {self.name} is broken: version {newest} is announced, and its buffer holds another "
+            "one, or bytes with another checksum. Start the publisher again."
         )
 
     def _copy(self, number: int, reader: str) -> VersionBytes | _NotCopied:
-        """Copy a version out of its buffer, if it is whole, and for this reader."""
+        """Copy a version out of its buffer, if it is complete and for this reader; else say why not."""
         head, names, body = _parts(self._bytes, _LINE + number % self._num_buffers * self._stride, self._nbytes)
         if int(head[_SEQUENCE]) != 2 * number:
-            return _NotCopied.CONFUSED
+            return _NotCopied.MISMATCH
         version, checksum = Version(int(head[1]), int(head[2])), int(head[3])
         said = names[: int(head[4])].tobytes()
         is_for_us = not said or reader.encode() in said.split(b"\n")
@@ -219,46 +228,48 @@ class BlockReader:
         if int(head[_SEQUENCE]) != 2 * number:
             return _NotCopied.OVERTAKEN
         if self._is_checked and _crc32(number, version, said, copied) != checksum:
-            return _NotCopied.CONFUSED
+            return _NotCopied.MISMATCH
         return VersionBytes(version, copied) if is_for_us else _NotCopied.NOT_FOR_US
 
 
 def unlink_blocks(prefix: str) -> None:
-    """Unlink the blocks whose names begin so, of a process that was killed; where blocks cannot be listed, do nothing.
+    """Unlink the blocks of a killed process, whose names begin with `prefix`; without a /dev/shm to list, do nothing.
 
-    Of what is not found here, the resource tracker of the process takes care: it outlives it.
+    Blocks that are not found here are unlinked by the resource tracker of their process, which outlives it.
     """
     for name in os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else ():
         if name.startswith(prefix):
             with suppress(FileNotFoundError, PermissionError):
                 _posixshmem.shm_unlink(f"/{name}")
-                # The tracker may be one that both processes share: it is to look for the block no more. What it does
-                # not know it would not forget without a complaint either.
+                # Both processes may share one tracker, which must forget the block too. It complains about a name that
+                # it does not know, so the name is registered first.
                 resource_tracker.register(f"/{name}", "shared_memory")
                 resource_tracker.unregister(f"/{name}", "shared_memory")
 
 
 def _attach(name: str) -> Array:
-    """Map a block for reading alone.
+    """Map a block read-only.
 
-    `SharedMemory(name)` maps it for writing and, before Python 3.13 (`track=False`), tells the resource tracker of this
-    process of it, which unlinks the block when the reader ends, though it is the publisher's (CPython issue 82300).
+    `SharedMemory(name)` maps it for writing and, before Python 3.13 (`track=False`), registers it with the resource
+    tracker of this process, which unlinks the publisher's block when the reader ends (CPython issue 82300).
     """
     descriptor = _posixshmem.shm_open(f"/{name}", os.O_RDONLY, mode=0)
     try:
         status = os.fstat(descriptor)
         if status.st_uid != os.getuid():
-            raise CommError(f"the shared memory {name} is of user {status.st_uid}, not of this process's user.")
+            raise CommError(
+                f"the shared memory {name} belongs to user {status.st_uid}, this process to {os.getuid()}; use one."
+            )
         if not status.st_size:
             return np.zeros(0, np.uint8)
-        # The array holds the mapping, which ends with the last array of it.
+        # The mapping lives as long as the last array of it.
         return np.frombuffer(mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ), np.uint8)
     finally:
         os.close(descriptor)
 
 
 def _reserve(name: str, size: int, num_buffers: int) -> None:
-    """Have the system set all memory of a block aside. Raises CommError if there is not as much."""
+    """Reserve all memory of a block. Raises CommError if /dev/shm has not enough."""
     if not hasattr(os, "posix_fallocate"):  # macOS: its shared memory does not live in a file system that fills up
         return
     descriptor = _posixshmem.shm_open(f"/{name}", os.O_RDWR, mode=0)
@@ -289,14 +300,14 @@ def _parts(block: Array, start: int, nbytes: int) -> tuple[Array, Array, Array]:
 
 
 def _copied(body: Array, spare: list[Array]) -> Array:
-    """Return a copy, in memory that was used before where there is some: fresh memory takes twice as long.
+    """Return a copy, in spare memory if there is some: copying into fresh memory takes twice as long.
 
-    When the last array or tensor of the copy is gone, its memory becomes the spare one.
+    When the last array or tensor of the copy is deleted, its memory becomes the spare one.
     """
     if not len(body):
         return np.empty(0, np.uint8)
     memory = spare.pop() if spare else np.empty(len(body), np.uint8)
-    # Slices of `copied` hold it, and not what it is made from, as that is no array: so its end is the end of them all.
+    # Slices refer to `copied` itself, as its base is no array: it is finalized after the last of them.
     copied = np.frombuffer(memory.data, np.uint8)
     weakref.finalize(copied, _keep, memory, spare).atexit = False
     np.copyto(copied, body)

@@ -1,11 +1,11 @@
 """Send weights to other processes of this machine through shared memory: one copy in, one copy out for each reader.
 
-The numbers lie in blocks (`shared_block.py`), which readers look at without asking anybody: a version is there for all
-of them when its counter is written. Sockets (`shared_rendezvous.py` says where) only wake those who wait, and carry
-acknowledgements. Nobody holds a lock that another needs: when a process is killed the system closes its sockets, and
-the other end sees that at once; a stopped one costs a publisher `wait_s` at most, and only if it waits.
+The numbers are in blocks (`shared_block.py`), which readers look at by themselves: a version is visible to all of them
+once its counter is written. Sockets (`shared_messages.py`; `shared_rendezvous.py` for their place) only wake waiting
+processes and carry acknowledgements. No process holds a lock that another needs: when one is killed the system closes
+its sockets, and the other end sees that at once; a stopped reader costs a publisher that waits at most `wait_s`.
 
-Why not a semaphore or a `multiprocessing.Condition`: who is killed while it holds one blocks all others for ever.
+Why not a semaphore or a `multiprocessing.Condition`: a process killed while it holds one blocks all others for ever.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from ding_like.errors import CommError
 logger = logging.getLogger(__name__)
 
 CLOSE_S = 5.0  # for readers to take the last version
-_FOLLOW_TRIES = 3  # to attach to what is announced while that is replaced
+_FOLLOW_TRIES = 3  # to attach to announced blocks that are being replaced
 
 
 class SharedMemoryPublisher:
     """Publish weights as `name` for readers in any process of this user on this machine; see `WeightPublisher`.
 
-    One publisher has the name at a time; when it is killed another takes over, and the readers follow it. A policy's
+    A name has one publisher at a time; when it is killed another may take over, and the readers follow it. A policy's
     weights take `num_buffers` times their bytes of /dev/shm: with two, a reader that copies while two more versions are
-    begun has to copy again; with three it may be slower by half. `dtype` says what they travel as. `checksum` stores a
-    crc32 with each version, for readers to check; None: where the processor may reorder stores (not on x86-64). Both
-    ends need the same `folder`, by default the temporary one. Readers are named as they name themselves.
+    begun has to copy again; with three it may be slower by half. `dtype` is that of `Layout.of`. `checksum` stores a
+    crc32 with each version, for readers to check; None: only where the processor may reorder stores (not on x86-64).
+    Both ends need the same `folder`, by default the temporary one. Readers choose their names.
 
-    Raises CommError if another publisher of the name lives.
+    Raises CommError if the name has a living publisher.
     """
 
     def __init__(
@@ -83,11 +83,12 @@ class SharedMemoryPublisher:
     def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
         """Write weights where readers see them; see `WeightPublisher`.
 
-        Without `wait_s` it returns at once, and a reader copies when it asks for them: only those that were killed are
-        known to fail. With it, each reader copies them now; who has not within `wait_s` seconds is failed. Readers that
-        are not among `to` leave them alone, and go without what they have not taken by then when its buffer is needed.
+        Without `wait_s` it returns at once, and a reader copies when it calls `newest`: only killed readers are known
+        to fail. With it, each reader copies at once, and one that has not within `wait_s` seconds is failed. Readers
+        that are not in `to` keep their version; an older one that they have not copied is lost once its buffer is
+        reused.
 
-        Raises CommError for tensors that cannot travel, and if /dev/shm has no room: then nothing is published, and
+        Raises CommError for tensors that cannot be sent, and if /dev/shm has no room: then nothing is published, and
         readers keep what they have.
         """
         with self._guard:
@@ -100,12 +101,12 @@ class SharedMemoryPublisher:
             self._write(weights, to)
             self._published[weights.policy_id] = weights.version
             self._num_sent += 1
-            # Whoever comes in after this look finds the weights by itself.
+            # A reader that joins later finds the weights by itself.
             self._connect()
             return self._tell(NEWS if wait_s is None else TAKE, wait_s, to)
 
     def close(self) -> None:
-        """Let living readers take what they have not, for CLOSE_S at most, and unlink the blocks; may be called again.
+        """Let living readers copy the last version, at most CLOSE_S, and unlink the blocks; may be called again.
 
         A reader that is stopped for longer keeps an older version.
         """
@@ -140,7 +141,7 @@ class SharedMemoryPublisher:
         if old is not None and old[1] == layout:
             old[0].write(weights.version, lambda body: layout.write(state, body), to=to)
             return
-        # Other shapes are another block. Readers hear of it when the version is in it, so they are never without one.
+        # Other shapes need another block. It is announced when the version is in it, so readers are never without one.
         name = self._rendezvous.block_name()
         writer = BlockWriter(name, layout.nbytes, num_buffers=self._num_buffers, is_checked=self._is_checked)
         try:
@@ -155,7 +156,7 @@ class SharedMemoryPublisher:
             old[0].close()
 
     def _connect(self) -> None:
-        """Connect to the readers that have come since, and drop those that have left."""
+        """Connect to new readers, and drop those that have left."""
         found = self._rendezvous.readers()
         for address, member in tuple(self._members.items()):
             if address not in found or member.is_unreached:
@@ -164,7 +165,7 @@ class SharedMemoryPublisher:
             self._members[address] = ReaderConnection(found[address], address)
 
     def _tell(self, word: bytes, wait_s: float | None, to: Sequence[str] | None = None) -> Receipt:
-        """Send a word to readers; wait until they have answered it, unless `wait_s` is None."""
+        """Send a word to readers and, unless `wait_s` is None, wait for their answers."""
         members = [each for each in self._members.values() if to is None or each.name in to]
         for member in members:
             member.send(word, self._num_sent)
@@ -183,15 +184,15 @@ class SharedMemoryPublisher:
 class SharedMemoryReader:
     """Read what the publisher of `name` writes; see `WeightReader`. Threads may share it.
 
-    `reader` is what receipts call it, and no other living reader's of this name. The publisher may come later, and may
-    be replaced: a reader keeps the newest version that it has read, and never returns an older one.
+    `reader` is its name in receipts, unique among the living readers. The publisher may start later and may be
+    replaced: a reader keeps the newest version that it has read, and never returns an older one.
     """
 
     def __init__(self, name: str, *, reader: str, folder: str | os.PathLike[str] | None = None) -> None:
         self._rendezvous = Rendezvous(name, folder)
         self._name = reader
         self._changed = threading.Condition()
-        self._said: Blocks | None = None
+        self._announced: Blocks | None = None
         self._gone: dict[str, str] = {}  # blocks that are announced and not there, by policy
         self._attached: dict[str, _Attached] = {}  # by policy
         self._newest: dict[str, Weights] = {}
@@ -200,7 +201,7 @@ class SharedMemoryReader:
         self._listener, self._address = self._rendezvous.listen(reader)
         self._waker, self._woken = socket.socketpair()
         self._received: dict[socket.socket, bytes] = {}  # by connection of a publisher, what is no whole message yet
-        self._publisher: socket.socket | None = None  # who spoke last
+        self._publisher: socket.socket | None = None  # the connection that sent a message last
         self._thread = threading.Thread(target=self._run, name="weights", daemon=True)
         self._thread.start()
         _ENDS.add(self)
@@ -208,14 +209,14 @@ class SharedMemoryReader:
     def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
         """Return the newest weights of a policy, in memory of this process; see `WeightReader`.
 
-        None too if the publisher is gone, when `timeout_s` has passed: another may come. Raises CommError for shared
-        memory that is not as a publisher leaves it, and for announced weights whose memory is gone.
+        If the publisher is gone it waits too, for another to take over. Raises CommError for shared memory with other
+        content than a publisher writes, and for announced weights whose memory is gone.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while True:
                 if self._is_closed:
-                    raise CommError("weights are asked for after the reader was closed.")
+                    raise CommError("weights are asked for after the reader was closed; make another reader.")
                 news = self._num_news
                 self._take(policy_id)
                 weights = self._newest.get(policy_id)
@@ -228,7 +229,7 @@ class SharedMemoryReader:
                 self._wait(news, left)
 
     def close(self) -> None:
-        """Say that nobody reads here any more, and release what is held; may be called again."""
+        """Stop reading, so that publishers no longer count this reader, and release resources; may be called again."""
         with self._changed:
             if self._is_closed:
                 return
@@ -250,11 +251,11 @@ class SharedMemoryReader:
     # --- under the condition
 
     def _wait(self, news: int, timeout_s: float) -> None:
-        """Wait until something was heard since `news`."""
+        """Wait until `_num_news` is no longer `news`: a publisher has sent a message, or the reader was closed."""
         self._changed.wait_for(lambda: self._num_news != news, timeout_s)
 
     def _take(self, policy_id: str) -> bool:
-        """Copy a policy's newest version if it is new; return False if the publisher was faster."""
+        """Copy a policy's newest version if it is new; return False if the publisher overtook the copy."""
         self._follow()
         attached = self._attached.get(policy_id)
         if attached is None:
@@ -270,20 +271,20 @@ class SharedMemoryReader:
     def _follow(self) -> None:
         """Attach to the blocks that are announced now."""
         for _ in range(_FOLLOW_TRIES):
-            said = self._rendezvous.blocks(self._said)
+            said = self._rendezvous.blocks(self._announced)
             if said is None:
                 self._gone = {}
-            if said is None or said is self._said:
+            if said is None or said is self._announced:
                 return
-            if self._said is not None:
-                self._said.file.close()
-            self._said = said
+            if self._announced is not None:
+                self._announced.file.close()
+            self._announced = said
             self._gone = {}
             for policy_id, block in said.by_policy.items():
                 self._attach(policy_id, block)
             if not self._gone:
                 return
-            # It was replaced just now, and there is a newer announcement; or its publisher was killed.
+            # A block was replaced meanwhile, and there is a newer announcement; or its publisher was killed.
 
     def _attach(self, policy_id: str, block: Block) -> None:
         attached = self._attached.get(policy_id)
@@ -314,7 +315,7 @@ class SharedMemoryReader:
                     assert isinstance(ready, socket.socket)
                     if ready is self._listener:
                         self._accept(selector)
-                    elif ready is not self._woken and not self._hear(ready):
+                    elif ready is not self._woken and not self._receive(ready):
                         selector.unregister(ready)
                         self._received.pop(ready)
                         ready.close()
@@ -326,8 +327,8 @@ class SharedMemoryReader:
             self._received[connection] = b""
             selector.register(connection, selectors.EVENT_READ)
 
-    def _hear(self, connection: socket.socket) -> bool:
-        """Take in what a publisher says, and answer; return whether it will say more."""
+    def _receive(self, connection: socket.socket) -> bool:
+        """Receive messages of a publisher and answer; return whether more will come."""
         try:
             received = connection.recv(1 << 16)
         except OSError:
@@ -345,16 +346,16 @@ class SharedMemoryReader:
             self._num_news += 1
             self._changed.notify_all()
         if answer is not None:
-            with suppress(OSError):  # it does not wait any more
+            with suppress(OSError):  # the publisher has ended
                 connection.send(MESSAGE.pack(answer, heard[-1][1]))
         return END not in words
 
     def _take_all(self) -> bytes:
-        """Take what is new of every policy; return what is to be answered."""
+        """Copy the newest version of every policy; return the answer for the publisher."""
         try:
             self._follow()
             everything = [self._take(policy_id) for policy_id in tuple(self._attached)]
-        except (CommError, MemoryError) as error:  # whoever asks for these weights gets it raised
+        except (CommError, MemoryError) as error:  # raised to the caller of `newest`, too
             logger.warning("weights cannot be taken: %s", error)
             return FAILED
         return TAKEN if all(everything) and not self._gone else FAILED
@@ -362,12 +363,12 @@ class SharedMemoryReader:
     def _close_sockets(self) -> None:
         for each in (self._listener, self._waker, self._woken, *self._received):
             each.close()
-        if self._said is not None:
-            self._said.file.close()
+        if self._announced is not None:
+            self._announced.file.close()
 
 
 class _Attached:
-    """Hold a block that is read, and the number of the version that was read last."""
+    """Hold a block that is read, its layout, and the number of the version that was read last."""
 
     def __init__(self, block: BlockReader, layout: Layout) -> None:
         self.block = block
@@ -387,5 +388,5 @@ def _forget_all() -> None:
         end.forget()
 
 
-# A forked child has copies of the sockets and of the lock: with them a process that was killed would seem to live on.
+# A forked child has copies of the sockets and the lock: with them a killed process would still seem to be alive.
 os.register_at_fork(after_in_child=_forget_all)

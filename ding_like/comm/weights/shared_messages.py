@@ -1,6 +1,6 @@
-"""Let a publisher and the readers of shared memory talk through sockets: there are news, take them, they are taken.
+"""Exchange messages between a publisher and the readers of shared memory: new version, copy it now, copied.
 
-Weights do not go this way. A message is a word, and how many versions its publisher has sent.
+They go through sockets, the weights do not. A message is a word, and the number of versions the publisher has sent.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from collections.abc import Iterable
 logger = logging.getLogger(__name__)
 
 MESSAGE = struct.Struct("<cQ")
-NEWS, TAKE, END = b"n", b"t", b"e"  # of a publisher; to the last two a reader answers
+NEWS, TAKE, END = b"n", b"t", b"e"  # from a publisher; a reader answers the last two
 TAKEN, FAILED = b"t", b"f"
 
 
 class ReaderConnection:
-    """Be the publisher's end of a connection to one reader; nothing here waits."""
+    """Hold the publisher's end of a connection to one reader; no method waits."""
 
     def __init__(self, name: str, address: str) -> None:
         self.name = name
-        self.is_lost = False  # the connection is closed, from the other end
-        self.has_left = False  # ... by a reader that said so; one that is killed leaves its socket's name behind
+        self.is_lost = False  # the other end has closed the connection
+        self.has_left = False  # ... in `close`; a reader that is killed leaves its socket's file behind
         self._address = address
-        self.is_unreached = False  # it is alive, and too many want to speak to it: to be tried again
-        self._taken = 0  # after so many versions it had the newest
-        self._failed = 0  # after so many it could not take the newest
+        self.is_unreached = False  # it is alive, and its backlog is full: to be tried again
+        self._taken = 0  # number of the last version that it has copied
+        self._failed = 0  # number of the last version that it could not copy
         self._received = b""
         self._unsent = b""
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -44,17 +44,17 @@ class ReaderConnection:
             self._lose()
 
     def has(self, number: int) -> bool:
-        """Tell whether the reader has said that it took what there was after `number` versions."""
+        """Tell whether the reader has acknowledged version `number` or a later one."""
         return self._taken >= number
 
     def has_answered(self, number: int) -> bool:
-        """Tell whether there is nothing to wait for: it has it, cannot have it, or is lost."""
+        """Tell whether there is nothing to wait for: the version was copied, could not be, or the reader is lost."""
         return self.is_lost or max(self._taken, self._failed) >= number
 
     def send(self, word: bytes, number: int) -> None:
-        """Send a word without waiting; one that is to be answered goes out by `flush` where there is no room yet.
+        """Send a word without waiting; where the socket has no room, `flush` sends words that need an answer.
 
-        News need not: a reader that has not read hundreds of them looks again when it reads the last.
+        NEWS is dropped then: a reader with hundreds of unread messages looks at the block when it reads the last.
         """
         self._unsent = MESSAGE.pack(word, number)
         self.flush()
@@ -63,11 +63,11 @@ class ReaderConnection:
 
     @property
     def events(self) -> int:
-        """Return what to wait for: what the reader says, and room for what it is to be told."""
+        """Return what to wait for: messages of the reader, and room for an unsent one."""
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
 
     def flush(self) -> None:
-        """Send what could not be sent yet, if there is room now."""
+        """Send the unsent message, if the socket has room now."""
         if self.is_lost or not self._unsent:
             return
         try:
@@ -80,7 +80,7 @@ class ReaderConnection:
             self._lose()
 
     def receive(self) -> None:
-        """Take in what the reader has said."""
+        """Receive the answers of the reader."""
         try:
             received = self.socket.recv(1 << 16)
         except BlockingIOError:
@@ -109,7 +109,7 @@ class ReaderConnection:
 
 
 def messages(received: bytes) -> tuple[list[tuple[bytes, int]], bytes]:
-    """Return the whole messages, and the rest."""
+    """Return the complete messages, and the bytes of an incomplete one."""
     end = len(received) // MESSAGE.size * MESSAGE.size
     return list(MESSAGE.iter_unpack(received[:end])), received[end:]
 

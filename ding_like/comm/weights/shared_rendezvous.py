@@ -1,13 +1,13 @@
-"""Let the publisher and the readers of weights in shared memory find each other, by a name that is plain text.
+"""Find the publisher and the readers of weights in shared memory by a name: a rendezvous in a folder.
 
-They meet in a folder of this user's, `{temporary folder}/ding-weights-{user}/{name}`:
+The folder is this user's `{temporary folder}/ding-weights-{user}/{name}`:
 
-    publisher.lock             held by the living publisher; the system lets it go with the process, in whatever way
+    publisher.lock             held by the living publisher; the system releases it however the process ends
     blocks.json                which block holds the weights of which policy; replaced as a whole
-    {reader}.{random}.sock     where a living reader listens; the publisher connects, and tells it of new versions
+    {reader}.{random}.sock     where a living reader listens; the publisher connects and announces new versions
 
-Whoever is the last to leave deletes the folder. What killed processes leave is deleted by the next publisher, of this
-name or another.
+The last process to leave deletes the folder. What killed processes leave is deleted by the next publisher, of this name
+or another.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ _FORM = 1
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _LONGEST_ADDRESS = 103  # bytes of a socket's path, on macOS; Linux has room for 107
 _LOCK, _BLOCKS, _SOCKET = "publisher.lock", "blocks.json", ".sock"
-_BACKLOG = 8  # publishers that connect to a reader before it looks: one, and those that take over from it
+_BACKLOG = 8  # publishers waiting to be accepted: one, and those that take over from it
 _CLAIM_S = 0.5  # a sweep holds a lock for as long as it deletes files
-_TRIES = 5  # to use a folder that whoever leaves is just deleting
+_TRIES = 5  # to use a folder that another process is deleting as it leaves
 
 
 class Block(NamedTuple):
-    """Say which block holds a policy's weights, and how."""
+    """Describe the block of a policy's weights."""
 
     name: str
     layout: Layout
 
 
 class Blocks(NamedTuple):
-    """Hold what blocks.json says, and the open file: while it is, no other file gets its number."""
+    """Hold the content of blocks.json, and the open file: while it is open, no other file gets its inode number."""
 
     file: BinaryIO
     by_policy: Mapping[str, Block]
 
 
 class Rendezvous:
-    """Be one process's view of the folder. Raises CommError if it cannot be used."""
+    """Use the folder of a name, as one process. Raises CommError if that cannot be done."""
 
     def __init__(self, name: str, folder: str | os.PathLike[str] | None) -> None:
         self.name = check_name("name of the weights", name)
@@ -64,9 +64,9 @@ class Rendezvous:
     # --- a publisher's side
 
     def claim(self) -> int:
-        """Be the one publisher of the name; return the descriptor that holds the lock, until `leave`.
+        """Become the one publisher of the name; return the descriptor that holds the lock until `leave`.
 
-        Raises CommError if another lives.
+        Raises CommError if another publisher is alive.
         """
         try:
             return retry(lambda: self._claim(self._folder), BlockingIOError, timeout_s=_CLAIM_S)
@@ -80,34 +80,34 @@ class Rendezvous:
             raise CommError(f"weights cannot be published in {self._folder}: {error}.") from error
 
     def block_name(self) -> str:
-        """Return a name for a block, which no other has had; of 31 characters at most, as macOS allows."""
+        """Return a new, unique name for a block, of at most 31 characters, the limit of macOS."""
         return f"{_prefix(self._folder)}{os.getpid()}_{secrets.token_hex(4)}"
 
     def clear(self) -> None:
-        """Delete what publishers before have left, of this name and, where nobody is left, of others."""
+        """Delete what earlier publishers left, of this name and of other names without a living process."""
         _clear(self._folder)
         for other in self._base.iterdir():
             if other != self._folder and not _has_reader(other):
-                with suppress(OSError):  # its publisher lives, or another deletes it
+                with suppress(OSError):  # its publisher is alive, or another process deletes it
                     lock = self._claim(other)
                     _clear(other)
                     _leave(other, lock)
 
     def announce(self, blocks: Mapping[str, Block]) -> None:
-        """Say which blocks there are, in place of what was said before."""
+        """Replace the announcement: which policy's weights are in which block."""
         described = {policy_id: [block.name, block.layout.describe()] for policy_id, block in blocks.items()}
         with atomic_write(self._folder / _BLOCKS) as file:
             file.write(json.dumps({"form": _FORM, "blocks": described}).encode())
 
     def readers(self) -> dict[str, str]:
-        """Return who listens, or was killed: names by address."""
+        """Return the names of readers, living or killed, by the address of their sockets."""
         with suppress(FileNotFoundError):
             found = [entry for entry in os.listdir(self._folder) if entry.endswith(_SOCKET)]
             return {str(self._folder / entry): entry[: -len(_SOCKET)].rpartition(".")[0] for entry in sorted(found)}
         return {}
 
     def leave(self, lock: int) -> None:
-        """Delete what is the publisher's, and the folder if nobody reads; let the lock go."""
+        """Delete the publisher's files, and the folder if it has no readers, and release the lock."""
         _clear(self._folder)
         _leave(self._folder, lock)
 
@@ -122,7 +122,9 @@ class Rendezvous:
         for address, name in self.readers().items():
             if name == reader:
                 if is_alive(address):
-                    raise CommError(f"another process reads the weights {self.name!r} as {reader!r}; names are unique.")
+                    raise CommError(
+                        f"another process reads the weights {self.name!r} as {reader!r}; choose another name."
+                    )
                 _unlink(address)
         address = str(self._folder / f"{reader}.{secrets.token_hex(4)}{_SOCKET}")
         if len(os.fsencode(address)) > _LONGEST_ADDRESS:
@@ -154,7 +156,7 @@ class Rendezvous:
         _remove(self._folder)
 
     def blocks(self, known: Blocks | None) -> Blocks | None:
-        """Return which blocks there are: `known` if that has not changed, None if nothing is said.
+        """Return the announced blocks: `known` if they have not changed, None without an announcement.
 
         Raises CommError for a file that `announce` does not write.
         """
@@ -172,7 +174,7 @@ class Rendezvous:
 
     def _listen(self, listener: socket.socket, address: str) -> None:
         _make(self._folder)
-        # A publisher takes a socket that nobody listens at for that of a dead reader: it gets its name when it listens.
+        # To a publisher a socket without a listener is that of a dead reader, so it gets its name once it listens.
         hidden = address[: -len(_SOCKET)]
         listener.bind(hidden)
         listener.listen(_BACKLOG)
@@ -189,7 +191,7 @@ class Rendezvous:
                 continue
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Whoever held it before may have deleted the file: then this is no lock any more.
+                # The previous holder may have deleted the file: then locking it excludes nobody.
                 if os.path.samestat(os.stat(folder / _LOCK), os.fstat(descriptor)):
                     return descriptor
             except FileNotFoundError:
@@ -198,7 +200,7 @@ class Rendezvous:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
-        raise BlockingIOError(f"{folder} is deleted again and again")
+        raise BlockingIOError(f"{folder} was deleted {_TRIES} times by other processes")
 
 
 def check_name(what: str, name: str) -> str:
@@ -214,7 +216,7 @@ def is_alive(address: str) -> bool:
         probe.setblocking(False)
         try:
             probe.connect(address)
-        except BlockingIOError:  # it does not look, and its backlog is full
+        except BlockingIOError:  # it is alive, and its backlog is full
             return True
         except OSError:
             return False
@@ -227,7 +229,7 @@ def _has_reader(folder: Path) -> bool:
 
 def _clear(folder: Path) -> None:
     """Delete the blocks of a folder's publisher, and the sockets of readers that were killed."""
-    _unlink(folder / _BLOCKS)  # first: a reader may still look for blocks that are announced
+    _unlink(folder / _BLOCKS)  # first, so that no reader looks for blocks that are being deleted
     unlink_blocks(_prefix(folder))
     for path in folder.iterdir():
         if path.name.endswith(".tmp") or (path.is_socket() and not is_alive(str(path))):
@@ -235,9 +237,9 @@ def _clear(folder: Path) -> None:
 
 
 def _prefix(folder: Path) -> str:
-    """Return how the names of a folder's blocks begin.
+    """Return the prefix of the names of a folder's blocks.
 
-    Containers may share /dev/shm and not this folder: its number in its file system tells theirs apart.
+    Containers may share /dev/shm but not this folder: its inode number tells their blocks apart.
     """
     status = os.stat(folder)
     told = f"{folder.resolve()} {status.st_dev} {status.st_ino}"
@@ -250,18 +252,20 @@ def _make(folder: Path) -> None:
             each.mkdir(mode=0o700)
         status = each.lstat()
         if status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise CommError(f"{each} has to be a folder that this user alone may use: delete it, or change its mode.")
+            raise CommError(
+                f"{each} has to be a folder that this user alone may use (mode 0700): delete it, or change its mode."
+            )
 
 
 def _leave(folder: Path, lock: int) -> None:
-    _unlink(folder / _LOCK)  # while it is held: whoever has opened it sees that it is gone, and makes another
+    _unlink(folder / _LOCK)  # while it is held: a process that has opened it sees that, and makes another
     os.close(lock)
     _remove(folder)
 
 
 def _remove(folder: Path) -> None:
     for each in (folder, folder.parent):
-        with suppress(OSError):  # somebody is there
+        with suppress(OSError):  # it is in use
             each.rmdir()
 
 
@@ -280,4 +284,6 @@ def _parse(said: bytes, path: Path) -> dict[str, Block]:
             for policy_id, (name, layout) in described["blocks"].items()
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CommError(f"{path} does not say which blocks of shared memory there are: {said[:80]!r}.") from error
+        raise CommError(
+            f"{path} is no announcement of blocks of shared memory: {said[:80]!r}. Start the publisher again."
+        ) from error

@@ -1,7 +1,7 @@
-"""Send weights from one process to others of a torch.distributed store, rank to rank (gloo), without files.
+"""Send weights between the ranks of a torch.distributed store by gloo, without files.
 
-A message is announced in the store: what it is and how long. Its bytes go from rank to rank. A layout, which is the
-same in every version, stands in the store once.
+A message is announced in the store, with its head and length; its bytes go from rank to rank. A layout, which is the
+same in every version, is written to the store once.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights.delta import apply_delta, delta
 from ding_like.comm.weights.encode import Encoded, WireDtype, decode, encode
-from ding_like.comm.weights.gloo_wire import GlooWire, receive_numbers, send_numbers, what_gloo_says
+from ding_like.comm.weights.gloo_wire import GlooWire, gloo_reason, receive_bytes, send_bytes
 from ding_like.comm.weights.newest import NewestWeights
 from ding_like.errors import CommError
 from ding_like.types import Array
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 0.5  # between two looks at whether the reader is closed
+_LOOK_S = 0.5  # between two checks whether the reader is closed
 _END = "end"
-_MAX_NBYTES = 2**36  # of a message: one that is announced as longer is nonsense
-_TAKEN, _WHOLE = "taken", "whole"  # answers to a delta: it is applied; send all bytes
+_MAX_NBYTES = 2**36  # of a message: longer ones are refused
+_TAKEN, _WHOLE = "taken", "whole"  # answers to a delta: it was applied; send all bytes
 
 
 class _LastBytes(NamedTuple):
-    """Hold the bytes of a policy's weights as they were sent or received last, and where its layout stands."""
+    """Hold the bytes of a policy's weights that were sent or received last, and the key of their layout."""
 
     layout_key: str
     body: Array
 
 
 class _GroupMember:
-    """Be one rank of those that weights travel between; it stays apart from the process's default group.
+    """Join the ranks that weights are sent between, in a group apart from the process's default group.
 
     All `world_size` ranks join at the same time, within `timeout_s`. Raises CommError if they do not.
     """
@@ -63,9 +63,9 @@ class _GroupMember:
 class DistWeightPublisher(_GroupMember):
     """Send weights to all other ranks, before `publish` returns: readers are named by their ranks, "1" say.
 
-    A reader that has ended or does not answer within `timeout_s` is failed from then on. `dtype` says how numbers
-    travel, as `Layout.of` does; with `sends_delta` a reader that has the version before gets the blocks that changed
-    since, where these are fewer bytes than all, and says whether it could apply them: if not, it gets all.
+    A reader that has ended or does not answer within `timeout_s` is failed from then on. `dtype` is that of
+    `Layout.of`. With `sends_delta` a reader that has the previous version gets the blocks that changed since, if these
+    are fewer bytes than all, and answers whether it could apply them: if not, it gets all.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class DistWeightPublisher(_GroupMember):
         self._messages = {str(each): 0 for each in range(world_size) if each != rank}  # sent, by reader
         self._lost: set[str] = set()
         self._published: dict[str, Version] = {}
-        self._layout_keys: set[str] = set()  # that stand in the store
+        self._layout_keys: set[str] = set()  # that are in the store
         # For deltas, by policy: what was sent last, and by reader which version it has of it.
         self._last: dict[str, _LastBytes] = {}
         self._held: dict[tuple[str, str], Version] = {}
@@ -138,7 +138,7 @@ class DistWeightPublisher(_GroupMember):
         return None if last is None or last.layout_key != layout_key else delta(last.body, body)
 
     def _send_delta(self, name: str, head: dict[str, Any], changes: Array) -> bool:  # Any: of JSON
-        """Return whether a reader has made the new weights of those that it has."""
+        """Send the changes to a reader; return whether it has made the new weights of them."""
         number = self._messages.get(name)
         if not self._send(name, {**head, "nbytes": changes.size, "is_delta": True}, changes):
             return False
@@ -150,13 +150,13 @@ class DistWeightPublisher(_GroupMember):
         return bool(self.store.get(f"{name}/{number}/answer") == _TAKEN.encode())
 
     def _send(self, name: str, head: dict[str, Any], body: Array) -> bool:  # Any: of JSON
-        """Return whether a reader has taken a message: announced in the store, its numbers rank to rank."""
+        """Announce a message in the store and send its bytes; return whether the reader has received it."""
         if name not in self._messages or name in self._lost or self.store.check([f"{name}/left"]):
             return False
         self.store.set(f"{name}/{self._messages[name]}", json.dumps(head))
         self._messages[name] += 1
         try:
-            send_numbers(GlooWire(self.group, int(name)), torch.from_numpy(body), timeout_s=self._timeout_s)
+            send_bytes(GlooWire(self.group, int(name)), torch.from_numpy(body), timeout_s=self._timeout_s)
         except RuntimeError as error:
             self._lose(name, error)
             return False
@@ -165,11 +165,11 @@ class DistWeightPublisher(_GroupMember):
 
     def _lose(self, name: str, error: RuntimeError) -> None:
         self._lost.add(name)
-        logger.warning("reader %s of weights is lost: %s", name, what_gloo_says(error))
+        logger.warning("reader %s of weights is lost: %s", name, gloo_reason(error))
 
 
 class DistWeightReader(_GroupMember):
-    """Receive what rank `source` publishes, in a thread; what that raises is raised by the next call."""
+    """Receive in a thread what rank `source` publishes; an error in the thread is raised by the next `newest`."""
 
     def __init__(
         self, store: str | os.PathLike[str], *, rank: int, world_size: int, source: int = 0, timeout_s: float = 60.0
@@ -222,18 +222,18 @@ class DistWeightReader(_GroupMember):
         return True
 
     def _take(self, head: Any, *, answer_key: str) -> None:  # Any: of JSON
-        """Receive a message and keep its weights. Raises CommError for nonsense."""
+        """Receive a message and keep its weights. Raises CommError for one that no publisher announces."""
         nbytes = head.get("nbytes") if isinstance(head, dict) else None
         if not isinstance(nbytes, int) or isinstance(nbytes, bool) or not 0 <= nbytes < _MAX_NBYTES:
-            raise CommError(f"weights are announced with {nbytes!r} bytes.")
+            raise CommError(f"weights are announced with {nbytes!r} bytes; expected a count below {_MAX_NBYTES:,}.")
         body = np.empty(nbytes, np.uint8)
-        receive_numbers(GlooWire(self.group, self._source), torch.from_numpy(body), timeout_s=self._timeout_s)
+        receive_bytes(GlooWire(self.group, self._source), torch.from_numpy(body), timeout_s=self._timeout_s)
         layout_key, policy_id = str(head.get("layout")), str(head.get("policy_id"))
         if head.get("is_delta") is True:
             try:
                 body = self._applied(policy_id, layout_key, body)
             except CommError as error:
-                logger.warning("all of the weights are asked for: %s", error)
+                logger.info("a delta cannot be applied, so the whole weights are requested: %s", error)
                 self.store.set(answer_key, _WHOLE)
                 return
         weights = decode(Encoded({**head, "layout": self._layout(layout_key)}, body))
@@ -252,5 +252,7 @@ class DistWeightReader(_GroupMember):
     def _applied(self, policy_id: str, layout_key: str, changes: Array) -> Array:
         last = self._last.get(policy_id)
         if last is None or last.layout_key != layout_key:
-            raise CommError(f"there are no weights of {policy_id[:80]!r} that the changes could be made to.")
+            raise CommError(
+                f"no earlier weights of {policy_id[:80]!r} with the same layout are here to apply a delta to."
+            )
         return apply_delta(last.body, changes)

@@ -1,4 +1,4 @@
-"""Bring a policy's weights to its workers when the trainer says so: weight updaters after TorchRL's.
+"""Push a policy's weights from the trainer to its workers: weight updaters with the interface of TorchRL's.
 
 Names and meanings are those of the documentation of `torchrl.collectors.WeightUpdaterBase` and
 `torchrl.collectors.distributed.DistributedWeightUpdater`. The worker's side is `WeightUpdateWorker`.
@@ -30,11 +30,11 @@ _MAX_TIMEOUT_S = 86_400.0
 
 
 class WeightUpdaterBase:
-    """Push the weights of a policy to workers: what all weight updaters have in common.
+    """Define how a policy's weights are pushed to workers: the base class of all weight updaters.
 
-    A subclass writes `_sync_weights_with_worker` and `all_worker_ids`, and may write `_get_server_weights` (where
-    weights come from if none are given) and `_maybe_map_weights` (what is done to them first); or `_push_weights` as a
-    whole.
+    A subclass implements `_sync_weights_with_worker` and `all_worker_ids`. It may implement `_get_server_weights`,
+    which returns the weights if none are given, and `_maybe_map_weights`, which changes them first; or `_push_weights`
+    as a whole.
     Source: documentation of TorchRL, `torchrl.collectors.WeightUpdaterBase`.
     """
 
@@ -42,45 +42,45 @@ class WeightUpdaterBase:
     _collector_refs: tuple[weakref.ref[Any], ...] = ()
     _post_hooks: list[Callable[[], Any]] | None = None
 
-    # --- what a subclass writes; Any: weights are modules, dicts or TensorDicts, workers ints or devices
+    # --- what a subclass implements; Any: weights are modules, dicts or TensorDicts, workers ints or devices
 
     def _get_server_weights(self) -> Any:
         """Return the weights to push where `push_weights` was given none."""
         raise NotImplementedError(
-            f"{type(self).__name__} has no weights of its own: give push_weights a policy or weights, or write "
-            "_get_server_weights."
+            f"{type(self).__name__} has no weights of its own: give push_weights a policy or weights, or "
+            "implement _get_server_weights."
         )
 
     def _maybe_map_weights(self, server_weights: Any) -> Any:
-        """Return the weights that workers are to get; these, unless a subclass maps them."""
+        """Return the weights to send; the same ones, unless a subclass changes them."""
         return server_weights
 
     def _sync_weights_with_worker(self, worker_id: Any = None, server_weights: Any = None) -> None:
-        """Bring weights to one worker (None: there is one without a name)."""
-        raise NotImplementedError(f"{type(self).__name__} does not write _sync_weights_with_worker.")
+        """Send weights to one worker; `worker_id` is None where workers have no ids."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement _sync_weights_with_worker.")
 
     def all_worker_ids(self) -> list[int] | list[torch.device] | None:
-        """Return the ids of all workers; None where they have none."""
+        """Return the ids of all workers, None where they have none."""
         return None
 
     # --- pushing
 
     def push_weights(self, policy_or_weights: Any = None, worker_ids: Any = None) -> Any:
-        """Bring weights to workers, then call the hooks in order.
+        """Send weights to workers, then call the hooks in order.
 
         `policy_or_weights` is a policy, a module, a state dict, a nested dict or a TensorDict; None asks
-        `_get_server_weights`. `worker_ids` is an id or a list of them; None means all. Raises what a worker's update
-        raises, before any hook is called.
+        `_get_server_weights`. `worker_ids` is an id or a list of them; None means all. An error of a worker's
+        update is raised before any hook is called.
         """
         self._push_weights(policy_or_weights=policy_or_weights, worker_ids=worker_ids)
         self._after_push()
 
     def update_weights(self, policy_or_weights: Any = None, worker_ids: Any = None) -> Any:
-        """Do what `push_weights` does; the older name."""
+        """Call `push_weights`, under its older name."""
         return self.push_weights(policy_or_weights, worker_ids)
 
     def __call__(self, policy_or_weights: Any = None, worker_ids: Any = None) -> Any:
-        """Do what `push_weights` does."""
+        """Call `push_weights`."""
         return self.push_weights(policy_or_weights, worker_ids)
 
     def _push_weights(self, *, policy_or_weights: Any = None, worker_ids: Any = None) -> None:
@@ -90,7 +90,7 @@ class WeightUpdaterBase:
             self._sync_weights_with_worker(worker_id=worker_id, server_weights=weights)
 
     def _weights_to_push(self, policy_or_weights: Any) -> Any:
-        """Return what was given, or else the updater's own: of a policy its state dict; mapped, if a subclass maps."""
+        """Return the weights given, else the updater's own: of a module its state dict; mapped as the subclass says."""
         weights = self._get_server_weights() if policy_or_weights is None else policy_or_weights
         # A TensorDictParams is a module too, and its state dict has more in it than tensors.
         if isinstance(weights, torch.nn.Module) and not hasattr(weights, "flatten_keys"):
@@ -98,7 +98,7 @@ class WeightUpdaterBase:
         return self._maybe_map_weights(weights)
 
     def _after_push(self) -> None:
-        """Call the hooks, after a push that has reached all."""
+        """Call the hooks, after a push that has reached all its workers."""
         for hook in list(self.post_hooks):
             hook()
 
@@ -112,16 +112,17 @@ class WeightUpdaterBase:
         return self._post_hooks
 
     def register_post_hook(self, hook: Callable[[], Any]) -> None:
-        """Have a function called, without arguments, after each push that has reached all workers it was for."""
+        """Register a function to be called, without arguments, after each push that has reached all its workers."""
         if not callable(hook):
-            raise SchemaError(f"a post hook has to be callable, and {hook!r} is not.")
+            raise SchemaError(
+                f"a post hook has to be callable, and {hook!r} is not; give a function without arguments."
+            )
         self.post_hooks.append(hook)
 
     def register_collector(self, collector: Any, *, many: bool = False) -> None:
-        """Remember a collector, without keeping it alive, for hooks and for `increment_version`.
+        """Register a collector, by a weak reference, for hooks and for `increment_version`.
 
-        There is one at a time: raises RuntimeError if there is another already, unless `many` says that this one comes
-        beside it.
+        Raises RuntimeError if another collector is registered, unless `many` allows several.
         """
         living = self._living()
         if any(each is collector for each in living):
@@ -135,19 +136,19 @@ class WeightUpdaterBase:
 
     @property
     def collector(self) -> Any:
-        """Return the collector, the first of many; None if there is none, or none any more."""
+        """Return the collector, the first if there are several; None if none is registered or alive."""
         living = self._living()
         return living[0] if living else None
 
     @property
     def collectors(self) -> list[Any] | None:
-        """Return all collectors; None if there is none."""
+        """Return all collectors that are alive; None without any."""
         return self._living() or None
 
     def increment_version(self) -> None:
-        """Call `increment_version` of every collector that is still there and has it.
+        """Call `increment_version` of every collector that is alive and has it.
 
-        A push does not: a collector counts its pushes itself, or this is registered as a hook.
+        A push does not call this by itself; register it as a hook to have pushes counted.
         """
         for collector in self._living():
             increment = getattr(collector, "increment_version", None)
@@ -158,26 +159,26 @@ class WeightUpdaterBase:
         return [collector for ref in self._collector_refs if (collector := ref()) is not None]
 
     def init(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing; a subclass may take arguments of a late set-up here."""
+        """Do nothing; a subclass may take the arguments of a later set-up here."""
 
     @classmethod
     def from_policy(cls, policy: Any) -> WeightUpdaterBase | None:
-        """Return an updater for a policy; None where, as here, it takes more than a policy to make one."""
+        """Return an updater for a policy; None, as here, for a class that needs more than a policy."""
         return None
 
 
 class DistributedWeightUpdater(WeightUpdaterBase):
-    """Push weights to worker ranks 1..`num_workers`, which are told, and answer, through a store.
+    """Push weights to worker ranks 1 to `num_workers`, which are told, and answer, through a store.
 
     `store` is a dict for threads of one process, or a store of `torch.distributed`; see `node_store`. `policy_weights`
-    is where weights come from if a push is given none (a module, a state dict, a nested dict, a TensorDict), and says
-    which names, shapes and dtypes there may be. With `sync`, `push_weights` returns when every rank has answered;
-    without, at once, with a PushHandle, and version, hooks and counters follow in its thread.
+    (a module, a state dict, a nested dict, a TensorDict) is sent by a push that is given no weights, and fixes names,
+    shapes and dtypes of all others. With `sync`, `push_weights` returns when every rank has answered; without, it
+    returns a PushHandle at once, and version, hooks and counters are updated in its thread.
 
-    The numbers go beside the store. With a dict they stay in the process. With a store of torch's they go by gloo: in
-    the process's default group, where this is rank 0 of it, else over a connection to each rank, as for a rank that
-    was restarted. `transport` sends them another way: a WeightPublisher (its readers are named "1", "2", ...), or
-    what has the methods of `rank_transport.RankSender`. `dtype="bfloat16"` halves float32 on its way.
+    The tensors do not go through the store. With a dict they stay in the process. With a store of `torch.distributed`
+    gloo sends them: in the process's default group, where this is rank 0 of it, else over a connection to each rank, as
+    to a rank that was restarted. `transport` replaces that: a WeightPublisher (its readers are named "1", "2", ...), or
+    an object with the methods of `rank_transport.RankSender`. `dtype="bfloat16"` sends float32 in half the bytes.
 
     All ranks of a push have `timeout_s` seconds together. `devices` names the device of each worker, rank 1 first,
     for pushes to a `torch.device`. Source: documentation of TorchRL,
@@ -226,7 +227,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
 
     @property
     def version(self) -> int:
-        """Return the number of pushes that have reached every rank they were for."""
+        """Return the number of pushes that have reached all their ranks."""
         return self._version
 
     def all_worker_ids(self) -> list[int] | list[torch.device]:
@@ -239,17 +240,17 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         self._batches_since_weight_update[rank - 1] += 1
 
     def push_weights(self, policy_or_weights: Any = None, worker_ids: Any = None) -> PushHandle | None:
-        """Bring weights to ranks (None: all), and return None; without `sync`, return a handle at once.
+        """Send weights to ranks (None: all) and return None; without `sync`, return a handle at once.
 
         `worker_ids` is a rank, 1 or more, a device of `devices`, or a list of these. All ranks are told before any is
         awaited. Weights are copied before this returns. A push that comes while another is under way waits for its
         answers first. An empty list of ranks does nothing.
 
         Raises before anything is sent: SchemaError for weights that are not like `policy_weights`, RuntimeError for a
-        rank below 1, ValueError for one above `num_workers` or a device that no worker has. Then WeightUpdateError, a
-        RuntimeError, if a rank does not answer in time or not as it should: it names the ranks that were updated,
-        failed and were not tried, the version stays, and no hook is called. Ranks that were updated keep the new
-        weights.
+        rank below 1, ValueError for one above `num_workers` or a device that no worker has. Raises
+        afterwards: WeightUpdateError, a RuntimeError, if a rank does not answer in time or answers anything but
+        `updated`. It names the ranks that were updated, failed and not tried; the version is not increased and no hook
+        is called. Ranks that were updated keep the new weights.
         """
         ranks = self._ranks(worker_ids)
         state = self._state(self._weights_to_push(policy_or_weights))
@@ -265,7 +266,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         return None
 
     def _push_weights(self, *, policy_or_weights: Any = None, worker_ids: Any = None) -> None:
-        """Bring weights to ranks and wait for them, whatever `sync` says; no hooks."""
+        """Send weights to ranks and wait for their answers, with or without `sync`; call no hooks."""
         ranks = self._ranks(worker_ids)
         state = self._state(self._weights_to_push(policy_or_weights))
         if ranks:
@@ -273,7 +274,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
                 self._finish(self._begin(ranks, state), ranks)
 
     def _sync_weights_with_worker(self, worker_id: Any = None, server_weights: Any = None) -> None:
-        """Bring weights to one rank and wait for it (None: its own weights, as for a push)."""
+        """Send weights (None: `policy_weights`) to one rank and wait for its answer."""
         if worker_id is None or isinstance(worker_id, (list, tuple)):
             raise SchemaError("_sync_weights_with_worker takes one worker; push_weights takes several.")
         self._push_weights(policy_or_weights=server_weights, worker_ids=worker_id)
@@ -283,7 +284,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         return self._policy_weights
 
     def close(self) -> None:
-        """Wait for the push under way, and release connections; may be called again. The store is its owner's."""
+        """Wait for the push under way and release connections, not the store; may be called again."""
         with self._lock:
             if self._is_closed:
                 return
@@ -291,7 +292,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
             if self._under_way is not None:
                 self._under_way.wait_for_answers()
             self._sender.close()
-            with suppress(CommError):  # the store may have gone before its users
+            with suppress(CommError):  # the store may be closed already
                 self._store.delete(TRAINER_STATUS)
             self._store.close()
 
@@ -309,7 +310,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
             self._under_way.wait_for_answers()
             self._under_way = None
         self._num_pushes += 1
-        # Every push is a version on its way, so that one after a failure is newer to whoever counts.
+        # Every push has a version of its own on the wire, so that the one after a failure is newer for every reader.
         weights = Weights(self._policy_id, Version(0, self._num_pushes), state)
         parcel = Parcel(f"{self._token}-{self._num_pushes}", encode(weights, dtype=self._dtype))
         push = Push(self._store, self._sender, parcel, ranks, self._timeout_s)
@@ -334,11 +335,13 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         try:
             self._layout.check(state)
         except CommError as error:
-            raise SchemaError(f"nothing was sent: {error} Give weights like policy_weights.") from error
+            raise SchemaError(
+                f"nothing was sent: {error} Give weights with the names, shapes and dtypes of policy_weights."
+            ) from error
         return state
 
     def _ranks(self, worker_ids: Any) -> list[int]:
-        """Return the ranks that ids name, each once, in the order given."""
+        """Return the ranks of worker ids, each once, in the order given."""
         if worker_ids is None:
             return list(range(1, self._num_workers + 1))
         ranks = [rank for worker_id in _as_list(worker_ids) for rank in self._ranks_of(worker_id)]
@@ -370,7 +373,8 @@ def _sender_of(store: AnyStore, opened: Any, transport: Any, num_workers: int) -
     if callable(getattr(transport, "publish", None)):
         return PublisherSender(transport, num_workers)
     raise SchemaError(
-        f"a {type(transport).__name__} is no transport: give a WeightPublisher, or what has the methods of RankSender."
+        f"a {type(transport).__name__} is no transport: give a WeightPublisher, or an object with the methods of "
+        "RankSender."
     )
 
 

@@ -1,4 +1,4 @@
-"""Be a worker rank that a trainer leads by words in a store, and whose weights it updates."""
+"""Follow a trainer's control words in a store, as a worker rank whose weights it updates."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _MAX_REASON = 500  # characters of an answer
 
 
 class NodeWordError(CommError, RuntimeError):
-    """Report a word under `NODE_{r}_in` that no worker knows."""
+    """Report an unknown word under `NODE_{r}_in`."""
 
 
 class WeightUpdateWorker:
-    """Obey what the trainer says to worker `rank`, 1 or more: one word a `step`, or all until `shutdown` by `serve`.
+    """Follow the trainer's words to worker `rank`, 1 or more: one in a `step`, all until `shutdown` in `serve`.
 
-    | word | what is done | answer |
+    | word | what the worker does | answer |
     |---|---|---|
     | `continue` | `on_continue()` is called: collect the next batch | none; `NODE_{r}_status` is busy, then done |
     | `update_weights` | weights are received and loaded | `updated`, or `failed: ` and why |
@@ -50,14 +50,14 @@ class WeightUpdateWorker:
     | `shutdown` | `serve` returns | `down` |
 
     Weights go into `target` in place (a module, a state dict, a nested dict, a TensorDict), to `on_weights`, or both.
-    `reader` receives them where the updater's transport is a WeightPublisher, whose reader is named by the rank, and
-    `receiver` where it is one of another kind, or the trainer is another program: one that writes no
-    `NODE_{r}_push`, a push without a name.
-    `timeout_s` is the longest wait for a trainer at the beginning, and for weights that were announced;
-    `idle_timeout_s` that for the next word in `serve`. All are seconds.
+    `reader` receives them where the updater's transport is a WeightPublisher; it is named by the rank. `receiver` does
+    where the transport is another one, or the trainer is another program that writes no id of a push under
+    `NODE_{r}_push`.
+    `timeout_s` is the longest wait for a trainer in the beginning and for weights that were announced, `idle_timeout_s`
+    that for the next word in `serve`, both in seconds.
 
-    One that is restarted makes a new object over the same store, and is updated by the next push. A worker may be used
-    by one thread at a time.
+    A restarted worker makes a new object over the same store, and is updated by the next push. One thread at a time may
+    use a worker.
     """
 
     def __init__(
@@ -78,7 +78,9 @@ class WeightUpdateWorker:
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
             raise SchemaError(f"rank is {rank!r}; expected a worker's rank, 1 or more: rank 0 is the trainer.")
         if target is None and on_weights is None:
-            raise SchemaError("a worker needs a target, which weights are loaded into, or on_weights, which gets them.")
+            raise SchemaError(
+                "a worker needs a target to load weights into, or on_weights, a function that takes them."
+            )
         self.rank = rank
         self._target = target
         self._on_weights = on_weights
@@ -101,10 +103,10 @@ class WeightUpdateWorker:
         self._say("status", DONE)
 
     def serve(self) -> None:
-        """Obey until the trainer says `shutdown`. Weights that are lost on their way are logged, and it goes on.
+        """Follow words until `shutdown`. Lost transfers of weights are logged, and the next word is awaited.
 
-        Raises CommError if there is no trainer, or it says nothing for `idle_timeout_s`, or the store is lost; and what
-        else `step` raises.
+        Raises CommError if there is no trainer, no word comes within `idle_timeout_s`, or the store is lost; and other
+        errors of `step`.
         """
         if self._store.get(TRAINER_STATUS, timeout_s=self._timeout_s) != ALIVE:
             raise CommError(f"worker rank {self.rank} has found no trainer in the store within {self._timeout_s:g} s.")
@@ -113,7 +115,7 @@ class WeightUpdateWorker:
             try:
                 word = self.step(timeout_s=self._idle_timeout_s)
             except LostTransferError as error:
-                # A slow push, or another trainer follows; who waits in vain ends by its deadline.
+                # Another push or another trainer may follow; without one, the deadline of the next word ends this.
                 logger.warning("worker rank %d keeps its weights: %s", self.rank, error)
             if word is None:
                 raise CommError(
@@ -122,19 +124,19 @@ class WeightUpdateWorker:
                 )
 
     def step(self, *, timeout_s: float = 0.0) -> str | None:
-        """Obey the next word and return it; None if there is none within `timeout_s`.
+        """Follow the next word and return it; None if no word comes within `timeout_s`.
 
-        Raises RuntimeError for a word that is not in the vocabulary, CommError for weights that do not come or do not
-        fit, or a store that is lost. The trainer is answered first.
+        Raises, after the trainer was answered, RuntimeError for an unknown word, and CommError for weights that do not
+        arrive or do not fit, or a store that is lost.
         """
         word = self._store.get(self._key("in"), timeout_s=timeout_s)
         if word is None:
             return None
-        # First, so that a word that comes meanwhile is not deleted unread.
+        # Before the word is followed, so that the next one is not deleted unread.
         self._store.delete(self._key("in"))
         self._say("status", BUSY)
         try:
-            self._obey(word)
+            self._follow(word)
         finally:
             self._say("status", DONE)
         return word
@@ -150,7 +152,7 @@ class WeightUpdateWorker:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _obey(self, word: str) -> None:
+    def _follow(self, word: str) -> None:
         if word == CONTINUE:
             if self._on_continue is not None:
                 self._on_continue()
@@ -169,9 +171,9 @@ class WeightUpdateWorker:
     def _update(self) -> None:
         push_id = self._store.get(self._key("push"), timeout_s=0.0)
         if push_id is None and not self._takes_unnamed:
-            return  # it was taken back
+            return  # the trainer has deleted the push
         if push_id is not None and push_id == self._served:
-            return  # it was served, by its name, before its word was read
+            return  # this push was answered before its word was read
         self._served = push_id = push_id or ""
         try:
             weights = self._receiver.receive(push_id, timeout_s=self._timeout_s)
@@ -188,7 +190,7 @@ class WeightUpdateWorker:
 
     def _answer_push(self, push_id: str, answer: str) -> None:
         if push_id:
-            self._say("done", push_id)  # first: the trainer reads it behind the answer
+            self._say("done", push_id)  # first: the trainer reads it after the answer
         self._say("out", answer)
 
     def _seed(self, number: str) -> None:
