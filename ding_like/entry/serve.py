@@ -1,4 +1,4 @@
-"""Serve a run's policy: `ding serve EXP`."""
+"""Serve a run's policy over HTTP: the command `ding serve EXP`, and the same as a function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SHOWN_VALUES = 32  # of an observation, in the examples that are printed
-_LOOK_S = 5.0  # between two looks whether the server's thread is there
+_LOOK_S = 5.0  # between two checks whether the server's thread is alive
 
 
 def serve(
@@ -39,9 +39,10 @@ def serve(
 ) -> None:
     """Serve the policy of an experiment until SIGINT, SIGTERM or SIGHUP; `started` is called when the port is open.
 
-    A newer `checkpoint` ('best', 'newest' or a file) is taken without a pause. Requests under way are answered before
-    the port closes. Then the signal acts as it would have: KeyboardInterrupt, or SystemExit with 128 + its number. A
-    second one acts at once. Raises ConfigError, CheckpointError or CommError for what cannot be served, or not there.
+    A newer `checkpoint` ('best', 'newest' or a file) is loaded without a pause. Requests under way are answered before
+    the port closes; then the signal takes its usual effect: KeyboardInterrupt, or SystemExit with 128 + its number. A
+    second signal does so at once. Raises ConfigError or CheckpointError for a run that cannot be served, CommError for
+    a host and port that cannot be opened.
     """
     from ding_like.comm.serve.access import check_host, read_token
     from ding_like.comm.serve.http_server import PolicyServer
@@ -52,8 +53,8 @@ def serve(
 
     token = None if token_file is None else read_token(token_file)
     check_host(host, token)
-    # One thread for a forward pass, as in evaluations; the threads that answer begin within.
-    with training_process(), StopSignal() as signals, _signals_wake() as came:
+    # Forward passes use one thread, as in evaluations; the threads that answer requests start in this context.
+    with training_process(), StopSignal() as signals, _signals_wake() as wait:
         blueprint = Blueprint.of(exp_name, client_wraps=client_wraps, on_cpu=on_cpu, max_batch=max_batch)
         choice = CheckpointChoice.of(exp_name, checkpoint)
         with ServedPolicy(blueprint, choice, reload_s=reload_s) as served:
@@ -62,9 +63,9 @@ def serve(
                 server.start()
                 started(server, served)
                 while signals.received is None:
-                    came(_LOOK_S)
+                    wait(_LOOK_S)
                     if not server.is_alive:
-                        raise CommError("the thread that answers requests has ended; its log says how.")
+                        raise CommError("the thread that answers requests has ended; the log says why.")
             finally:
                 server.close()
                 logger.info("%s", closing(server, served))
@@ -73,7 +74,7 @@ def serve(
 
 @contextmanager
 def _signals_wake() -> Iterator[Callable[[float], object]]:
-    """Give a function that waits so many seconds, or until a signal has come."""
+    """Yield a function that waits for a number of seconds, or until a signal arrives."""
     reader, writer = socket.socketpair()
     with reader, writer:
         writer.setblocking(False)
@@ -85,7 +86,7 @@ def _signals_wake() -> Iterator[Callable[[float], object]]:
 
 
 def opening(url: str, served: ServedPolicy, exp_name: str, *, has_token: bool) -> list[str]:
-    """Return the lines that tell where the policy is and how to ask it."""
+    """Return the lines that tell where the policy is served and how to send it requests."""
     health = served.health()
     example, num_values = served.example(), served.num_values
     state = f"   state {', '.join(health['state'])}" if health["state"] else ""
@@ -114,7 +115,7 @@ def opening(url: str, served: ServedPolicy, exp_name: str, *, has_token: bool) -
 
 
 def closing(server: PolicyServer, served: ServedPolicy) -> str:
-    """Return the line that tells what was done, when the port is closed."""
+    """Return the summary line for when the port is closed."""
     done = server.requests.describe()
     took = "" if done["p50_ms"] is None else f", p50 {done['p50_ms']:g} ms, p99 {done['p99_ms']:g} ms"
     return (

@@ -61,8 +61,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/pipeline/serve/wrappers.py",
-        "self._outwards = [layer for layer in reversed(layers) if",
-        "self._outwards = [layer for layer in layers[:0] if",
+        "self._obs_wrappers = [layer for layer in reversed(layers) if",
+        "self._obs_wrappers = [layer for layer in layers[:0] if",
         (_EVALUATED,),
     ),
     Mutation(

@@ -82,7 +82,7 @@ WRONG: dict[str, tuple[Any, int, str, str]] = {
     "nothing": (b"", 400, "malformed", "the body is empty"),
     "deep lists": (b'{"obs": ' + b"[" * 100_000, 400, "malformed", "not JSON"),
     "dicts in dicts": (b'{"obs": ' + b'{"a": ' * 40 + b"1" + b"}" * 41, 422, "schema", "too many dicts in dicts"),
-    "a state": ({"obs": ZEROS, "state": {"h": [0.0]}}, 422, "schema", "remembers nothing"),
+    "a state": ({"obs": ZEROS, "state": {"h": [0.0]}}, 422, "schema", "not recurrent"),
     "not the first": ({"obs": ZEROS, "is_first": False}, 422, "schema", "needs the 'state'"),
     "flags of others": ({"obs": ZEROS, "is_first": [True]}, 422, "schema", "true or false for each observation"),
 }
@@ -121,7 +121,7 @@ def test_wrong_tensors_get_one_error_that_says_what_was_expected(name: str, url:
 
 GOOD = {"arm": {"angle": [0.5, 1.0]}, "room": 2, "action_mask": [1, 1, 1, 1]}
 WRONG_DICTS: dict[str, tuple[Any, str]] = {
-    "an array": ([1.0], "'obs' is to be a dict with 'arm/angle', 'room', 'action_mask'|dict with"),
+    "an array": ([1.0], "'obs' is no dict, expected one with 'arm/angle', 'room', 'action_mask'|one with"),
     "an entry less": ({"room": 1, "action_mask": [1] * 4}, "'obs' lacks 'arm/angle'"),
     "an entry more": ({**GOOD, "light": 1}, "'obs' has 'light', expected"),
     "a fraction": ({**GOOD, "room": 1.5}, "'obs/room' has numbers of float64, expected whole numbers"),
@@ -129,10 +129,10 @@ WRONG_DICTS: dict[str, tuple[Any, str]] = {
     "one below": ({**GOOD, "room": -1}, "a whole number from 0 to 2"),
     "a mask of nothing": ({**GOOD, "action_mask": [0] * 4}, "allows no action at all in row 0"),
     "a mask of others": ({**GOOD, "action_mask": [2, 1, 1, 1]}, "0 or 1"),
-    "one and several": ({**GOOD, "room": [1, 2]}, "not equally many"),
+    "one and several": ({**GOOD, "room": [1, 2]}, "differ in batch size"),
     "different numbers": (
         {"arm": {"angle": [[0.5, 1.0]]}, "room": [1, 2], "action_mask": [[1] * 4] * 2},
-        "'obs/arm/angle': 1 in a batch, 'obs/room': 2 in a batch|not equally many",
+        "'obs/arm/angle': 1 in a batch, 'obs/room': 2 in a batch|differ in batch size",
     ),
 }
 

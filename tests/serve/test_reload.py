@@ -240,8 +240,8 @@ def test_a_checkpoint_that_is_gone_is_told_and_served_on(run: Run, caplog: pytes
         run.save(6, name=BEST)
         back = served.look()
 
-        assert looks == [False] * 3 and during == 5 and "not there any more" in fault["message"]
-        assert len([r for r in caplog.records if "not there any more" in r.message]) == 1
+        assert looks == [False] * 3 and during == 5 and "was deleted" in fault["message"]
+        assert len([r for r in caplog.records if "was deleted" in r.message]) == 1
         assert back and served.health()["reload"]["fault"] is None
 
 

@@ -1,4 +1,4 @@
-"""Say who may ask a policy server: whoever is on this machine, and others only with a token."""
+"""Control access to a policy server: open on the loopback interface, with a token on any other."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_token(path: str | Path) -> str:
 
 
 def check_host(host: str, token: str | None) -> None:
-    """Refuse a host that would let strangers in unasked. Raises ConfigError."""
+    """Raise ConfigError for a host that other machines could reach without a token."""
     if not host.strip():
         raise ConfigError(
             "the host is empty, which would be every interface of this machine: give --host 127.0.0.1 for this machine "
@@ -57,27 +57,31 @@ def check_host(host: str, token: str | None) -> None:
 
 
 class Access:
-    """Let requests in: those with the token, or without one those of this machine."""
+    """Check requests: for the token, or without one that they come from this machine."""
 
     def __init__(self, token: str | None, host: str) -> None:
         self._expected = None if token is None else f"Bearer {token}".encode()
-        # A page of the web that has its name lead here sends that name, but no token.
+        # A web page whose name was made to resolve to this machine (DNS rebinding) sends that name as Host.
         self._names = _LOCAL_NAMES if token is None and is_loopback(host) else None
 
     def is_known(self, headers: Mapping[str, str]) -> bool:
-        """Tell from a request's head, names in capitals with underscores, whether it has the token."""
+        """Tell whether a request has the token; names of headers are in capitals with underscores."""
         if self._expected is None:
             return True
         said = headers.get("AUTHORIZATION", "").encode("utf-8", "surrogateescape")
         return secrets.compare_digest(said, self._expected)
 
     def check(self, headers: Mapping[str, str]) -> None:
-        """Raise RefusedError for a request that is not let in; names of headers as for `is_known`."""
+        """Raise RefusedError for a request without access; names of headers as for `is_known`."""
         if "ORIGIN" in headers:
-            raise RefusedError("wrong_role", "requests of web pages are not answered")
+            raise RefusedError("wrong_role", "the request has an Origin: requests of web pages are not answered")
         found = _HOST.fullmatch(headers.get("HOST", ""))
         if self._names is not None and (found is None or (found["name"] or found["six"]).lower() not in self._names):
-            raise RefusedError("malformed", "the Host of the request is not this server")
+            raise RefusedError(
+                "malformed",
+                f"the Host of the request is {headers.get('HOST', '')[:80]!r}, expected one of "
+                f"{', '.join(sorted(self._names))}",
+            )
         if not self.is_known(headers):
             given = "another token" if "AUTHORIZATION" in headers else "no token"
             raise RefusedError("bad_key", f"the request has {given}, expected `Authorization: Bearer TOKEN`")

@@ -1,4 +1,4 @@
-"""A server within limits that answers what it was asked before it closes, and says in JSON what it cannot read."""
+"""Close a limited HTTP server without dropping requests: answer what was received, then end; write errors as JSON."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from waitress import wasyncore
 from waitress.task import ErrorTask, WSGITask
 
 from ding_like.comm.rest.http_limits import LimitedChannel, LimitedServer
-
-JSON_TYPE = "application/json"
+from ding_like.comm.serve.messages import JSON
 
 
 def error_body(code: str, message: str) -> bytes:
@@ -20,7 +19,7 @@ def error_body(code: str, message: str) -> bytes:
 
 
 class _LastAnswer(WSGITask):  # type: ignore[misc]
-    """Answer; where the server is closing, tell the client that the connection is too."""
+    """Write a response; while the server is closing, tell the client that the connection closes."""
 
     def build_response_header(self) -> bytes:
         if self.channel.server.is_draining:
@@ -30,7 +29,7 @@ class _LastAnswer(WSGITask):  # type: ignore[misc]
 
 
 class _JsonError(ErrorTask):  # type: ignore[misc]
-    """Refuse what is no request that can be read."""
+    """Answer a request that cannot be parsed with an error in JSON."""
 
     def execute(self) -> None:
         error, code = self.request.error, "malformed"
@@ -38,12 +37,12 @@ class _JsonError(ErrorTask):  # type: ignore[misc]
         if error.code == 413:
             code = "too_large"
             if not self.channel.is_known:
-                # Its size was held against what is read of a stranger, which is not what it needs to hear.
+                # The size limit was that for clients without the token: the missing token is what to report.
                 status, code = "401 Unauthorized", "bad_key"
                 message = "the request has no token, or another one, expected `Authorization: Bearer TOKEN`"
         body = error_body(code, message)
         self.status = status
-        self.response_headers.append(("Content-Type", JSON_TYPE))
+        self.response_headers.append(("Content-Type", JSON))
         self.set_close_on_finish()
         self.content_length = len(body)
         self.write(body)
@@ -55,7 +54,7 @@ class _Channel(LimitedChannel):
 
 
 class DrainingServer(LimitedServer):
-    """Serve until `drain`: then take no more connections, answer what has come, and end."""
+    """Serve until `drain` is called; then accept no more connections, answer what was received, and end."""
 
     channel_class = _Channel
 
@@ -65,7 +64,7 @@ class DrainingServer(LimitedServer):
         super().__init__(app, listener, **settings)
 
     def drain(self, grace_s: float) -> None:
-        """Have `run` end when all that has come is answered, after `grace_s` at the latest; from any thread."""
+        """Make `run` end when all requests received are answered, or after `grace_s`; call it from any thread."""
         self._grace_s = grace_s
         self.is_draining = True
         self.pull_trigger()
@@ -73,25 +72,25 @@ class DrainingServer(LimitedServer):
     def run(self) -> None:
         """Serve until `drain` is called; then end, with the port and all connections closed.
 
-        `close_all` is still to be called, when no other thread can wake the loop any more.
+        Call `close_all` afterwards, once no other thread can wake the loop.
         """
         look_s = self.adj.asyncore_loop_timeout
         while not self.is_draining:
             wasyncore.poll2(look_s, self._map)
-        self.handle_accept()  # who has connected already has asked, or is about to
+        self.handle_accept()  # a client that has connected has sent a request, or is about to
         wasyncore.dispatcher.close(self)  # the port
         deadline = self.clock() + self._grace_s
-        wasyncore.poll2(0.0, self._map)  # what has come already is read
+        wasyncore.poll2(0.0, self._map)  # read what has arrived
         while self._close_idle() and (left := deadline - self.clock()) > 0:
             wasyncore.poll2(min(left, look_s), self._map)
         for channel in list(self.active_channels.values()):
             channel.handle_close()
 
     def _close_idle(self) -> int:
-        """Close connections that wait for nothing; return how many are left."""
+        """Close idle connections; return how many are left."""
         channels = list(self.active_channels.values())
         for channel in channels:
-            # In this order: an answer is in the buffer before its request is forgotten.
+            # In this order: a response is in the buffer before its request is removed.
             if not channel.requests and not channel.total_outbufs_len and channel.request is None:
                 channel.handle_close()
         return len(self.active_channels)

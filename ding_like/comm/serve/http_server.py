@@ -18,8 +18,9 @@ from ding_like.comm.rest.http_limits import Limits
 from ding_like.comm.rest.messages import MAX_FILE
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.serve.access import Access, check_host
-from ding_like.comm.serve.draining import JSON_TYPE, DrainingServer, error_body
+from ding_like.comm.serve.draining import DrainingServer, error_body
 from ding_like.comm.serve.messages import (
+    JSON,
     VERSION_HEADER,
     ActRequest,
     ActResponse,
@@ -31,29 +32,29 @@ from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
 
-_THREADS = 4  # that answer; bodies are read by the loop, and one forward pass is computed at a time
-_LATENCIES = 10_000  # the last ones, of which p50 and p99 are told
+_THREADS = 4  # that answer requests; the loop reads bodies, and forward passes run one at a time
+_LATENCIES = 10_000  # the last ones, of which p50 and p99 are computed
 _IDLE_S = 120.0  # a client between two steps of a slow env keeps its connection
 _GRACE_S = 10.0
 _ROUTES = "POST /act, GET /health"
 
 
 class ServablePolicy(Protocol):
-    """Be what answers: a policy with weights that may be exchanged."""
+    """Define what the server needs of a policy; its weights may be replaced between two calls."""
 
     @property
     def max_body(self) -> int:
-        """Return the most bytes that a question may have."""
+        """Return the largest allowed body of a request, in bytes."""
 
-    def act(self, question: ActRequest) -> ActResponse:
-        """Return the answer. Raises RefusedError for a question that does not fit."""
+    def act(self, request: ActRequest) -> ActResponse:
+        """Return the response. Raises RefusedError for a request that does not fit the policy."""
 
     def health(self) -> dict[str, Any]:
         """Return what is served, JSON-like."""
 
 
 class Requests:
-    """Count requests, and know how long the last ones took."""
+    """Count requests and measure how long the last ones took."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,14 +62,14 @@ class Requests:
         self._answered = self._refused = self._observations = 0
 
     def note(self, latency_s: float, observations: int) -> None:
-        """Count one that was answered."""
+        """Count a request that was answered."""
         with self._lock:
             self._answered += 1
             self._observations += observations
             self._latency_s.append(latency_s)
 
     def note_refused(self) -> None:
-        """Count one that was refused."""
+        """Count a request that was refused."""
         with self._lock:
             self._refused += 1
 
@@ -84,7 +85,7 @@ class Requests:
 
 
 class PolicyServer:
-    """Serve a policy from a thread of its own, between `start` and `close`; `url` says where.
+    """Serve a policy from a thread of its own, between `start` and `close`, at `url`.
 
     Raises ConfigError for a host that others can reach without a token, CommError for a port that is in use.
     """
@@ -129,11 +130,11 @@ class PolicyServer:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether the thread that reads requests is there."""
+        """Tell whether the thread that reads requests is running."""
         return self._thread.is_alive()
 
     def close(self, *, grace_s: float = _GRACE_S) -> None:
-        """Answer what has come within `grace_s`, then free the port; may be called again."""
+        """Answer requests received so far, within `grace_s`, then free the port; may be called again."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -145,17 +146,19 @@ class PolicyServer:
 
 
 def make_app(policy: ServablePolicy, access: Access, requests: Requests) -> Flask:
-    """Return the application."""
+    """Return the Flask application with its routes and error handlers."""
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = policy.max_body
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
 
     @app.before_request
-    def let_in() -> None:
+    def check_access() -> None:
         g.began_s = time.perf_counter()
         access.check({name.upper().replace("-", "_"): value for name, value in request.headers.items()})
         if request.headers.get("Content-Encoding") is not None:
-            raise RefusedError("wrong_content_type", "the body is to be sent as it is, in no Content-Encoding")
+            raise RefusedError(
+                "wrong_content_type", "the request has a Content-Encoding, expected a plain body: leave the header out"
+            )
 
     @app.post("/act")
     def act() -> Response:
@@ -170,7 +173,7 @@ def make_app(policy: ServablePolicy, access: Access, requests: Requests) -> Flas
     @app.get("/health")
     def health() -> Response:
         told = {"status": "ok", **policy.health(), "requests": requests.describe()}
-        return Response(json.dumps(told), mimetype=JSON_TYPE)
+        return Response(json.dumps(told), mimetype=JSON)
 
     @app.errorhandler(Exception)
     def refuse(error: Exception) -> Response:
@@ -179,8 +182,8 @@ def make_app(policy: ServablePolicy, access: Access, requests: Requests) -> Flas
             return _of_http(error, policy)
         if not isinstance(error, RefusedError):
             logger.error("a request failed", exc_info=error)
-            error = RefusedError("internal", "the server failed at this request; its log says how")
-        return Response(error_body(error.code, error.message), status=error.status, mimetype=JSON_TYPE)
+            error = RefusedError("internal", "the server failed at this request; see its log")
+        return Response(error_body(error.code, error.message), status=error.status, mimetype=JSON)
 
     return app
 
@@ -198,7 +201,7 @@ def _of_http(error: HTTPException, policy: ServablePolicy) -> Response:
         ),
     }
     code, message = said.get(status, ("malformed", error.name))
-    response = Response(error_body(code, message), status=status, mimetype=JSON_TYPE)
+    response = Response(error_body(code, message), status=status, mimetype=JSON)
     if status == 405:
         response.headers["Allow"] = ", ".join(sorted(getattr(error, "valid_methods", None) or ()))
     return response

@@ -1,14 +1,14 @@
-"""Read what a client asks of a policy, and write what it is answered: as JSON, or as safetensors.
+"""Parse requests of a policy's clients and write responses, as JSON or as safetensors.
 
-A request has `obs`, one observation or a batch of them, and of a policy that remembers may have `state` and `is_first`.
-An answer has `action`, the new `state` of such a policy, and the version of the weights that chose. In safetensors an
-entry of a dict is a tensor of its own: `obs/board`, `state/h`. Neither format can hold code.
+A request has `obs`, one observation or a batch of them, and for a recurrent policy may have `state` and `is_first`. A
+response has `action`, the new `state` of a recurrent policy, and the version of the weights that chose the action. In
+safetensors an entry of a dict is a tensor of its own: `obs/board`, `state/h`. Neither format can hold code.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -24,13 +24,14 @@ _SAFETENSORS_TOO = ("application/safetensors", "application/vnd.safetensors")
 VERSION_HEADER = "X-Policy-Version"
 _KEYS = ("obs", "state", "is_first")
 _MAX_DEPTH = 16  # of dicts in dicts
+_SHOWN_NAMES = 5  # in a message
 
 # What a client sent under one name: an array, or what JSON had there (numbers in lists, or anything else: hence Any).
 Sent = Any
 
 
 class ActRequest(NamedTuple):
-    """Hold what a client sent, not looked at any closer than its names."""
+    """Hold what a client sent; only the names are checked yet."""
 
     obs: dict[str, Sent]  # by flat name: "" where the observation is no dict
     state: dict[str, Sent] | None
@@ -38,7 +39,7 @@ class ActRequest(NamedTuple):
 
 
 class ActResponse(NamedTuple):
-    """Hold what a client is told: columns [R, ...], R = 1 unless it sent a batch."""
+    """Hold a response: columns [R, ...], R = 1 unless the client sent a batch."""
 
     action: Array
     state: Mapping[str, Array]
@@ -47,7 +48,7 @@ class ActResponse(NamedTuple):
 
 
 def format_of(content_type: str) -> str:
-    """Return which of the two formats a content type means. Raises RefusedError for any other."""
+    """Return the format that a content type names, JSON or SAFETENSORS. Raises RefusedError for any other."""
     if content_type == JSON:
         return JSON
     if content_type == SAFETENSORS or content_type in _SAFETENSORS_TOO:
@@ -60,14 +61,14 @@ def format_of(content_type: str) -> str:
 
 
 def read_request(body: bytes, form: str) -> ActRequest:
-    """Return what a body asks. Raises RefusedError for one that cannot be read, or has other names."""
+    """Return the request in a body. Raises RefusedError for one that cannot be parsed, or has unknown names."""
     if not body:
         raise RefusedError("malformed", "the body is empty, expected {\"obs\": ...} or a safetensors file with 'obs'")
     return _read_json(body) if form == JSON else _read_safetensors(body)
 
 
 def write_response(answer: ActResponse, form: str) -> bytes:
-    """Return the body of an answer: that of one observation has no batch axis."""
+    """Return the body of a response; without a batch axis for one observation."""
     action = answer.action if answer.is_batch else answer.action[0]
     state = {name: column if answer.is_batch else column[0] for name, column in answer.state.items()}
     if form == JSON:
@@ -93,7 +94,7 @@ def _read_json(body: bytes) -> ActRequest:
         raise RefusedError("malformed", f'the body is a JSON {type(sent).__name__}, expected {{"obs": ...}}')
     _check_names(sent)
     state = sent.get("state")
-    return ActRequest(_by_flat_name(sent["obs"]), None if state is None else _by_flat_name(state), sent.get("is_first"))
+    return ActRequest(by_flat_name(sent["obs"]), None if state is None else by_flat_name(state), sent.get("is_first"))
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -114,30 +115,36 @@ def _read_safetensors(body: bytes) -> ActRequest:
     _check_names(found)
     is_first = found.get("is_first")
     if is_first is not None and set(is_first) != {""}:
-        raise RefusedError("schema", "'is_first' is one tensor, with a flag for each observation")
+        raise RefusedError(
+            "schema", "'is_first' has entries of its own, expected one tensor with a flag for each observation"
+        )
     return ActRequest(found["obs"], found.get("state"), None if is_first is None else is_first[""])
 
 
 def _check_names(sent: Mapping[str, Any]) -> None:
     if "obs" not in sent:
-        raise RefusedError("schema", f"there is no 'obs' in the body, which has {_listed(sent)}")
+        raise RefusedError(
+            "schema", f"there is no 'obs' in the body, which has {quoted(sent)}: send the observation under that name"
+        )
     unknown = [name for name in sent if name not in _KEYS]
     if unknown:
-        raise RefusedError("schema", f"the body has {_listed(unknown)}, expected {', '.join(_KEYS)}")
+        raise RefusedError("schema", f"the body has {quoted(unknown)}, expected {', '.join(_KEYS)}")
 
 
-def _by_flat_name(value: Sent, path: str = "", depth: int = 0) -> dict[str, Sent]:
-    """Return what stands in nested dicts by flat names, "arm/angle"; what is no dict has the name ""."""
+def by_flat_name(value: Sent, path: str = "", depth: int = 0) -> dict[str, Sent]:
+    """Return the values of nested dicts by flat name, as "arm/angle"; a value that is no dict has the name ""."""
     if not isinstance(value, dict):
         return {path: value}
     if depth >= _MAX_DEPTH:
-        raise RefusedError("schema", "the body has too many dicts in dicts")
+        raise RefusedError("schema", f"the body has too many dicts in dicts, expected at most {_MAX_DEPTH}")
     flat: dict[str, Sent] = {}
     for key, inner in value.items():
-        flat.update(_by_flat_name(inner, f"{path}/{key}" if depth else key, depth + 1))
+        flat.update(by_flat_name(inner, f"{path}/{key}" if depth else key, depth + 1))
     return flat
 
 
-def _listed(names: Any) -> str:  # Any: what a client may name its entries
-    shown = [repr(str(name)[:40]) for name in list(names)[:8]]
-    return ", ".join(shown) or "nothing"
+def quoted(names: Iterable[Any]) -> str:  # Any: what a client may name its entries
+    """Return names for a message: the first few in quotes, and how many more there are."""
+    listed = [repr(str(name)[:40]) for name in names]
+    more = f" and {len(listed) - _SHOWN_NAMES} more" if len(listed) > _SHOWN_NAMES else ""
+    return ", ".join(listed[:_SHOWN_NAMES]) + more or "nothing"

@@ -1,4 +1,4 @@
-"""Make what acts for clients: a policy with the weights of one checkpoint, which it keeps for good."""
+"""Build an agent that acts for clients: a policy with the weights of one checkpoint, which never change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.serve.messages import ActRequest, ActResponse
+from ding_like.comm.serve.messages import ActRequest, ActResponse, by_flat_name
 from ding_like.config import compile_config, read_config
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.envs import get_vec_env_setting, make_env
@@ -41,7 +41,7 @@ MAX_BATCH = 1024
 
 
 class ServedVersion(NamedTuple):
-    """Say which weights act. `number` grows by one with every checkpoint that a server takes."""
+    """Name the weights that act. `number` grows by one with every checkpoint that a server loads."""
 
     number: int
     file: str
@@ -49,7 +49,7 @@ class ServedVersion(NamedTuple):
     env_step: int | None
 
     def describe(self) -> dict[str, Any]:
-        """Return it JSON-like."""
+        """Return the version as a plain dict, for JSON."""
         return self._asdict()
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class ServedVersion(NamedTuple):
 
 
 class Blueprint:
-    """Know all of a run but its weights: what clients send, what is made of it, and how its policy is built."""
+    """Hold all of a run but its weights: the spaces of its clients, its wrappers, and how to build its policy."""
 
     def __init__(
         self, *, fitted: Mapping[str, Any], split: WrapperSplit, name: str, max_batch: int = MAX_BATCH
@@ -75,14 +75,16 @@ class Blueprint:
     def of(
         cls, exp_name: str | Path, *, client_wraps: bool = False, on_cpu: bool = False, max_batch: int = MAX_BATCH
     ) -> Blueprint:
-        """Return that of an experiment's folder. An env is made to see its spaces, and closed again.
+        """Return the blueprint of an experiment's folder. An env is made to read its spaces, and closed again.
 
-        With `client_wraps` wrappers that remember earlier steps are the clients' matter; `on_cpu` leaves the config's
-        GPU aside. Raises ConfigError for a folder without a run, and for wrappers that cannot be applied here.
+        With `client_wraps` clients apply the wrappers that need earlier steps; `on_cpu` overrides a config with a GPU.
+        Raises ConfigError for a folder without a run, and for wrappers that cannot be applied here.
         """
         config_file = Path(exp_name) / "total_config.py"
         if not config_file.is_file():
-            raise ConfigError(f"'{exp_name}' is not an experiment folder: it has no total_config.py.")
+            raise ConfigError(
+                f"'{exp_name}' is not an experiment folder: it has no total_config.py. Give the exp_name of a run."
+            )
         file = read_config(config_file)
         cfg = compile_config(file.main_config, file.create_config, source=str(config_file), renew_dir=False, save=False)
         _, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
@@ -127,10 +129,10 @@ class Blueprint:
 
 
 class Agent:
-    """Answer questions with the weights of one checkpoint, one question at a time.
+    """Answer requests with the weights of one checkpoint, one request at a time.
 
-    Recurrent state is the client's to keep: it comes with the question and goes with the answer. Without it, and where
-    `is_first`, a row is the first step of an episode.
+    Clients keep the recurrent state: it comes with a request and is returned with the response. Without it, and where
+    `is_first` is set, a row is the first step of an episode.
     """
 
     def __init__(self, mode: EvalMode, path: ServerWrappers, reader: ObservationReader, version: ServedVersion) -> None:
@@ -138,7 +140,7 @@ class Agent:
         self._actor = mode.actor
         self._path = path
         self._reader = reader
-        # Evaluations choose without chance; a policy of a user's own may draw.
+        # Evaluation is deterministic in this package's policies; a user's own may draw random numbers.
         self._rng = make_rng(0, "serve")
         self.state_columns: dict[str, tuple[tuple[int, ...], Any]] = {}
         self._try()
@@ -148,16 +150,18 @@ class Agent:
         """Return the names of the wrappers that are applied to observations and actions."""
         return self._path.names
 
-    def read(self, question: ActRequest) -> tuple[Rows, Obs, dict[str, Array] | None, Array]:
-        """Return (rows, what the policy observes, its state, is_first [R]); RefusedError for what does not fit."""
-        rows = self._reader.read(question.obs)
+    def read(self, request: ActRequest) -> tuple[Rows, Obs, dict[str, Array] | None, Array]:
+        """Return (rows, the policy's observations, its state, is_first [R]). Raises RefusedError for a bad request."""
+        rows = self._reader.read(request.obs)
         state = None
-        if question.state is not None:
+        if request.state is not None:
             if not self.state_columns:
-                raise RefusedError("schema", "there is a 'state', but this policy remembers nothing: leave it out")
-            state = read_columns(question.state, self.state_columns, rows)
-        if question.is_first is not None:
-            is_first = read_is_first(question.is_first, rows)
+                raise RefusedError(
+                    "schema", "'state' was sent to a policy that is not recurrent, expected none: leave it out"
+                )
+            state = read_columns(request.state, self.state_columns, rows)
+        if request.is_first is not None:
+            is_first = read_is_first(request.is_first, rows)
             if state is None and not is_first.all():
                 raise RefusedError(
                     "schema", "'is_first' is false somewhere, which needs the 'state' of the last answer"
@@ -167,7 +171,7 @@ class Agent:
         return rows, self._path.to_policy(rows), state, is_first
 
     def act(self, rows: Rows, obs: Obs, state: Mapping[str, Array] | None, is_first: Array) -> ActResponse:
-        """Return the answer to what `read` returned; one call at a time."""
+        """Return the response to what `read` returned; call it from one thread at a time."""
         actor = self._actor
         if state is None:
             actor.reset()
@@ -179,11 +183,11 @@ class Agent:
         return ActResponse(action, after, self.version.describe(), rows.is_batch)
 
     def _try(self) -> None:
-        """Act once, which shows what the policy remembers and that it acts at all."""
-        rows = self._reader.read(_flat(self._reader.example()))
+        """Act once, to check that the policy works and to learn the shapes of its recurrent state."""
+        rows = self._reader.read(by_flat_name(self._reader.example()))
         answer = self.act(rows, self._path.to_policy(rows), None, np.ones(1, bool))
         if answer.action.dtype.kind == "f" and not np.isfinite(answer.action).all():
-            raise CheckpointError("its weights choose actions that are not finite.")
+            raise CheckpointError("its weights choose actions that are not finite: its training has failed.")
         kept = self._actor.state_dict()
         if not all(isinstance(column, np.ndarray) and column.shape[:1] == (1,) for column in kept.values()):
             raise ConfigError(
@@ -194,7 +198,7 @@ class Agent:
 
 
 def describe_agent(agent: Agent, blueprint: Blueprint) -> dict[str, Any]:
-    """Return what clients are to know of an agent, JSON-like."""
+    """Return what clients need to know of an agent, as a plain dict for JSON."""
     return {
         "env": blueprint.env_name,
         "policy": blueprint.policy_name,
@@ -208,7 +212,7 @@ def describe_agent(agent: Agent, blueprint: Blueprint) -> dict[str, Any]:
 
 
 def describe_action(space: Space) -> dict[str, Any]:
-    """Return what an action is, JSON-like, with the bounds of a Box where it has any."""
+    """Return the description of an action as a plain dict, with the bounds of a Box that has them."""
     told = describe_space(space)
     if isinstance(space, spaces.Box) and space.is_bounded():
         told |= {"low": space.low.tolist(), "high": space.high.tolist()}
@@ -216,7 +220,7 @@ def describe_action(space: Space) -> dict[str, Any]:
 
 
 def _load_weights(mode: EvalMode, state: State, path: Path) -> Any:
-    """Put a checkpoint's weights into a mode; return the statistics of wrappers that came with them."""
+    """Load a checkpoint's weights into a mode; return the statistics of wrappers in it."""
     own = mode.state_dict()
     try:
         statistics = load_agent(mode, dict(state))
@@ -229,7 +233,9 @@ def _load_weights(mode: EvalMode, state: State, path: Path) -> Any:
     expected, given = flatten_state(own), flatten_state({name: state[name] for name in own if name in state})
     for name, tensor in given.items():
         if name in expected and tensor.dtype != expected[name].dtype:
-            raise CheckpointError(f"{path} has {name} as {tensor.dtype}, the policy has {expected[name].dtype}.")
+            raise CheckpointError(
+                f"{path} has {name} as {tensor.dtype}, expected {expected[name].dtype}: it is of another model."
+            )
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise CheckpointError(f"{path} has numbers in {name} that are not finite: its training has failed.")
     return statistics
@@ -242,12 +248,3 @@ def _counter(state: State, name: str) -> int | None:
 
 def _one_player(env: Any) -> Any:  # Any: an env, or a game
     return SoloEnv(env, RandomActor(env.action_space)) if hasattr(env, "num_players") else env
-
-
-def _flat(example: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(example, dict):
-        return {path: example}
-    flat: dict[str, Any] = {}
-    for key, inner in example.items():
-        flat.update(_flat(inner, f"{path}/{key}" if path else key))
-    return flat

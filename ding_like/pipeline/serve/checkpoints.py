@@ -1,4 +1,4 @@
-"""Say which checkpoint of a run is to be served now: its best, its newest, or one file."""
+"""Choose the checkpoint of a run to serve: its best, its newest, or one file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ding_like.pipeline.roles.record import BEST_CHECKPOINT
 from ding_like.utils.checkpoint import load_state
 
 _ITERATION = re.compile(r"iteration_(\d{1,15})\.pth\.tar")
-_UNREADABLE = 10**15  # more than any name says
+_UNREADABLE = 10**15  # more updates than any file name can give
 
 
 class FileStamp(NamedTuple):
-    """Tell a file from what stood under its name before; files are replaced, not written over."""
+    """Identify the content of a file: it changes when the file is replaced."""
 
     inode: int
     mtime_ns: int
@@ -25,7 +25,7 @@ class FileStamp(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> FileStamp | None:
-        """Return that of a file, None where there is none."""
+        """Return the stamp of a file, None if it is missing."""
         try:
             found = path.stat()
         except OSError:
@@ -34,20 +34,20 @@ class FileStamp(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """Hold a file that is to be served; it is another one once its stamp has changed."""
+    """Hold a file that may be served; with another stamp it is another candidate."""
 
     path: Path
     stamp: FileStamp
 
 
 class CheckpointChoice(ABC):
-    """Look for checkpoints of a run."""
+    """Find the checkpoints of a run that should replace the one served."""
 
     @classmethod
     def of(cls, exp_name: str | Path, which: str) -> CheckpointChoice:
         """Return the choice of 'best', 'newest' or a file's path, in an experiment's folder.
 
-        Raises CheckpointError where there is none yet.
+        Raises CheckpointError if the run has saved none yet.
         """
         folder = Path(exp_name)
         if which == "newest":
@@ -66,15 +66,18 @@ class CheckpointChoice(ABC):
 
     @abstractmethod
     def better(self, served: tuple[Candidate, int | None] | None) -> Iterator[Candidate]:
-        """Yield what is to be served in place of (a candidate, its updates), the best first; None: of nothing."""
+        """Yield the candidates that should replace the one served, the best first.
+
+        `served` is that candidate with the number of its updates; None at the start.
+        """
 
     @abstractmethod
     def why_gone(self) -> str | None:
-        """Say that what is served is not there any more, None if it is."""
+        """Return a message if the file or folder served was deleted, None if it exists."""
 
 
 class OneFile(CheckpointChoice):
-    """Serve what stands under one name, whatever is put there."""
+    """Serve one file, and what replaces it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -85,17 +88,17 @@ class OneFile(CheckpointChoice):
             yield Candidate(self._path, stamp)
 
     def why_gone(self) -> str | None:
-        return None if self._path.is_file() else f"{self._path} is not there any more"
+        return None if self._path.is_file() else f"{self._path} was deleted"
 
 
 class Newest(CheckpointChoice):
-    """Serve the checkpoint that has had most updates, and never one that has had fewer than the last."""
+    """Serve the checkpoint with the most updates, and never one with fewer than the last."""
 
     def __init__(self, folder: Path) -> None:
         if not folder.parent.is_dir():
-            raise ConfigError(f"there is no folder '{folder.parent}'.")
+            raise ConfigError(f"there is no folder '{folder.parent}': give the exp_name of a run.")
         self._folder = folder
-        self._updates: dict[Path, tuple[FileStamp, int | None]] = {}  # of files whose name does not say
+        self._updates: dict[Path, tuple[FileStamp, int | None]] = {}  # of files whose names do not contain it
 
     def better(self, served: tuple[Candidate, int | None] | None) -> Iterator[Candidate]:
         last = -1 if served is None or served[1] is None else served[1]
@@ -114,9 +117,9 @@ class Newest(CheckpointChoice):
             yield candidate
 
     def _updates_of(self, path: Path, stamp: FileStamp) -> int | None:
-        """Return how many updates a file has had, None for one that does not say.
+        """Return the number of updates of a checkpoint, None if it does not record one.
 
-        One that cannot be read comes before all others, so that its fault is told.
+        An unreadable file counts as the newest, so that its fault is reported.
         """
         named = _ITERATION.fullmatch(path.name)
         if named is not None:
@@ -132,4 +135,4 @@ class Newest(CheckpointChoice):
         return known[1]
 
     def why_gone(self) -> str | None:
-        return None if self._folder.is_dir() else f"{self._folder} is not there any more"
+        return None if self._folder.is_dir() else f"{self._folder} was deleted"

@@ -1,4 +1,4 @@
-"""Read the observations that a client sends, by the space of the env that it steps."""
+"""Check observations that a client sends against the observation space of its env, and make arrays of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.serve.messages import Sent
+from ding_like.comm.serve.messages import Sent, quoted
 from ding_like.data.obs import ACTION_MASK
 from ding_like.types import Array
 
@@ -17,11 +17,11 @@ from ding_like.types import Array
 Space = spaces.Space[Any]
 # A batch of observations as envs give them: an array [R, O...], or dicts of those in dicts.
 RawBatch = Any
-_SHOWN = 5  # names, or places, in a message
+_SHOWN = 5  # places in a message
 
 
 class Rows(NamedTuple):
-    """Hold observations that were read."""
+    """Hold a request's observations as arrays."""
 
     obs: RawBatch
     num: int
@@ -29,10 +29,10 @@ class Rows(NamedTuple):
 
 
 class ObservationReader:
-    """Check what was sent against an observation space, in names, shapes, kinds of number and range.
+    """Check observations against a space: names, shapes, kinds of number and range.
 
-    One observation is [O...], a batch [R, O...] of at most `max_batch`. Bounds of a Box are not looked at, as no
-    evaluation does; a NaN, and a number that the space has no place for, is refused.
+    One observation is [O...], a batch [R, O...] with R at most `max_batch`. Bounds of a Box are not checked, as in an
+    evaluation; a NaN and an integer out of range are refused.
     """
 
     def __init__(self, space: Space, *, max_batch: int) -> None:
@@ -43,18 +43,18 @@ class ObservationReader:
 
     @property
     def num_values(self) -> int:
-        """Return how many numbers one observation has."""
+        """Return the count of numbers in one observation."""
         return sum(int(np.prod(leaf.shape or ())) for leaf in self._leaves.values())
 
     def read(self, sent: Mapping[str, Sent]) -> Rows:
-        """Return what was sent as arrays of the space's own dtypes. Raises RefusedError that says what was expected."""
+        """Return the observations as arrays of the space's dtypes. Raises RefusedError that says what was expected."""
         self._check_names(sent)
         arrays = {name: _read_leaf(_called(name), sent[name], leaf) for name, leaf in self._leaves.items()}
         counts = {name: _count(_called(name), arrays[name], leaf) for name, leaf in self._leaves.items()}
         count = next(iter(counts.values()))
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{_called(n)}: {'one' if c is None else f'{c} in a batch'}" for n, c in counts.items())
-            _refuse(f"the entries of the observation are not equally many ({said})")
+            _refuse(f"the entries of the observation differ in batch size ({said}), expected one for all")
         if count is None:
             arrays = {name: array[None] for name, array in arrays.items()}
         elif not 0 < count <= self.max_batch:
@@ -64,23 +64,23 @@ class ObservationReader:
         return Rows(self._nested(arrays), count or 1, count is not None)
 
     def example(self) -> Any:
-        """Return one observation as JSON has it: zeros, or what is nearest to zero; everything is legal."""
+        """Return an example for JSON: zeros or the nearest allowed numbers, and a mask that allows all actions."""
         return _mapped(self.space, lambda space, key: _example(space, key).tolist())
 
     def describe(self) -> Any:
-        """Return what one observation is, JSON-like: shape, dtype and kind of each array."""
+        """Return shape, dtype and kind of each array of one observation, for JSON."""
         return _mapped(self.space, lambda space, key: describe_space(space))
 
     def _check_names(self, sent: Mapping[str, Sent]) -> None:
         if self._is_dict and set(sent) == {""}:
-            _refuse(f"'obs' is to be a dict with {_names(self._leaves)}")
+            _refuse(f"'obs' is no dict, expected one with {quoted(self._leaves)}")
         if not self._is_dict and set(sent) != {""}:
-            _refuse(f"'obs' is a dict with {_names(sent)}, expected {_expected(next(iter(self._leaves.values())))}")
+            _refuse(f"'obs' is a dict with {quoted(sent)}, expected {_expected(next(iter(self._leaves.values())))}")
         missing = [name for name in self._leaves if name not in sent]
         unknown = [name for name in sent if name not in self._leaves]
         if missing or unknown:
-            what = f"lacks {_names(missing)}" if missing else f"has {_names(unknown)}"
-            _refuse(f"'obs' {what}, expected {_names(self._leaves)}")
+            what = f"lacks {quoted(missing)}" if missing else f"has {quoted(unknown)}"
+            _refuse(f"'obs' {what}, expected {quoted(self._leaves)}")
 
     def _nested(self, arrays: Mapping[str, Array]) -> RawBatch:
         if not self._is_dict:
@@ -95,7 +95,7 @@ class ObservationReader:
 
 
 def describe_space(space: Space) -> dict[str, Any]:
-    """Return a space's shape, dtype and kind, JSON-like, with the number of choices where these are counted."""
+    """Return a space's shape, dtype and kind, for JSON, with the number of choices of a discrete one."""
     told: dict[str, Any] = {"space": type(space).__name__, "shape": list(space.shape or ()), "dtype": str(space.dtype)}
     if isinstance(space, spaces.Discrete):
         told |= {"n": int(space.n), "start": int(space.start)}
@@ -112,7 +112,7 @@ def read_columns(
     Raises RefusedError for other names, shapes or kinds of number.
     """
     if set(sent) != set(expected):
-        _refuse(f"'state' has {_names(sent)}, expected {_names(expected)} as the last answer gave them")
+        _refuse(f"'state' has {quoted(sent)}, expected {quoted(expected)} as the last answer gave them")
     columns = {}
     for name, (shape, dtype) in expected.items():
         wanted = (rows.num, *shape) if rows.is_batch else shape
@@ -128,7 +128,10 @@ def read_is_first(sent: Sent, rows: Rows) -> Array:
     """Return which rows begin an episode, bool [R]. Raises RefusedError for anything but a flag for each."""
     array = _as_array("is_first", sent)
     if array.shape != ((rows.num,) if rows.is_batch else ()) or array.dtype.kind != "b":
-        _refuse(f"'is_first' is to be true or false for each observation, {rows.num} in all")
+        _refuse(
+            f"'is_first' is {array.dtype} of shape {array.shape}, expected true or false for each observation, "
+            f"{rows.num} in all"
+        )
     return array.reshape(rows.num)
 
 
@@ -192,7 +195,7 @@ def _cast_float(called: str, array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _range(space: Space) -> tuple[Any, Any]:
-    """Return the least and the largest whole number that a space has a place for, or arrays of them."""
+    """Return the least and the largest whole number that a space allows, or arrays of them."""
     if isinstance(space, spaces.Discrete):
         return int(space.start), int(space.start + space.n - 1)
     if isinstance(space, spaces.MultiDiscrete):
@@ -217,7 +220,7 @@ def _check_mask(mask: Array) -> None:
     legal = (mask != 0).reshape(len(mask), -1).any(axis=1)
     if not legal.all():
         rows = ", ".join(map(str, np.flatnonzero(~legal)[:_SHOWN]))
-        _refuse(f"'obs/{ACTION_MASK}' allows no action at all in row {rows}; at least one is to be 1")
+        _refuse(f"'obs/{ACTION_MASK}' allows no action at all in row {rows}, expected at least one 1")
 
 
 def _expected(space: Space | None) -> str:
@@ -237,12 +240,6 @@ def _expected(space: Space | None) -> str:
 
 def _called(name: str) -> str:
     return f"'obs/{name}'" if name else "'obs'"
-
-
-def _names(names: Any) -> str:  # Any: whatever has names
-    listed = [repr(str(name)[:40]) for name in names]
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more or "nothing"
 
 
 def _refuse(message: str) -> NoReturn:

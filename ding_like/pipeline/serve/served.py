@@ -1,4 +1,4 @@
-"""Answer with the newest weights there are: newer ones take the place of the old between two answers."""
+"""Serve the newest checkpoint: a newer one is loaded beside the old and replaces it between two answers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from ding_like.pipeline.serve.checkpoints import Candidate, CheckpointChoice
 
 logger = logging.getLogger(__name__)
 
-_UNEXPECTED = "?"  # in place of a file's name, where a fault was none of those that are known
+_UNEXPECTED = "?"  # in place of a file's name, for an error of an unexpected kind
 _CLOSE_S = 30.0  # for a checkpoint that is being loaded
 _BYTES_PER_VALUE = 32  # JSON writes a float64 with up to 24, and something between two
-_BODY_BESIDE = 1 << 17  # for names, brackets and spaces
-_MAX_BODY = 60 << 20  # below what the server reads at all
+_BODY_BESIDE = 1 << 17  # bytes for names, brackets and spaces
+_MAX_BODY = 60 << 20  # bytes, below the limit of the server itself
 
 
 class ServedPolicy:
-    """Answer questions by the checkpoint that is chosen, and look for a newer one every `reload_s` seconds.
+    """Answer requests with the chosen checkpoint, and look for a newer one every `reload_s` seconds.
 
-    A newer checkpoint is loaded and tried by a thread of its own, into a policy of its own, while the one before goes
-    on to answer; then it takes its place. One that is torn, of another model or gone leaves the one before where it is.
-    An answer's version is that of the weights that computed it, all rows of it, and of two questions that follow each
-    other the second is never answered by older ones.
+    A thread loads a newer checkpoint into a policy of its own and tries it once, while the old one goes on answering;
+    then it replaces the old one. A checkpoint that is torn, deleted or of another model changes nothing. All rows of a
+    response are of the version that it names, and a request that follows another is never answered by older weights.
 
     Use it with `with`, or call `close`. Raises CheckpointError if the first checkpoint cannot be served.
     """
@@ -40,8 +39,8 @@ class ServedPolicy:
         self._reload_s = reload_s
         self._lock = threading.Lock()  # one forward pass at a time: actors keep scratch memory
         self._fault: dict[str, str] | None = None
-        self._bad: dict[Path, Candidate] = {}  # what could not be loaded, and is not tried again
-        self._logged: set[str] = set()  # files whose fault was logged, until they are good again
+        self._bad: dict[Path, Candidate] = {}  # candidates that could not be loaded and are not tried again
+        self._logged: set[str] = set()  # files whose fault was logged, until they load again
         self._agent, self._served = self._load_first()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="checkpoints", daemon=True)
@@ -60,37 +59,39 @@ class ServedPolicy:
 
     @property
     def agent(self) -> Agent:
-        """Return what answers now."""
+        """Return the agent that answers now."""
         return self._agent
 
     @property
     def num_values(self) -> int:
-        """Return how many numbers one observation has."""
+        """Return the count of numbers in one observation."""
         return self._blueprint.reader.num_values
 
     def example(self) -> Any:
-        """Return an observation as JSON has it."""
+        """Return an example of an observation, for JSON."""
         return self._blueprint.reader.example()
 
     @property
     def max_body(self) -> int:
-        """Return how many bytes the largest batch may take, with its state, as JSON with all digits."""
+        """Return the largest allowed body: bytes of a full batch with its state, as JSON with all digits."""
         reader, agent = self._blueprint.reader, self._agent
         num_values = reader.num_values + sum(math.prod(shape) for shape, _ in agent.state_columns.values())
         return min(_BYTES_PER_VALUE * num_values * reader.max_batch + _BODY_BESIDE, _MAX_BODY)
 
-    def act(self, question: ActRequest) -> ActResponse:
-        """Return the answer. Raises RefusedError for a question that does not fit."""
+    def act(self, request: ActRequest) -> ActResponse:
+        """Return the response. Raises RefusedError for a request that does not fit the policy."""
         agent = self._agent
-        read = agent.read(question)
+        read = agent.read(request)
         try:
             with self._lock:
                 return agent.act(*read)
-        except SchemaError as error:  # what only the policy knows, such as a mask that leaves one of its actions none
+        except (
+            SchemaError
+        ) as error:  # found by the policy alone, such as a mask that leaves one of its actions no choice
             raise RefusedError("schema", str(error)) from error
 
     def health(self) -> dict[str, Any]:
-        """Return what is served, and what came of the last look for newer weights, JSON-like."""
+        """Return what is served and how the last reload went, as a plain dict for JSON."""
         agent = self._agent
         return {
             "version": agent.version.describe(),
@@ -99,7 +100,7 @@ class ServedPolicy:
         }
 
     def look(self) -> bool:
-        """Take a newer checkpoint if there is one; return whether there was."""
+        """Load a newer checkpoint if there is one; return whether it now answers."""
         served = (self._served, self._agent.version.train_iter)
         for candidate in self._choice.better(served):
             if self._bad.get(candidate.path) == candidate:
@@ -121,7 +122,7 @@ class ServedPolicy:
             except DingError as error:
                 fault = fault or error
                 self._bad[candidate.path] = candidate
-        raise fault or CheckpointError(f"{self._choice.why_gone() or 'the checkpoint is not there any more'}.")
+        raise fault or CheckpointError(f"{self._choice.why_gone() or 'the checkpoint was deleted'}.")
 
     def _load(self, candidate: Candidate, *, number: int) -> Agent | None:
         try:
@@ -144,7 +145,7 @@ class ServedPolicy:
             self._fault = None
 
     def _note(self, file: str, message: str) -> None:
-        """Keep a fault for `health`, and log it unless that of the same file was logged."""
+        """Keep a fault for `health`, and log it unless one of the same file was logged."""
         self._fault = {"file": file, "message": message, "meanwhile": str(self._agent.version)}
         if file not in self._logged:
             self._logged.add(file)
@@ -154,6 +155,6 @@ class ServedPolicy:
         while not self._stop.wait(self._reload_s):
             try:
                 self.look()
-            except Exception as error:  # whatever a foreign file makes torch or a policy do, serving goes on
+            except Exception as error:  # of any kind that a broken file causes in torch or a policy; serving goes on
                 logger.debug("looking for a newer checkpoint failed", exc_info=error)
                 self._note(_UNEXPECTED, f"looking for a newer checkpoint failed: {type(error).__name__}: {error}")

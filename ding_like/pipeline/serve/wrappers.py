@@ -1,8 +1,8 @@
-"""Say which of an env's wrappers a server can apply, and apply them: from what a client's env observes to the policy.
+"""Split a run's env wrappers between server and client, and apply the server's to observations and actions.
 
-A client sends what its own env observes and takes actions for that env. What `env.wrappers` of the run did in between
-is done here, where that follows from the observation alone and from saved statistics. A wrapper that remembers earlier
-steps, or needs the env itself (stacked frames, say), can only be where the env is: at the client.
+A client sends observations of its own env and receives actions for that env. The server applies those of `env.wrappers`
+that need only the observation and saved statistics. A wrapper that needs earlier steps (stacked frames) or the env
+itself must run where the env is: at the client.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from 
 # A wrapper as `env.wrappers` has it: its name, or a dict with its `type`.
 Spec = Mapping[str, Any] | str
 
-# Change neither what is observed nor what an action means.
-_BESIDE = (
+# Wrappers that change neither observations nor actions.
+_NO_EFFECT = (
     *(gym.TimeLimit, gym.OrderEnforcing, gym.PassiveEnvChecker, gym.RecordEpisodeStatistics, gym.RenderCollection),
     *(gym.RecordVideo, gym.HumanRendering, gym.NormalizeReward, gymnasium.RewardWrapper),
     *(EpisodeReturn, RewardNorm, RecordGif),
@@ -39,20 +39,20 @@ _NEEDS_ENV = (gym.AddRenderObservation,)
 
 
 class WrapperSplit(NamedTuple):
-    """Say what a client's env is like, and which wrappers the server puts around what it observes."""
+    """Describe a client's env, and which wrappers the server and the client apply."""
 
     observation_space: Space  # of the client's env
     action_space: Space
     render_mode: str | None
-    specs: tuple[Spec, ...]  # that the server applies, the innermost first
-    client_wrappers: tuple[str, ...]  # names of those that the client's env is to have, the innermost first
+    specs: tuple[Spec, ...]  # of the server's wrappers, the innermost first
+    client_wrappers: tuple[str, ...]  # names, the innermost first
 
 
 def split_wrappers(env_cfg: Mapping[str, Any], *, client_wraps: bool) -> WrapperSplit:
-    """Make the env of a config, look which of its wrappers a server can apply, and close it again.
+    """Split the wrappers of an env's config by whether a server can apply them; the env is made and closed again.
 
-    Raises ConfigError for one that it cannot apply, unless `client_wraps`: then that one, and those inside it, are the
-    client's.
+    Raises ConfigError for a wrapper that it cannot apply, unless `client_wraps`: then the client applies that one and
+    those inside it.
     """
     specs: list[Spec] = list(env_cfg.get("wrappers", ()))
     env: Any = make_env({**env_cfg, "wrappers": []})  # Any: a game is no gymnasium.Env
@@ -81,10 +81,10 @@ def split_wrappers(env_cfg: Mapping[str, Any], *, client_wraps: bool) -> Wrapper
 
 
 class ServerWrappers:
-    """Take raw observations to what a policy takes, and its actions back, as the wrappers of a run do.
+    """Apply a run's wrappers to clients' observations, and in reverse to the policy's actions.
 
-    `statistics` are those that a checkpoint has of them, by lane. Raises CheckpointError where these are missing or do
-    not fit.
+    `statistics` are the saved states of the wrappers in a checkpoint, by lane. Raises CheckpointError if they are
+    missing or do not fit.
     """
 
     def __init__(self, split: WrapperSplit, statistics: Sequence[Sequence[State]] = ()) -> None:
@@ -92,45 +92,45 @@ class ServerWrappers:
         own = len(wrapper_states(stack))
         layers = _layers(stack)
         if any(statistics):
-            # What the client's wrappers and the env itself remember is saved behind, and is not needed.
+            # States of the client's wrappers and of the env follow in the checkpoint, and are not needed.
             adopt_wrapper_states(stack, [lane[:own] for lane in statistics])
         elif any(isinstance(layer, ObsNorm) for layer in layers):
             raise CheckpointError(
                 "it has no statistics of obs_norm, without which observations cannot be normalised: give a checkpoint "
                 "that this run saved."
             )
-        self._inwards = [layer for layer in layers if isinstance(layer, gymnasium.ActionWrapper)]
-        self._outwards = [layer for layer in reversed(layers) if isinstance(layer, gymnasium.ObservationWrapper)]
+        self._action_wrappers = [layer for layer in layers if isinstance(layer, gymnasium.ActionWrapper)]
+        self._obs_wrappers = [layer for layer in reversed(layers) if isinstance(layer, gymnasium.ObservationWrapper)]
         self._obs_layout = ObsLayout(stack.observation_space)
         self._action_layout = ActionLayout(stack.action_space)
 
     @property
     def names(self) -> list[str]:
         """Return the wrappers that change observations or actions, the innermost first."""
-        return [type(layer).__name__ for layer in (*self._outwards, *reversed(self._inwards))]
+        return [type(layer).__name__ for layer in (*self._obs_wrappers, *reversed(self._action_wrappers))]
 
     def to_policy(self, rows: Rows) -> Obs:
-        """Return observations [R, ...] as env managers give them to a policy."""
+        """Return observations [R, ...] in the form in which env managers give them to a policy."""
         obs: RawBatch = rows.obs
-        for layer in self._outwards:
-            # Means and variances go for all rows at once; other wrappers know one observation at a time.
+        for layer in self._obs_wrappers:
+            # ObsNorm takes a whole batch; other wrappers take one observation at a time.
             is_of_batch = isinstance(layer, ObsNorm)
             obs = layer.observation(obs) if is_of_batch else _stack([layer.observation(o) for o in _split(obs)])
         return self._obs_layout.from_batch(obs)
 
     def to_client(self, action: Array) -> Array:
-        """Return actions [R, ...] of the policy as the client's env takes them."""
+        """Return actions [R, ...] of the policy in the form that the client's env takes."""
         taken = self._action_layout.for_envs(action, len(action))
-        if not self._inwards:
+        if not self._action_wrappers:
             return taken
         each = self._action_layout.split(taken)
-        for layer in self._inwards:
+        for layer in self._action_wrappers:
             each = [layer.action(one) for one in each]
         return np.stack([np.asarray(one) for one in each])
 
 
 class _Spaces(gymnasium.Env[Any, Any]):
-    """Stand for a client's env: it has its spaces, and is never stepped."""
+    """Stand in for a client's env: it has its spaces, and is never stepped."""
 
     def __init__(self, split: WrapperSplit) -> None:
         self.observation_space, self.action_space = split.observation_space, split.action_space
@@ -138,7 +138,7 @@ class _Spaces(gymnasium.Env[Any, Any]):
 
 
 def _obstacle(wrapped: AnyEnv, env: AnyEnv) -> str | None:
-    """Say why a server cannot apply the wrappers that were put around an env, None if it can."""
+    """Return why a server cannot apply the wrappers around an env, None if it can."""
     layer: Any = wrapped
     while layer is not env:
         if not isinstance(layer, gymnasium.Wrapper):
@@ -155,9 +155,9 @@ def _obstacle(wrapped: AnyEnv, env: AnyEnv) -> str | None:
 
 
 def _is_pure(layer: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
-    """Tell whether what a wrapper does to an observation or action follows from that alone.
+    """Tell whether a wrapper's effect on an observation or action depends on nothing else.
 
-    A class of a user's own says so by an attribute `is_stateless = True`.
+    A user's own class declares that by an attribute `is_stateless = True`.
     """
     if isinstance(layer, _NEEDS_ENV):
         return False
@@ -165,7 +165,7 @@ def _is_pure(layer: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
     if isinstance(layer, (gymnasium.ObservationWrapper, gymnasium.ActionWrapper)) and not isinstance(layer, ObsNorm):
         own = bool(getattr(type(layer), "is_stateless", False))
         return own or (is_of_gymnasium and isinstance(layer, _PURE))
-    return isinstance(layer, (ObsNorm, *_BESIDE))
+    return isinstance(layer, (ObsNorm, *_NO_EFFECT))
 
 
 def _layers(stack: AnyEnv) -> list[Any]:
