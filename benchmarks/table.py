@@ -121,6 +121,19 @@ def _weights(megabytes: int) -> Benchmark:
     return Benchmark(("versions_per_s",), contenders, bars=bars)
 
 
+def _learners(algorithm: str, *, steps: int) -> Benchmark:
+    """Return a benchmark of one learner and of two that act as one, of the same config and on one machine."""
+    args = ("--algorithm", algorithm, "--steps", str(steps))
+    return Benchmark(
+        ("updates_wall", "env_steps_wall"),
+        {
+            "ours_2_learners": Contender("learners_ours", (*args, "--learners", "2")),
+            "ours_1_learner": Contender("learners_ours", (*args, "--learners", "1")),
+        },
+        baseline="ours_1_learner",
+    )
+
+
 # One process on one thread is timed by CPU seconds, which a busy neighbour hardly changes; collectors by the wall clock
 # first, because there are some that use several processes.
 BENCHMARKS = {
@@ -156,6 +169,9 @@ BENCHMARKS = {
     "parallel_cartpole_training": _parallel("--env", "cartpole", "--steps", "15000", "--no-evaluation"),
     "parallel_slow": _parallel("--env", "slow", "--steps", "6000"),
     "parallel_slow_training": _parallel("--env", "slow", "--steps", "6000", "--no-evaluation"),
+    "learners_ppo": _learners("ppo", steps=8192),
+    "learners_ppo_small": _learners("ppo_small", steps=16384),
+    "learners_sac": _learners("sac", steps=1600),
     "end_to_end_ppo": Benchmark(
         ("env_steps_cpu",),
         {

@@ -40,6 +40,17 @@ def test_our_contenders_of_updates_print_rates_and_versions(policy):
             assert any({"torch", "gymnasium"} <= row.get("versions", {}).keys() for row in rows)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("contender", ["ours_1_learner", "ours_2_learners"])
+def test_our_contenders_of_several_learners_print_rates_and_versions(contender):
+    rows = run_once(BENCHMARKS["learners_ppo_small"].contenders[contender], timeout_s=90, extra=["--steps", "768"])
+
+    values = {row["metric"]: row["value"] for row in rows if "metric" in row}
+    assert values.keys() == {"updates_wall", "env_steps_wall", "updates"}
+    assert values["updates"] == 120
+    assert values["updates_wall"] > 0 and values["env_steps_wall"] > 0
+
+
 def test_bars_name_contenders_of_their_benchmark():
     for benchmark in BENCHMARKS.values():
         for bar in benchmark.bars:

@@ -149,6 +149,19 @@ def lose_first(group: LearnerGroup) -> None:
         threading.Event().wait(60)  # it is killed or stopped by then
 
 
+def average_on_gpu(group: LearnerGroup) -> dict[str, Any]:
+    vector = torch.full((3,), 1.0 + group.rank, device="cuda")
+    group.average([vector], weight=0.25 if group.rank == 0 else 0.75)
+    return {"backend": group.backend, "device": str(vector.device), "mean": vector.tolist()}
+
+
+def average_on_gpu_until_failure(group: LearnerGroup) -> None:
+    average_on_gpu(group)
+    print("joined", flush=True)
+    while True:
+        average_on_gpu(group)
+
+
 SHORT: list[Scene] = [
     *(average, gather_columns, gather_nothing_of_one, gather_other_columns, gather_unequal, scatter_unequal),
     *(scatter_nothing, state_of_first, whole_numbers, differing, json_of_second),
