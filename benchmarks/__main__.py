@@ -6,6 +6,7 @@ Without --only, `python -m benchmarks.buffer` is part of the run.
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import sys
 from importlib.util import find_spec
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--list", action="store_true", help="list benchmarks and their contenders")
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=BENCHMARKS, help="run these benchmarks only")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="run these benchmarks only; 'weights_*' is several")
     parser.add_argument("--rounds", type=int, default=5, help="times that each contender runs, in turn (%(default)s)")
     parser.add_argument(
         "--peers", action=argparse.BooleanOptionalAction, default=True, help="run the peers too, in the same rounds"
@@ -58,7 +59,12 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one run of one contender")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for <benchmark>.jsonl")
     parser.add_argument("--allow-dirty", action="store_true", help="measure a tree that differs from its commit too")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    for pattern in args.only or ():
+        if not fnmatch.filter(BENCHMARKS, pattern):
+            parser.error(f"no benchmark is named {pattern}; there are {', '.join(BENCHMARKS)}")
+    args.only = args.only and [name for name in BENCHMARKS if any(fnmatch.fnmatchcase(name, one) for one in args.only)]
+    return args
 
 
 def _run(name: str, args: argparse.Namespace, extra: list[str], code: Provenance) -> bool:

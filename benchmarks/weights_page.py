@@ -81,11 +81,28 @@ def updater_summary(report: Mapping[str, Any]) -> str:
         f"{len(cases)} cases over the same fake store, TorchRL {report['versions']['torchrl']}: {num_equal} "
         f"comparisons are equal, {num_meant} differ on purpose, {num_unexpected} differ without.",
         "",
+        _crossed(report["crossed"]),
+        "",
         "| what differs, and why | in |",
         "|---|---|",
     ]
     lines += [f"| {reason} | {_listed(names)} |" for reason, names in by_reason.items()]
     return "\n".join(lines)
+
+
+def _crossed(crossed: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    pushes = {trainer: _num_right(found) for trainer, found in crossed.items()}
+    workers = len(next(iter(crossed.values()))[0]["workers"])
+    return (
+        f"Over a real TCPStore and gloo, {workers} workers in processes of their own had the trainer's weights after "
+        f"{pushes['torchrl']} pushes of TorchRL's updater to our workers, and after {pushes['ours']} of ours to "
+        "workers by TorchRL's words."
+    )
+
+
+def _num_right(found: Sequence[Mapping[str, Any]]) -> str:
+    right = sum(each["workers"] == [each["trainer"]] * len(each["workers"]) for each in found)
+    return f"{right} of {len(found)}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, NamedTuple
 
 # Forks of a process that has imported torch and nothing else start in milliseconds, not in seconds.
@@ -34,10 +36,29 @@ class Fresh(NamedTuple):
         os.kill(self.process.pid, signal.SIGKILL)
         self.join()
 
+    def stop(self) -> None:
+        """Stop the process; return when all of its threads stand still, which is later than the signal was sent."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGSTOP)
+        deadline = time.monotonic() + _END_S
+        while not all(_state(path) == "T" for path in Path(f"/proc/{self.process.pid}/task").iterdir()):
+            assert time.monotonic() < deadline, "the process does not stop"
+            time.sleep(0.001)
+
+    def go_on(self) -> None:
+        """Let a stopped process go on."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGCONT)
+
     def join(self) -> None:
         """Wait for the process's end."""
         self.process.join(_END_S)
         assert not self.process.is_alive(), "the process does not end"
+
+
+def _state(task: Path) -> str:
+    # The name of the thread, in brackets, may hold anything.
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def start_fresh(stack: ExitStack, function: Callable[..., None], *arguments: Any) -> Fresh:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 import socket
 import tempfile
 from collections.abc import Callable
@@ -36,6 +35,12 @@ from ding_like.worker import Coordinator
 
 _POLICY_ID = "policy"
 _MEMORY = Path("/dev/shm")  # where a parallel run on one machine keeps its files
+_folders: list[tempfile.TemporaryDirectory[str]] = []  # of this process, and gone with it
+
+
+def _own_folder(where: Path | None = None) -> Path:
+    _folders.append(tempfile.TemporaryDirectory(prefix="bench-", dir=where if where and where.is_dir() else None))
+    return Path(_folders[-1].name)
 
 
 def _weights(module: nn.Module, version: int) -> Weights:
@@ -106,8 +111,7 @@ class TorchDist(Channel):
     """Send from rank to rank over gloo."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="bench-"))
-        self._store = self._folder / "store"
+        self._store = _own_folder() / "store"
 
     def open(self, module: nn.Module) -> None:
         self.publisher = DistWeightPublisher(self._store, rank=0, world_size=1 + work.NUM_WORKERS)
@@ -116,16 +120,12 @@ class TorchDist(Channel):
         reader = DistWeightReader(self._store, rank=1 + index, world_size=1 + work.NUM_WORKERS)
         return reader, reader.close
 
-    def close(self) -> None:
-        super().close()
-        shutil.rmtree(self._folder)
-
 
 class Files(work.Base):
     """Write a file, and tell each worker of it and its hash through a pipe."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="bench-", dir=_MEMORY if _MEMORY.is_dir() else None)
+        self._folder = _own_folder(_MEMORY)
 
     def prepare(self, module: nn.Module, context: Any) -> None:
         self._pipes = [context.Pipe(duplex=False) for _ in range(work.NUM_WORKERS)]
@@ -142,16 +142,13 @@ class Files(work.Base):
             load_into(module, read_weights(self._folder, _POLICY_ID, 1, version, sha256=sha256))
             applied()
 
-    def close(self) -> None:
-        shutil.rmtree(self._folder)
-
 
 class Rest(Channel):
     """Announce files to a coordinator in a process of its own; workers ask it and read them, or have it stream them."""
 
     def __init__(self, mode: str) -> None:
         self._mode = mode
-        self._folder = Path(tempfile.mkdtemp(prefix="bench-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self._folder = _own_folder(_MEMORY)
         self._keys = self._folder / "keys.json"
         make_keys(self._keys)
 
@@ -215,7 +212,6 @@ class Rest(Channel):
         self._may_end.set()
         self._coordinator.join(10.0)
         self._coordinator.kill()
-        shutil.rmtree(self._folder)
 
 
 def _claim(link: WorkerLink) -> m.Task:

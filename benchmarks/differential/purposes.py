@@ -46,6 +46,7 @@ _SEVERAL = (  # pushes to three workers
     "push_weights(None, [[]2, 1])",
     "push_weights(None, [[]1, 2, 3])",
     "push_weights() with collector and hook",
+    "updater()",
     "rank 2 *",
     "hooks*",
 )
@@ -53,7 +54,7 @@ _SEVERAL = (  # pushes to three workers
 PURPOSES = Purposes(
     [
         Purpose(
-            ("constructor", "push_weights*", "rank*", "hooks*"),
+            ("constructor", "push_weights*", "updater()", "rank*", "hooks*"),
             ("keys",),
             "TRAINER_status says that there is a trainer; NODE_r_push and NODE_r_done number a push and its answer. An "
             "answer that is there before a push is deleted first, so that a late or a second one counts for none.",
@@ -148,11 +149,6 @@ PURPOSES = Purposes(
             "Nothing is done where there is no collector, or none any more. There that is a TypeError or an "
             "AttributeError.",
             ("None",),
-        ),
-        Purpose(
-            ("push_weights() with collector and hook",),
-            ("calls",),
-            "A push that has reached all increases the collector's version, so that rows are stamped with it.",
         ),
         Purpose(
             ("register_collector, *",),

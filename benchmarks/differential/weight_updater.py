@@ -4,7 +4,8 @@
     PYTHONPATH=$PWD ~/.cache/ding_bench/peers/bin/python -m benchmarks.differential.weight_updater
 
 Writes docs/reports/weight_updater_torchrl.json; the exit status is 1 if anything differs that `PURPOSES` does not hold,
-or if something there does not differ any more. TorchRL is run and its documentation read, nothing else of it.
+if something there does not differ any more, or if weights that one library's updater pushes to the other's workers, in
+processes of their own, do not arrive. TorchRL is run and its documentation read, nothing else of it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
+from benchmarks.differential.cross_push import TRAINERS, cross, is_right
 from benchmarks.differential.purposes import PURPOSES
 from benchmarks.differential.updater_fakes import Collector, Ours, Side, TorchRL, make_module
 from benchmarks.provenance import DirtyTreeError, provenance
@@ -335,6 +337,9 @@ def main(argv: list[str] | None = None) -> None:
             print(
                 f"{case['case']}: {aspect}\n    torchrl {case['torchrl'][aspect]}\n    ours    {case['ours'][aspect]}"
             )
+    crossed = {trainer: cross(trainer) for trainer in TRAINERS}
+    for trainer, found in crossed.items():
+        print(f"updater: {trainer}, workers: the other's: {'all weights arrived' if is_right(found) else found}")
     unused = PURPOSES.unused(cases)
     for each in unused:
         print(f"does not differ any more: {each}")
@@ -343,6 +348,7 @@ def main(argv: list[str] | None = None) -> None:
         **code.to_plain(),
         "versions": {name: version(name) for name in ("torchrl", "tensordict", "torch")},
         "cases": cases,
+        "crossed": crossed,
     }
     args.out.write_text(json.dumps(report, indent=1) + "\n")
     num_equal, num_meant = (sum(len(case[which]) for case in cases) for which in ("equal", "on_purpose"))
@@ -351,7 +357,7 @@ def main(argv: list[str] | None = None) -> None:
         f"{len(cases)} cases, {num_equal} comparisons equal, {num_meant} different on purpose, {num_unexpected} "
         "different and nobody meant it"
     )
-    sys.exit(bool(num_unexpected or unused))
+    sys.exit(bool(num_unexpected or unused) or not all(map(is_right, crossed.values())))
 
 
 if __name__ == "__main__":

@@ -115,6 +115,7 @@ def test_the_page_on_buffers_says_how_many_bytes_a_stack_of_frames_takes() -> No
 HELD = (
     "| seed | fresh ",  # here
     "| env | parallel | serial |",  # here
+    "| to 4 workers, all applied |",  # tests/benchmarks/test_weights.py
     "| | config | median |",  # tests/learning/test_index.py
     "| seed | matrix game",  # tests/learning/test_games.py
     "| seed | simple_spread",  # tests/learning/test_games.py

@@ -126,6 +126,25 @@ def test_without_peers_only_ours_runs(printed, tmp_path, monkeypatch):
     assert [json.loads(line)["name"] for line in (tmp_path / "two.jsonl").read_text().splitlines()][:-1] == ["ours"]
 
 
+def test_a_pattern_names_several_benchmarks(printed, tmp_path, monkeypatch):
+    for name in ("two_a", "two_b"):
+        monkeypatch.setitem(BENCHMARKS, name, TWO)
+    printed.update(x_ours=[4.0, 6.0], x_peer=[2.0, 2.0])
+
+    with pytest.raises(SystemExit):
+        main(["--only", "two_*", "--rounds", "1", "--out", str(tmp_path)])
+
+    assert {path.name for path in tmp_path.iterdir()} == {"two_a.jsonl", "two_b.jsonl"}
+
+
+def test_a_name_that_no_benchmark_has_is_refused_with_those_there_are(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["--only", "weihgts_10mb"])
+
+    assert left.value.code == 2
+    assert "no benchmark is named weihgts_10mb; there are end_to_end, " in capsys.readouterr().err
+
+
 def test_list_names_every_benchmark(capsys):
     main(["--list"])
 

@@ -74,6 +74,7 @@ def transports() -> dict[str, Transport]:
         "rest over http, bfloat16": rest_transport.weights_only(dtype="bfloat16", over_http=True),
         "rest over http, delta": rest_transport.weights_only(over_http=True, by_delta=True),
         "rest over http, bfloat16 delta": rest_transport.weights_only(dtype="bfloat16", over_http=True, by_delta=True),
+        "shared memory, bfloat16 checksum": shared_memory_transport.weights_only(dtype="bfloat16", checksum=True),
         "torch_dist, bfloat16": torch_dist_transport.weights_only(dtype="bfloat16"),
         "torch_dist, delta": torch_dist_transport.weights_only(by_delta=True),
         "torch_dist, bfloat16 delta": torch_dist_transport.weights_only(dtype="bfloat16", by_delta=True),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 from contextlib import ExitStack
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch
 
 from ding_like.comm.channels import Version, Weights
+from ding_like.comm.weights.encode import WireDtype
 from ding_like.comm.weights.shared_memory import SharedMemoryPublisher, SharedMemoryReader
 from tests.contracts.channel_cases import Transport, WeightEnds
 from tests.fresh_process import start_fresh
@@ -44,13 +46,13 @@ def _serve(pipe: Connection, name: str) -> None:
         reader.close()
 
 
-def weights(stack: ExitStack, folder: Path) -> WeightEnds:
+def weights(stack: ExitStack, folder: Path, *, dtype: WireDtype = "exact", checksum: bool | None = None) -> WeightEnds:
     name = f"contract-{os.getpid()}-{next(_numbers)}"  # in the temporary folder: a test's own has too long a path
     reader = SharedMemoryReader(name, reader="collector")
     stack.callback(reader.close)
-    publisher = SharedMemoryPublisher(name)
+    publisher = SharedMemoryPublisher(name, dtype=dtype, checksum=checksum)
     stack.callback(publisher.close)
-    return WeightEnds(publisher, reader)
+    return WeightEnds(publisher, reader, dtype)
 
 
 def weights_of_two_processes(stack: ExitStack, folder: Path) -> WeightEnds:
@@ -59,6 +61,11 @@ def weights_of_two_processes(stack: ExitStack, folder: Path) -> WeightEnds:
     publisher = SharedMemoryPublisher(name)
     stack.callback(publisher.close)
     return WeightEnds(publisher, reader)
+
+
+def weights_only(*, dtype: WireDtype = "exact", checksum: bool | None = None) -> Transport:
+    """Return the transport of weights that are encoded in some way."""
+    return Transport(partial(weights, dtype=dtype, checksum=checksum))
 
 
 TRANSPORT = Transport(weights)

@@ -6,6 +6,7 @@ Training is cut short here; marked `learning`, those that promise a result are r
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -20,6 +21,7 @@ import pytest
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.entry import cli, serial_entry
+from ding_like.pipeline.parallel.settings import read_system
 from ding_like.worker import create_buffer
 
 ROOT = Path(__file__).parents[2]
@@ -183,6 +185,7 @@ def test_pythons_blocks_are_all_known() -> None:
         "environments.md": 1,
         "self_play.md": 2,
         "serve.md": 3,  # tests/serve/test_page.py runs them
+        "weights.md": 4,
     }
 
 
@@ -257,3 +260,18 @@ def test_the_configs_of_the_self_play_page_compile(in_tmp: Path) -> None:
     cfg = compile_config(names["main_config"], names["create_config"], save=False)
 
     assert cfg.policy.other.league.main_player.one_phase_step == 2000
+
+
+def test_the_weights_of_the_weights_page_arrive(tmp_path: Path, capsys: Any) -> None:
+    module, memory, updater, system = blocks(ROOT / "docs/weights.md", "python")
+    cfg = compile_config(*read_config(CARTPOLE)[:2], save=False)
+    names: dict[str, Any] = {}
+
+    exec(module, {})
+    exec(memory.replace("run-1", f"page-{os.getpid()}"), {})
+    exec(updater, {})
+    exec(system, names)
+
+    paths = {"path_data": str(tmp_path / "data"), "path_policy": str(tmp_path / "policy")}
+    assert capsys.readouterr().out == "version 1\nversion 2\n"
+    assert read_system({**names["system_config"], **paths}, cfg).weights == {"dtype": "exact", "delta": False}

@@ -25,8 +25,8 @@ MUTATIONS = (
     # No second look at the sequence.
     Mutation(
         _BLOCK,
-        "            if int(head[_SEQUENCE]) != 2 * number:\n                overtaken += 1",
-        "            if False:\n                overtaken += 1",
+        "        if int(head[_SEQUENCE]) != 2 * number:\n            return _Trouble.OVERTAKEN",
+        "        if False:\n            return _Trouble.OVERTAKEN",
         (_IN_A_COPY,),
     ),
     # A buffer that is being written is not marked.
@@ -34,16 +34,30 @@ MUTATIONS = (
     # One buffer only.
     Mutation(
         _BLOCK,
-        "start = _LINE + number % self._num_buffers * self._stride\n        head = self._bytes",
-        "start = _LINE + number % 1 * self._stride\n        head = self._bytes",
+        "start = _LINE + number % self._num_buffers * self._stride\n        head, names",
+        "start = _LINE + number % 1 * self._stride\n        head, names",
         (_IN_A_WRITE,),
     ),
     # A checksum that nobody compares.
     Mutation(
         _BLOCK,
-        "if self._is_checked and _crc32(number, version, copied) != checksum:",
-        "if False and _crc32(number, version, copied) != checksum:",
+        "if self._is_checked and _crc32(number, version, said, copied) != checksum:",
+        "if False and _crc32(number, version, said, copied) != checksum:",
         ("tests/comm/weights/test_shared_block.py::test_bytes_that_are_not_those_of_their_checksum_are_refused",),
+    ),
+    # Memory that is still held is used again.
+    Mutation(
+        _BLOCK,
+        "    weakref.finalize(copied, _keep, memory, spare).atexit = False\n",
+        "    spare.append(memory)\n",
+        ("tests/comm/weights/test_shared_memory.py::test_versions_that_somebody_holds_stay_as_they_are",),
+    ),
+    # Everybody takes what is for some.
+    Mutation(
+        _BLOCK,
+        'is_for_us = not said or reader.encode() in said.split(b"\\n")',
+        "is_for_us = True",
+        ("tests/comm/weights/test_shared_memory.py::test_weights_for_some_readers_are_left_alone_by_the_others",),
     ),
     # No room is set aside: a full /dev/shm would be a SIGBUS in the middle of a write.
     Mutation(
@@ -77,7 +91,7 @@ MUTATIONS = (
     ),
     # A killed reader is waited for.
     Mutation(
-        _MEMORY,
+        "ding_like/comm/weights/shared_talk.py",
         "return self.is_lost or max(self._taken, self._failed) >= number",
         "return max(self._taken, self._failed) >= number",
         (f"{_FAULTS}::test_a_reader_that_is_killed_while_it_is_awaited_ends_the_wait",),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import requests
+import torch
 from safetensors.numpy import load, save
 
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
 from ding_like.pipeline.serve import Blueprint
+from ding_like.policy import Policy
+from ding_like.utils.registries import POLICY_REGISTRY
 from tests.contracts.policy_cases import ACTING, MASKED, act, draw_obs, shipped_policies
 from tests.serve.runs import Run, ask, run_of, serving
 
@@ -132,3 +136,52 @@ def test_a_large_batch_with_its_state_is_taken(tmp_path: Path) -> None:
         answer = ask(server.url, sent, state={name: (np.array(each) / 3).tolist() for name, each in state.items()})
 
     assert len(answer["action"]) == 1024
+
+
+class OldStyle(Policy):
+    """Choose in DI-engine's style, by a state of its own that `reset` forgets."""
+
+    config = dict(type="test_serve_old_style")
+
+    def _build_model(self) -> torch.nn.Module:
+        self._steps: dict[int, int] = {}
+        return torch.nn.Linear(3, 4)
+
+    def _forward_eval(self, data: dict[int, Any], **kwargs: Any) -> dict[int, dict[str, Any]]:
+        self._steps.update({env_id: self._steps.get(env_id, -1) + 1 for env_id in data})
+        return {env_id: {"action": self._model(obs).argmax() * 0 + self._steps[env_id]} for env_id, obs in data.items()}
+
+    def _reset_eval(self, data_id: Any = None) -> None:
+        self._steps = {} if data_id is None else {k: v for k, v in self._steps.items() if k not in data_id}
+
+
+def test_a_policy_in_di_engines_style_begins_an_episode_with_every_request_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if "test_serve_old_style" not in POLICY_REGISTRY:
+        POLICY_REGISTRY.register("test_serve_old_style")(OldStyle)
+    run = Run(tmp_path / "exp", "test_serve_old_style")
+    run.save(1)
+
+    with serving(run) as server:
+        actions = [ask(server.url, [[0.0, 1.0, 2.0]] * 3)["action"] for _ in range(3)]
+
+    assert actions == [[0, 0, 0]] * 3
+    assert len([record for record in caplog.records if "with every request an episode begins" in record.message]) == 1
+
+
+def test_what_was_trained_on_a_gpu_is_served_on_the_cpu_if_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    run = Run(tmp_path / "exp", "dqn")
+    run.save(1)
+    config = run.folder / "total_config.py"
+    text, num_changed = re.subn(r"(['\"]?cuda['\"]?\s*[:=]\s*)False", r"\1True", config.read_text())
+    config.write_text(text)
+    assert num_changed == 1
+
+    with pytest.raises(ConfigError, match="torch sees none here: give --cpu"):
+        Blueprint.of(run.folder)
+
+    assert Blueprint.of(run.folder, on_cpu=True).make(run.folder / "ckpt/iteration_1.pth.tar").version.train_iter == 1

@@ -84,6 +84,16 @@ def test_the_newest_is_that_of_most_updates_whatever_its_name_and_age(run: Run) 
     assert (first, stays, goes, last) == (40, False, True, 50)
 
 
+def test_the_newest_passes_over_files_that_do_not_say_their_updates(run: Run) -> None:
+    state = load_state(run.save(3))
+    save_state(run.folder / "ckpt/mine.pth.tar", {"model": state["model"]})
+
+    with served_policy(run) as served:
+        first, look = acted(served)[0], served.look()
+
+    assert (first, look) == (3, False)
+
+
 def test_the_newest_of_a_run_is_taken_where_the_one_after_it_is_torn(run: Run) -> None:
     whole = run.save(9).read_bytes()
 
@@ -173,6 +183,12 @@ def not_finite(run: Run, good: Path) -> None:
     save_state(good, state)
 
 
+def not_finite_in_the_critic(run: Run, good: Path) -> None:
+    state = load_state(good)
+    state["model"]["critic.q.biases.2"].view(-1)[0] = float("nan")
+    save_state(good, state)
+
+
 def without_model(run: Run, good: Path) -> None:
     save_state(good, {"last_iter": 9})
 
@@ -188,7 +204,7 @@ def a_folder(run: Run, good: Path) -> None:
 
 SPOILERS = [
     *(torn, flipped, foreign, pickled, of_another_model, of_another_shape, of_another_dtype, not_finite),
-    *(without_model, of_texts, a_folder),
+    *(not_finite_in_the_critic, without_model, of_texts, a_folder),
 ]
 
 
@@ -309,19 +325,20 @@ def test_requests_go_on_while_checkpoints_come_and_each_says_whose_action_it_is(
     assert set(seen[0]) | set(seen[1]) | set(seen[2]) == {1, 2, 3}
 
 
+@pytest.mark.parametrize("before", ["read", "act"])
 def test_an_answer_is_of_one_version_even_if_the_weights_change_meanwhile(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    before: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with served_policy(run) as served:
         agent = served.agent
-        act = agent.act
+        method = getattr(agent, before)
 
         def reload_first(*args: Any) -> Any:
             run.save(2)
             assert served.look()
-            return act(*args)
+            return method(*args)
 
-        monkeypatch.setattr(agent, "act", reload_first)
+        monkeypatch.setattr(agent, before, reload_first)
         answer = served.act(question([OBS, OBS]))
 
     assert answer.version["train_iter"] == 1

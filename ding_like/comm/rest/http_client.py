@@ -161,7 +161,11 @@ class HttpCoordinator:
     def put_file(self, path: str, data: bytes) -> None:
         """Bring a file to the coordinator, under a path of its file routes. Raises RefusedError for one too large."""
         if len(data) > m.MAX_FILE:
-            raise RefusedError("too_large", f"{path} has {len(data)} bytes; at most {m.MAX_FILE} go by the coordinator")
+            raise RefusedError(
+                "too_large",
+                f"{path} has {len(data)} bytes; at most {m.MAX_FILE} go by the coordinator. Larger ones need folders "
+                "that all hosts share: set system.path_data and system.path_policy.",
+            )
         wait_s = _READ_S + len(data) / _SLOWEST
         self._send(_Asked("PUT", path, data, wait_s, m.OCTETS, self._worker, self._turn("files")))
 

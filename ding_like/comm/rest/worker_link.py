@@ -160,13 +160,13 @@ class WorkerLink:
         data, policy = self._cfg.get("path_data"), self._cfg.get("path_policy")
         if mode == "shared" and (data is None or policy is None):
             raise ConfigError("system.communication_mode is 'shared': give system.path_data and system.path_policy.")
-        if self._client is None or mode == "shared":
+        asks_for_delta = bool((self._cfg.get("weights") or {}).get("delta"))
+        if self._client is None or mode == "shared" or (mode == "auto" and _sees(data, policy, self.run_id)):
+            if asks_for_delta:
+                logger.info("system.weights.delta has no effect: all processes see the folder of weights")
             return _shared(data or ".", policy or ".")
-        run_id = self.run_id
-        if mode == "auto" and data is not None and policy is not None and is_shared(Path(data), run_id):
-            return _shared(data, policy)
         logger.info("segments and weights are sent through the coordinator")
-        return StreamedFiles(self._client, asks_for_delta=bool((self._cfg.get("weights") or {}).get("delta")))
+        return StreamedFiles(self._client, asks_for_delta=asks_for_delta)
 
 
 class TaskUser:
@@ -189,6 +189,11 @@ class TaskUser:
         if self._begun_task is None:
             raise CommError("the worker has no task: it works for a coordinator only.")
         return self._begun_task
+
+
+def _sees(data: str | Path | None, policy: str | Path | None, run_id: str) -> bool:
+    """Tell whether the folders are those that the coordinator of a run sees."""
+    return data is not None and policy is not None and is_shared(Path(data), run_id)
 
 
 def _shared(data: str | Path, policy: str | Path) -> SharedFolder:

@@ -78,6 +78,7 @@ class DrainingServer(LimitedServer):
         look_s = self.adj.asyncore_loop_timeout
         while not self.is_draining:
             wasyncore.poll2(look_s, self._map)
+        self.handle_accept()  # who has connected already has asked, or is about to
         wasyncore.dispatcher.close(self)  # the port
         deadline = self.clock() + self._grace_s
         wasyncore.poll2(0.0, self._map)  # what has come already is read

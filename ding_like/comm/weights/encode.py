@@ -96,15 +96,17 @@ class Layout:
     def of(cls, state: Mapping[str, torch.Tensor], *, dtype: WireDtype = "exact") -> Layout:
         """Return the layout of a flat state.
 
-        With "bfloat16" those tensors travel in half their bytes, rounded to 8 bits of fraction, that are float32: the
+        With "bfloat16" those tensors travel in half their bytes, rounded to 8 significant bits, that are float32: the
         parameters of networks, and buffers such as the averages of a batch normalisation. All else is exact: integers
         and bools, float64, which counters and running statistics are kept in, and what was a number or a numpy array
         ("~float", "~array"), as the statistics of the envs' wrappers are.
 
-        Raises CommError for a dtype that cannot travel.
+        Raises CommError, naming the tensor, for what cannot travel: other dtypes, sparse tensors and those without
+        memory, names of more than 1,024 characters, states of more than 64 GiB or a million tensors.
         """
         if dtype not in get_args(WireDtype):
             raise CommError(f"weights cannot travel as {dtype!r}; expected {' or '.join(get_args(WireDtype))}.")
+        _check_tensors(state)
         return _layout(tuple((name, each.dtype, each.shape) for name, each in state.items()), dtype)
 
     @classmethod
@@ -243,6 +245,25 @@ def check_alike(
                 f"the weights have {name!r} as {other_dtype} {list(other)}; expected {dtype} {list(shape)}: they are "
                 "of another model."
             )
+
+
+def _check_tensors(state: Mapping[str, torch.Tensor]) -> None:
+    """Raise CommError for what a reader would refuse, or what has no numbers in a row."""
+    nbytes = 0
+    for name, each in state.items():
+        if not isinstance(each, torch.Tensor):
+            raise CommError(f"the weights have a {type(each).__name__} at {_said(name)}; expected a tensor.")
+        if each.layout is not torch.strided or each.is_meta:
+            kind = "no memory (device 'meta')" if each.is_meta else f"the layout {each.layout}"
+            raise CommError(f"the tensor {_said(name)} has {kind}, and cannot travel; make it dense first.")
+        if not isinstance(name, str) or len(name) > _MAX_NAME:
+            raise CommError(f"the weights have the name {_said(name)}; expected up to {_MAX_NAME:,} characters.")
+        nbytes += each.numel() * each.dtype.itemsize
+    if len(state) > MAX_TENSORS or nbytes > MAX_NBYTES:
+        raise CommError(
+            f"the weights have {len(state):,} tensors of {nbytes:,} bytes; at most {MAX_TENSORS:,} of {MAX_NBYTES:,} "
+            "travel together."
+        )
 
 
 @lru_cache(maxsize=64)  # a policy's state has the same layout in every version

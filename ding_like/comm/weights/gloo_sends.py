@@ -7,22 +7,19 @@ anew for each life of a worker.
 A rank is sent nothing before it asks: gloo gives up the connection of a rank for which a send had to wait too long,
 while a wait for the store may be repeated. For push P, rank r says what it is under `NODE_{r}_ready_{P}`, and finds the
 description of the weights, or that P was given up, under `NODE_{r}_head_{P}`.
-
-Who is half way through a transfer does not hear from gloo that the other has ended, and would wait for its deadline;
-who waits for something more to come does. So a byte follows the numbers, and the receiver answers with another.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import re
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from time import monotonic
+from types import NoneType
 from typing import Any
 
 import torch
@@ -32,15 +29,14 @@ from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store
 from ding_like.comm.channels import Weights
 from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights.encode import Encoded, decode, parse_head
+from ding_like.comm.weights.gloo_wire import DefaultGroupWire, GlooWire, receive_numbers, send_numbers, what_gloo_says
 from ding_like.comm.weights.node_store import AnyStore, TorchStore, key_of
-from ding_like.comm.weights.rank_sends import Parcel, in_thread
+from ding_like.comm.weights.rank_sends import LostTransferError, Parcel, in_thread
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
 
 TRAINER = 0  # its rank in the default group
-# Of what is sent, which in the default group goes beside other traffic.
-_NUMBERS, _END, _TAKEN = 0x7701, 0x7702, 0x7703
 _MAX_HEAD = 2**23 - 2**12  # bytes; a TCPStore refuses more than 8 MiB
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "ip6-localhost")
 _GIVEN_UP = "given up"
@@ -101,7 +97,7 @@ class _Lane:
         self._is_group_lost = False
         self._life = ""  # of the worker that the pair is with
         self._pair_id = ""
-        self._pair: _Pair | None = None
+        self._pair: GlooWire | None = None
 
     def start(self, parcel: Parcel, timeout_s: float) -> Future[None]:
         future: Future[None] = Future()
@@ -144,16 +140,16 @@ class _Lane:
         except RuntimeError as error:  # gloo's
             self._drop_connection()
             self._unread += [ready, head]
-            raise CommError(f"it was lost while the weights were sent: {_said(error)}") from error
+            raise CommError(f"it was lost while the weights were sent: {what_gloo_says(error)}") from error
 
     def _send_to(self, asked: str, head: str, encoded: Encoded, deadline: float) -> None:
         """Say how the weights come, and send them."""
-        about = json.loads(asked)
+        about = _parse(asked, life=str, in_group=bool)
         body = torch.from_numpy(encoded.body)
         if about["in_group"] and not self._is_group_lost and in_default_group(TRAINER):
             self._life = ""
             self._store.set(head, json.dumps({"pair": None, "head": encoded.head}))
-            _send(_Group(self._rank), body, deadline)
+            send_numbers(DefaultGroupWire(self._rank), body, timeout_s=_left(deadline))
             return
         if self._pair is None or self._life != about["life"]:
             if self._pair is not None:
@@ -161,8 +157,8 @@ class _Lane:
             self._pair, self._life, self._pair_id = None, about["life"], secrets.token_hex(8)
         self._store.set(head, json.dumps({"pair": self._pair_id, "head": encoded.head}))
         if self._pair is None:
-            self._pair = _Pair(self._store, self._pair_id, member=0, timeout_s=_left(deadline))
-        _send(self._pair, body, deadline)
+            self._pair = join_pair(self._store, self._pair_id, member=0, timeout_s=_left(deadline))
+        send_numbers(self._pair, body, timeout_s=_left(deadline))
 
     def _drop_connection(self) -> None:
         if self._pair is not None:
@@ -185,7 +181,7 @@ class GlooReceives:
         self._rank = rank
         self._life = secrets.token_hex(8)
         self._pair_id = ""
-        self._pair: _Pair | None = None
+        self._pair: GlooWire | None = None
 
     def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
         """Return the weights of a push; see `RankReceives`."""
@@ -199,26 +195,26 @@ class GlooReceives:
             self._store.delete(ready)
             self._store.delete(head)
         if said is None:
-            raise CommError(f"the trainer has not sent the weights of push {push_id} within {timeout_s:g} s.")
-        return None if said == _GIVEN_UP else self._receive(json.loads(said), deadline)
+            raise LostTransferError(f"the trainer has not sent the weights of push {push_id} within {timeout_s:g} s.")
+        return None if said == _GIVEN_UP else self._receive(_parse(said, pair=(str, NoneType), head=dict), deadline)
 
     def _receive(self, described: Mapping[str, Any], deadline: float) -> Weights:  # Any: of JSON
         layout = parse_head(described["head"])[2]
         body = torch.empty(layout.nbytes, dtype=torch.uint8)
         try:
             if described["pair"] is None:
-                _receive(_Group(TRAINER), body, deadline)
+                receive_numbers(DefaultGroupWire(TRAINER), body, timeout_s=_left(deadline))
             else:
                 if self._pair is None or described["pair"] != self._pair_id:
                     self.close()
                     self._pair_id = described["pair"]
-                    self._pair = _Pair(self._store, self._pair_id, member=1, timeout_s=_left(deadline))
-                _receive(self._pair, body, deadline)
+                    self._pair = join_pair(self._store, self._pair_id, member=1, timeout_s=_left(deadline))
+                receive_numbers(self._pair, body, timeout_s=_left(deadline))
         except RuntimeError as error:  # gloo's
             # A new life, so that the trainer makes a new connection as well.
             self.close()
             self._life = secrets.token_hex(8)
-            raise CommError(f"the trainer was lost while it sent weights: {_said(error)}") from error
+            raise LostTransferError(f"the trainer was lost while it sent weights: {what_gloo_says(error)}") from error
         return decode(Encoded(dict(described["head"]), body.numpy()))
 
     def close(self) -> None:
@@ -228,56 +224,23 @@ class GlooReceives:
         self._pair, self._pair_id = None, ""
 
 
-class _Group:
-    """Reach another rank of the default group."""
-
-    def __init__(self, other: int) -> None:
-        self._other = other
-
-    def send(self, tensor: torch.Tensor, tag: int) -> Any:  # Any: torch's Work has no public annotations
-        return dist.isend(tensor, self._other, tag=tag)
-
-    def receive(self, tensor: torch.Tensor, tag: int) -> Any:
-        return dist.irecv(tensor, self._other, tag=tag)
+def join_pair(store: TorchStore, pair_id: str, *, member: int, timeout_s: float) -> GlooWire:
+    """Join trainer (member 0) and worker (1) to a gloo group of two, beside the process's default group."""
+    if _is_local(store.raw):
+        use_loopback()
+    found = PrefixStore(f"weights/{pair_id}", store.raw)
+    return GlooWire(ProcessGroupGloo(found, member, 2, timedelta(seconds=timeout_s)), 1 - member)
 
 
-class _Pair:
-    """Be the trainer (member 0) or the worker (1) of a gloo group of two, beside the process's default group."""
-
-    def __init__(self, store: TorchStore, pair_id: str, *, member: int, timeout_s: float) -> None:
-        if _is_local(store.raw):
-            use_loopback()
-        found = PrefixStore(f"weights/{pair_id}", store.raw)
-        # Any: torch's annotations of ProcessGroupGloo lack send and recv.
-        self._group: Any = ProcessGroupGloo(found, member, 2, timedelta(seconds=timeout_s))
-        self._other = 1 - member
-
-    def send(self, tensor: torch.Tensor, tag: int) -> Any:  # Any: torch's Work has no public annotations
-        return self._group.send([tensor], self._other, tag)
-
-    def receive(self, tensor: torch.Tensor, tag: int) -> Any:
-        return self._group.recv([tensor], self._other, tag)
-
-    def close(self) -> None:
-        self._group = None  # its sockets are closed with it
-
-
-def _send(way: _Group | _Pair, body: torch.Tensor, deadline: float) -> None:
-    """Send numbers and wait until the other has them. Raises RuntimeError when it is lost, or is late."""
-    end, taken = torch.zeros(1, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
-    answer = way.receive(taken, _TAKEN)
-    sent = [way.send(body, _NUMBERS), way.send(end, _END)]
-    for work in (answer, *sent):
-        work.wait(timedelta(seconds=_left(deadline)))
-
-
-def _receive(way: _Group | _Pair, body: torch.Tensor, deadline: float) -> None:
-    """Receive numbers into `body`. Raises RuntimeError when the other is lost, or is late."""
-    end = torch.zeros(1, dtype=torch.uint8)
-    coming = way.receive(body, _NUMBERS)
-    for work in (way.receive(end, _END), coming):
-        work.wait(timedelta(seconds=_left(deadline)))
-    way.send(end, _TAKEN).wait(timedelta(seconds=_left(deadline)))
+def _parse(text: str, **fields: type | tuple[type, ...]) -> dict[str, Any]:  # Any: of JSON
+    """Return a JSON object from the store that has fields of these types. Raises CommError for anything else."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or not all(isinstance(value.get(name), kind) for name, kind in fields.items()):
+        raise CommError(f"the store has {text[:80]!r}; expected a JSON object with {', '.join(fields)}.")
+    return value
 
 
 def _is_local(store: AnyStore) -> bool:
@@ -285,12 +248,6 @@ def _is_local(store: AnyStore) -> bool:
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return getattr(store, "host", "localhost") in _LOOPBACK
-
-
-def _said(error: RuntimeError) -> str:
-    """Return what gloo says went wrong, without the place in its source, and its advice."""
-    said = re.sub(r"^\[\S+\] ", "", (str(error).splitlines() or ["unknown"])[0])
-    return said.partition(". This is")[0].rstrip(".") + "."
 
 
 def _left(deadline: float) -> float:

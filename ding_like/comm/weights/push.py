@@ -169,12 +169,12 @@ class PushHandle:
 
     def _run(self, finish: Callable[[], None], after: Callable[[], None]) -> None:
         try:
-            finish()
-        except CommError as error:
-            # Nobody may ever call `wait`.
-            logger.warning("a push of weights has failed: %s", error)
+            try:
+                finish()
+            finally:
+                self._has_answered.set()
+            after()
+        except Exception as error:  # nobody may ever call `wait`
+            logger.warning("a push of weights, or a hook behind it, has failed: %s", error)
             raise
-        finally:
-            self._has_answered.set()
-        after()
         self._future.set_result(None)

@@ -31,6 +31,10 @@ class Parcel(NamedTuple):
         return decode(self.encoded)
 
 
+class LostTransferError(CommError):
+    """Report weights that were announced and have not come: the sender was lost, or gave up, on the way."""
+
+
 class RankSends(Protocol):
     """Send weights to ranks."""
 
@@ -50,7 +54,7 @@ class RankReceives(Protocol):
     def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
         """Return the weights of a push; None if its sender has given it up meanwhile.
 
-        Raises CommError if they do not come within `timeout_s`.
+        Raises LostTransferError if they do not come, by `timeout_s` at the latest; CommError for what can't be read.
         """
 
     def close(self) -> None:
@@ -88,7 +92,7 @@ class InProcess:
         with self._changed:
             parcel = self._changed.wait_for(found, timeout_s)
         if parcel is None:
-            raise CommError(f"the weights of push {push_id} have not come to rank {rank} within {timeout_s:g} s.")
+            raise LostTransferError(f"the weights of push {push_id} have not come to rank {rank}: {timeout_s:g} s.")
         if parcel.push_id != push_id:
             return None
         encoded = parcel.encoded
@@ -116,10 +120,14 @@ class InProcessReceives:
 
 
 class PublisherSends:
-    """Send through a WeightPublisher, whose readers are named by their ranks: "1", "2"."""
+    """Send through a WeightPublisher, whose readers are named by their ranks: "1", "2".
 
-    def __init__(self, publisher: WeightPublisher) -> None:
+    To some ranks of `num_workers` it sends only if it can publish to some readers alone.
+    """
+
+    def __init__(self, publisher: WeightPublisher, num_workers: int) -> None:
         self._publisher = publisher
+        self._num_workers = num_workers
 
     def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
         """Publish once for all ranks, in a thread; see `RankSends`."""
@@ -128,14 +136,16 @@ class PublisherSends:
         return futures
 
     def _publish(self, futures: Mapping[int, Future[None]], parcel: Parcel, timeout_s: float) -> None:
-        receipt = self._publisher.publish(parcel.weights, to=[str(rank) for rank in futures], wait_s=timeout_s)
+        # All: some publishers show everything to everyone, and refuse names.
+        to = None if len(futures) == self._num_workers else [str(rank) for rank in futures]
+        receipt = self._publisher.publish(parcel.weights, to=to, wait_s=timeout_s)
         for rank, future in futures.items():
-            if str(rank) in receipt.delivered:
-                future.set_result(None)
-            elif str(rank) in receipt.skipped:
+            if str(rank) in receipt.skipped:
                 future.set_exception(CommError("the publisher has published weights that are as new or newer."))
-            else:
+            elif str(rank) in receipt.failed or (to is not None and str(rank) not in receipt.delivered):
                 future.set_exception(CommError(f"the publisher could not deliver to reader '{rank}'."))
+            else:  # a reader that the publisher does not know by name may have them: the rank itself answers
+                future.set_result(None)
 
     def close(self) -> None:
         """Do nothing: the publisher is its owner's."""
@@ -155,7 +165,7 @@ class ReaderReceives:
         while True:
             weights = self._reader.newest(self._policy_id, newer_than=seen, timeout_s=deadline - monotonic())
             if weights is None:
-                raise CommError(f"the weights of push {push_id} have not come through the reader: {timeout_s:g} s.")
+                raise LostTransferError(f"the weights of push {push_id} have not come by the reader: {timeout_s:g} s.")
             if weights.version.update >= update:
                 return weights
             seen = weights.version

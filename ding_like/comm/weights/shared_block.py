@@ -4,7 +4,7 @@ A block has `num_buffers` buffers that are written in turn, and a counter of ver
 bytes, in the machine's order:
 
     block:   magic, form, number of buffers, bytes of a body, checked?, versions so far
-    buffer:  sequence, attempt, update, crc32; then the body
+    buffer:  sequence, attempt, update, crc32, bytes of names; then the names of the readers it is for, and the body
 
     write number k, into buffer k % num_buffers:  sequence = 2k - 1;  body;  head;  sequence = 2k;  versions = k
     read:  k = versions;  sequence is 2k?;  copy the body;  sequence is still 2k?  Otherwise once more.
@@ -32,9 +32,12 @@ import mmap
 import os
 import platform
 import struct
+import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from enum import Enum
+from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from typing import NamedTuple
 
@@ -50,6 +53,8 @@ IS_STRONGLY_ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
 _MAGIC = int.from_bytes(b"DINGSHM\0", "little")
 _FORM = 1
 _LINE = 64  # bytes: heads stand in a cache line of their own, and bodies begin at one
+_NAMES = 4096 - _LINE  # bytes: for the names of those that a version is for
+_NOBODY = b"\n"  # in place of names: no reader is called so
 _NUMBERS, _SEQUENCE = 5, 0  # places of words: of a block's head, of a buffer's
 _HEAD = struct.Struct("<Qqq")
 _CONFUSED_TRIES = 1000  # looks at one version whose buffer is of another: where loads pass each other that is soon over
@@ -57,11 +62,23 @@ _OVERTAKEN_TRIES = 8  # copies that a faster writer spoiled, before the caller i
 
 
 class Taken(NamedTuple):
-    """Hold a version that was read: its number in the block, its name, and its bytes, uint8 [N], the reader's own."""
+    """Hold a version that was read, and its bytes, uint8 [N], the reader's own."""
 
-    number: int
     version: Version
     body: Array
+
+
+class Look(NamedTuple):
+    """Hold up to which number a reader has looked, and the newest version there that is for it, if any."""
+
+    number: int
+    taken: Taken | None
+
+
+class _Trouble(Enum):
+    CONFUSED = "the buffer holds another version than was announced"
+    OVERTAKEN = "the buffer was written while it was copied"
+    NOT_FOR_US = "the version is for other readers"
 
 
 class BlockWriter:
@@ -95,17 +112,24 @@ class BlockWriter:
         self._words[1:_NUMBERS] = (_FORM, num_buffers, nbytes, is_checked)
         self._words[0] = _MAGIC
 
-    def write(self, version: Version, fill: Callable[[Array], None]) -> None:
-        """Write a version; `fill` writes its body into uint8 [nbytes]. If that raises, the version before stays."""
+    def write(self, version: Version, fill: Callable[[Array], None], *, to: Sequence[str] | None = None) -> None:
+        """Write a version for the readers `to` (None: all); `fill` writes its body into uint8 [nbytes].
+
+        If that raises, the version before stays. Raises CommError for more names than there is room for.
+        """
         assert self._bytes is not None and self._words is not None, "the block is closed"
+        said = _NOBODY if to is not None and not to else "\n".join(to or ()).encode()
+        if len(said) > _NAMES:
+            raise CommError(f"weights cannot be sent to {len(to or ())} readers by name; send them to all (to=None).")
         number = self._number + 1
         start = _LINE + number % self._num_buffers * self._stride
-        head = self._bytes[start : start + _LINE].view(np.int64)
-        body = self._bytes[start + _LINE : start + _LINE + self.nbytes]
+        head, names, body = _parts(self._bytes, start, self.nbytes)
         head[_SEQUENCE] = 2 * number - 1
         fill(body)
+        names[: len(said)] = np.frombuffer(said, np.uint8)
         head[1:3] = version
-        head[3] = _crc32(number, version, body) if self._is_checked else 0
+        head[4] = len(said)
+        head[3] = _crc32(number, version, said, body) if self._is_checked else 0
         head[_SEQUENCE] = 2 * number
         self._words[_NUMBERS] = self._number = number
 
@@ -144,42 +168,59 @@ class BlockReader:
         self._nbytes = nbytes
         self._num_buffers = num_buffers
         self._is_checked = bool(is_checked)
+        self._spare: list[Array] = []  # memory of a version that nobody holds any more
 
     def has_newer(self, number: int) -> bool:
         """Tell whether there is a version whose number is above `number`."""
         return int(self._words[_NUMBERS]) > number
 
-    def read(self, *, after: int) -> Taken | None:
-        """Return a copy of the newest version if its number is above `after`, None if it is not.
+    def read(self, *, after: int, reader: str) -> Look:
+        """Return a copy of the newest version above number `after` that is for a reader, and up to where was looked.
 
-        None too if a faster writer has overtaken every try; it announces its next version later than this. Raises
-        CommError if the block is not as its writer leaves it.
+        Without a version, the number tells why: it is that of the newest, or `after` if a faster writer has overtaken
+        every try; then it announces its next version later than this. Raises CommError if the block is not as its
+        writer leaves it.
         """
         confused = overtaken = 0
         while confused < _CONFUSED_TRIES and overtaken < _OVERTAKEN_TRIES:
-            number = int(self._words[_NUMBERS])
-            if number <= after:
-                return None
-            start = _LINE + number % self._num_buffers * self._stride
-            head = self._bytes[start : start + _LINE].view(np.int64)
-            if int(head[_SEQUENCE]) != 2 * number:
-                confused = confused + 1 if int(self._words[_NUMBERS]) == number else 0
-                continue
-            copied = _copied(self._bytes[start + _LINE : start + _LINE + self._nbytes])
-            version, checksum = Version(int(head[1]), int(head[2])), int(head[3])
-            if int(head[_SEQUENCE]) != 2 * number:
-                overtaken += 1
-                continue
-            if self._is_checked and _crc32(number, version, copied) != checksum:
-                confused += _CONFUSED_TRIES // 10  # a copy takes long enough for any store to arrive
-                continue
-            return Taken(number, version, copied)
+            newest = int(self._words[_NUMBERS])
+            found: Taken | _Trouble = _Trouble.NOT_FOR_US
+            number = newest
+            # The buffer of the oldest may be under way to be the next.
+            while found is _Trouble.NOT_FOR_US and number > max(after, newest - self._num_buffers + 1):
+                found = self._copy(number, reader)
+                number -= 1
+            if isinstance(found, Taken):
+                return Look(newest, found)
+            if found is _Trouble.NOT_FOR_US:
+                return Look(max(newest, after), None)
+            if found is _Trouble.OVERTAKEN or int(self._words[_NUMBERS]) != newest:
+                overtaken, confused = overtaken + 1, 0
+            else:
+                confused += 1
         if confused < _CONFUSED_TRIES:
-            return None
+            return Look(after, None)
         raise CommError(
-            f"the shared memory {self.name} is broken: version {number} of it is announced, and its buffer holds "
+            f"the shared memory {self.name} is broken: version {newest} of it is announced, and its buffer holds "
             "another, or other bytes. Start the publisher again."
         )
+
+    def _copy(self, number: int, reader: str) -> Taken | _Trouble:
+        """Copy a version out of its buffer, if it is whole, and for this reader."""
+        head, names, body = _parts(self._bytes, _LINE + number % self._num_buffers * self._stride, self._nbytes)
+        if int(head[_SEQUENCE]) != 2 * number:
+            return _Trouble.CONFUSED
+        version, checksum = Version(int(head[1]), int(head[2])), int(head[3])
+        said = names[: int(head[4])].tobytes()
+        is_for_us = not said or reader.encode() in said.split(b"\n")
+        if not is_for_us and not self._is_checked and int(head[_SEQUENCE]) == 2 * number:
+            return _Trouble.NOT_FOR_US
+        copied = _copied(body, self._spare)
+        if int(head[_SEQUENCE]) != 2 * number:
+            return _Trouble.OVERTAKEN
+        if self._is_checked and _crc32(number, version, said, copied) != checksum:
+            return _Trouble.CONFUSED
+        return Taken(version, copied) if is_for_us else _Trouble.NOT_FOR_US
 
 
 def unlink_blocks(prefix: str) -> None:
@@ -191,14 +232,17 @@ def unlink_blocks(prefix: str) -> None:
         if name.startswith(prefix):
             with suppress(FileNotFoundError, PermissionError):
                 _posixshmem.shm_unlink(f"/{name}")
+                # The tracker may be one that both processes share: it is to look for the block no more. What it does
+                # not know it would not forget without a complaint either.
+                resource_tracker.register(f"/{name}", "shared_memory")
+                resource_tracker.unregister(f"/{name}", "shared_memory")
 
 
 def _attach(name: str) -> Array:
     """Map a block for reading alone.
 
-    `SharedMemory(name)` maps it for writing and, before Python 3.13 (`track=False`), tells the resource
-    tracker of this process of it, which unlinks the block when the reader ends, though it is the publisher's (CPython
-    issue 82300).
+    `SharedMemory(name)` maps it for writing and, before Python 3.13 (`track=False`), tells the resource tracker of this
+    process of it, which unlinks the block when the reader ends, though it is the publisher's (CPython issue 82300).
     """
     descriptor = _posixshmem.shm_open(f"/{name}", os.O_RDONLY, mode=0)
     try:
@@ -235,12 +279,34 @@ def _reserve(name: str, size: int, num_buffers: int) -> None:
 
 def _stride(nbytes: int) -> int:
     """Return the bytes from the head of one buffer to that of the next."""
-    return _LINE + -(-nbytes // _LINE) * _LINE
+    return _LINE + _NAMES + -(-nbytes // _LINE) * _LINE
 
 
-def _copied(body: Array) -> Array:
-    return body.copy()
+def _parts(block: Array, start: int, nbytes: int) -> tuple[Array, Array, Array]:
+    """Return the head, int64 [8], the room for names and the body, both uint8, of the buffer that begins at `start`."""
+    names, body = start + _LINE, start + _LINE + _NAMES
+    return block[start:names].view(np.int64), block[names:body], block[body : body + nbytes]
 
 
-def _crc32(number: int, version: Version, body: Array) -> int:
-    return zlib.crc32(body.data, zlib.crc32(_HEAD.pack(number, *version)))
+def _copied(body: Array, spare: list[Array]) -> Array:
+    """Return a copy, in memory that was used before where there is some: fresh memory takes twice as long.
+
+    When the last array or tensor of the copy is gone, its memory becomes the spare one.
+    """
+    if not len(body):
+        return np.empty(0, np.uint8)
+    memory = spare.pop() if spare else np.empty(len(body), np.uint8)
+    # Slices of `copied` hold it, and not what it is made from, as that is no array: so its end is the end of them all.
+    copied = np.frombuffer(memory.data, np.uint8)
+    weakref.finalize(copied, _keep, memory, spare).atexit = False
+    np.copyto(copied, body)
+    return copied
+
+
+def _keep(memory: Array, spare: list[Array]) -> None:
+    if not spare:
+        spare.append(memory)
+
+
+def _crc32(number: int, version: Version, names: bytes, body: Array) -> int:
+    return zlib.crc32(body.data, zlib.crc32(names, zlib.crc32(_HEAD.pack(number, *version))))

@@ -14,7 +14,6 @@ import logging
 import os
 import selectors
 import socket
-import struct
 import threading
 import time
 import weakref
@@ -25,15 +24,22 @@ from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.weights.encode import Layout, WireDtype
 from ding_like.comm.weights.shared_block import IS_STRONGLY_ORDERED, BlockReader, BlockWriter
 from ding_like.comm.weights.shared_folder import Block, Blocks, Meeting
+from ding_like.comm.weights.shared_talk import (
+    END,
+    FAILED,
+    MESSAGE,
+    NEWS,
+    TAKE,
+    TAKEN,
+    ReaderConnection,
+    messages,
+    wait_for_answers,
+)
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
 
 CLOSE_S = 5.0  # for readers to take the last version
-# What goes through a socket: a word, and how many versions its publisher has sent.
-_MESSAGE = struct.Struct("<cQ")
-_NEWS, _TAKE, _END = b"n", b"t", b"e"  # of a publisher; to the last two a reader answers
-_TAKEN, _FAILED = b"t", b"f"
 _FOLLOW_TRIES = 3  # to attach to what is announced while that is replaced
 
 
@@ -67,7 +73,7 @@ class SharedMemoryPublisher:
         self._blocks: dict[str, tuple[BlockWriter, Layout]] = {}  # by policy
         self._published: dict[str, Version] = {}
         self._num_sent = 0
-        self._members: dict[str, _Member] = {}  # readers by address
+        self._members: dict[str, ReaderConnection] = {}  # readers by address
         self._is_closed = False
         self._meeting = Meeting(name, folder)
         self._claim = self._meeting.claim()
@@ -75,28 +81,28 @@ class SharedMemoryPublisher:
         _ENDS.add(self)
 
     def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
-        """Write weights where all readers see them; see `WeightPublisher`.
+        """Write weights where readers see them; see `WeightPublisher`.
 
         Without `wait_s` it returns at once, and a reader copies when it asks for them: only those that were killed are
-        known to fail. With it, each reader copies them now; who has not within `wait_s` seconds is failed.
+        known to fail. With it, each reader copies them now; who has not within `wait_s` seconds is failed. Readers that
+        are not among `to` leave them alone, and go without what they have not taken by then when its buffer is needed.
 
-        Raises CommError for `to` (all readers see the same memory), for tensors that cannot travel, and if /dev/shm has
-        no room: then nothing is published, and readers keep what they have.
+        Raises CommError for tensors that cannot travel, and if /dev/shm has no room: then nothing is published, and
+        readers keep what they have.
         """
-        if to is not None:
-            raise CommError(f"weights cannot be sent to {list(to)} alone: all readers of shared memory see them.")
         with self._guard:
             if self._is_closed:
                 raise CommError("weights are published after the publisher was closed.")
             before = self._published.get(weights.policy_id)
             if before is not None and weights.version <= before:
-                return Receipt(skipped=tuple(dict.fromkeys(self._meeting.readers().values())))
-            self._write(weights)
+                names = self._meeting.readers().values() if to is None else to
+                return Receipt(skipped=tuple(dict.fromkeys(names)))
+            self._write(weights, to)
             self._published[weights.policy_id] = weights.version
             self._num_sent += 1
             # Whoever comes in after this look finds the weights by itself.
             self._connect()
-            return self._tell(_NEWS if wait_s is None else _TAKE, wait_s)
+            return self._tell(NEWS if wait_s is None else TAKE, wait_s, to)
 
     def close(self) -> None:
         """Let living readers take what they have not, for CLOSE_S at most, and unlink the blocks; may be called again.
@@ -109,7 +115,7 @@ class SharedMemoryPublisher:
             self._is_closed = True
             try:
                 self._connect()
-                self._tell(_END, CLOSE_S)
+                self._tell(END, CLOSE_S)
             finally:
                 for member in self._members.values():
                     member.close()
@@ -127,18 +133,18 @@ class SharedMemoryPublisher:
             for writer, _ in self._blocks.values():
                 writer.forget()
 
-    def _write(self, weights: Weights) -> None:
+    def _write(self, weights: Weights, to: Sequence[str] | None) -> None:
         policy_id, state = weights.policy_id, weights.state
         layout = Layout.of(state, dtype=self._dtype)
         old = self._blocks.get(policy_id)
         if old is not None and old[1] == layout:
-            old[0].write(weights.version, lambda body: layout.write(state, body))
+            old[0].write(weights.version, lambda body: layout.write(state, body), to=to)
             return
         # Other shapes are another block. Readers hear of it when the version is in it, so they are never without one.
         name = self._meeting.block_name()
         writer = BlockWriter(name, layout.nbytes, num_buffers=self._num_buffers, is_checked=self._is_checked)
         try:
-            writer.write(weights.version, lambda body: layout.write(state, body))
+            writer.write(weights.version, lambda body: layout.write(state, body), to=to)
             blocks = {**self._blocks, policy_id: (writer, layout)}
             self._meeting.announce({each: Block(block.name, laid) for each, (block, laid) in blocks.items()})
         except BaseException:
@@ -151,92 +157,27 @@ class SharedMemoryPublisher:
     def _connect(self) -> None:
         """Connect to the readers that have come since, and drop those that have left."""
         found = self._meeting.readers()
-        for address in self._members.keys() - found.keys():
-            self._members.pop(address).close()
+        for address, member in tuple(self._members.items()):
+            if address not in found or member.is_unreached:
+                self._members.pop(address).close()
         for address in found.keys() - self._members.keys():
-            self._members[address] = _Member(found[address], address)
+            self._members[address] = ReaderConnection(found[address], address)
 
-    def _tell(self, word: bytes, wait_s: float | None) -> Receipt:
-        """Send a word to all readers; wait until they have answered it, unless `wait_s` is None."""
-        members = list(self._members.values())
+    def _tell(self, word: bytes, wait_s: float | None, to: Sequence[str] | None = None) -> Receipt:
+        """Send a word to readers; wait until they have answered it, unless `wait_s` is None."""
+        members = [each for each in self._members.values() if to is None or each.name in to]
         for member in members:
             member.send(word, self._num_sent)
+        unknown = [name for name in to or () if all(each.name != name for each in members)]
         if wait_s is None:
-            return Receipt(failed=_names(each for each in members if each.is_lost and not each.has_left))
-        _wait_for(members, self._num_sent, time.monotonic() + wait_s)
+            return Receipt(failed=_names(each for each in members if each.is_lost and not each.has_left) + (*unknown,))
+        wait_for_answers(members, self._num_sent, time.monotonic() + wait_s)
         delivered = [each for each in members if each.has(self._num_sent)]
         failed = [each for each in members if each not in delivered and not each.has_left]
         for member in failed:
             if not member.is_lost:
                 logger.warning("reader %s of weights has not taken a version within %g s", member.name, wait_s)
-        return Receipt(_names(delivered), _names(failed))
-
-
-class _Member:
-    """Be the publisher's end of a connection to one reader."""
-
-    def __init__(self, name: str, address: str) -> None:
-        self.name = name
-        self.is_lost = False  # the connection is closed, from the other end
-        self.has_left = False  # ... by a reader that said so; one that is killed leaves its socket's name behind
-        self._address = address
-        self._taken = 0  # after so many versions it had the newest
-        self._failed = 0  # after so many it could not take the newest
-        self._received = b""
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.setblocking(False)
-        try:
-            self.socket.connect(address)
-        except OSError:  # nobody listens there any more
-            self._lose()
-
-    def has(self, number: int) -> bool:
-        """Tell whether the reader has said that it took what there was after `number` versions."""
-        return self._taken >= number
-
-    def has_answered(self, number: int) -> bool:
-        """Tell whether there is nothing to wait for: it has it, cannot have it, or is lost."""
-        return self.is_lost or max(self._taken, self._failed) >= number
-
-    def send(self, word: bytes, number: int) -> None:
-        """Send a word without waiting: where a reader has not read thousands of them, it has one to wake up by."""
-        if self.is_lost:
-            return
-        try:
-            if self.socket.send(_MESSAGE.pack(word, number)) != _MESSAGE.size:
-                self._lose()
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._lose()
-
-    def receive(self) -> None:
-        """Take in what the reader has said."""
-        try:
-            received = self.socket.recv(1 << 16)
-        except BlockingIOError:
-            return
-        except OSError:
-            received = b""
-        if not received:
-            self._lose()
-        messages, self._received = _messages(self._received + received)
-        for word, number in messages:
-            if word == _TAKEN:
-                self._taken = max(self._taken, number)
-            else:
-                self._failed = max(self._failed, number)
-
-    def close(self) -> None:
-        """Close the connection; may be called again."""
-        self.socket.close()
-
-    def _lose(self) -> None:
-        self.is_lost = True
-        self.has_left = not os.path.exists(self._address)
-        self.socket.close()
-        if not self.has_left:
-            logger.warning("reader %s of weights has ended without closing", self.name)
+        return Receipt(_names(delivered), _names(failed) + (*unknown,))
 
 
 class SharedMemoryReader:
@@ -248,6 +189,7 @@ class SharedMemoryReader:
 
     def __init__(self, name: str, *, reader: str, folder: str | os.PathLike[str] | None = None) -> None:
         self._meeting = Meeting(name, folder)
+        self._name = reader
         self._changed = threading.Condition()
         self._said: Blocks | None = None
         self._gone: dict[str, str] = {}  # blocks that are announced and not there, by policy
@@ -317,10 +259,9 @@ class SharedMemoryReader:
         attached = self._attached.get(policy_id)
         if attached is None:
             return True
-        taken = attached.block.read(after=attached.number)
+        attached.number, taken = attached.block.read(after=attached.number, reader=self._name)
         if taken is None:
             return not attached.block.has_newer(attached.number)
-        attached.number = taken.number
         before = self._newest.get(policy_id)
         if before is None or taken.version > before.version:
             self._newest[policy_id] = Weights(policy_id, taken.version, attached.layout.read(taken.body))
@@ -397,16 +338,16 @@ class SharedMemoryReader:
                 logger.warning("the publisher of weights %s has ended without closing", self._meeting.name)
             return False
         self._publisher = connection
-        messages, self._received[connection] = _messages(self._received[connection] + received)
-        words = {word for word, _ in messages}
+        heard, self._received[connection] = messages(self._received[connection] + received)
+        words = {word for word, _ in heard}
         with self._changed:
-            answer = self._take_all() if words & {_TAKE, _END} else None
+            answer = self._take_all() if words & {TAKE, END} else None
             self._num_news += 1
             self._changed.notify_all()
         if answer is not None:
             with suppress(OSError):  # it does not wait any more
-                connection.send(_MESSAGE.pack(answer, messages[-1][1]))
-        return _END not in words
+                connection.send(MESSAGE.pack(answer, heard[-1][1]))
+        return END not in words
 
     def _take_all(self) -> bytes:
         """Take what is new of every policy; return what is to be answered."""
@@ -415,8 +356,8 @@ class SharedMemoryReader:
             everything = [self._take(policy_id) for policy_id in tuple(self._attached)]
         except (CommError, MemoryError) as error:  # whoever asks for these weights gets it raised
             logger.warning("weights cannot be taken: %s", error)
-            return _FAILED
-        return _TAKEN if all(everything) and not self._gone else _FAILED
+            return FAILED
+        return TAKEN if all(everything) and not self._gone else FAILED
 
     def _close_sockets(self) -> None:
         for each in (self._listener, self._waker, self._woken, *self._received):
@@ -434,29 +375,8 @@ class _Attached:
         self.number = 0
 
 
-def _names(members: Iterable[_Member]) -> tuple[str, ...]:
+def _names(members: Iterable[ReaderConnection]) -> tuple[str, ...]:
     return tuple(member.name for member in members)
-
-
-def _messages(received: bytes) -> tuple[list[tuple[bytes, int]], bytes]:
-    """Return the whole messages, and the rest."""
-    end = len(received) // _MESSAGE.size * _MESSAGE.size
-    return list(_MESSAGE.iter_unpack(received[:end])), received[end:]
-
-
-def _wait_for(members: Iterable[_Member], number: int, deadline: float) -> None:
-    """Return when all members have answered or are lost, or the deadline has passed."""
-    waiting = {each for each in members if not each.has_answered(number)}
-    with selectors.DefaultSelector() as selector:
-        for member in waiting:
-            selector.register(member.socket, selectors.EVENT_READ, member)
-        while waiting and (left := deadline - time.monotonic()) > 0:
-            for key, _ in selector.select(left):
-                member = key.data
-                member.receive()
-                if member.has_answered(number):
-                    selector.unregister(key.fileobj)
-                    waiting.discard(member)
 
 
 _ENDS: weakref.WeakSet[SharedMemoryPublisher | SharedMemoryReader] = weakref.WeakSet()

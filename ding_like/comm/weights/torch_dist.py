@@ -23,6 +23,7 @@ from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights.delta import apply_delta, delta
 from ding_like.comm.weights.encode import Encoded, WireDtype, decode, encode
+from ding_like.comm.weights.gloo_wire import GlooWire, receive_numbers, send_numbers, what_gloo_says
 from ding_like.comm.weights.newest import NewestWeights
 from ding_like.errors import CommError
 from ding_like.types import Array
@@ -30,7 +31,6 @@ from ding_like.types import Array
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.5  # between two looks at whether the reader is closed
-_TAG = 1
 _END = "end"
 _MAX_NBYTES = 2**36  # of a message: one that is announced as longer is nonsense
 _TAKEN, _WHOLE = "taken", "whole"  # answers to a delta: it is applied; send all bytes
@@ -156,7 +156,7 @@ class DistWeightPublisher(_Joined):
         self.store.set(f"{name}/{self._messages[name]}", json.dumps(head))
         self._messages[name] += 1
         try:
-            self.group.send([torch.from_numpy(body)], int(name), _TAG).wait()
+            send_numbers(GlooWire(self.group, int(name)), torch.from_numpy(body), timeout_s=self._timeout_s)
         except RuntimeError as error:
             self._lose(name, error)
             return False
@@ -165,7 +165,7 @@ class DistWeightPublisher(_Joined):
 
     def _lose(self, name: str, error: RuntimeError) -> None:
         self._lost.add(name)
-        logger.warning("reader %s of weights is lost: %s", name, str(error).splitlines()[0])
+        logger.warning("reader %s of weights is lost: %s", name, what_gloo_says(error))
 
 
 class DistWeightReader(_Joined):
@@ -227,7 +227,7 @@ class DistWeightReader(_Joined):
         if not isinstance(nbytes, int) or isinstance(nbytes, bool) or not 0 <= nbytes < _MAX_NBYTES:
             raise CommError(f"weights are announced with {nbytes!r} bytes.")
         body = np.empty(nbytes, np.uint8)
-        self.group.recv([torch.from_numpy(body)], self._source, _TAG).wait()
+        receive_numbers(GlooWire(self.group, self._source), torch.from_numpy(body), timeout_s=self._timeout_s)
         layout_key, policy_id = str(head.get("layout")), str(head.get("policy_id"))
         if head.get("is_delta") is True:
             try:

@@ -20,6 +20,7 @@ from ding_like.comm.flat_state import FlatState
 from ding_like.comm.weights.encode import Layout, WireDtype, encode
 from ding_like.comm.weights.extract import state_of
 from ding_like.comm.weights.gloo_sends import GlooSends, is_torch_store
+from ding_like.comm.weights.names import named_like
 from ding_like.comm.weights.node_store import ALIVE, TRAINER_STATUS, AnyStore, open_store
 from ding_like.comm.weights.push import Push, PushHandle, WeightUpdateError
 from ding_like.comm.weights.rank_sends import InProcess, Parcel, PublisherSends, RankSends
@@ -78,6 +79,10 @@ class WeightUpdaterBase:
         """Do what `push_weights` does; the older name."""
         return self.push_weights(policy_or_weights, worker_ids)
 
+    def __call__(self, policy_or_weights: Any = None, worker_ids: Any = None) -> Any:
+        """Do what `push_weights` does."""
+        return self.push_weights(policy_or_weights, worker_ids)
+
     def _push_weights(self, *, policy_or_weights: Any = None, worker_ids: Any = None) -> None:
         weights = self._weights_to_push(policy_or_weights)
         ids = self.all_worker_ids() if worker_ids is None else worker_ids
@@ -93,8 +98,7 @@ class WeightUpdaterBase:
         return self._maybe_map_weights(weights)
 
     def _after_push(self) -> None:
-        """Do what follows a push that has reached all: count the version, then call the hooks."""
-        self.increment_version()
+        """Call the hooks, after a push that has reached all."""
         for hook in list(self.post_hooks):
             hook()
 
@@ -114,7 +118,7 @@ class WeightUpdaterBase:
         self.post_hooks.append(hook)
 
     def register_collector(self, collector: Any, *, many: bool = False) -> None:
-        """Remember a collector, without keeping it alive: a push calls its `increment_version`, if it has that.
+        """Remember a collector, without keeping it alive, for hooks and for `increment_version`.
 
         There is one at a time: raises RuntimeError if there is another already, unless `many` says that this one comes
         beside it.
@@ -141,7 +145,10 @@ class WeightUpdaterBase:
         return self._living() or None
 
     def increment_version(self) -> None:
-        """Call `increment_version` of every collector that is still there and has it."""
+        """Call `increment_version` of every collector that is still there and has it.
+
+        A push does not: a collector counts its pushes itself, or this is registered as a hook.
+        """
         for collector in self._living():
             increment = getattr(collector, "increment_version", None)
             if callable(increment):
@@ -203,7 +210,9 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         self._devices = None if devices is None else [torch.device(each) for each in devices]
         self._dtype: WireDtype = dtype
         self._policy_id = policy_id
-        self._layout = Layout.of(_checked_state(policy_weights), dtype=dtype)
+        own = _checked_state(policy_weights)
+        self._names = own.keys()
+        self._layout = Layout.of(own, dtype=dtype)
         self._batches_since_weight_update = [0] * num_workers
         self._token = secrets.token_hex(8)
         self._num_pushes = 0
@@ -212,7 +221,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         self._under_way: PushHandle | None = None
         self._is_closed = False
         self._store = open_store(store)
-        self._sends = _sends_of(store, self._store, transport)
+        self._sends = _sends_of(store, self._store, transport, num_workers)
         self._store.set(TRAINER_STATUS, ALIVE)
 
     @property
@@ -256,7 +265,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         return None
 
     def _push_weights(self, *, policy_or_weights: Any = None, worker_ids: Any = None) -> None:
-        """Bring weights to ranks and wait for them, whatever `sync` says; no hooks, no collector's version."""
+        """Bring weights to ranks and wait for them, whatever `sync` says; no hooks."""
         ranks = self._ranks(worker_ids)
         state = self._state(self._weights_to_push(policy_or_weights))
         if ranks:
@@ -321,7 +330,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
             self._batches_since_weight_update[rank - 1] = 0
 
     def _state(self, weights: Any) -> FlatState:
-        state = _checked_state(weights)
+        state = named_like(self._names, _checked_state(weights))
         try:
             self._layout.check(state)
         except CommError as error:
@@ -353,13 +362,13 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         return [worker_id]
 
 
-def _sends_of(store: AnyStore, opened: Any, transport: Any) -> RankSends:  # Any: checked here
+def _sends_of(store: AnyStore, opened: Any, transport: Any, num_workers: int) -> RankSends:  # Any: checked here
     if transport is None:
         return GlooSends(opened) if is_torch_store(store) else InProcess.of(store)
     if callable(getattr(transport, "start", None)):
         return transport  # type: ignore[no-any-return]  # it has the protocol's method
     if callable(getattr(transport, "publish", None)):
-        return PublisherSends(transport)
+        return PublisherSends(transport, num_workers)
     raise SchemaError(
         f"a {type(transport).__name__} is no transport: give a WeightPublisher, or what has the methods of RankSends."
     )

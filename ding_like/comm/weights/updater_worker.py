@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from ding_like.comm.channels import WeightReader, Weights
-from ding_like.comm.weights.extract import load_into
+from ding_like.comm.weights.extract import load_into, state_of
 from ding_like.comm.weights.gloo_sends import GlooReceives, is_torch_store
+from ding_like.comm.weights.names import named_like
 from ding_like.comm.weights.node_store import (
     ALIVE,
     BUSY,
@@ -24,8 +26,10 @@ from ding_like.comm.weights.node_store import (
     key_of,
     open_store,
 )
-from ding_like.comm.weights.rank_sends import InProcessReceives, RankReceives, ReaderReceives
+from ding_like.comm.weights.rank_sends import InProcessReceives, LostTransferError, RankReceives, ReaderReceives
 from ding_like.errors import CommError, SchemaError
+
+logger = logging.getLogger(__name__)
 
 _MAX_SEED_DIGITS = 19
 _MAX_REASON = 500  # characters of an answer
@@ -46,7 +50,9 @@ class WeightUpdateWorker:
     | `shutdown` | `serve` returns | `down` |
 
     Weights go into `target` in place (a module, a state dict, a nested dict, a TensorDict), to `on_weights`, or both.
-    `reader` receives them where the updater's transport is a WeightPublisher, whose reader is named by the rank.
+    `reader` receives them where the updater's transport is a WeightPublisher, whose reader is named by the rank, and
+    `receives` where it is one of another kind, or the trainer is another program: one that writes no
+    `NODE_{r}_push`, a push without a name.
     `timeout_s` is the longest wait for a trainer at the beginning, and for weights that were announced;
     `idle_timeout_s` that for the next word in `serve`. All are seconds.
 
@@ -66,6 +72,7 @@ class WeightUpdateWorker:
         timeout_s: float = 60.0,
         idle_timeout_s: float = 600.0,
         reader: WeightReader | None = None,
+        receives: RankReceives | None = None,
         policy_id: str = "policy",
     ) -> None:
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
@@ -80,8 +87,11 @@ class WeightUpdateWorker:
         self._timeout_s = timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._store = open_store(store)
+        self._takes_unnamed = receives is not None
         self._receives: RankReceives
-        if reader is not None:
+        if receives is not None:
+            self._receives = receives
+        elif reader is not None:
             self._receives = ReaderReceives(reader, policy_id)
         elif is_torch_store(store):
             self._receives = GlooReceives(self._store, rank)  # type: ignore[arg-type]  # torch's become a TorchStore
@@ -91,14 +101,20 @@ class WeightUpdateWorker:
         self._say("status", DONE)
 
     def serve(self) -> None:
-        """Obey until the trainer says `shutdown`.
+        """Obey until the trainer says `shutdown`. Weights that are lost on their way are logged, and it goes on.
 
-        Raises CommError if there is no trainer, or it says nothing for `idle_timeout_s`, or is lost; and what `step`
-        raises.
+        Raises CommError if there is no trainer, or it says nothing for `idle_timeout_s`, or the store is lost; and what
+        else `step` raises.
         """
         if self._store.get(TRAINER_STATUS, timeout_s=self._timeout_s) != ALIVE:
             raise CommError(f"worker rank {self.rank} has found no trainer in the store within {self._timeout_s:g} s.")
-        while (word := self.step(timeout_s=self._idle_timeout_s)) != SHUTDOWN:
+        word: str | None = ""
+        while word != SHUTDOWN:
+            try:
+                word = self.step(timeout_s=self._idle_timeout_s)
+            except LostTransferError as error:
+                # A slow push, or another trainer follows; who waits in vain ends by its deadline.
+                logger.warning("worker rank %d keeps its weights: %s", self.rank, error)
             if word is None:
                 raise CommError(
                     f"worker rank {self.rank} has been told nothing for {self._idle_timeout_s:g} s: the trainer has "
@@ -152,15 +168,17 @@ class WeightUpdateWorker:
 
     def _update(self) -> None:
         push_id = self._store.get(self._key("push"), timeout_s=0.0)
-        if push_id is None or push_id == self._served:
-            return  # it was taken back, or was served by its number before its word was read
-        self._served = push_id
+        if push_id is None and not self._takes_unnamed:
+            return  # it was taken back
+        if push_id is not None and push_id == self._served:
+            return  # it was served, by its name, before its word was read
+        self._served = push_id = push_id or ""
         try:
             weights = self._receives.receive(push_id, timeout_s=self._timeout_s)
             if weights is None:
                 return  # given up meanwhile; the word of the next push follows
             if self._target is not None:
-                load_into(self._target, weights.state)
+                load_into(self._target, named_like(state_of(self._target).keys(), weights.state))
             if self._on_weights is not None:
                 self._on_weights(weights)
         except Exception as error:
@@ -169,7 +187,8 @@ class WeightUpdateWorker:
         self._answer_push(push_id, UPDATED)
 
     def _answer_push(self, push_id: str, answer: str) -> None:
-        self._say("done", push_id)  # first: the trainer reads it behind the answer
+        if push_id:
+            self._say("done", push_id)  # first: the trainer reads it behind the answer
         self._say("out", answer)
 
     def _seed(self, number: str) -> None:

@@ -93,6 +93,8 @@ class Blueprint:
             manager.close()
         if on_cpu:
             fitted["cuda"] = False
+        elif fitted.get("cuda") and not torch.cuda.is_available():
+            raise ConfigError("this run trained on a GPU (policy.cuda is True), and torch sees none here: give --cpu.")
         name = str(cfg.env.get("env_id") or cfg.env.type)
         return cls(fitted=fitted, division=division, name=name, max_batch=max_batch)
 

@@ -13,6 +13,7 @@ from ding_like.pipeline.roles.record import BEST_CHECKPOINT
 from ding_like.utils.checkpoint import load_state
 
 _ITERATION = re.compile(r"iteration_(\d{1,15})\.pth\.tar")
+_UNREADABLE = 10**15  # more than any name says
 
 
 class Mark(NamedTuple):
@@ -104,14 +105,19 @@ class Newest(CheckpointChoice):
             if mark is None or (served is not None and served[0] == Candidate(path, mark)):
                 continue
             updates = self._updates_of(path, mark)
+            if updates is None:
+                continue
             is_again = served is not None and updates == last and served[0].path == path
             if updates > last or is_again:
                 found.append((updates, mark.mtime_ns, Candidate(path, mark)))
         for _, _, candidate in sorted(found, reverse=True):
             yield candidate
 
-    def _updates_of(self, path: Path, mark: Mark) -> int:
-        """Return how many updates a file has had; one that cannot be read comes first, so that its fault is told."""
+    def _updates_of(self, path: Path, mark: Mark) -> int | None:
+        """Return how many updates a file has had, None for one that does not say.
+
+        One that cannot be read comes before all others, so that its fault is told.
+        """
         named = _ITERATION.fullmatch(path.name)
         if named is not None:
             return int(named[1])
@@ -119,10 +125,11 @@ class Newest(CheckpointChoice):
         if known is None or known[0] != mark:
             try:
                 said = load_state(path).get("last_iter")
+                known = mark, None if said is None else int(said)
             except CheckpointError:
-                said = None
-            known = self._updates[path] = (mark, None if said is None else int(said))
-        return 10**15 if known[1] is None else known[1]
+                known = mark, _UNREADABLE
+            self._updates[path] = known
+        return known[1]
 
     def why_gone(self) -> str | None:
         return None if self._folder.is_dir() else f"{self._folder} is not there any more"

@@ -10,12 +10,13 @@ from typing import Any
 
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.serve.messages import Answer, Question
-from ding_like.errors import DingError, SchemaError
+from ding_like.errors import CheckpointError, DingError, SchemaError
 from ding_like.pipeline.serve.agent import Agent, Blueprint, describe_agent
 from ding_like.pipeline.serve.checkpoints import Candidate, CheckpointChoice
 
 logger = logging.getLogger(__name__)
 
+_UNHEARD_OF = "?"  # in place of a file's name, where a fault was none of those that are known
 _CLOSE_S = 30.0  # for a checkpoint that is being loaded
 _BYTES_PER_VALUE = 32  # JSON writes a float64 with up to 24, and something between two
 _BODY_BESIDE = 1 << 17  # for names, brackets and spaces
@@ -120,8 +121,7 @@ class ServedPolicy:
             except DingError as error:
                 fault = fault or error
                 self._bad[candidate.path] = candidate
-        assert fault is not None, "the choice has found a file"
-        raise fault
+        raise fault or CheckpointError(f"{self._choice.why_gone() or 'the checkpoint is not there any more'}.")
 
     def _load(self, candidate: Candidate, *, number: int) -> Agent | None:
         try:
@@ -131,7 +131,7 @@ class ServedPolicy:
             self._note(candidate.path.name, str(error))
             return None
         self._bad.pop(candidate.path, None)
-        self._told.discard(candidate.path.name)
+        self._told -= {candidate.path.name, _UNHEARD_OF}
         self._fault = None
         return agent
 
@@ -156,4 +156,4 @@ class ServedPolicy:
                 self.look()
             except Exception as error:  # whatever a foreign file makes torch or a policy do, serving goes on
                 logger.debug("looking for a newer checkpoint failed", exc_info=error)
-                self._note("?", f"looking for a newer checkpoint failed: {type(error).__name__}: {error}")
+                self._note(_UNHEARD_OF, f"looking for a newer checkpoint failed: {type(error).__name__}: {error}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.row_sink import RestRowSink
 from ding_like.comm.rest.weight_publisher import RestWeightPublisher
 from ding_like.comm.rest.weight_reader import RestWeightReader
+from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.comm.weights.files import WeightsGoneError
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
@@ -173,3 +174,14 @@ def test_a_refusal_of_weights_is_raised_by_the_next_call(
 
     with pytest.raises(RefusedError, match="another learns"):
         publisher.flush(timeout_s=5.0)
+
+
+def test_a_worker_that_sees_the_folders_says_that_delta_has_no_effect(
+    net: Net, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cfg = {"path_data": str(tmp_path), "path_policy": str(tmp_path), "weights": {"delta": True}}
+    link = WorkerLink("collector", cfg, net.service, resources={})
+    with closing(link), caplog.at_level("INFO"):
+        link.start()
+
+    assert "system.weights.delta has no effect" in caplog.text

@@ -14,14 +14,16 @@ import threading
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker
 from ding_like.comm.channels import Weights
 from ding_like.comm.learner_group import use_loopback
-from ding_like.comm.weights import gloo_sends
+from ding_like.comm.weights import gloo_sends, torch_dist
 from ding_like.comm.weights.node_store import UPDATED
+from ding_like.comm.weights.torch_dist import DistWeightReader
 
 # So many that a transfer can be met half way: 100 MB, of which all are 1 or more.
 NUMBERS = 25_000_000
@@ -67,6 +69,24 @@ class HalfWay:
         body = torch.zeros(nbytes, dtype=dtype)
         die_when_half_has_come(body)
         return body
+
+
+class HalfWayOfArrays(HalfWay):
+    """Stand for `numpy` in another receiver's module."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def empty(self, nbytes: int, dtype: type) -> Any:
+        body = np.zeros(nbytes, dtype)
+        die_when_half_has_come(torch.from_numpy(body))
+        return body
+
+
+def read_and_die(store: str) -> None:
+    """Read what rank 0 publishes by a FileStore, and die when half of it has come."""
+    torch_dist.np = HalfWayOfArrays()  # type: ignore[assignment]  # for this process, which ends by it
+    DistWeightReader(store, rank=1, world_size=2, timeout_s=TIMEOUT_S).newest("policy", timeout_s=TIMEOUT_S)
 
 
 class AnswersTwice(WeightUpdateWorker):

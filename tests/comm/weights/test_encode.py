@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from ding_like.comm.channels import Version, Weights
+from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.weights.encode import Encoded, Layout, decode, encode
 from ding_like.errors import CommError
 
@@ -53,6 +55,14 @@ def test_bfloat16_rounds_float32_tensors_and_nothing_else() -> None:
         assert found.state[name].dtype == tensor.dtype and torch.equal(found.state[name], expected), name
 
 
+def test_a_parameter_whose_name_has_a_slash_or_a_tilde_is_rounded_as_others_are() -> None:
+    state = flatten_state({"model": {"arm/left~": torch.full((3,), 0.1)}})
+
+    found = travelled(Weights("p", Version(0, 0), state), encode(Weights("p", Version(0, 0), state), dtype="bfloat16"))
+
+    assert torch.equal(found.state["model/arm~1left~0"], torch.full((3,), 0.1).bfloat16().float())
+
+
 def test_layouts_of_equal_states_are_equal_and_survive_json() -> None:
     layout, other = Layout.of(state()), Layout.of(dict(reversed(state().items())))
 
@@ -90,6 +100,26 @@ def test_check_names_the_first_tensor_that_differs() -> None:
             layout.check(wrong)
 
 
+@pytest.mark.parametrize(
+    ("tensor", "said"),
+    [
+        (torch.eye(2).to_sparse(), "'w' has the layout torch.sparse_coo"),
+        (torch.empty(2, device="meta"), r"'w' has no memory"),
+        (np.zeros(2), "ndarray at 'w'; expected a tensor"),
+        (None, "NoneType at 'w'"),
+    ],
+)
+def test_what_has_no_numbers_in_a_row_is_refused_by_name(tensor: Any, said: str) -> None:
+    with pytest.raises(CommError, match=said):
+        Layout.of({"w": tensor})
+
+
+def test_a_name_that_no_reader_takes_is_refused_where_it_is_published() -> None:
+    with pytest.raises(CommError, match="up to 1,024 characters"):
+        Layout.of({"w" * 5000: torch.zeros(1)})
+    Layout.parse(Layout.of({"w" * 1024: torch.zeros(1)}).describe())
+
+
 def test_a_dtype_that_cannot_travel_is_refused_by_name() -> None:
     with pytest.raises(CommError, match=r"'w' is torch\.complex64"):
         Layout.of({"w": torch.zeros(2, dtype=torch.complex64)})
@@ -106,3 +136,17 @@ def test_every_dtype_travels(name: str) -> None:
 
     assert all(found[each].dtype == tensor.dtype for each in found)
     assert all(torch.equal(found[each], own) for each, own in weights.state.items())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["exact", "bfloat16"])
+def test_weights_of_a_gpu_are_those_of_the_host(dtype: Any) -> None:
+    weights = Weights("policy", Version(0, 0), state())
+    on_gpu = {name: tensor.cuda() for name, tensor in weights.state.items()}
+    on_both = {**on_gpu, "count~int": weights.state["count~int"]}
+
+    expected = encode(weights, dtype=dtype)
+
+    for each in (on_gpu, on_both):
+        found = encode(weights._replace(state=each), dtype=dtype)
+        assert found.head == expected.head and np.array_equal(found.body, expected.body)

@@ -43,20 +43,21 @@ def write(writer: BlockWriter, number: int) -> None:
 
 
 def assert_reads(reader: BlockReader, number: int, *, after: int = 0) -> None:
-    taken = reader.read(after=after)
+    look = reader.read(after=after, reader="reader")
+    taken = look.taken
     assert taken is not None
-    assert (taken.number, taken.version) == (number, Version(1, number))
+    assert (look.number, taken.version) == (number, Version(1, number))
     assert taken.body.shape == (NBYTES,) and (taken.body == number).all()
 
 
 def test_a_reader_gets_the_newest_version_and_only_one_that_it_has_not(
     writer: BlockWriter, reader: BlockReader
 ) -> None:
-    assert reader.read(after=0) is None
+    assert reader.read(after=0, reader="reader") == (0, None)
     for number in range(1, 8):
         write(writer, number)
         assert_reads(reader, number, after=number - 1)
-        assert reader.read(after=number) is None
+        assert reader.read(after=number, reader="reader") == (number, None)
 
 
 def test_a_reader_in_the_middle_of_a_write_gets_the_version_before(writer: BlockWriter, reader: BlockReader) -> None:
@@ -81,14 +82,14 @@ def test_a_copy_that_is_overtaken_is_made_again(
 ) -> None:
     copied, begun = shared_block._copied, 0
 
-    def slowly(body: Array) -> Array:
+    def slowly(body: Array, spare: list[Array]) -> Array:
         nonlocal begun
         begun += 1
-        first = copied(body[: NBYTES // 2])
+        first = copied(body[: NBYTES // 2], [])
         if begun == 1:
             for number in range(2, 6):
                 write(writer, number)
-        return np.concatenate([first, copied(body[NBYTES // 2 :])])
+        return np.concatenate([first, copied(body[NBYTES // 2 :], [])])
 
     write(writer, 1)
     monkeypatch.setattr(shared_block, "_copied", slowly)
@@ -102,10 +103,10 @@ def test_a_copy_beside_which_one_more_version_is_written_is_whole(
 ) -> None:
     copied = shared_block._copied
 
-    def slowly(body: Array) -> Array:
-        first = copied(body[: NBYTES // 2])
+    def slowly(body: Array, spare: list[Array]) -> Array:
+        first = copied(body[: NBYTES // 2], [])
         write(writer, 2)
-        return np.concatenate([first, copied(body[NBYTES // 2 :])])
+        return np.concatenate([first, copied(body[NBYTES // 2 :], [])])
 
     write(writer, 1)
     monkeypatch.setattr(shared_block, "_copied", slowly)
@@ -117,13 +118,13 @@ def test_a_copy_whose_buffer_is_being_written_when_it_ends_is_made_again(
     writer: BlockWriter, reader: BlockReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied, num_buffers = shared_block._copied, writer._num_buffers
-    in_copy, in_write, taken = threading.Event(), threading.Event(), []
+    in_copy, in_write, looks = threading.Event(), threading.Event(), []
 
-    def slowly(body: Array) -> Array:
-        first = copied(body[: NBYTES // 2])
+    def slowly(body: Array, spare: list[Array]) -> Array:
+        first = copied(body[: NBYTES // 2], [])
         in_copy.set()
         assert in_write.wait(SOON_S)
-        return np.concatenate([first, copied(body[NBYTES // 2 :])])
+        return np.concatenate([first, copied(body[NBYTES // 2 :], [])])
 
     def fill(body: Array) -> None:
         body[NBYTES // 3 :] = 99
@@ -133,15 +134,15 @@ def test_a_copy_whose_buffer_is_being_written_when_it_ends_is_made_again(
 
     write(writer, 1)
     monkeypatch.setattr(shared_block, "_copied", slowly)
-    copying = threading.Thread(target=lambda: taken.append(reader.read(after=0)))
+    copying = threading.Thread(target=lambda: looks.append(reader.read(after=0, reader="reader")))
     copying.start()
     assert in_copy.wait(SOON_S)
     for number in range(2, num_buffers + 1):
         write(writer, number)
     writer.write(Version(1, num_buffers + 1), fill)  # into the buffer that is being copied
 
-    assert taken[0] is not None and taken[0].number == num_buffers
-    assert (taken[0].body == num_buffers).all()
+    (number, taken) = looks[0]
+    assert number == num_buffers and taken is not None and (taken.body == num_buffers).all()
 
 
 def test_a_reader_that_is_overtaken_every_time_gets_nothing_and_can_tell(
@@ -149,18 +150,18 @@ def test_a_reader_that_is_overtaken_every_time_gets_nothing_and_can_tell(
 ) -> None:
     copied, numbers = shared_block._copied, iter(range(2, 1000))
 
-    def too_slowly(body: Array) -> Array:
+    def too_slowly(body: Array, spare: list[Array]) -> Array:
         for _ in range(3):
             write(writer, next(numbers) % 250)
-        return copied(body)
+        return copied(body, spare)
 
     write(writer, 1)
     with monkeypatch.context() as patch:
         patch.setattr(shared_block, "_copied", too_slowly)
-        assert reader.read(after=0) is None
+        assert reader.read(after=0, reader="reader") == (0, None)
     assert reader.has_newer(0)
 
-    taken = reader.read(after=0)
+    taken = reader.read(after=0, reader="reader").taken
     assert taken is not None and (taken.body == taken.version.update).all()
 
 
@@ -181,7 +182,7 @@ def test_a_write_that_fails_leaves_the_version_before(writer: BlockWriter, reade
 
 def test_what_was_read_stays_when_the_block_is_written_and_unlinked(writer: BlockWriter, reader: BlockReader) -> None:
     write(writer, 1)
-    taken = reader.read(after=0)
+    taken = reader.read(after=0, reader="reader").taken
     for number in range(2, 6):
         write(writer, number)
     writer.close()
@@ -207,7 +208,7 @@ def test_bytes_that_are_not_those_of_their_checksum_are_refused() -> None:
         writer._bytes[-NBYTES // 2] ^= 1
 
         with pytest.raises(CommError, match="is broken"):
-            reader.read(after=0)
+            reader.read(after=0, reader="reader")
     finally:
         writer.close()
 
@@ -243,7 +244,7 @@ def test_a_counter_that_no_buffer_bears_out_is_an_error_and_no_endless_wait(numb
         writer._words[5] = number
 
         with pytest.raises(CommError, match="is broken"):
-            BlockReader(writer.name, NBYTES).read(after=0)
+            BlockReader(writer.name, NBYTES).read(after=0, reader="reader")
     finally:
         writer.close()
 

@@ -111,7 +111,9 @@ def test_without_a_wait_nobody_is_asked_and_nothing_copied_until_somebody_looks(
     publisher, reader = publish_as(), read_as("reader")
     publisher.publish(weights(1), wait_s=SOON_S)
     copies = []
-    monkeypatch.setattr("ding_like.comm.weights.shared_block._copied", lambda body: copies.append(1) or body.copy())
+    monkeypatch.setattr(
+        "ding_like.comm.weights.shared_block._copied", lambda body, spare: copies.append(1) or body.copy()
+    )
 
     receipts = [publisher.publish(weights(update)) for update in range(2, 50)]
 
@@ -179,6 +181,15 @@ def test_a_block_that_is_replaced_while_a_reader_attaches_is_followed(publish_as
 
     assert_equal(reader.newest("policy"), weights(2, size=5))
     assert replaced
+
+
+def test_a_state_without_numbers_arrives(publish_as, read_as) -> None:
+    publisher, reader = publish_as(), read_as("reader")
+    nothing = weights(1)._replace(state={"nothing": torch.zeros(0)})
+
+    assert publisher.publish(nothing, wait_s=SOON_S).delivered
+
+    assert_equal(reader.newest("policy"), nothing)
 
 
 def test_parameters_in_bfloat16_come_back_as_float32(publish_as, read_as) -> None:
@@ -327,9 +338,60 @@ def test_weights_that_cannot_travel_leave_the_version_before(publish_as, read_as
     assert publisher.publish(weights(2), wait_s=SOON_S).delivered
 
 
-def test_weights_for_some_readers_alone_are_refused(publish_as) -> None:
-    with pytest.raises(CommError, match="all readers"):
-        publish_as().publish(weights(1), to=["reader"])
+@pytest.mark.parametrize("checksum", [False, True])
+def test_weights_for_some_readers_are_left_alone_by_the_others(publish_as, read_as, checksum: bool) -> None:
+    publisher, first, second = publish_as(checksum=checksum), read_as("first"), read_as("second")
+    publisher.publish(weights(1))
+
+    receipt = publisher.publish(weights(2), to=["first", "nobody"], wait_s=SOON_S)
+
+    assert receipt == Receipt(delivered=("first",), failed=("nobody",))
+    assert_equal(first.newest("policy"), weights(2))
+    assert_equal(second.newest("policy"), weights(1))
+    assert publisher.publish(weights(3), to=["second"]) == Receipt()
+    assert_equal(first.newest("policy"), weights(2))
+    assert_equal(second.newest("policy"), weights(3))
+    assert publisher.publish(weights(3), to=["first"]).skipped == ("first",)
+    assert publisher.publish(weights(4), to=[]) == Receipt()
+    assert_equal(second.newest("policy"), weights(3))
+    publisher.close()
+    assert_equal(first.newest("policy"), weights(2))
+
+
+def test_more_names_than_there_is_room_for_are_an_error_and_leave_the_version_before(publish_as, read_as) -> None:
+    publisher, reader = publish_as(), read_as("reader")
+    publisher.publish(weights(1))
+
+    with pytest.raises(CommError, match="to 1000 readers by name"):
+        publisher.publish(weights(2), to=[f"reader-{each}" for each in range(1000)])
+
+    assert_equal(reader.newest("policy"), weights(1))
+
+
+def test_memory_of_a_version_that_nobody_holds_is_used_again(publish_as, read_as) -> None:
+    publisher, reader = publish_as(), read_as("reader")
+    places = []
+    for update in range(1, 7):
+        publisher.publish(weights(update), wait_s=SOON_S)
+        found = reader.newest("policy")
+        assert_equal(found, weights(update))
+        places.append(found.state["w"].data_ptr())
+        del found
+
+    assert len(set(places)) == 2  # one is read while the reader still holds the other
+
+
+def test_versions_that_somebody_holds_stay_as_they_are(publish_as, read_as) -> None:
+    publisher, reader = publish_as(), read_as("reader")
+    held = []
+    for update in range(1, 9):
+        publisher.publish(weights(update))
+        found = reader.newest("policy")
+        assert found is not None
+        held.append(found.state["w"][50:].numpy() if update % 2 else found.state["w"].view(10, 10)[5:])
+        del found
+
+    assert [float(each.sum()) for each in held] == [50.0 * update for update in range(1, 9)]
 
 
 @pytest.mark.parametrize("wrong", ["", "a/b", "..", ".hidden", "a b", "ü"])

@@ -81,6 +81,19 @@ def test_a_reader_that_has_the_version_before_gets_what_changed(tmp_path: Path) 
     assert all(torch.equal(found.state[name], tensor) for name, tensor in mostly_frozen(3).state.items())
 
 
+def test_a_reader_that_missed_a_version_gets_all_bytes(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        publisher, reader, _ = make_ends(stack, tmp_path, by_delta=True)
+        publish(publisher, mostly_frozen(1))
+        publisher.publish(mostly_frozen(2), to=[])
+
+        sent = publish(publisher, mostly_frozen(3))
+        found = reader.newest("policy", newer_than=Version(1, 1), timeout_s=10.0)
+
+    assert sent > FROZEN
+    assert found is not None and found.state["head"].tolist() == [3.0] * 100
+
+
 def test_a_reader_that_cannot_apply_a_delta_gets_all_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     delta = torch_dist.delta
 

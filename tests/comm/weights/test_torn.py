@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
 from ding_like.comm.channels import Version, Weights
 from tests.comm.weights.torn import is_torn, run, state_of
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_check_sees_a_version_that_is_torn() -> None:
@@ -29,6 +34,15 @@ def test_every_reader_sees_every_version_that_is_awaited() -> None:
     found = run(100, 2, size=10_000, is_awaited=True)
 
     assert [(each.versions, each.torn, each.older, each.spoiled) for each in found] == [(100, 0, 0, 0)] * 2
+
+
+def test_the_record_that_the_page_names_is_of_ten_thousand_versions_and_whole() -> None:
+    record = json.loads((ROOT / "docs/reports/weights_torn.json").read_text())
+    readers = [each for course in record["courses"].values() for each in course["readers"]]
+
+    assert (record["setting"]["publications"], record["setting"]["readers"], len(readers)) == (10_000, 4, 8)
+    assert {(each["torn"], each["older"], each["last"]) for each in readers} == {(0, 0, 10_000)}
+    assert all(each["versions"] == 10_000 for each in record["courses"]["all are awaited"]["readers"])
 
 
 @pytest.mark.slow

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ import torch
 import torch.distributed as dist
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
-from ding_like.comm.channels import Weights
+from ding_like.comm.channels import Version, Weights
+from ding_like.comm.weights import gloo_sends
 from ding_like.comm.weights.node_store import tell
+from ding_like.comm.weights.torch_dist import DistWeightPublisher
 from ding_like.errors import CommError
 from tests.comm.weights.rank_process import TIMEOUT_S, join_group, state
 
@@ -132,6 +135,38 @@ def test_a_busy_rank_is_updated_by_the_next_push_over_gloo() -> None:
     assert [each.state["w"][0].item() for each in got] == [1.0, 3.0]
 
 
+@pytest.mark.parametrize(
+    "said", ["no JSON", "[]", "{}", '{"pair": 1, "head": {}}', '{"pair": null, "head": {"layout": 3}}']
+)
+def test_nonsense_in_the_store_is_refused_and_answered(said: str) -> None:
+    store = tcp_store()
+    with WeightUpdateWorker(store, 1, on_weights=lambda _: None, timeout_s=TIMEOUT_S) as worker:
+        for key, value in (("push", "p-1"), ("head_p-1", said), ("in", "update_weights")):
+            store.set(f"NODE_1_{key}", value)
+
+        with pytest.raises(
+            CommError, match=r"the store has .*; expected a JSON object with pair, head|weights say that"
+        ):
+            worker.step()
+
+    assert store.get("NODE_1_out").startswith(b"failed: ")
+
+
+def test_a_worker_that_begins_a_new_life_unnoticed_is_updated_by_the_next_push() -> None:
+    store, got = tcp_store(), list[Weights]()
+    with (
+        ThreadPoolExecutor(1) as threads,
+        DistributedWeightUpdater(store, state(1.0, numbers=9), 1, True, timeout_s=TIMEOUT_S) as updater,
+    ):
+        for _ in range(2):
+            with WeightUpdateWorker(store, 1, on_weights=got.append, timeout_s=TIMEOUT_S) as worker:
+                step = threads.submit(worker.step, timeout_s=TIMEOUT_S)
+                updater.push_weights()
+                step.result(TIMEOUT_S)
+
+    assert len(got) == 2 and updater.version == 2
+
+
 def test_a_worker_that_asks_for_weights_that_were_given_up_goes_on_listening() -> None:
     store, got = tcp_store(), list[Weights]()
     with (
@@ -149,12 +184,65 @@ def test_a_worker_that_asks_for_weights_that_were_given_up_goes_on_listening() -
     assert got == [] and not store.check(["NODE_1_out"]) and not store.check([f"NODE_1_ready_{given_up}"])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "pushes", "timeout_s"), [("dict", 150, 0.02), ("tcp", 60, 0.06)])
+def test_no_rank_is_said_to_have_weights_that_it_has_not(kind: str, pushes: int, timeout_s: float) -> None:
+    """Three ranks that are often later than the timeout, and begin new lives, under a trainer that is in a hurry."""
+    store = {} if kind == "dict" else tcp_store()
+    has: dict[int, float] = {}
+    is_over = threading.Event()
+
+    def live(rank: int) -> None:
+        rng = random.Random(rank)
+
+        def be_late() -> None:
+            is_over.wait(2 * timeout_s if rng.random() < 0.15 else 0.0)
+
+        def take(weights: Weights) -> None:
+            be_late()
+            has[rank] = weights.state["w"].unique().item()
+
+        while not is_over.is_set():
+            with WeightUpdateWorker(store, rank, on_weights=take, timeout_s=2.0) as worker, suppress(CommError):
+                for _ in range(rng.randrange(1, 40)):
+                    be_late()
+                    worker.step(timeout_s=0.2)
+
+    failures = 0
+    with ThreadPoolExecutor(3) as threads, DistributedWeightUpdater(store, state(0.0, numbers=9), 3, True) as updater:
+        lives = [threads.submit(live, rank) for rank in (1, 2, 3)]
+        updater._timeout_s = timeout_s
+        try:
+            for number in range(pushes):
+                try:
+                    updater.push_weights(state(float(number), numbers=9))
+                    updated: tuple[int, ...] = (1, 2, 3)
+                except WeightUpdateError as error:
+                    updated, failures = error.updated, failures + 1
+                assert all(has[rank] == number for rank in updated)
+        finally:
+            is_over.set()
+        for each in lives:
+            each.result(TIMEOUT_S)
+
+    assert 0 < failures and updater.version == pushes - failures
+
+
 # --- processes
 
 
 @pytest.mark.slow
-def test_ranks_of_the_default_group_are_updated_and_a_lost_one_can_return() -> None:
+def test_ranks_of_the_default_group_are_updated_and_a_lost_one_can_return(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank of the default group is killed half way; its next life, in no group, is reached all the same."""
+    pairs: list[int] = []
+
+    join_pair = gloo_sends.join_pair
+
+    def join_and_note(*args: Any, **kwargs: Any) -> Any:
+        pairs.append(kwargs["member"])
+        return join_pair(*args, **kwargs)
+
+    monkeypatch.setattr(gloo_sends, "join_pair", join_and_note)
     store = tcp_store()
     with ranks(Rank("worker", store.port, 1, 3), Rank("dies", store.port, 2, 3)) as (one, two):
         join_group(store.clone(), 0, 3)
@@ -169,12 +257,12 @@ def test_ranks_of_the_default_group_are_updated_and_a_lost_one_can_return() -> N
             assert (one.hears(), two.hears(), two.end()[0]) == ("got 2 whole", "half", -9)
 
             updater.push_weights(state(3.0), worker_ids=[1])
-            assert one.hears() == "got 3 whole"
+            assert one.hears() == "got 3 whole" and pairs == []  # all went in the group
 
             with ranks(Rank("worker", store.port, 2)) as (again,):
                 assert again.hears() == "ready"
                 updater.push_weights(state(4.0))
-                assert (one.hears(), again.hears()) == ("got 4 whole", "got 4 whole")
+                assert (one.hears(), again.hears(), pairs) == ("got 4 whole", "got 4 whole", [0])
                 assert [tell(store, rank, "shutdown", timeout_s=TIMEOUT_S) for rank in (1, 2)] == ["down", "down"]
                 assert (one.end()[0], again.end()[0]) == (0, 0)
             updater.close()
@@ -207,19 +295,19 @@ def test_a_rank_killed_half_way_is_named_at_once_and_its_next_life_is_updated() 
 def test_a_rank_that_never_answers_costs_the_timeout_and_no_other_rank_waits_for_it() -> None:
     store = tcp_store()
     with ranks(Rank("silent", store.port, 1), Rank("worker", store.port, 2)) as (silent, two):
-        updater = DistributedWeightUpdater(store, state(1.0), 2, True, timeout_s=3.0)
+        updater = DistributedWeightUpdater(store, state(1.0, numbers=9), 2, True, timeout_s=3.0)
         assert silent.hears() == two.hears() == "ready"
         waited = threading.Thread(target=lambda: heard.append((two.hears(), time.monotonic())))
         heard: list[tuple[str, float]] = []
         waited.start()
         started = time.monotonic()
 
-        error = failure_of(updater, state(2.0))
+        error = failure_of(updater, state(2.0, numbers=9))
 
         ended = time.monotonic()
         waited.join(TIMEOUT_S)
         assert "it has not asked for the weights in time" in error.failed[1]
-        assert 3.0 <= ended - started < 4.0 and error.updated == (2,)
+        assert 3.0 <= ended - started < 4.5 and error.updated == (2,)
         assert heard[0][0] == "got 2 whole" and heard[0][1] < started + 3.0
         updater.close()
 
@@ -264,8 +352,6 @@ def test_a_worker_whose_trainer_is_killed_half_way_keeps_its_weights_and_hears_t
     store = tcp_store()
     target = state(0.0)
     worker = WeightUpdateWorker(store, 1, target, timeout_s=TIMEOUT_S)
-    from ding_like.comm.weights import gloo_sends
-
     with ranks(Rank("trainer", store.port, 0)) as (trainer,):
         assert trainer.hears() == str(store.port)
         with pytest.MonkeyPatch.context() as monkeypatch:
@@ -284,6 +370,23 @@ def test_a_worker_whose_trainer_is_killed_half_way_keeps_its_weights_and_hears_t
     worker.close()
 
     assert target["w"].eq(5.0).all()
+
+
+@pytest.mark.slow
+def test_a_publisher_notices_at_once_that_a_reader_is_killed_half_way(tmp_path: Path) -> None:
+    """The transport of `torch_dist` sends by the same rules."""
+    store = str(tmp_path / "store")
+    code = "import sys; from tests.comm.weights.rank_process import read_and_die; read_and_die(sys.argv[1])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen([sys.executable, "-c", code, store], env=environment, stdout=subprocess.PIPE) as reader:
+        publisher = DistWeightPublisher(store, rank=0, world_size=2, timeout_s=60.0)
+        started = time.monotonic()
+
+        receipt = publisher.publish(Weights("policy", Version(1, 1), state(2.0)))
+
+        assert receipt.failed == ("1",) and time.monotonic() - started < 30.0
+        assert reader.communicate(timeout=TIMEOUT_S)[0] == b"half\n" and reader.returncode == -9
+        publisher.close()
 
 
 class KillsHalfWay:

@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
-from ding_like.comm.channels import Weights
+from ding_like.comm.channels import Version, Weights
 from ding_like.comm.weights.local import LocalWeights
 from ding_like.comm.weights.node_store import tell
+from ding_like.comm.weights.rank_sends import LostTransferError
 from ding_like.errors import CommError
 from tests.comm.weights.test_extract import TensorDictLike, tensordict_of
 
@@ -79,6 +80,20 @@ def test_a_seed_is_the_one_told_where_nobody_says_another() -> None:
     WeightUpdateWorker(store, 1, policy()).step()
 
     assert store["NODE_1_seed"] == b"3"
+
+
+def test_weights_that_are_lost_on_their_way_do_not_end_serving() -> None:
+    class Receives:
+        def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
+            raise LostTransferError("the trainer was lost.")
+
+        def close(self) -> None: ...
+
+    store: dict[str, bytes] = {"TRAINER_status": b"alive"}
+    with ExitStack() as stack:
+        served(stack, WeightUpdateWorker(store, 1, policy(), receives=Receives()))
+        for _ in range(2):
+            assert tell(store, 1, "update_weights", timeout_s=10.0) == "failed: the trainer was lost."
 
 
 def test_shutdown_ends_serving_and_is_answered() -> None:
@@ -341,3 +356,32 @@ def test_any_publisher_and_reader_carry_the_numbers() -> None:
     publisher.close()
 
     assert torch.equal(target.state_dict()["weight"], policy().state_dict()["weight"])
+
+
+def test_the_names_of_a_target_may_be_nested_another_way() -> None:
+    store: dict[str, bytes] = {}
+    source, target = nn.Sequential(policy()), {"0": dict(policy(1).state_dict())}
+    worker = WeightUpdateWorker(store, 1, target)
+    with ThreadPoolExecutor(1) as threads, DistributedWeightUpdater(store, source, 1, True, timeout_s=20.0) as updater:
+        stepping = threads.submit(worker.step, timeout_s=20.0)
+        updater.push_weights()
+        stepping.result(20.0)
+
+    assert torch.equal(target["0"]["weight"], policy().state_dict()["weight"])
+
+
+def test_a_trainer_that_names_no_push_is_served_by_a_receiver_for_it() -> None:
+    class Receives:
+        def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
+            return Weights("policy", Version(0, 1), {"w": torch.ones(1)})
+
+        def close(self) -> None: ...
+
+    got: list[Weights] = []
+    store: dict[str, Any] = {}
+    worker = WeightUpdateWorker(store, 1, on_weights=got.append, receives=Receives())
+    for _ in range(2):
+        store["NODE_1_in"] = b"update_weights"
+        assert worker.step() == "update_weights" and store.pop("NODE_1_out") == b"updated"
+
+    assert len(got) == 2 and "NODE_1_done" not in store

@@ -215,6 +215,7 @@ def test_a_bad_status_is_a_runtime_error_that_says_who_has_the_weights(nodes: Fa
     updater = updater_of(nodes)
     updater.register_post_hook(lambda: pytest.fail("a hook was called"))
     updater.register_collector(collector := Collector())
+    updater.register_post_hook(updater.increment_version)
 
     with pytest.raises(RuntimeError, match="Expected 'updated' but got status 'failed: of another model'") as raised:
         updater.push_weights()
@@ -306,6 +307,20 @@ def test_nested_dicts_of_arrays_and_numbers_are_weights(nodes: FakeNodes) -> Non
 
     for _, parcel in sent.parcels:
         assert set(parcel.weights.state) == {"model/w", "returns/mean~array", "returns/count~int"}
+
+
+def test_a_nested_dict_has_the_names_of_a_tensordict() -> None:
+    """As TensorDict.to_dict() makes it."""
+    model, sent = nn.Sequential(policy()), Sent()
+    nested = {"0": dict(policy(1).state_dict())}
+    updater = DistributedWeightUpdater(FakeNodes(), tensordict_of(model), 1, True, transport=sent)
+
+    updater.push_weights(nested)
+    DistributedWeightUpdater(FakeNodes(), nested, 1, True, transport=sent).push_weights(model)
+
+    (_, first), (_, second) = sent.parcels
+    assert set(first.weights.state) == {"0.weight", "0.bias"} and set(second.weights.state) == {"0/weight", "0/bias"}
+    assert torch.equal(first.weights.state["0.weight"], nested["0"]["weight"])
 
 
 def test_a_push_without_weights_sends_those_of_the_policy_as_they_are_now(nodes: FakeNodes) -> None:
@@ -495,40 +510,77 @@ def test_nothing_is_pushed_after_close(nodes: FakeNodes) -> None:
 
 
 class Publisher:
-    """Be a WeightPublisher with the reader "1", and one that fails."""
+    """Be a WeightPublisher that gives a receipt, and refuses to publish to some readers alone if `all_see`."""
 
-    def __init__(self) -> None:
+    def __init__(self, receipt: Receipt, *, all_see: bool = False) -> None:
+        self.receipt = receipt
+        self.all_see = all_see
         self.published: list[tuple[Weights, Any, Any]] = []
 
     def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
+        if self.all_see and to is not None:
+            raise CommError("all readers see them.")
         self.published.append((weights, to, wait_s))
-        return Receipt(delivered=("1",), failed=("2",))
+        return self.receipt
 
     def close(self) -> None: ...
 
 
 def test_a_weight_publisher_is_a_transport() -> None:
-    nodes, publisher = FakeNodes(), Publisher()
+    nodes, publisher = FakeNodes(), Publisher(Receipt(delivered=("1",), failed=("2",)))
     updater = DistributedWeightUpdater(nodes, policy(), 2, True, transport=publisher, timeout_s=5.0, policy_id="main")
 
     with pytest.raises(WeightUpdateError, match="rank 2: the publisher could not deliver to reader '2'") as raised:
         updater.push_weights()
 
     ((weights, to, wait_s),) = publisher.published
-    assert to == ["1", "2"] and 0 < wait_s <= 5.0 and weights.policy_id == "main"
+    assert to is None and 0 < wait_s <= 5.0 and weights.policy_id == "main"
     assert raised.value.updated == (1,)
+
+
+def test_a_publisher_is_asked_for_some_readers_where_some_ranks_are_meant() -> None:
+    publisher = Publisher(Receipt(delivered=("2",)))
+    updater = DistributedWeightUpdater(FakeNodes(), policy(), 2, True, transport=publisher)
+
+    updater.push_weights(worker_ids=2)
+    with pytest.raises(WeightUpdateError, match="rank 1: the publisher could not deliver"):
+        updater.push_weights(worker_ids=1)
+
+    assert [to for _, to, _ in publisher.published] == [["2"], ["1"]]
+
+
+def test_a_publisher_that_all_readers_see_takes_pushes_to_all_ranks_alone() -> None:
+    publisher = Publisher(Receipt(), all_see=True)
+    updater = DistributedWeightUpdater(FakeNodes(), policy(), 2, True, transport=publisher)
+
+    updater.push_weights()
+    with pytest.raises(WeightUpdateError, match="rank 1: all readers see them"):
+        updater.push_weights(worker_ids=1)
+
+    assert updater.version == 1
+
+
+def test_a_publisher_that_has_newer_weights_fails_the_push() -> None:
+    publisher = Publisher(Receipt(skipped=("1",)))
+
+    with pytest.raises(WeightUpdateError, match="as new or newer"):
+        DistributedWeightUpdater(FakeNodes(), policy(), 1, True, transport=publisher).push_weights()
 
 
 # --- collectors
 
 
-def test_a_push_increments_the_version_of_the_collector() -> None:
+def test_a_push_leaves_the_version_of_a_collector_to_who_wants_it_counted() -> None:
     updater, collector = updater_of(FakeNodes()), Collector()
     updater.register_collector(collector)
+    assert updater.collector is collector and updater.collectors == [collector]
 
     updater.push_weights()
+    assert collector.versions == 0 and updater.version == 1
+    updater.register_post_hook(updater.increment_version)
+    updater.push_weights()
 
-    assert collector.versions == 1 and updater.collector is collector and updater.collectors == [collector]
+    assert collector.versions == 1 and updater.version == 2
 
 
 def test_a_second_collector_is_refused() -> None:
@@ -602,10 +654,11 @@ def test_a_subclass_says_how_weights_are_found_mapped_and_brought() -> None:
 
     updater.push_weights()
     updater.update_weights({"w": torch.ones(1)}, worker_ids=5)
+    updater({"w": torch.ones(1)}, 4)
 
     assert updater.done[:2] == [(4, {"W": 1}), (5, {"W": 1})]
     assert updater.done[2][0] == 5 and torch.equal(updater.done[2][1]["W"], torch.ones(1))
-    assert calls == [2, 3]
+    assert calls == [2, 3, 4] and updater.done[3][0] == 4
 
 
 def test_the_base_leaves_to_subclasses_what_it_cannot_know() -> None:

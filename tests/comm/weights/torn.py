@@ -92,14 +92,14 @@ def _count_copies() -> dict[str, int]:
     copies = {"made": 0, "taken": 0}
     copied, read_block = shared_block._copied, shared_block.BlockReader.read
 
-    def count_made(body: Any) -> Any:
+    def count_made(body: Any, spare: Any) -> Any:
         copies["made"] += 1
-        return copied(body)
+        return copied(body, spare)
 
-    def count_taken(self: shared_block.BlockReader, *, after: int) -> shared_block.Taken | None:
-        taken = read_block(self, after=after)
-        copies["taken"] += taken is not None
-        return taken
+    def count_taken(self: shared_block.BlockReader, *, after: int, reader: str) -> shared_block.Look:
+        look = read_block(self, after=after, reader=reader)
+        copies["taken"] += look.taken is not None
+        return look
 
     shared_block._copied = count_made
     shared_block.BlockReader.read = count_taken  # type: ignore[method-assign]
