@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -60,3 +61,15 @@ def unpack_batch(data: bytes) -> tuple[TransitionBatch | SequenceBatch, dict[str
             raise CommError(f"a batch of windows has the column {key!r}; expected it in one of {', '.join(_PARTS)}.")
         parts[part][name] = column
     return SequenceBatch(*parts.values()), header
+
+
+def padded(data: bytes, size: int) -> torch.Tensor:
+    """Return bytes as a tensor of uint8 [size]."""
+    tensor = torch.empty(size, dtype=torch.uint8)
+    tensor.numpy()[: len(data)] = np.frombuffer(data, np.uint8)
+    return tensor
+
+
+def schema_of(columns: Mapping[str, Array]) -> dict[str, str]:
+    """Return dtype and shape of a row by the name of its column."""
+    return {name: f"{column.dtype}{list(column.shape[1:])}" for name, column in columns.items()}

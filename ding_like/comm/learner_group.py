@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import BroadcastOptions, FileStore, Store, TCPStore
 
-from ding_like.comm.column_bytes import pack, unpack
+from ding_like.comm.column_bytes import pack, padded, schema_of, unpack
 from ding_like.comm.flat_state import FlatState
 from ding_like.comm.heartbeats import SILENT_S, Heartbeats, Seen, wait_for_key
 from ding_like.comm.weights.encode import Layout
@@ -177,11 +177,11 @@ class LearnerGroup:
                 self.backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s)
             )
             sys.excepthook = excepthook  # torch's puts "[rank0]: " before each line, once more for each group
-        except (RuntimeError, CommError) as error:
+        except BaseException as error:
             self.close(str(error))
-            if isinstance(error, CommError):
-                raise
-            raise CommError(f"learner rank {rank} of {world_size} cannot join: {_first_line(error)}") from error
+            if isinstance(error, (RuntimeError, ValueError)):  # ValueError: this process is in a group already
+                raise CommError(f"learner rank {rank} of {world_size} cannot join: {_first_line(error)}") from error
+            raise
         self._is_open = True
 
     def _places(self, own: Place, join_s: float) -> list[Place]:
@@ -220,7 +220,7 @@ class LearnerGroup:
         if max(lengths) < 0:
             return None
         own = torch.empty(max(lengths), dtype=torch.uint8)
-        parts = None if shares is None else [_padded(share, len(own)) for share in shares]
+        parts = None if shares is None else [padded(share, len(own)) for share in shares]
         self._call(dist.scatter, own, parts, 0)
         return own.numpy()[: lengths[self.rank]].tobytes()
 
@@ -242,7 +242,7 @@ class LearnerGroup:
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
         """Return the bytes of all learners, in the order of their ranks; they may differ in length."""
         lengths = self._all_gather_ints([len(data)])[:, 0].tolist()
-        own = _padded(data, max(lengths))
+        own = padded(data, max(lengths))
         parts = [torch.empty_like(own) for _ in lengths]
         self._call(dist.all_gather, parts, own)
         return [part.numpy()[:length].tobytes() for part, length in zip(parts, lengths, strict=True)]
@@ -253,11 +253,11 @@ class LearnerGroup:
         Raises CommError where columns, their dtypes or their shapes differ, or hold no numbers.
         """
         parts = [unpack(data)[0] for data in self.all_gather_bytes(pack(batch.columns, {}))]
-        wanted = _schema(parts[0])
+        wanted = schema_of(parts[0])
         for rank, part in enumerate(parts):
-            if _schema(part) != wanted:
+            if schema_of(part) != wanted:
                 raise CommError(
-                    f"{self._name(rank)} has rows of {_schema(part)}, the first has {wanted}: they cannot be joined. "
+                    f"{self._name(rank)} has rows of {schema_of(part)}, the first has {wanted}: they cannot be joined. "
                     "Start all learners with the same config."
                 )
         return TransitionBatch({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
@@ -335,7 +335,8 @@ class LearnerGroup:
         store = self._open_store()
         try:
             while not wait_for_key(store, f"announced/{key}", _LOOK_S):
-                self._check_heart(of)
+                if (lost := self._lost_heart(of)) and not store.check([f"announced/{key}"]):
+                    raise CommError(lost)
             return store.get(f"announced/{key}").decode()
         except RuntimeError as error:
             raise CommError(f"learner rank {self.rank} has lost the store of all: {_first_line(error)}") from error
@@ -376,22 +377,33 @@ class LearnerGroup:
     def _await_broadcast(self, tensor: torch.Tensor, source: int) -> None:
         """Take part in a broadcast to which all but the source may come long before it does."""
         if self.rank == source:
-            return self._call(dist.broadcast, tensor, source)
+            self._call(dist.broadcast, tensor, source)
+            return
         self._begin_call()
         options = BroadcastOptions()
         options.rootRank, options.timeout = source, _PATIENCE
         assert dist.group.WORLD is not None, "made when this learner joined"
+        self._waits_in_vain = True  # unless it comes to an end
         work = dist.group.WORLD.broadcast([tensor], options)
-        while True:
+        while not self._is_done(work):
+            if (lost := self._lost_heart(source)) and not work.is_completed():
+                self._fault = lost
+                raise CommError(lost)
+        self._waits_in_vain = False
+
+    def _is_done(self, work: dist.Work) -> bool:
+        """Return whether a collective is done, waiting for it for a while. Raises CommError where it has failed."""
+        try:
+            work.wait(timedelta(seconds=_LOOK_S))
+        except RuntimeError:
+            if not work.is_completed():
+                return False
             try:
-                work.wait(timedelta(seconds=_LOOK_S))
-                return None
+                work.wait()  # it may have come to its end just now: only then nothing is raised
             except RuntimeError as error:
-                if work.is_completed():
-                    raise self._lost(error) from error
-            self._waits_in_vain = True
-            self._check_heart(source)
-            self._waits_in_vain = False
+                self._waits_in_vain = False
+                raise self._lost(error) from error
+        return True
 
     def _begin_call(self) -> None:
         self._open_store()
@@ -399,12 +411,11 @@ class LearnerGroup:
             raise CommError(self._fault)
         self._hearts.num_calls += 1
 
-    def _check_heart(self, rank: int) -> None:
-        """Raise CommError where a rank that is waited for has ended, or is silent for longer than `timeout_s`."""
+    def _lost_heart(self, rank: int) -> str:
+        """Say that a rank which is waited for has ended, or is silent for longer than `timeout_s`; "" if it lives."""
         seen = self._hearts.seen()[rank]
-        if seen.ended is not None or seen.silent_s > self._timeout_s:
-            self._fault = self._describe({rank: seen})
-            raise CommError(self._fault)
+        is_lost = seen.ended is not None or seen.silent_s > self._timeout_s
+        return self._describe({rank: seen}) if is_lost else ""
 
     def _lost(self, error: RuntimeError) -> CommError:
         self._fault = self._say_who_is_lost(error)
@@ -474,19 +485,8 @@ def _environment_int(name: str, default: int | None = None) -> int:
         raise ConfigError(f"the environment's {name} is {value!r}; torchrun sets it to a whole number.") from error
 
 
-def _padded(data: bytes, size: int) -> torch.Tensor:
-    """Return bytes as a tensor of uint8 [size]."""
-    tensor = torch.empty(size, dtype=torch.uint8)
-    tensor.numpy()[: len(data)] = np.frombuffer(data, np.uint8)
-    return tensor
-
-
 def _bytes_of(tensor: torch.Tensor) -> Array:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-
-
-def _schema(columns: dict[str, Array]) -> dict[str, str]:
-    return {name: f"{column.dtype}{list(column.shape[1:])}" for name, column in columns.items()}
 
 
 def _first_line(error: Exception) -> str:

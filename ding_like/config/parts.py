@@ -47,7 +47,7 @@ TOP_TEMPLATE: Mapping[str, Any] = {
         "keep": 2,
         "max_buffer_gb": 1.0,  # a larger replay buffer is saved only when the run ends or is interrupted
     },
-    # Of a serial run with several learners (--learners).
+    # Of a run with several learners (--learners).
     "learners": {
         "timeout_s": 60.0,  # without an answer for so long, one of them is lost, and the run ends
     },

@@ -174,6 +174,16 @@ def test_a_rank_that_does_not_join_is_named(tmp_path: Path) -> None:
         LearnerGroup(tmp_path / "store", rank=0, world_size=2, join_s=0.5)
 
 
+def test_a_process_is_in_one_group_at_a_time(tmp_path: Path) -> None:
+    with (
+        LearnerGroup(tmp_path / "one", rank=0, world_size=1),
+        pytest.raises(CommError, match="learner rank 0 of 1 cannot join"),
+    ):
+        LearnerGroup(tmp_path / "two", rank=0, world_size=1)
+
+    LearnerGroup(tmp_path / "three", rank=0, world_size=1).close()
+
+
 # --- lost ranks: this process is the first
 
 

@@ -32,7 +32,8 @@ class LearnerAggregator(Configurable):
     """Be the first of `num_learners` learners, and the front of the others.
 
     `cfg` holds `main`, a compiled config whose `policy.learn.batch_size` is that of all learners together, `seed`,
-    `num_learners`, `config_file` and `overrides`, from which the others compile the same config, and `timeout_s`.
+    `num_learners`, `config_file` and `overrides`, from which the others compile the same config, and `timeout_s`, by
+    default the config's `learners.timeout_s`.
     After `start` with this process's policy and the generator that shuffles its minibatches:
 
         learner = create_learner(..., rng=rng, reducer=aggregator.reducer, dist_info=(0, num_learners))
@@ -45,12 +46,14 @@ class LearnerAggregator(Configurable):
     `merge_priority`; the others cannot go on then, and are to be started anew.
     """
 
-    config: dict[str, Any] = {"num_learners": 2, "timeout_s": 60.0}
+    config: dict[str, Any] = {"num_learners": 2, "timeout_s": None}
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         """Check the config. Raises ConfigError where a batch cannot be shared equally."""
         self._cfg = {**self.config, **cfg}
         self._world_size = int(self._cfg["num_learners"])
+        given_s = self._cfg["timeout_s"]
+        self._timeout_s = float(cfg["main"].learners.timeout_s if given_s is None else given_s)
         self._processes: LearnerProcesses | None = None
         self._group: LearnerGroup | None = None
         self._policy: Policy | None = None
@@ -72,7 +75,7 @@ class LearnerAggregator(Configurable):
             )
         folder = Path(self._cfg["main"].exp_name, "log", "learners")
         self._processes = LearnerProcesses(self._command, world_size=self._world_size, log_folder=folder)
-        self._group = self._processes.join(timeout_s=float(self._cfg["timeout_s"]), join_s=_START_S)
+        self._group = self._processes.join(timeout_s=self._timeout_s, join_s=_START_S)
         self.reducer = join_policy(self._group, policy)
         self._equality = EqualityCheck(self._group, policy)
         self._policy, self._rng = policy, rng
@@ -94,7 +97,7 @@ class LearnerAggregator(Configurable):
 
     def _command(self, rank: int, store: Path) -> list[str]:
         cfg = self._cfg
-        what = [cfg["config_file"], store, rank, self._world_size, cfg["seed"], cfg["timeout_s"]]
+        what = [cfg["config_file"], store, rank, self._world_size, cfg["seed"], self._timeout_s]
         module = "ding_like.pipeline.parallel.learner_rank"
         return [sys.executable, "-m", module, *map(str, what), *cfg.get("overrides", ())]
 

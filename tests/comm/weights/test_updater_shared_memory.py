@@ -1,4 +1,4 @@
-"""An updater's numbers go through shared memory, to all workers or to one; its words through the store."""
+"""An updater's numbers go through shared memory, which all readers see; its words through the store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_numbers_of_an_updater_go_through_shared_memory() -> None:
         step = threads.submit(workers[0].step, timeout_s=20.0)
         updater.push_weights(state(3.0), worker_ids=1)
         assert step.result(20.0) == "update_weights"
-        assert got[1].eq(3.0).all() and got[2].eq(2.0).all()
+    assert got[1].eq(3.0).all() and got[2].eq(2.0).all(), "rank 2 was not meant"
     assert updater.version == 3
 
 
