@@ -27,8 +27,8 @@ MUTATIONS = (
     # The order of the state in place of that of names: two ends lay the same state out in two ways.
     Mutation(
         _ENCODE,
-        "key=lambda each: (_ORDER[each.travels], each.name))",
-        "key=lambda each: _ORDER[each.travels])",
+        "key=lambda each: (_ORDER[each.wire_dtype], each.name))",
+        "key=lambda each: _ORDER[each.wire_dtype])",
         ("tests/comm/weights/test_encode.py::test_layouts_of_equal_states_are_equal_and_survive_json",),
     ),
     # Sizes of a foreign layout without a limit.

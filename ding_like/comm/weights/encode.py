@@ -54,18 +54,18 @@ class Encoded(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    """Describe one tensor: `dtype` is its own, `travels` the one that it is sent as, both by name."""
+    """Describe one tensor: `dtype` is its own, `wire_dtype` the one that it is sent as, both by name."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    travels: str
+    wire_dtype: str
 
 
 class _Vector(NamedTuple):
     """Describe one vector: the tensors in it, and where in the body it stands."""
 
-    travels: torch.dtype
+    wire_dtype: torch.dtype
     tensors: tuple[_Tensor, ...]
     sizes: tuple[int, ...]  # numbers of each
     start: int  # bytes
@@ -80,14 +80,14 @@ class Layout:
     """
 
     def __init__(self, tensors: Iterable[_Tensor]) -> None:
-        ordered = sorted(tensors, key=lambda each: (_ORDER[each.travels], each.name))
+        ordered = sorted(tensors, key=lambda each: (_ORDER[each.wire_dtype], each.name))
         vectors, end = [], 0
-        for travels, group in groupby(ordered, key=lambda each: each.travels):
+        for wire_dtype, group in groupby(ordered, key=lambda each: each.wire_dtype):
             members = tuple(group)
             sizes = tuple(prod(each.shape) for each in members)
             start = -(-end // ALIGNED) * ALIGNED
-            end = start + sum(sizes) * DTYPES[travels].itemsize
-            vectors.append(_Vector(DTYPES[travels], members, sizes, start, end))
+            end = start + sum(sizes) * DTYPES[wire_dtype].itemsize
+            vectors.append(_Vector(DTYPES[wire_dtype], members, sizes, start, end))
         self.nbytes = end
         self._vectors = tuple(vectors)
         self._key = tuple(ordered)
@@ -107,7 +107,7 @@ class Layout:
         of more than 1,024 characters; and for states of more than 64 GiB or a million tensors.
         """
         if dtype not in get_args(WireDtype):
-            raise CommError(f"weights cannot travel as {dtype!r}; expected {' or '.join(get_args(WireDtype))}.")
+            raise CommError(f"the dtype of weights is {dtype!r}; expected {' or '.join(get_args(WireDtype))}.")
         _check_tensors(state)
         return _layout(tuple((name, each.dtype, each.shape) for name, each in state.items()), dtype)
 
@@ -123,8 +123,8 @@ class Layout:
         """
         if self._description is None:
             self._description = {
-                _NAMES[vector.travels]: [
-                    [each.name, list(each.shape)] + ([each.dtype] if each.dtype != each.travels else [])
+                _NAMES[vector.wire_dtype]: [
+                    [each.name, list(each.shape)] + ([each.dtype] if each.dtype != each.wire_dtype else [])
                     for each in vector.tensors
                 ]
                 for vector in self._vectors
@@ -134,7 +134,7 @@ class Layout:
     @property
     def vectors(self) -> list[tuple[str, int, int]]:
         """Return (dtype, begin, end) of each vector, in bytes of the body."""
-        return [(_NAMES[vector.travels], vector.start, vector.end) for vector in self._vectors]
+        return [(_NAMES[vector.wire_dtype], vector.start, vector.end) for vector in self._vectors]
 
     def check(self, state: Mapping[str, torch.Tensor]) -> None:
         """Raise CommError that names the first tensor whose name, shape or dtype differs from the layout's."""
@@ -158,7 +158,7 @@ class Layout:
             into[end : vector.start] = 0
             end = vector.end
             if vector.end > vector.start:
-                numbers = torch.from_numpy(into[vector.start : end]).view(vector.travels)
+                numbers = torch.from_numpy(into[vector.start : end]).view(vector.wire_dtype)
                 _copy([state[each.name] for each in vector.tensors], numbers)
 
     def read(self, body: Array) -> FlatState:
@@ -177,12 +177,13 @@ class Layout:
         state: FlatState = {}
         for vector in self._vectors:
             own = body[vector.start : vector.end]
-            if vector.travels is torch.bool and own.size and own.max() > 1:
+            if vector.wire_dtype is torch.bool and own.size and own.max() > 1:
                 raise CommError("weights have a bool that is neither true nor false: their bytes are broken.")
             # torch refuses the strides of an empty array.
-            numbers = torch.from_numpy(own).view(vector.travels) if own.size else torch.empty(0, dtype=vector.travels)
-            widened = {dtype: numbers.to(DTYPES[dtype]) for dtype in {each.dtype for each in vector.tensors}}
-            pieces = {dtype: torch.split(each, list(vector.sizes)) for dtype, each in widened.items()}
+            dtype = vector.wire_dtype
+            numbers = torch.from_numpy(own).view(dtype) if own.size else torch.empty(0, dtype=dtype)
+            widened = {name: numbers.to(DTYPES[name]) for name in {each.dtype for each in vector.tensors}}
+            pieces = {name: torch.split(each, list(vector.sizes)) for name, each in widened.items()}
             for place, each in enumerate(vector.tensors):
                 state[each.name] = pieces[each.dtype][place].view(each.shape)
         return state
@@ -279,8 +280,8 @@ def _check_tensors(state: Mapping[str, torch.Tensor]) -> None:
 def _layout(tensors: tuple[tuple[str, torch.dtype, torch.Size], ...], dtype: WireDtype) -> Layout:
     found = []
     for name, own, shape in tensors:
-        travels = "bfloat16" if dtype == "bfloat16" and own is torch.float32 and "~" not in _last_key(name) else None
-        found.append(_Tensor(name, tuple(shape), _dtype_name(name, own), travels or _NAMES[own]))
+        wire_dtype = "bfloat16" if dtype == "bfloat16" and own is torch.float32 and "~" not in _last_key(name) else None
+        found.append(_Tensor(name, tuple(shape), _dtype_name(name, own), wire_dtype or _NAMES[own]))
     return Layout(found)
 
 
@@ -311,14 +312,14 @@ def _parse(described: Any) -> list[_Tensor]:  # Any: of JSON
         raise CommError(f"the layout of weights is {_short(described)}, no JSON object; expected tensors by dtype.")
     found: dict[str, _Tensor] = {}
     nbytes = 0
-    for travels, tensors in described.items():
-        if travels not in DTYPES or not isinstance(tensors, list):
+    for wire_dtype, tensors in described.items():
+        if wire_dtype not in DTYPES or not isinstance(tensors, list):
             raise CommError(
-                f"the layout of weights has {_short(travels)}: {_short(tensors)}; expected tensors by dtype."
+                f"the layout of weights has {_short(wire_dtype)}: {_short(tensors)}; expected tensors by dtype."
             )
         for entry in tensors:
-            tensor = _parse_tensor(entry, travels)
-            nbytes += prod(tensor.shape) * DTYPES[travels].itemsize
+            tensor = _parse_tensor(entry, wire_dtype)
+            nbytes += prod(tensor.shape) * DTYPES[wire_dtype].itemsize
             if tensor.name in found or len(found) >= MAX_TENSORS:
                 raise CommError(
                     f"the layout of weights has {tensor.name[:80]!r} twice, or more than {MAX_TENSORS:,} tensors."
@@ -329,20 +330,22 @@ def _parse(described: Any) -> list[_Tensor]:  # Any: of JSON
     return list(found.values())
 
 
-def _parse_tensor(entry: Any, travels: str) -> _Tensor:  # Any: of JSON
+def _parse_tensor(entry: Any, wire_dtype: str) -> _Tensor:  # Any: of JSON
     if not isinstance(entry, list) or not 2 <= len(entry) <= 3:
         raise CommError(f"the layout of weights has {_short(entry)}; expected [name, shape] or [name, shape, dtype].")
     name, shape = entry[:2]
-    dtype = entry[2] if len(entry) == 3 else travels
+    dtype = entry[2] if len(entry) == 3 else wire_dtype
     if not isinstance(name, str) or len(name) > _MAX_NAME:
         raise CommError(f"the layout of weights has the name {_short(name)}; expected up to {_MAX_NAME:,} characters.")
     if not isinstance(shape, list) or len(shape) > _MAX_DIMS or not all(_is_count(each) for each in shape):
         raise CommError(
             f"the layout of weights has {name[:80]!r} with the shape {_short(shape)}; expected a list of counts."
         )
-    if dtype != travels and (dtype, travels) != ("float32", "bfloat16"):
-        raise CommError(f"the layout of weights has {name[:80]!r} as {_short(dtype)}, which is not sent as {travels}.")
-    return _Tensor(name, tuple(shape), dtype, travels)
+    if dtype != wire_dtype and (dtype, wire_dtype) != ("float32", "bfloat16"):
+        raise CommError(
+            f"the layout of weights has {name[:80]!r} as {_short(dtype)}, which is not sent as {wire_dtype}."
+        )
+    return _Tensor(name, tuple(shape), dtype, wire_dtype)
 
 
 def _is_count(value: Any) -> bool:  # Any: of JSON

@@ -115,7 +115,7 @@ class Push:
         raise CommError(f"it has not answered within {self._timeout_s:g} s: it has ended, hangs or is busy.")
 
     def _take_back(self, rank: int) -> None:
-        """Delete the word, so that a worker that reads it later does not wait for weights that nobody sends."""
+        """Delete the word, so that a worker that reads it later does not wait for weights that are no longer sent."""
         try:
             self._store.delete(key_of(rank, "in"))
             self._store.delete(key_of(rank, "push"))
@@ -174,7 +174,7 @@ class PushHandle:
             finally:
                 self._has_answered.set()
             after()
-        except Exception as error:  # nobody may ever call `wait`
+        except Exception as error:  # logged, as `wait` may never be called
             logger.warning("a push of weights, or a hook behind it, has failed: %s", error)
             raise
         self._future.set_result(None)

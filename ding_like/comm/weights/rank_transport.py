@@ -101,7 +101,7 @@ class InProcessSender:
         return decode(encoded._replace(body=encoded.body.copy()))
 
     def close(self) -> None:
-        """Forget the weights that nobody has taken."""
+        """Delete the weights that no rank has taken."""
         with self._changed:
             self._parcels.clear()
 

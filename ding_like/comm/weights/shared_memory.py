@@ -305,7 +305,7 @@ class SharedMemoryReader:
     # --- the thread's side
 
     def _run(self) -> None:
-        # Without a deadline: it ends when `close` writes to the socket, which nobody else reads.
+        # Without a deadline: it ends when `close` writes to the socket, which only this thread reads.
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)

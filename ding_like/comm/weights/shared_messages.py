@@ -40,7 +40,7 @@ class ReaderConnection:
         except BlockingIOError:
             self.is_lost = self.is_unreached = True
             self.socket.close()
-        except OSError:  # nobody listens there any more
+        except OSError:  # the reader no longer listens
             self._lose()
 
     def has(self, number: int) -> bool:

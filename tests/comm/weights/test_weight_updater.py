@@ -689,7 +689,7 @@ def test_one_worker_can_be_brought_weights_without_hooks_or_versions_of_collecto
         (dict(timeout_s=0.0), "timeout_s is 0.0"),
         (dict(timeout_s=float("nan")), "timeout_s is nan"),
         (dict(devices=["cpu"]), "1 devices for 3 workers"),
-        (dict(dtype="int8"), "travel as 'int8'"),
+        (dict(dtype="int8"), "the dtype of weights is 'int8'"),
         (dict(sent=object()), "is no transport"),
     ],
 )
