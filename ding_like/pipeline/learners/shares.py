@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ding_like.comm.learner_group import MOST_TIMEOUT_S
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree, get_path, set_path
@@ -131,6 +132,8 @@ def _faults(cfg: FrozenConfig, num_learners: int) -> Iterator[Fault]:
             f"is {cfg.learners.timeout_s:g}, give at least {_LEAST_TIMEOUT_S:g}: learners say once a second that they "
             "live",
         )
+    elif cfg.learners.timeout_s > MOST_TIMEOUT_S:
+        yield Fault("learners.timeout_s", f"is {cfg.learners.timeout_s:g}, give at most {MOST_TIMEOUT_S:.0f}, a year")
     if has_league(cfg):
         yield Fault(
             "policy.other.league",
