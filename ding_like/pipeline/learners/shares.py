@@ -49,6 +49,13 @@ def check_shares(policy: Any, world_size: int) -> None:
         )
 
 
+def timeout_fault(timeout_s: float) -> str:
+    """Return what is wrong with `learners.timeout_s`; "" if nothing is."""
+    if not timeout_s >= _LEAST_TIMEOUT_S:
+        return f"is {timeout_s:g}, give at least {_LEAST_TIMEOUT_S:g}: learners say once a second that they live"
+    return f"is {timeout_s:g}, give at most {MOST_TIMEOUT_S:.0f}, a year" if timeout_s > MOST_TIMEOUT_S else ""
+
+
 def takes_whole_batches(policy: Any) -> bool:
     """Tell whether each learner of a policy, a section of a config, is given whole batches."""
     return bool(getattr(get_policy_cls(policy), "takes_whole_batches", False))
@@ -126,14 +133,8 @@ def _faults(cfg: FrozenConfig, num_learners: int) -> Iterator[Fault]:
                 f"of {num_learners}",
             )
     yield from _faults_of_policy(policy)
-    if not cfg.learners.timeout_s >= _LEAST_TIMEOUT_S:
-        yield Fault(
-            "learners.timeout_s",
-            f"is {cfg.learners.timeout_s:g}, give at least {_LEAST_TIMEOUT_S:g}: learners say once a second that they "
-            "live",
-        )
-    elif cfg.learners.timeout_s > MOST_TIMEOUT_S:
-        yield Fault("learners.timeout_s", f"is {cfg.learners.timeout_s:g}, give at most {MOST_TIMEOUT_S:.0f}, a year")
+    if fault := timeout_fault(cfg.learners.timeout_s):
+        yield Fault("learners.timeout_s", fault)
     if has_league(cfg):
         yield Fault(
             "policy.other.league",
