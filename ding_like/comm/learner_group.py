@@ -30,7 +30,8 @@ GLOO, GLOO_AND_NCCL = "gloo", "cpu:gloo,cuda:nccl"
 _LOOPBACK = ("lo", "lo0")
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_PATIENCE = timedelta(days=365)  # of gloo, where hearts decide how long is waited
+MOST_TIMEOUT_S = 365 * 86400.0
+_PATIENCE = timedelta(seconds=MOST_TIMEOUT_S)  # of gloo, where hearts decide how long is waited
 _LOOK_S = 1.0  # between two looks at whether a rank that is waited for lives
 
 
@@ -157,6 +158,8 @@ class LearnerGroup:
     ) -> None:
         if not 0 <= rank < world_size:
             raise ConfigError(f"learner rank {rank} of {world_size} learners: ranks are 0 to {world_size - 1}.")
+        if not 0.0 < timeout_s <= MOST_TIMEOUT_S:
+            raise ConfigError(f"the learners' timeout_s is {timeout_s:g}; give seconds above 0, a year at most.")
         self.rank, self.world_size = rank, world_size
         self._timeout_s = timeout_s
         self._is_open = False
@@ -193,7 +196,7 @@ class LearnerGroup:
             while not wait_for_key(store, f"place/{rank}", _LOOK_S):
                 ended = self._hearts.seen()[rank].ended if rank != self.rank else None
                 if ended is not None:
-                    raise CommError(f"{self._name(rank)} {ended}, before it joined.")
+                    raise CommError(f"before it joined, {self._name(rank)} {ended}.")
                 if time.monotonic() > deadline_s:
                     raise CommError(f"{self._name(rank)} has not joined within {join_s:g} s.")
         return [Place(*json.loads(store.get(f"place/{rank}"))) for rank in range(self.world_size)]
@@ -439,9 +442,12 @@ class LearnerGroup:
             self._hearts.wait_for_look(left_s)
         own = self._hearts.num_calls
         late = [rank for rank, each in seen.items() if each.num_calls < own] or list(seen)
+        why = f" ({_first_line(error)})"
+        if "timed out" in str(error).lower():
+            why = "; where collecting, an update or a saved point takes longer, give a larger learners.timeout_s"
         return (
             f"{', '.join(map(self._name, late))}: alive, but has not come to collective {own:,} of learner rank "
-            f"{self.rank} within {self._timeout_s:g} s ({_first_line(error)})"
+            f"{self.rank} within {self._timeout_s:g} s{why}"
         )
 
     def _describe(self, lost: dict[int, Seen]) -> str:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from ding_like.entry.serial_entry import load_config, run_learner
 from ding_like.errors import DingError
 from ding_like.utils.log import setup_console
 from ding_like.utils.parent import watch_parent
+
+_GONE = "has ended without a word: it was killed"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -38,9 +40,12 @@ def main(argv: Sequence[str]) -> int:
         renew_dir=False,
     )
     timeout_s = float(cfg.learners.timeout_s)
-    watch_parent(lambda: _leave(timeout_s))
+    first = _First()
+    watch_parent(lambda: _leave(first, timeout_s))
     try:
-        with LearnerGroup(store, rank=rank, world_size=arguments.num_learners, timeout_s=timeout_s) as group:
+        with LearnerGroup(
+            store, rank=rank, world_size=arguments.num_learners, timeout_s=timeout_s, children=first
+        ) as group:
             run_learner(cfg, arguments, group=group, resumes=bool(said["resumes"]))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -53,8 +58,32 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _leave(timeout_s: float) -> Any:
+class _First:
+    """Let the group know that the first learner, which has started this one, has ended: no silence is waited for."""
+
+    def __init__(self) -> None:
+        self._noted = threading.Lock()
+        self._has_ended = False
+        self._note: Callable[[int, str], None] | None = None
+
+    def tell(self, note: Callable[[int, str], None]) -> None:
+        """Have `note` called once the first learner has ended."""
+        with self._noted:
+            self._note = note
+            if self._has_ended:
+                note(0, _GONE)
+
+    def has_ended(self) -> None:
+        """Tell the group."""
+        with self._noted:
+            self._has_ended = True
+            if self._note is not None:
+                self._note(0, _GONE)
+
+
+def _leave(first: _First, timeout_s: float) -> Any:
     """End after this turn of the loop, as the first learner has ended; at once where the turn does not end."""
+    first.has_ended()
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(timeout_s)
     os._exit(1)

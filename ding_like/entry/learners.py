@@ -117,10 +117,18 @@ def _said_where_to_go_on(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[Non
     except CommError as error:
         if group.rank:
             raise
+        folder = str(log_folder(cfg.exp_name))
+        where = "" if folder in str(error) else f"logs are in {folder}/; "
         go_on = "no point was saved to go on from"
-        if resume_store(cfg.exp_name).steps():
+        if _saved_by_all(cfg.exp_name, group.world_size):
             go_on = f"what was saved is whole: go on with  ding --resume {cfg.exp_name}"
-        raise CommError(f"{str(error).rstrip('.')}. Logs are in {log_folder(cfg.exp_name)}/; {go_on}") from error
+        raise CommError(f"{str(error).rstrip('.')}; {where}{go_on}") from error
+
+
+def _saved_by_all(exp_name: str, num_learners: int) -> bool:
+    """Tell whether there is a point of a step that every learner on this machine has saved; others' are not seen."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", num_learners)) if in_environment() else num_learners
+    return bool(set.intersection(*(set(resume_store(exp_name, rank=rank).steps()) for rank in range(here))))
 
 
 def opening_line(cfg: FrozenConfig, num_learners: int) -> str:

@@ -118,9 +118,10 @@ def resume_pipeline(
     arguments = RunArguments(**resume_store(exp_name).newest_meta()["arguments"])
     asked = number_of_learners(learners, default=arguments.num_learners)
     if asked != arguments.num_learners:
+        had = "one learner" if arguments.num_learners == 1 else f"{arguments.num_learners} learners"
         raise ConfigError(
-            f"{exp_name} is a run of {arguments.num_learners} learners, each with envs and rows of its own: it goes on "
-            f"with as many, not with {asked}."
+            f"{exp_name} is a run of {had}, each with envs and rows of its own: it goes on with as many, not with "
+            f"{asked}."
         )
     if max_train_iter is not None:
         arguments = arguments._replace(max_train_iter=max_train_iter)

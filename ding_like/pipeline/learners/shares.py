@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ding_like.comm.learner_group import MOST_TIMEOUT_S
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree, get_path, set_path
@@ -46,6 +47,13 @@ def check_shares(policy: Any, world_size: int) -> None:
             f"policy.learn.batch_size is {policy.learn.batch_size}, which {world_size} learners cannot share equally: "
             f"give a multiple of {world_size}."
         )
+
+
+def timeout_fault(timeout_s: float) -> str:
+    """Return what is wrong with `learners.timeout_s`; "" if nothing is."""
+    if not timeout_s >= _LEAST_TIMEOUT_S:
+        return f"is {timeout_s:g}, give at least {_LEAST_TIMEOUT_S:g}: learners say once a second that they live"
+    return f"is {timeout_s:g}, give at most {MOST_TIMEOUT_S:.0f}, a year" if timeout_s > MOST_TIMEOUT_S else ""
 
 
 def takes_whole_batches(policy: Any) -> bool:
@@ -125,12 +133,8 @@ def _faults(cfg: FrozenConfig, num_learners: int) -> Iterator[Fault]:
                 f"of {num_learners}",
             )
     yield from _faults_of_policy(policy)
-    if not cfg.learners.timeout_s >= _LEAST_TIMEOUT_S:
-        yield Fault(
-            "learners.timeout_s",
-            f"is {cfg.learners.timeout_s:g}, give at least {_LEAST_TIMEOUT_S:g}: learners say once a second that they "
-            "live",
-        )
+    if fault := timeout_fault(cfg.learners.timeout_s):
+        yield Fault("learners.timeout_s", fault)
     if has_league(cfg):
         yield Fault(
             "policy.other.league",

@@ -11,7 +11,7 @@ from ding_like.comm.weights.encode import WireDtype
 from ding_like.config import deep_merge, to_plain
 from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
 from ding_like.errors import ConfigError
-from ding_like.pipeline.learners.shares import check_shares
+from ding_like.pipeline.learners.shares import check_shares, timeout_fault
 from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.update_ratio import least_lead
 from ding_like.policy import Policy, get_policy_cls
@@ -111,6 +111,8 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     num_learners = int(system["num_learners"])
     if num_learners > 1:
         check_shares(cfg.policy, num_learners)
+        if fault := timeout_fault(cfg.learners.timeout_s):
+            raise ConfigError(f"learners.timeout_s {fault}.")
     own = None
     if None in (system["path_data"], system["path_policy"]):
         is_in_memory = in_memory and _MEMORY.is_dir()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from ding_like.data.batch import TransitionBatch
 
@@ -52,6 +53,13 @@ class ThreadGroup:
 
     def broadcast_json(self, value: Any = None) -> Any:
         return self._exchange(value)[0]
+
+    def broadcast_state(self, state: Any = None) -> Any:
+        return self._exchange(state)[0]
+
+    def differing(self, vectors: Any) -> list[int]:
+        found = self._exchange([vector.clone() for vector in vectors])
+        return [rank for rank, row in enumerate(found) if not all(map(torch.equal, row, found[0]))]
 
     def announce(self, key: str, value: str = "") -> None:
         with self._hall.changed:

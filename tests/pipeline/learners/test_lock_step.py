@@ -12,7 +12,7 @@ import torch
 
 from ding_like.comm.channels import Order, Segment, Version
 from ding_like.data.batch import TransitionBatch
-from ding_like.errors import CommError
+from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.learners.lock_step import Alone, InStep, Turn
 from tests.pipeline.learners.group_of_threads import ThreadGroup, run_ranks
 
@@ -23,7 +23,10 @@ class Policy:
     def __init__(self, *, whole: bool = False) -> None:
         self.takes_whole_batches = whole
         self.model = {"w": torch.zeros(3)}
-        self.learn_mode = SimpleNamespace(state_dict=lambda: {"model": self.model})
+        self.learn_mode = SimpleNamespace(state_dict=lambda: {"model": self.model}, load_state_dict=self.load)
+
+    def load(self, state: Any) -> None:
+        self.model = state["model"]
 
 
 def parts(policy: Policy | None = None, *, envstep: int = 0) -> Any:
@@ -152,3 +155,51 @@ def test_the_first_learner_waits_until_all_have_saved() -> None:
         return list(saved)
 
     assert sorted(run_ranks(part, 3)[0]) == [1, 2]
+
+
+def test_all_begin_with_the_firsts_weights() -> None:
+    def begin(group: ThreadGroup) -> list[float]:
+        policy = Policy()
+        policy.model["w"] += group.rank + 1.0
+        step(group, parts(policy)).begin(goes_on=False)
+        return policy.model["w"].tolist()
+
+    assert run_ranks(begin, 3) == [[1.0, 1.0, 1.0]] * 3
+
+
+def test_points_that_differ_are_refused() -> None:
+    def begin(group: ThreadGroup) -> None:
+        policy = Policy()
+        policy.model["w"][2] += group.rank
+        step(group, parts(policy)).begin(goes_on=True)
+
+    with pytest.raises(TrainingError, match="the parameters of learner rank 1 differ from those of the first"):
+        run_ranks(begin)
+
+
+def test_learners_are_compared_again_and_again() -> None:
+    def compared_at(group: ThreadGroup) -> list[int]:
+        own, found = parts(), []
+        lock_step = step(group, own)
+        lock_step.begin(goes_on=False)
+        for train_iter in (0, 600, 1000, 1400, 1999, 2100):
+            own.learner.train_iter = train_iter
+            before = group.num_calls
+            lock_step.agree(Turn())
+            if group.num_calls - before == 2:  # one of them is for the turn
+                found.append(train_iter)
+        return found
+
+    assert run_ranks(compared_at) == [[1000, 2100]] * 2
+
+
+def test_statistics_are_merged_with_every_segment() -> None:
+    def put(group: ThreadGroup) -> int:
+        own, merged = parts(), []
+        own.statistics = SimpleNamespace(merge=merged.append)
+        sink = step(group, own).sink(SimpleNamespace(put=lambda each: Order(False, 1, 0, None)))
+        for _ in range(2):
+            sink.put(Segment(rows(0.0), Version(0, 0), 0))
+        return len(merged)
+
+    assert run_ranks(put) == [2, 2]

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from easydict import EasyDict
 
+from ding_like.config import compile_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
 from ding_like.pipeline.update_ratio import UpdateRatio, least_lead
+from tests.pipeline.test_serial import make_configs
 
 
 def read(
@@ -167,3 +169,13 @@ def test_weights_travel_exactly_and_whole_unless_said_otherwise(tmp_path: Path) 
 def test_weights_that_cannot_travel_so_are_refused(tmp_path: Path, weights: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         read(tmp_path, weights=weights)
+
+
+def test_a_timeout_of_learners_that_means_nothing_is_refused(tmp_path: Path) -> None:
+    main, create = make_configs()
+    main["learners"] = dict(timeout_s=float("inf"))
+    cfg = compile_config(main, create, save=False, renew_dir=False)
+    folders = {"path_data": str(tmp_path / "data"), "path_policy": str(tmp_path / "policy")}
+
+    with pytest.raises(ConfigError, match=r"learners\.timeout_s is inf, give at most 31536000, a year"):
+        read_system({**folders, "num_learners": 2}, cfg)
