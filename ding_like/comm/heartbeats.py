@@ -33,7 +33,7 @@ class Heartbeats:
     """
 
     def __init__(self, store: Store, *, rank: int, world_size: int, every_s: float = BEAT_S) -> None:
-        self._store = PrefixStore("hearts", store)
+        self._store = PrefixStore("heartbeats", store)
         self._rank = rank
         self._others = [each for each in range(world_size) if each != rank]
         self._every_s = every_s

@@ -31,7 +31,7 @@ _LOOPBACK = ("lo", "lo0")
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 MOST_TIMEOUT_S = 365 * 86400.0
-_PATIENCE = timedelta(seconds=MOST_TIMEOUT_S)  # of gloo, where hearts decide how long is waited
+_PATIENCE = timedelta(seconds=MOST_TIMEOUT_S)  # of gloo, where heartbeats decide how long is waited
 _LOOK_S = 1.0  # between two looks at whether a rank that is waited for lives
 
 
@@ -147,7 +147,7 @@ class LearnerGroup:
     def _join(
         self,
         store: Store,
-        hearts: Store,
+        heartbeats: Store,
         *,
         rank: int,
         world_size: int,
@@ -166,9 +166,9 @@ class LearnerGroup:
         self._fault = ""  # who was lost: no collective can follow
         self._waits_in_vain = False  # gloo does, for a rank that is silent
         self._store: Store | None = store
-        self._hearts = Heartbeats(hearts, rank=rank, world_size=world_size)
+        self._heartbeats = Heartbeats(heartbeats, rank=rank, world_size=world_size)
         if children is not None:
-            children.tell(self._hearts.note_ended)
+            children.tell(self._heartbeats.note_ended)
         try:
             self.backend = choose_backend(self._places(place, join_s))
             if self.backend == GLOO_AND_NCCL:
@@ -194,7 +194,7 @@ class LearnerGroup:
         store.set(f"place/{self.rank}", json.dumps(own))
         for rank in range(self.world_size):
             while not wait_for_key(store, f"place/{rank}", _LOOK_S):
-                ended = self._hearts.seen()[rank].ended if rank != self.rank else None
+                ended = self._heartbeats.seen()[rank].ended if rank != self.rank else None
                 if ended is not None:
                     raise CommError(f"before it joined, {self._name(rank)} {ended}.")
                 if time.monotonic() > deadline_s:
@@ -213,7 +213,7 @@ class LearnerGroup:
         """Hand out bytes, one share for each learner; `shares` is the first learner's.
 
         None from it tells all others that there is nothing more, and they get None. They wait for it as long as its
-        heart beats: it may evaluate, or wait for rows.
+        heartbeats come: it may evaluate, or wait for rows.
         """
         sizes = torch.full((self.world_size,), -1, dtype=torch.int64)
         if shares is not None:
@@ -266,7 +266,7 @@ class LearnerGroup:
         return TransitionBatch({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
     def broadcast_bytes(self, data: bytes | None, *, source: int = 0) -> bytes:
-        """Return the bytes of the learner `source`; the others give None, and wait as long as its heart beats."""
+        """Return the bytes of the learner `source`; the others give None, and wait as long as its heartbeats come."""
         size = torch.tensor([0 if data is None else len(data)], dtype=torch.int64)
         self._await_broadcast(size, source)
         body = np.empty(int(size), np.uint8)
@@ -333,12 +333,12 @@ class LearnerGroup:
     def wait_for(self, key: str, *, of: int = 0) -> str:
         """Return what rank `of` announces under a key, however long it takes.
 
-        Raises CommError once that rank has ended, or its heart has not beaten for `timeout_s`.
+        Raises CommError once that rank has ended, or no heartbeat of it has come for `timeout_s`.
         """
         store = self._open_store()
         try:
             while not wait_for_key(store, f"announced/{key}", _LOOK_S):
-                if (lost := self._lost_heart(of)) and not store.check([f"announced/{key}"]):
+                if (lost := self._lost_rank(of)) and not store.check([f"announced/{key}"]):
                     raise CommError(lost)
             return store.get(f"announced/{key}").decode()
         except RuntimeError as error:
@@ -351,7 +351,7 @@ class LearnerGroup:
 
     def close(self, reason: str = "") -> None:
         """Leave the group, and tell the others why where something has failed; may be called again."""
-        self._hearts.close(reason)
+        self._heartbeats.close(reason)
         if self._is_open:
             self._is_open = False
             if self._waits_in_vain:  # gloo's group would wait on as it is deleted: it stays until the process ends
@@ -389,7 +389,7 @@ class LearnerGroup:
         self._waits_in_vain = True  # unless it comes to an end
         work = dist.group.WORLD.broadcast([tensor], options)
         while not self._is_done(work):
-            if (lost := self._lost_heart(source)) and not work.is_completed():
+            if (lost := self._lost_rank(source)) and not work.is_completed():
                 self._fault = lost
                 raise CommError(lost)
         self._waits_in_vain = False
@@ -412,11 +412,11 @@ class LearnerGroup:
         self._open_store()
         if self._fault:
             raise CommError(self._fault)
-        self._hearts.num_calls += 1
+        self._heartbeats.num_calls += 1
 
-    def _lost_heart(self, rank: int) -> str:
+    def _lost_rank(self, rank: int) -> str:
         """Say that a rank which is waited for has ended, or is silent for longer than `timeout_s`; "" if it lives."""
-        seen = self._hearts.seen()[rank]
+        seen = self._heartbeats.seen()[rank]
         is_lost = seen.ended is not None or seen.silent_s > self._timeout_s
         return self._describe({rank: seen}) if is_lost else ""
 
@@ -425,12 +425,12 @@ class LearnerGroup:
         return CommError(self._fault)
 
     def _say_who_is_lost(self, error: RuntimeError) -> str:
-        """Return who does not take part in a collective that failed: wait, at most so long, until hearts tell it."""
+        """Return who did not take part in a collective that failed, waiting until heartbeats tell."""
         patience_s = SILENT_S + 2 * _LOOK_S
         deadline_s = time.monotonic() + patience_s
         has_waited = "timed out" in str(error).lower() and self._timeout_s > patience_s
         while True:
-            seen = self._hearts.seen()
+            seen = self._heartbeats.seen()
             left_s = deadline_s - time.monotonic()
             ended = {rank: each for rank, each in seen.items() if each.ended is not None}
             silent = {rank: each for rank, each in seen.items() if each.silent_s > SILENT_S}
@@ -439,8 +439,8 @@ class LearnerGroup:
                 return self._describe(ended or silent)
             if left_s <= 0 or has_waited:
                 break
-            self._hearts.wait_for_look(left_s)
-        own = self._hearts.num_calls
+            self._heartbeats.wait_for_look(left_s)
+        own = self._heartbeats.num_calls
         late = [rank for rank, each in seen.items() if each.num_calls < own] or list(seen)
         why = f" ({_first_line(error)})"
         if "timed out" in str(error).lower():

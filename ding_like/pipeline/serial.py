@@ -81,7 +81,7 @@ class SerialRun:
             self._console.update(self._progress())
             if self._checkpointer is not None:
                 self._checkpointer.save(self._record.state_dict())
-            self._lock_step.part()
+            self._lock_step.leave()
             if signals.received is not None:
                 logger.info("interrupted at %s: saved, go on with  ding --resume %s", self._place(), self._cfg.exp_name)
                 signals.leave()

@@ -111,7 +111,7 @@ def sums_until_failure(group: LearnerGroup) -> None:
 def late(group: LearnerGroup) -> None:
     group.sum_int([1])
     if group.rank == 1:
-        threading.Event().wait(60)  # its heart beats; it is killed by then
+        threading.Event().wait(60)  # it sends heartbeats; it is killed by then
     group.sum_int([1])
 
 

@@ -85,7 +85,7 @@ MUTATIONS = (
     # The first ends those that still save.
     Mutation(
         _STEP,
-        'self._group.wait_for(f"parted/{rank}", of=rank)',
+        'self._group.wait_for(f"left/{rank}", of=rank)',
         "pass",
         (f"{_OF_STEP}::test_the_first_learner_waits_until_all_have_saved",),
     ),

@@ -46,8 +46,8 @@ class LockStep(Protocol):
     def store(self, store: RowStore) -> RowStore:
         """Return what hands out the rows of `store` in step."""
 
-    def part(self) -> None:
-        """Part from the others, once all have saved their points."""
+    def leave(self) -> None:
+        """Leave the others, once all have saved their points."""
 
 
 class Alone:
@@ -75,7 +75,7 @@ class Alone:
         """Return the store itself."""
         return store
 
-    def part(self) -> None:
+    def leave(self) -> None:
         """End."""
 
 
@@ -139,13 +139,13 @@ class InStep:
             self._group, store, whole=self._parts.policy.takes_whole_batches, may_refuse=self._may_refuse
         )
 
-    def part(self) -> None:
-        """Have the first wait for the others, however long they save: whoever started them ends them after it."""
+    def leave(self) -> None:
+        """Have the first learner wait until the others have saved: the process that started them ends them after it."""
         if self._group.rank:
-            self._group.announce(f"parted/{self._group.rank}")
+            self._group.announce(f"left/{self._group.rank}")
             return
         for rank in range(1, self._group.world_size):
-            self._group.wait_for(f"parted/{rank}", of=rank)
+            self._group.wait_for(f"left/{rank}", of=rank)
 
 
 class _CountedSink:

@@ -64,9 +64,9 @@ def takes_whole_batches(policy: Any) -> bool:
 def share_config(cfg: FrozenConfig, num_learners: int) -> FrozenConfig:
     """Return the config of one of `num_learners` learners, each of which runs a whole serial loop with its share.
 
-    Envs, what is collected at a time, random rows, the replay buffer and its batches are parted; what each learns from
+    Envs, what is collected at a time, random rows, the replay buffer and its batches are divided; what each learns from
     stays a whole batch for a policy with `takes_whole_batches`. Raises ConfigError with everything that cannot be
-    parted.
+    divided.
     """
     faults = list(_faults(cfg, num_learners))
     if faults:
@@ -114,7 +114,7 @@ def may_refuse(cfg: FrozenConfig) -> bool:
 
 
 def _stored(cfg: FrozenConfig) -> tuple[str, ...]:
-    """Return the paths of what is parted where rows are stored: on-policy, none are."""
+    """Return the paths of what is divided where rows are stored; on-policy, none are."""
     return () if cfg.policy.on_policy else _STORED
 
 

@@ -148,13 +148,13 @@ def test_only_the_first_learner_evaluates_and_all_know_what_it_found() -> None:
 def test_the_first_learner_waits_until_all_have_saved() -> None:
     saved: list[int] = []
 
-    def part(group: ThreadGroup) -> list[int]:
+    def leave(group: ThreadGroup) -> list[int]:
         if group.rank:
             saved.append(group.rank)
-        step(group).part()
+        step(group).leave()
         return list(saved)
 
-    assert sorted(run_ranks(part, 3)[0]) == [1, 2]
+    assert sorted(run_ranks(leave, 3)[0]) == [1, 2]
 
 
 def test_all_begin_with_the_firsts_weights() -> None:
