@@ -101,6 +101,26 @@ def test_the_page_on_parallel_runs_says_how_fast_they_were(name: str, what: str)
     assert row in (DOCS / "parallel.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("learners_sac", "Pendulum SAC, networks 512 wide, batches of 512"),
+        ("learners_ppo", "CartPole PPO, networks 512 wide, minibatches of 256"),
+        ("learners_ppo_small", "CartPole PPO as it is shipped, minibatches of 64"),
+    ],
+)
+def test_the_page_on_several_learners_says_how_fast_they_were(name: str, what: str) -> None:
+    found = {(row["name"], row["metric"]): row for row in results(name) if "metric" in row}
+    one, two = "ours_1_learner", "ours_2_learners"
+    rates = [found[each, rate]["value"] for rate in ("updates_wall", "env_steps_wall") for each in (one, two)]
+    ratio = found[f"{two} / {one}", "updates_wall"]
+
+    cells = " | ".join(f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}" for rate in rates)
+    row = f"| {what} | {cells} | {ratio['value']:.2f} ({ratio['lo']:.2f} to {ratio['hi']:.2f}) |"
+
+    assert row in (DOCS / "several_learners.md").read_text()
+
+
 def test_the_page_on_buffers_says_how_many_bytes_a_stack_of_frames_takes() -> None:
     (value,) = {
         row["value"]
@@ -115,6 +135,7 @@ def test_the_page_on_buffers_says_how_many_bytes_a_stack_of_frames_takes() -> No
 HELD = (
     "| seed | fresh ",  # here
     "| env | parallel | serial |",  # here
+    "| config | updates/s, 1 learner |",  # here
     "| to 4 workers, all applied |",  # tests/benchmarks/test_weights.py
     "| | config | median |",  # tests/learning/test_index.py
     "| seed | matrix game",  # tests/learning/test_games.py
