@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from ding_like.comm.rest.http_server import is_loopback
+from ding_like.comm.rest.listening import is_loopback
 from ding_like.config import compile_config, read_config
 from ding_like.entry.enjoy import eval_mode_of
 from ding_like.entry.serial_entry import NO_LIMIT

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import ipaddress
 import logging
-import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,12 @@ from ding_like.comm.rest.file_routes import add_file_routes
 from ding_like.comm.rest.http_gate import Gate
 from ding_like.comm.rest.http_limits import LimitedServer, Limits
 from ding_like.comm.rest.keys import Keys
+from ding_like.comm.rest.listening import is_loopback, listen, url_of
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.service import StampedService
 from ding_like.comm.rest.signing import Clock, is_secret, steady_clock
 from ding_like.comm.rest.wire import check_id, decode, encode
-from ding_like.errors import CommError, ConfigError
+from ding_like.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 # Requests that wait for a thread are no news: where there are too many, answers take longer.
@@ -61,19 +60,11 @@ class CoordinatorServer:
         hosts = {"127.0.0.1", "localhost", "[::1]"} if is_loopback(host) else None
         gate = Gate(keys, hosts, secret_of=service.secret_of, clock=clock or steady_clock())
         app = _make_app(service, gate, segments=segments, weights=weights)
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server((host, port), family=family)
-        except OSError as error:
-            reason = (error.strerror or str(error)).partition(" (while")[0]
-            raise CommError(
-                f"the coordinator cannot listen on {host}:{port}: {reason}. Give another --port (0 takes any that is "
-                "free), or a --host of this machine."
-            ) from error
+        listener = listen(host, port, failing="the coordinator cannot listen on")
         self._server = LimitedServer(
             app, listener, is_signed=gate.is_signed, limits=limits or Limits.of_this_process(), threads=threads
         )
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        self.url = url_of(host, listener)
         self._is_closed = False
         self._thread = threading.Thread(target=self._server.run, name="coordinator-http", daemon=True)
 
@@ -219,13 +210,3 @@ def _check_host(host: str, keys: Keys | None) -> None:
     if not keys:
         raise ConfigError(f"the coordinator would listen on {host} for every host; give it keys (--key-file).")
     logger.warning("listening on %s: requests are signed, but not encrypted; use a TLS proxy or a private net", host)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches a host name or address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import threading
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
 
 from ding_like.comm.rest.http_limits import Limits
+from ding_like.comm.rest.listening import listen, url_of
 from ding_like.comm.rest.messages import MAX_FILE
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.serve.access import Access, check_host
@@ -28,7 +28,6 @@ from ding_like.comm.serve.messages import (
     read_request,
     write_response,
 )
-from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
 
@@ -103,15 +102,7 @@ class PolicyServer:
         access = Access(token, host)
         self.requests = Requests()
         app = make_app(policy, access, self.requests)
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server((host, port), family=family)
-        except OSError as error:
-            reason = (error.strerror or str(error)).partition(" (while")[0]
-            raise CommError(
-                f"the policy cannot be served on {host}:{port}: {reason}. Give another --port (0 takes any that is "
-                "free), or a --host of this machine."
-            ) from error
+        listener = listen(host, port, failing="the policy cannot be served on")
         self._server = DrainingServer(
             app,
             listener,
@@ -120,7 +111,7 @@ class PolicyServer:
             threads=_THREADS,
             max_body=MAX_FILE,
         )
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        self.url = url_of(host, listener)
         self._thread = threading.Thread(target=self._server.run, name="policy-http", daemon=True)
         self._is_closed = False
 
