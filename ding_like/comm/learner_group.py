@@ -116,10 +116,10 @@ class LearnerGroup:
         if missing:
             raise ConfigError(f"{', '.join(missing)} not set; start the learners by torchrun, or give --learners N.")
         host = os.environ["MASTER_ADDR"]
-        rank, world_size, port = (_environment_int(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+        rank, world_size, port = (environment_int(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
         if host in _LOCAL_HOSTS:
             use_loopback()
-        local = _environment_int("LOCAL_RANK", rank), _environment_int("LOCAL_WORLD_SIZE", world_size)
+        local = environment_int("LOCAL_RANK", rank), environment_int("LOCAL_WORLD_SIZE", world_size)
         hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         try:
             wait = timedelta(seconds=join_s)
@@ -288,9 +288,7 @@ class LearnerGroup:
             raise CommError(f"{self._name(source)} has no state to give to the others.")
         layout = Layout.of(state)
         self.broadcast_json(layout.describe(), source=source)
-        body = np.empty(layout.nbytes, np.uint8)
-        layout.write(state, body)
-        return layout.read(self._broadcast(body, source))
+        return layout.read(self._broadcast(layout.pack(state), source))
 
     def sum_int(self, values: Sequence[int] | Array) -> Array:
         """Return the sums of whole numbers [N] over all learners, int64."""
@@ -481,7 +479,8 @@ class GroupReducer:
         return values
 
 
-def _environment_int(name: str, default: int | None = None) -> int:
+def environment_int(name: str, default: int | None = None) -> int:
+    """Return a number that torchrun sets. Raises ConfigError for what is no whole number."""
     value = os.environ.get(name)
     if value is None and default is not None:
         return default

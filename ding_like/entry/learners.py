@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ding_like.comm.learner_group import LearnerGroup, in_environment
+from ding_like.comm.learner_group import LearnerGroup, environment_int, in_environment
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.errors import CommError, ConfigError, DingError
 from ding_like.pipeline.checkpoint import resume_store
@@ -38,7 +37,7 @@ def number_of_learners(given: int | None, *, default: int = 1) -> int:
 
     Raises ConfigError for a number below 1, and where both are said and differ.
     """
-    started = int(os.environ["WORLD_SIZE"]) if in_environment() else None
+    started = environment_int("WORLD_SIZE") if in_environment() else None
     if given is not None and given < 1:
         raise ConfigError(f"--learners is {given}; give a number of processes from 1.")
     if None not in (given, started) and given != started:
@@ -51,7 +50,7 @@ def number_of_learners(given: int | None, *, default: int = 1) -> int:
 
 def is_first() -> bool:
     """Tell whether this process is the first of those that torchrun has started, or no such process."""
-    return not in_environment() or int(os.environ["RANK"]) == 0
+    return not in_environment() or environment_int("RANK") == 0
 
 
 @contextmanager
@@ -127,7 +126,7 @@ def _said_where_to_go_on(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[Non
 
 def _saved_by_all(exp_name: str, num_learners: int) -> bool:
     """Tell whether there is a point of a step that every learner on this machine has saved; others' are not seen."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", num_learners)) if in_environment() else num_learners
+    here = environment_int("LOCAL_WORLD_SIZE", num_learners) if in_environment() else num_learners
     return bool(set.intersection(*(set(resume_store(exp_name, rank=rank).steps()) for rank in range(here))))
 
 

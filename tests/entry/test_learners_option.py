@@ -33,6 +33,12 @@ def test_torchrun_says_how_many_there_are(below_torchrun: None) -> None:
         number_of_learners(2)
 
 
+def test_a_number_of_torchruns_that_is_none_is_named(below_torchrun: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(ConfigError, match="the environment's WORLD_SIZE is 'two'"):
+        number_of_learners(None)
+
+
 def status_of(arguments: list[str]) -> int:
     try:
         cli.main(arguments)
