@@ -13,8 +13,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ding_like.comm.learner_group import LearnerGroup
 from ding_like.entry.learners import RunArguments
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     )
     timeout_s = float(cfg.learners.timeout_s)
     first = _First()
-    watch_parent(lambda: _leave(first, timeout_s))
+    watch_parent(partial(_leave, first, timeout_s))
     try:
         with LearnerGroup(
             store, rank=rank, world_size=arguments.num_learners, timeout_s=timeout_s, children=first
@@ -81,7 +81,7 @@ class _First:
                 self._note(0, _GONE)
 
 
-def _leave(first: _First, timeout_s: float) -> Any:
+def _leave(first: _First, timeout_s: float) -> None:
     """End after this turn of the loop, as the first learner has ended; at once where the turn does not end."""
     first.has_ended()
     os.kill(os.getpid(), signal.SIGTERM)
