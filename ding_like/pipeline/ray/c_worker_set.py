@@ -39,8 +39,11 @@ class CWorkerSet(WorkerSet):
         local_actor_factory: Callable[..., Any] | None = None, **settings: Any,  # Any: those of WorkerSet
     ) -> None:  # fmt: skip
         holds_parameters = total_parent_workers > 0 and index_parent > 0
-        no_local_envs = dict(train_envs_factory=no_envs, test_envs_factory=no_envs)
-        local = no_local_envs if holds_parameters or num_workers > 0 else {}
+        local: dict[str, Any] = dict(device=local_device, compress_data_to_send=False)
+        if holds_parameters or num_workers > 0:
+            local |= dict(train_envs_factory=no_envs, test_envs_factory=no_envs)
+        if local_actor_factory is not None:
+            local["actor_factory"] = local_actor_factory
         # A folder of this user's alone.
         self._notes = TemporaryDirectory(prefix="ding-like-")
         params = dict(
@@ -49,9 +52,6 @@ class CWorkerSet(WorkerSet):
             compress_data_to_send=compress_data_to_send, train_envs_factory=train_envs_factory,
             test_envs_factory=test_envs_factory, initial_weights=initial_weights, notes=self._notes.name,
         )  # fmt: skip
-        local = dict(local, device=local_device, compress_data_to_send=False)
-        if local_actor_factory is not None:
-            local["actor_factory"] = local_actor_factory
         settings = {"kind": collector_name("", index_parent), **settings}
         number = 0 if holds_parameters else num_workers
         try:
