@@ -265,8 +265,8 @@ def test_what_goes_wrong_in_the_thread_reaches_the_caller():
 
 
 def test_an_asynchronous_run_that_is_to_end_does_not_wait():
-    scripted = Scripted(1)
-    scripted.workers[0].seconds_per_row = 1e9
+    scripted = Scripted(1, step_timeout_s=1e12)
+    scripted.workers[0].seconds_per_row = 1e12
     scripted.is_leaving = True
     collection = asynchronous(scripted)
 
