@@ -14,7 +14,7 @@ _HOMES = {
     "launch_coordinator": "ding_like.entry.coordinator_entry",
     "launch_collector": "ding_like.entry.dist_entry",
     "launch_learner": "ding_like.entry.dist_entry",
-    "random_collect": "ding_like.pipeline.serial",
+    "random_collect": "ding_like.pipeline.turns",
     "eval": "ding_like.entry.eval_entry",
 }
 
