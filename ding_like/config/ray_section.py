@@ -44,6 +44,7 @@ _RULES: Mapping[str, Rule] = {
     "grad.min_workers": _FROM_1,
     "grad.round_timeout_s": _SECONDS,
     "grad.max_staleness": _UPDATES,
+    "grad.staleness": Rule("'drop' or 'down_weight'", lambda it: it in ("drop", "down_weight")),
     "update.device": _DEVICE,
     "weights.interval": _FROM_1,
     "failure.restarts_per_10min": _FROM_0,
@@ -82,8 +83,11 @@ def faults_together(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> I
 
     `values` is the whole section; `collect.comm` is not None.
     """
-    yield from _contradictions(values["collect"], values["grad"], values["update"])
-    idle = list(_idle(values["collect"], values["grad"], values["update"]))
+    parts = values["collect"], values["grad"], values["update"]
+    yield from _contradictions(*parts)
+    idle = list(_idle(*parts))
+    if values["address"] is None:
+        idle.append((("allow_open",), "the cluster of a run of its own has a token; set address"))
     for path, value in leaves(values):
         if value == get_path(defaults, path):
             continue
@@ -132,12 +136,14 @@ def _idle(
             yield fractions[:1], "all workers are waited for; set collect.fraction_workers below 1 too"
     rounds = ("grad.min_workers", "grad.round_timeout_s")
     if grad["workers"] < 2:
-        keys = (*rounds, "grad.max_staleness", "grad.compress", "grad.resources")
+        keys = (*rounds, "grad.max_staleness", "grad.staleness", "grad.compress", "grad.resources")
         yield keys, f"grad.workers is {grad['workers']}, so that this process computes the gradients"
     elif grad["comm"] == "async":
         yield rounds, "only synchronous gradients have rounds; set grad.comm='sync'"
+        if grad["max_staleness"] is None:
+            yield ("grad.staleness",), "any staleness is taken; set grad.max_staleness"
     else:
-        yield ("grad.max_staleness",), "synchronous gradients are never stale; set grad.comm='async'"
+        yield ("grad.max_staleness", "grad.staleness"), "synchronous gradients are never stale; set grad.comm='async'"
     if update["decentralized"]:
         yield ("grad.min_workers", "grad.compress"), "decentralised updates need all workers, who sum among themselves"
     if not collect["workers"] and grad["workers"] < 2:

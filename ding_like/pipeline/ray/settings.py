@@ -39,6 +39,7 @@ class GradSettings:
     min_workers: int = 1
     round_timeout_s: float = 60.0
     max_staleness: int | None = None
+    staleness: str = "drop"
     compress: bool = False
     resources: Resources = field(default_factory=Resources)
 
@@ -63,6 +64,7 @@ class RaySettings:
     """Hold the section `ray`; `read_ray` checks it."""
 
     address: str | None = None
+    allow_open: bool = False
     collect: CollectSettings = field(default_factory=CollectSettings)
     grad: GradSettings = field(default_factory=GradSettings)
     update: UpdateSettings = field(default_factory=UpdateSettings)
@@ -85,4 +87,4 @@ def read_ray(
     collect["resources"], grad["resources"] = Resources(**collect["resources"]), Resources(**grad["resources"])
     update, weights = UpdateSettings(**values["update"]), WeightSettings(**values["weights"])
     groups = CollectSettings(**collect), GradSettings(**grad), update, weights, FailurePolicy(**values["failure"])
-    return RaySettings(values["address"], *groups)
+    return RaySettings(values["address"], values["allow_open"], *groups)
