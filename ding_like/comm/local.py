@@ -108,6 +108,11 @@ class LocalRows:
         with self._changed:
             self._keep(segment)
 
+    def drop(self, segment: Segment) -> None:
+        """Count the env steps of a segment whose rows are not to be learned from."""
+        with self._changed:
+            self.env_step += segment.env_steps
+
     def _keep(self, segment: Segment) -> None:
         self.env_step += segment.env_steps
         self._store.push(segment.batch, cur_collector_envstep=self.env_step)

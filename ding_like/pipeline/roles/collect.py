@@ -13,6 +13,7 @@ from ding_like.pipeline.roles.loaded_weights import UNTRAINED, LoadedWeights
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.types import Array, Setting
 from ding_like.worker import SampleSerialCollector
+from ding_like.worker.collector.stop_rule import StopRule
 
 _WAIT_S = 1.0  # for rows that may be collected, before it is asked again
 
@@ -44,7 +45,7 @@ class CollectRole:
         self._collector = collector
         self._weights = weights
         self._sink = sink
-        self._random_steps = random_steps
+        self.random_steps = random_steps
         self._action_space = action_space
         self._settings = settings or self._command
         self._stats = stats
@@ -65,14 +66,19 @@ class CollectRole:
                 order = self._sink.order(timeout_s=_WAIT_S)
         return num_segments
 
-    def collect(self, order: Order) -> Order:
-        """Collect as many rows as an order wants, put them, and return the next order."""
+    def collect(self, order: Order, *, stop: StopRule | None = None) -> Order:
+        """Collect as many rows as an order wants, put them, and return the next order.
+
+        If `stop` is met before there are as many, the segment has those that can be made by then.
+        """
         self._weights.take_newest()
         version = (order.newest or UNTRAINED) if self._weights.is_shared else self._weights.version
-        self._act_at_random(order.env_step < self._random_steps)
+        self._act_at_random(order.env_step < self.random_steps)
         collector, self.setting = self._collector, self._settings(order)
         first_step = collector.envstep
-        batch = collector.collect_rows(order.rows, train_iter=version.update, policy_kwargs=self.setting)
+        # A collector of one's own need not know of stop rules.
+        by_rule: dict[str, StopRule] = {} if stop is None else {"stop": stop}
+        batch = collector.collect_rows(order.rows, train_iter=version.update, policy_kwargs=self.setting, **by_rule)
         segment = Segment(
             batch,
             version,
