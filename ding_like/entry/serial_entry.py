@@ -231,7 +231,7 @@ def run_learner(
                 "learner rank %d of %d, process %d: it collects in %d envs",
                 *share,
                 os.getpid(),
-                parts.collector_env.num_lanes,
+                parts.own_env.num_lanes,
             )
         try:
             limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
@@ -272,7 +272,7 @@ def _console(cfg: Any, parts: SerialParts, limits: Limits, overrides: Sequence[s
     learners = [opening_line(cfg, parts.share.num_learners)] if parts.share.num_learners > 1 else []
     opening = opening_lines(
         cfg,
-        collector_env=parts.collector_env,
+        collector_env=parts.own_env,
         evaluator_env=parts.evaluator_env,
         policy=parts.policy,
         limits=limits,

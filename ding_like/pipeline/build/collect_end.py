@@ -99,9 +99,7 @@ class CollectEnd:
     def loaded(self, reader: WeightReader, *, policy_id: str = "policy") -> LoadedWeights:
         """Return the policy with the version of its weights, which come from `reader`; the same one each time."""
         if self._weights is None:
-            self._weights = LoadedWeights(
-                self.policy, reader, policy_id=policy_id, on_statistics=self.statistics.use
-            )
+            self._weights = LoadedWeights(self.policy, reader, policy_id=policy_id, on_statistics=self.statistics.use)
         return self._weights
 
     def connect(
