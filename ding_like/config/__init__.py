@@ -10,4 +10,13 @@ from ding_like.config.read import ConfigFile, read_config
 from ding_like.config.save import save_config, save_system
 from ding_like.config.tree import deep_merge, to_plain
 
-__all__ = ["ConfigFile", "FrozenConfig", "compile_config", "deep_merge", "read_config", "save_config", "save_system", "to_plain"]
+__all__ = [
+    "ConfigFile",
+    "FrozenConfig",
+    "compile_config",
+    "deep_merge",
+    "read_config",
+    "save_config",
+    "save_system",
+    "to_plain",
+]

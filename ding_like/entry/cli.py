@@ -62,13 +62,17 @@ Examples:
     metavar="N",
     help="Learn in N processes as one (modes serial, serial_onpolicy, parallel). [1, or as many as torchrun starts]",
 )
-@click.option("--workers", type=int, metavar="N", help="Collect with N workers (mode ray). [2, or what the config says]")
+@click.option(
+    "--workers", type=int, metavar="N", help="Collect with N workers (mode ray). [2, or what the config says]"
+)
 @click.option(
     "--address",
     metavar="HOST:PORT",
     help="Use the Ray cluster whose head is there (mode ray). [a cluster of the run's own, on this machine]",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would run where, and whether it fits (mode ray); start nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would run where, and whether it fits (mode ray); start nothing."
+)
 @click.option("--resume", metavar="EXP", help="Go on with an interrupted run; EXP is its folder.")
 @click.option(
     "-M", "--module", type=click.Choice(["coordinator", "collector", "learner"]), help="What to be (mode dist)."
@@ -156,6 +160,8 @@ def _resume(options: dict[str, Any]) -> None:
     folder = Path(options["resume"])
     if not (folder / "total_config.py").is_file():
         raise ConfigError(f"'{folder}' is not an experiment folder: it has no total_config.py.")
+    if options["dry_run"]:
+        raise ConfigError("--dry-run is of new runs in mode ray, not of --resume.")
     if options["overrides"]:
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
     from ding_like.entry.serial_entry import resume_pipeline
@@ -216,9 +222,7 @@ def _run_ray(options: dict[str, Any]) -> None:
     if options["dry_run"]:
         lines, fits = dry_run(path, seed=seeds[0], exp_name=options["exp_name"], **asked)
         click.echo("\n".join(lines))
-        if not fits:
-            raise click.exceptions.Exit(1)
-        return
+        sys.exit(0 if fits else 1)
     for seed in seeds:
         ray_pipeline(
             path,

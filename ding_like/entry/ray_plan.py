@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ding_like.comm.ray.needs import Need
 from ding_like.config import FrozenConfig, compile_config, read_config, save_system, to_plain
 from ding_like.config.override import take_overrides
 from ding_like.config.report import Fault, config_error
@@ -18,6 +19,7 @@ from ding_like.pipeline.ray.settings import RaySettings, read_ray
 # A config file, its (main_config, create_config), or these and its system_config.
 RayConfig = InputConfig | tuple[Any, Any, Any]
 
+NO_CLUSTER = "no cluster: this process does it all"
 _PATTERNS = {"sync": "synchronous", "async": "asynchronous"}
 
 
@@ -96,7 +98,9 @@ def described(plan: RayPlan, where: str) -> list[str]:
         ahead = "" if collect.max_policy_lag is None else f", at most {collect.max_policy_lag} updates behind"
         early = ""
         if collect.fraction_samples < 1:
-            early = f", ended at {collect.fraction_samples:.0%} of the rows once {collect.fraction_workers:.0%} are done"
+            early = (
+                f", ended at {collect.fraction_samples:.0%} of the rows once {collect.fraction_workers:.0%} are done"
+            )
         lines = [
             f"collect     {_number(collect.workers, 'worker')} of {envs} envs each, {_PATTERNS[collect.comm or 'sync']}"
             f"{ahead}{early}; {_number(collect.standby, 'standby')}"
@@ -110,3 +114,14 @@ def described(plan: RayPlan, where: str) -> list[str]:
 
 def _number(number: int, what: str) -> str:
     return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+
+
+def wanted(settings: RaySettings) -> list[Need]:
+    """Return what the workers of a run ask a cluster for; empty where there are none elsewhere."""
+    collect, grad = settings.collect, settings.grad
+    needs = [
+        Need("collector", collect.workers, collect.resources),
+        Need("standby", collect.standby if collect.workers else 0, collect.resources),
+        Need("gradient worker", grad.workers if grad.workers > 1 else 0, grad.resources),
+    ]
+    return [need for need in needs if need.number]
