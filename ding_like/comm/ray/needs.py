@@ -93,9 +93,9 @@ class Plan:
         """Raise ConfigError if the workers do not fit: which do not, what there is, and what to lower."""
         if not self.fits:
             raise ConfigError(
-                f"the workers do not fit on the Ray cluster, and Ray would wait for room without a word.\n{self.table}\n"
-                "Lower the number of workers (workers, standby) or their resources (num_cpus may be a fraction), or add "
-                "machines."
+                "the workers do not fit on the Ray cluster, which would wait for room without a word.\n"
+                f"{self.table}\nLower the number of workers (workers, standby) or their resources (num_cpus may be a "
+                "fraction), or add machines."
             )
 
     def _faults(self) -> list[str]:
