@@ -76,7 +76,7 @@ class SerialTurns:
             env_step=parts.collector.envstep,
         )
         self._collect = CollectRole(
-            parts.collector,
+            parts.own_collector,
             LoadedWeights(parts.policy),
             sink=lock_step.sink(rows),
             settings=lambda _: parts.commander.step(),
@@ -96,7 +96,7 @@ class SerialTurns:
             parts.league.begin()
         if policy.random_collect_size > 0:
             random_collect(
-                policy, parts.policy, parts.collector, parts.collector_env, parts.commander, parts.replay_buffer
+                policy, parts.policy, parts.own_collector, parts.own_env, parts.commander, parts.replay_buffer
             )
             self._lock_step.count_steps()
             self._rows.env_step = parts.collector.envstep

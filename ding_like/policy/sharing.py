@@ -74,7 +74,7 @@ def parts_of(policy: Policy, minibatch: Any, num_parts: int) -> list[Part]:  # A
         )
     size = len(minibatch)
     if num_parts == 1 or size < num_parts:
-        return [_whole(minibatch)]
+        return [whole_part(minibatch)]
     own = getattr(policy, "parts_of", None)  # Any: of policies that take whole batches
     if callable(own):
         found: list[tuple[Minibatch, float]] = own(minibatch, num_parts)
@@ -83,7 +83,7 @@ def parts_of(policy: Policy, minibatch: Any, num_parts: int) -> list[Part]:  # A
     else:
         found = [(minibatch[Share(rank, num_parts).of(size)], 1.0 / num_parts) for rank in range(num_parts)]
     if len(found[0][0]) == size:  # fewer sequences than workers
-        return [_whole(minibatch)]
+        return [whole_part(minibatch)]
     return [Part(_on_host(rows), Share(rank, num_parts), weight) for rank, (rows, weight) in enumerate(found)]
 
 
@@ -154,7 +154,8 @@ def _joined(values: Sequence[Any], sizes: Sequence[int], share: Array) -> Any:  
     return mean.to(tensors[0].dtype) if isinstance(first, torch.Tensor) and first.is_floating_point() else mean
 
 
-def _whole(minibatch: Minibatch) -> Part:
+def whole_part(minibatch: Minibatch) -> Part:
+    """Return a minibatch as the only part."""
     return Part(_on_host(minibatch), Share(), 1.0)
 
 

@@ -19,16 +19,18 @@ import torch
 
 from ding_like.comm.channels import Order, Segment
 from ding_like.config import FrozenConfig, deep_merge
+from ding_like.data.records import EvalResult
+from ding_like.data.rows import adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import CollectEnd, make_evaluate_role
+from ding_like.pipeline.build.collect_end import CollectEnd, collector_name
 from ding_like.pipeline.build.envs import EnvSetting, build_eval_env, seeded_collect_env
-from ding_like.pipeline.build.opponents import Opponents
+from ding_like.pipeline.build.opponents import Opponents, evaluated_env
 from ding_like.pipeline.build.policies import build_policy
 from ding_like.pipeline.build.spaces import fit_policy_config
-from ding_like.pipeline.roles.evaluate import EvaluateRole
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.pipeline.sample_unit import warmup_steps
+from ding_like.pipeline.statistics import adopt_statistics
 from ding_like.policy import Policy
 from ding_like.policy.device import device_named
 from ding_like.types import EnvManager
@@ -39,6 +41,7 @@ from ding_like.utils.seeding import (
     set_global_rng_state,
     set_pkg_seed,
 )
+from ding_like.worker.evaluator.interaction import play_episodes
 
 # Of this process: what was made here is used in the process of a run itself, and not by a worker's own.
 _PROCESS = uuid.uuid4().hex
@@ -91,7 +94,7 @@ class SchemeFactories:
     # --- the factories
 
     def actor(self, device: str | torch.device = "cpu") -> Policy:
-        """Return a policy that acts, evaluates and says its settings. Raises ConfigError for a device that is absent."""
+        """Return a policy that acts and says its settings. Raises ConfigError for a device that is absent."""
         return self._policy(device, ["collect", "eval", "command"])
 
     def learning_actor(self, device: str | torch.device = "cpu") -> Policy:
@@ -248,7 +251,7 @@ class Algorithm:
 
     # --- what a worker collects and evaluates with
 
-    def collect_end(self, envs: EnvManager, *, index_worker: int, index_parent: int) -> CollectEnd:
+    def collect_end(self, envs: EnvManager, index_worker: int, index_parent: int) -> CollectEnd:
         """Return what a worker collects with, in `envs`, which are closed with it."""
         own, seed = self._factories, self._factories.lane_seed(index_worker, index_parent)
         is_first = index_worker <= 1 and index_parent == 0
@@ -260,15 +263,22 @@ class Algorithm:
             self._policy,
             fitted=own.fitted,
             seed=own.seed,
-            name=f"collector{index_worker}",
+            name=collector_name(index_worker, index_parent),
             rng=make_rng(own.seed, "collector", *(() if is_first else (str(index_parent), str(index_worker)))),
         )
         return end
 
-    def evaluate_role(self, envs: EnvManager, weights: LoadedWeights) -> EvaluateRole:
-        """Return what evaluates the weights in launched `envs`, which are closed with it."""
+    def evaluate(self, envs: EnvManager, weights: LoadedWeights, *, number: int) -> EvalResult:
+        """Play the fresh episodes of evaluation `number` in launched `envs`, with the weights that are loaded.
+
+        Games are played against the config's opponent. Each env plays its share, so that short episodes are not
+        preferred.
+        """
         own = self._factories
-        return make_evaluate_role(own.cfg, envs, weights, Opponents(own.fitted, self._policy), seed=own.seed)
+        seen = evaluated_env(own.cfg, envs, Opponents(own.fitted, self._policy), seed=own.seed)
+        adopt_statistics(seen, weights.statistics)
+        rng = make_rng(own.seed, "evaluator", str(number))
+        return play_episodes(seen, adapt_eval_mode(self._policy.eval_mode), self.num_test_episodes, rng=rng)
 
 
 class SegmentStorage:
@@ -280,6 +290,11 @@ class SegmentStorage:
     def __init__(self, max_size: int | None = None) -> None:
         self.max_size = max_size
         self._segment: Segment | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Return the rows that are still to be taken."""
+        return 0 if self._segment is None else len(self._segment.batch)
 
     def put(self, segment: Segment) -> Order:
         """Keep a segment, in place of one that nobody has taken."""

@@ -21,7 +21,7 @@ class CollectorThread(threading.Thread):
         collect: Callable[[], Collected | None],
         *,
         col_communication: str = "synchronous",
-        broadcast: Callable[[], None] = lambda: None,
+        broadcast: Callable[[], object] = lambda: None,
         broadcast_interval: int = 1,
         max_queue_size: int = 100,
     ) -> None:
