@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import time
 from typing import Any
 
 from benchmarks.common import emit_versions  # isort: skip  (pins the threads first)
@@ -17,6 +18,7 @@ from benchmarks.contenders import ray_work as work
 from benchmarks.contenders.ray_work import BATCH, EPISODES, LANE_STEPS, LANES, SOLVED, mark
 
 MODULE = "ray_rllib"
+_WORTH_IT = 200.0  # mean return of episodes with exploration from which on a run evaluates
 
 
 def ppo_work(workers: int) -> Any:
@@ -78,6 +80,7 @@ def impala_tuned(workers: int) -> Any:
         vf_loss_coeff=0.05,
         entropy_coeff=0.0,
     )
+    config.reporting(min_time_s_per_iteration=2)  # instead of 10, so that being solved is seen soon
     return config.rl_module(model_config=DefaultModelConfig(vf_share_layers=True))
 
 
@@ -102,29 +105,29 @@ def _facts(found: Any) -> dict[str, int]:
     return {"env_steps": int(found["num_env_steps_sampled_lifetime"]), "updates": updates}
 
 
-def run_solve(config: Any, limit: int) -> None:
-    """Train until `EPISODES` episodes without exploration have a mean of `SOLVED`, or for `limit` env steps.
+def run_solve(config: Any, *, limit: int, limit_s: float) -> None:
+    """Train until `EPISODES` episodes without exploration have a mean of `SOLVED`, or for `limit` env steps or seconds.
 
-    It evaluates by its own means, in the driver and only when episodes of training are good for some 300: evaluations
-    cost it little.
+    It evaluates by its own means, in the driver in 10 lanes as ours does, and only when episodes of training are good
+    for some `_WORTH_IT`: evaluations cost it little.
     """
     config.evaluation(
         evaluation_interval=10**9,  # by itself never: below it is called where it is worth its time
         evaluation_num_env_runners=0,
         evaluation_duration=EPISODES,
         evaluation_duration_unit="episodes",
-        evaluation_config={"explore": False},
+        evaluation_config={"explore": False, "num_envs_per_env_runner": 10},
     )
+    started_s = time.perf_counter()
     algo = config.build_algo()
-    value, steps, is_solved = 0.0, 0, False
-    while not is_solved and steps < limit:
+    value, steps = 0.0, 0
+    while value < SOLVED and steps < limit and time.perf_counter() - started_s < limit_s:
         found = algo.train()
         steps = int(found["num_env_steps_sampled_lifetime"])
         value = float(found["env_runners"].get("episode_return_mean", 0.0))
-        if value >= 300.0:
+        if value >= _WORTH_IT:
             value = float(algo.evaluate()["env_runners"]["episode_return_mean"])
-        is_solved = value >= SOLVED
-    mark("done", solved=is_solved, env_steps=steps, mean_return=value)
+    mark("done", solved=value >= SOLVED, env_steps=steps, mean_return=value)
     algo.stop()
 
 
@@ -134,11 +137,13 @@ def run_inside(args: argparse.Namespace) -> None:
     os.environ["RAY_worker_niceness"] = "0"  # as ours: workers as they are, not put behind others
     import ray
 
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    # Logical processors: with two its runners would have all, and its learner would wait for one for ever.
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     if args.solve is None:
         run_work(ppo_work(args.workers).debugging(log_level="ERROR"), args.steps)
     else:
-        run_solve(TUNED[args.solve](args.workers).debugging(seed=args.seed, log_level="ERROR"), args.steps)
+        config = TUNED[args.solve](args.workers).debugging(seed=args.seed, log_level="ERROR")
+        run_solve(config, limit=args.steps, limit_s=args.limit_s)
     ray.shutdown()
 
 

@@ -122,7 +122,7 @@ def report_work(run: Run) -> None:
 def report_solve(run: Run) -> None:
     """Print what it took until `SOLVED`, from the start of the command until its last process had ended.
 
-    A run that gave up at a limit of env steps prints `solved` 0: its seconds are less than what solving would take.
+    A run that gave up at a limit of env steps or seconds prints `solved` 0: its seconds are less than what solving would take.
     """
     done = run.marks["done"].facts
     emit("cpu_to_475", round(run.cpu_s, 2), "cpu-s")
@@ -142,11 +142,13 @@ def parse(description: str | None, *, solve: Collection[str]) -> argparse.Namesp
     parser.add_argument("--solve", choices=solve, help="train until solved, instead of the same work")
     parser.add_argument("--steps", type=int, help="env steps: of the work, or at most until solved")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("BENCH_ROUND", "0")))
-    parser.add_argument("--timeout-s", type=float, default=280.0)
+    parser.add_argument("--limit-s", type=float, default=200.0, help="seconds after which solving is given up")
+    parser.add_argument("--timeout-s", type=float, default=280.0, help="seconds after which a run is killed")
     args = parser.parse_args()
     if args.steps is None:
         args.steps = WORK_STEPS if args.solve is None else LIMIT_STEPS
-    args.steps = max(args.steps, 2 * BATCH)
+    if args.solve is None:
+        args.steps = max(args.steps, 2 * BATCH)  # the first batch comes before the clock
     return args
 
 
@@ -154,7 +156,7 @@ def measure(module: str, args: argparse.Namespace) -> None:
     """Run a contender's work in a group, and print what it took."""
     given = ["--workers", str(args.workers), "--steps", str(args.steps), "--seed", str(args.seed)]
     if args.solve is not None:
-        given += ["--solve", args.solve]
+        given += ["--solve", args.solve, "--limit-s", str(args.limit_s)]
     run = run_measured(inside(module, given), timeout_s=args.timeout_s)
     (report_work if args.solve is None else report_solve)(run)
 
