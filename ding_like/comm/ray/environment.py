@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -54,6 +56,23 @@ def kept_signals() -> Iterator[None]:
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def without_attempts() -> Iterator[None]:
+    """Leave out what Ray's own code writes to standard error for each attempt to connect; the rest is written after."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
+            file.seek(0)
+            sys.stderr.write("".join(line.decode(errors="replace") for line in file if b"gcs_client.cc" not in line))
 
 
 def end_connection(ray: Any, *, timeout_s: float) -> threading.Thread:  # Any: the module ray

@@ -100,8 +100,8 @@ class OwnCluster:
         if not self.folder.exists():
             return
         deadline_s = time.monotonic() + timeout_s
-        # Without its daemons Ray waits for answers that do not come.
-        is_whole = all(_lives(pid) for pid in self.processes.values())
+        # Without its daemons Ray would wait for answers that do not come.
+        is_whole = all(_answers(pid) for pid in self.processes.values())
         if not is_whole:
             leftovers.end_processes(self.folder, timeout_s=timeout_s / 2)
         ending = end_connection(self._ray, timeout_s=min(_GRACE_S, timeout_s / 2))
@@ -164,8 +164,9 @@ def _daemons(folder: Path) -> dict[str, int]:
     return {name: pid for pid, name in names.items() if name in _DAEMONS}
 
 
-def _lives(pid: int) -> bool:
+def _answers(pid: int) -> bool:
+    """Tell whether a process is there and neither ended (Z) nor stopped (T)."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZTt"
     except OSError:
         return False
