@@ -18,6 +18,7 @@ from ding_like.comm.ray.host import RayHost, RayWorker
 from ding_like.comm.workers.host import Call, Resources, WorkerLostError
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import CommError
+from ding_like.pipeline.build.process import prepare_worker
 from tests.contracts.host_worker import Recorder
 
 pytestmark = pytest.mark.ray
@@ -56,8 +57,7 @@ _prepared: list[int] = []
 
 
 def prepare() -> None:
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
+    prepare_worker()
     _prepared.append(threading.get_ident())
 
 
