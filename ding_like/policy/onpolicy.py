@@ -309,6 +309,10 @@ class OnPolicyActorCritic(Policy):
         self._progress = self._next_progress
         self._optimizer.step()
 
+    def _set_learning_rate(self, value: float) -> None:
+        super()._set_learning_rate(value)
+        self._learning_rate = constant(float(value))  # in place of the schedule's
+
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (self._optimizer,)
 

@@ -10,8 +10,8 @@ import torch
 
 from ding_like.config import FrozenConfig
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.envs import EnvSetting, build_collect_env, build_eval_env, one_player_sees
-from ding_like.pipeline.build.opponents import Opponents
+from ding_like.pipeline.build.envs import EnvSetting, build_collect_env, build_eval_env
+from ding_like.pipeline.build.opponents import Opponents, evaluated_env
 from ding_like.pipeline.build.parts import (
     build_buffer,
     build_collector,
@@ -105,7 +105,8 @@ def build_serial(
         fitted = fit_policy_config(cfg.policy, collector_env)
         policy = build_policy(fitted, seed=seed, model=model)
         opponents = Opponents(fitted, policy)
-        evaluator_env = _evaluated_env(cfg, evaluator_env, opponents, seed=seed)
+        if evaluator_env is not None:
+            evaluator_env = evaluated_env(cfg, evaluator_env, opponents, seed=seed)
         league = evaluator = None
         if has_league(cfg):
             assert metrics is not None, "leagues are of one learner"
@@ -165,15 +166,6 @@ def _collect_env(
         before_launch=lambda manager: found.append(SharedStatistics(manager)),
     )
     return env, found[0]
-
-
-def _evaluated_env(cfg: FrozenConfig, env: EnvManager | None, opponents: Opponents, *, seed: int) -> EnvManager | None:
-    """Return the env of evaluations, if any: of a game, as one player sees it, against the config's opponent."""
-    seen = None if env is None else one_player_sees(cfg, env, seed=seed, name="evaluator")
-    if seen is None:
-        return env
-    opponents.face(seen, cfg.env.manager.opponent)
-    return seen
 
 
 def _check(cfg: FrozenConfig, *, with_buffer: bool) -> None:
