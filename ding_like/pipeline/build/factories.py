@@ -20,7 +20,7 @@ import torch
 from ding_like.comm.channels import Order, Segment
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.data.records import EvalResult
-from ding_like.data.rows import adapt_eval_mode
+from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.collect_end import CollectEnd, collector_name
@@ -268,7 +268,8 @@ class Algorithm:
         is_first = index_worker <= 1 and index_parent == 0
         if not own.is_at_home and not is_first:
             set_pkg_seed(seed)  # what envs draw of the global generators differs from worker to worker
-        end = CollectEnd(
+        adapt_collect_mode(self.policy.collect_mode).actor.reset()  # the envs are at first steps
+        return CollectEnd(
             own.cfg,
             envs,
             self.policy,
@@ -277,7 +278,6 @@ class Algorithm:
             name=collector_name(index_worker, index_parent),
             rng=make_rng(own.seed, "collector", *(() if is_first else (str(index_parent), str(index_worker)))),
         )
-        return end
 
     def evaluate(self, envs: EnvManager, weights: LoadedWeights, *, number: int) -> EvalResult:
         """Play the fresh episodes of evaluation `number` in launched `envs`, with the weights that are loaded.
