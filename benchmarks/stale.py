@@ -25,6 +25,7 @@ _SERIAL_FILES = (
     "pipeline/statistics.py",
 )
 _PARALLEL = ("pipeline/parallel", "comm")
+_RAY = ("pipeline/ray", "pipeline/roles", "comm/ray", "comm/workers", "comm/local.py")
 _MODE_OF = {"parallel": _PARALLEL}
 # What a benchmark measures beside its contenders.
 _BENCHMARKS = {
@@ -131,7 +132,8 @@ def _report(path: Path, root: Path) -> Recording:
     name = _name(path, root)
     if path.stem.startswith("chaos_"):
         command = f"python -m tests.chaos --only {path.stem.removeprefix('chaos_')}"
-        return Recording(name, (*_in_package((*_PARALLEL, "data")), "tests/chaos"), command)
+        parts = _RAY if path.stem.startswith("chaos_ray_") else (*_PARALLEL, "data")
+        return Recording(name, (*_in_package(parts), "tests/chaos"), command)
     if path.stem == "games":
         parts = (*_TRAINING, "league", "pipeline")
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")
