@@ -446,16 +446,18 @@ class WorkerPool:
         with self._changed:
             self._is_stopping = True
             members = [member for member in self._members.values() if member.state != "gone"]
+            starting = [member.worker for member in members if member.state == "starting"]
             self._give_up(list(self._places), members)
             self._standbys.clear()
             threads = [member.thread for member in self._members.values() if member.thread is not None]
         deadline_s = time.monotonic() + timeout_s
-        self._end(members, timeout_s=timeout_s)
+        self._end(members, timeout_s=timeout_s, starting=starting)
         join_threads(threads, deadline_s)
 
-    def _end(self, members: Sequence[_Member], *, timeout_s: float) -> None:
+    def _end(self, members: Sequence[_Member], *, timeout_s: float, starting: Sequence[WorkerHandle] = ()) -> None:
         deadline_s = time.monotonic() + timeout_s + _GRACE_S
-        end_workers(self._host, [member.worker for member in members], timeout_s=timeout_s)
+        ready = [member.worker for member in members if member.worker not in starting]
+        end_workers(self._host, ready, timeout_s=timeout_s, starting=starting)
         join_threads([member.thread for member in members if member.thread is not None], deadline_s)
 
 

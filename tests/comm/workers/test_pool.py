@@ -548,6 +548,28 @@ def test_stop_asks_all_workers_and_then_kills_them(pools: Pools, host: ScriptedH
     assert pool.workers == [] and pool.standbys == []
 
 
+def test_stop_does_not_wait_long_for_workers_that_still_start() -> None:
+    may_start = threading.Event()
+
+    class Slow(Plain):
+        def __init__(self, index: int) -> None:
+            if index > 1:
+                may_start.wait(10.0)
+
+    host = ThreadHost()
+    pool = WorkerPool(
+        host, lambda index: lambda: Slow(index), kind="w", number=1, resources=Resources(), log=FailureLog(), standby=2
+    )
+    started_s = time.monotonic()
+
+    pool.stop(timeout_s=20.0)
+
+    took_s = time.monotonic() - started_s
+    may_start.set()
+    host.close()
+    assert took_s < 8.0
+
+
 def test_a_stopped_pool_replaces_nobody(pools: Pools, host: ScriptedHost) -> None:
     pool = pools(2)
     workers = pool.workers
