@@ -51,7 +51,7 @@ class WorkerPool:
     `make(index)` returns what makes the worker of that index where it runs; indexes begin at 1 and are never used
     again, and the worker is named by kind and index ("collector3"). A worker has the methods `ready()`, which returns
     when it can work, and `stop()`. `prepare` is called before a worker is given work, to send it the newest weights
-    say; it may return a call to wait for.
+    say; it may return a call to wait for. `last_action` returns what a lost worker did last, "" if that is not known.
 
     A worker that is lost is replaced by one that stands by, and another one is started for that one; each such loss
     takes one restart of the policy's budget, and so does one of a worker that stands by or starts. Once there is none
@@ -75,6 +75,7 @@ class WorkerPool:
         standby: int = 1,
         prepare: Callable[[WorkerHandle], Call | None] | None = None,
         least: int = 1,
+        last_action: Callable[[WorkerHandle], str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if number < 0 or standby < 0 or least < 0:
@@ -87,6 +88,7 @@ class WorkerPool:
         self._policy = FailurePolicy() if policy is None else policy
         self._prepare = prepare
         self._least = least
+        self._last_action = last_action
         self._clock = clock
         self._changed = threading.Condition()  # holds all below
         self._budget = RestartBudget(self._policy.restarts_per_10min, clock=clock)
@@ -345,16 +347,24 @@ class WorkerPool:
     # --- losses
 
     def lost(
-        self, worker: WorkerHandle, *, how: str, rows_lost: int = 0, last: str = "", wait_s: float | None = None
+        self,
+        worker: WorkerHandle,
+        *,
+        how: str,
+        rows_lost: int = 0,
+        last: str = "",
+        detail: str = "",
+        wait_s: float | None = None,
     ) -> WorkerHandle | None:
         """End a worker that is lost or hung, and return the one that has its place; None: the place was given up.
 
-        May be called for a worker whose loss is known already. Where no worker stands by, waits for one that starts:
+        `how` says in a few words how that is known, `detail` what it raised, say, and `last` what it did last. May be
+        called for a worker whose loss is known already. Where no worker stands by, waits for one that starts:
         for at most `start_timeout_s`, then raises TrainingError (or returns None where the pool may shrink: the place
         is taken later). With `wait_s` it waits for as long, and returns None then. Raises what `check` raises.
         """
         member = self._member(worker)
-        self._lose(member, how, rows_lost=rows_lost, last=last)
+        self._lose(member, how, detail, rows_lost=rows_lost, last=last)
         place, may_shrink = member.place, self._policy.when_spent == "shrink"
         with self._changed:
             if place is not None:
@@ -371,6 +381,8 @@ class WorkerPool:
 
     def _lose(self, member: _Member, how: str, detail: str = "", *, rows_lost: int = 0, last: str = "") -> None:
         """Take note of a loss, once, and make it good as far as the budget goes."""
+        if not last and member.row is None and self._last_action is not None:
+            last = self._last_action(member.worker)
         with self._changed:
             if member.row is not None and (rows_lost or last):
                 self._log.amend(member.row, rows_lost=member.row.rows_lost + rows_lost, last=last or member.row.last)
