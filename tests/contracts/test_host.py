@@ -26,9 +26,16 @@ SMALL = Resources(num_cpus=0.5)
 HOSTS = ["threads", pytest.param("ray", marks=pytest.mark.ray)]
 
 
-@pytest.fixture(params=HOSTS)
-def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+@pytest.fixture(scope="module", params=HOSTS)
+def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "ray":
+        request.getfixturevalue("ray_cluster")  # before a test looks what there is
+    return str(request.param)
+
+
+@pytest.fixture
+def host(kind: str, request: pytest.FixtureRequest) -> Iterator[Host]:
+    if kind == "ray":
         yield request.getfixturevalue("ray_host")
         return
     release_all(again=True)
