@@ -13,7 +13,8 @@ import torch
 from ding_like.comm.workers.host import WorkerHandle
 from ding_like.comm.workers.last_action import last_action
 from ding_like.pipeline.build.collect_end import collector_name
-from ding_like.pipeline.ray.c_worker import CWorker, no_envs
+from ding_like.pipeline.build.factories import no_envs
+from ding_like.pipeline.ray.c_worker import CWorker
 from ding_like.pipeline.ray.worker_set import WorkerSet
 
 # What PyTorchRL gives a worker: bytes of memory, and a share of a GPU.
