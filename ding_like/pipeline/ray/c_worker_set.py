@@ -53,7 +53,7 @@ class CWorkerSet(WorkerSet):
             compress_data_to_send=compress_data_to_send, train_envs_factory=train_envs_factory,
             test_envs_factory=test_envs_factory, initial_weights=initial_weights, notes=self._notes.name,
         )  # fmt: skip
-        settings = {"kind": collector_name("", index_parent), **settings}
+        settings = {"kind": collector_name("", index_parent), "last_action": self.last_action, **settings}
         number = 0 if holds_parameters else num_workers
         try:
             super().__init__(
