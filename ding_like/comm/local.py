@@ -83,6 +83,7 @@ class LocalRows:
         self._batch_size = batch_size
         self._newest = newest
         self.env_step = env_step  # of all segments, and those before
+        self.num_rows = 0  # that came
         self._counts_rows = counts_rows
         self._collected = 0  # segments or rows that allow updates
         self._allowed = ratio.allowed_updates(0)  # updates for these
@@ -115,6 +116,7 @@ class LocalRows:
 
     def _keep(self, segment: Segment) -> None:
         self.env_step += segment.env_steps
+        self.num_rows += len(segment.batch)
         self._store.push(segment.batch, cur_collector_envstep=self.env_step)
 
     def order(self, *, timeout_s: float) -> Order:
@@ -171,14 +173,22 @@ class LocalRows:
         if self._num_waiting:
             self._changed.notify_all()
 
-    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
-        """Give the store the priorities of the batch that was drawn last; nobody reads `info` here."""
+    def feedback(
+        self,
+        train_iter: int,
+        *,
+        priority: Array | None,
+        info: Callable[[], Mapping[str, Any]],
+        batch: Batch | None = None,
+    ) -> None:
+        """Give the store the priorities of a batch, by default the one drawn last; nobody reads `info` here."""
         if priority is None:
             return
         with self._changed:
-            batch = as_batch(self._drawn)
+            drawn = self._drawn if batch is None else batch
+            rows = as_batch(drawn)
             # Windows have a priority each, so their places stand apart from their rows' columns.
-            columns = getattr(self._drawn, "per_window", {}) if batch is None else batch.columns
+            columns = getattr(drawn, "per_window", {}) if rows is None else rows.columns
             names = ("replay_buffer_idx", "replay_unique_id")
             self._store.update({"priority": priority, **{name: columns.get(name) for name in names}})
 

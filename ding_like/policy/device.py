@@ -22,7 +22,7 @@ def device_of(cuda: bool | str) -> torch.device:
 
 
 def device_named(name: str | torch.device) -> torch.device:
-    """Return a device by its name, "cpu" or "cuda:1". Raises ConfigError for another name, or a GPU that is not there."""
+    """Return the device "cpu" or "cuda:1", say. Raises ConfigError for another name, or a GPU that is not there."""
     try:
         device = torch.device(name)
     except RuntimeError as error:

@@ -41,6 +41,11 @@ class LastAction:
         self._kinds: tuple[Any, ...] = ()  # of dtypes and shapes
         self._into: tuple[Array, Array] | None = None  # views of the memory: lanes and actions
 
+    @classmethod
+    def open(cls, folder: str | Path | None, worker: str) -> LastAction | None:
+        """Return the notes of a worker; None where the folder is not there, on another machine than its owner's."""
+        return cls(folder, worker) if folder is not None and Path(folder).is_dir() else None
+
     def note(self, lanes: Array, actions: Array) -> None:
         """Note that `lanes` [R] are about to be stepped with `actions` [R, A...]."""
         head = self._head
