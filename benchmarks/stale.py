@@ -135,7 +135,8 @@ def _report(path: Path, root: Path) -> Recording:
     name = _name(path, root)
     if path.stem.startswith("chaos_"):
         command = f"python -m tests.chaos --only {path.stem.removeprefix('chaos_')}"
-        return Recording(name, (*_in_package((*_PARALLEL, "data")), "tests/chaos"), command)
+        parts = (*_RAY, *_SERIAL_FILES) if path.stem.startswith("chaos_ray_") else (*_PARALLEL, "data")
+        return Recording(name, (*_in_package(parts), "tests/chaos"), command)
     if path.stem == "games":
         parts = (*_TRAINING, "league", "pipeline")
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")
