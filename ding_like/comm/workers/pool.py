@@ -142,6 +142,12 @@ class WorkerPool:
             if self._failure is not None:
                 raise self._failure
 
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether `check` raises."""
+        with self._changed:
+            return self._failure is not None
+
     def wait_ready(self, *, timeout_s: float) -> bool:
         """Wait until every place has its worker and all that stand by are ready; tell whether they are by then.
 
