@@ -64,6 +64,7 @@ def _plan(setting: dict[str, Any]) -> dict[str, Any]:
             (slice_s * (number + rng.uniform(0.1, 0.9)), _KINDS[number % 2], what) for number, what in enumerate(whats)
         ],
         "kinds": _KINDS,
+        "settle_s": 2.0 if setting["local"] else 10.0,  # after the last
         "local": setting["local"],
         "overrides": [f"system.ray.{name}={value}" for name, value in overrides.items()],
     }
