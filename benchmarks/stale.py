@@ -25,7 +25,8 @@ _SERIAL_FILES = (
     "pipeline/statistics.py",
 )
 _PARALLEL = ("pipeline/parallel", "comm")
-_MODE_OF = {"parallel": _PARALLEL}
+_RAY = ("pipeline/ray", "comm/ray", "comm/workers", "comm/weights")
+_MODE_OF = {"parallel": _PARALLEL, "ray": _RAY}
 # What a benchmark measures beside its contenders.
 _BENCHMARKS = {
     "buffer": (("worker/replay_buffer", "data"), "buffer_*"),
@@ -36,6 +37,9 @@ _BENCHMARKS = {
     "envs_": (("envs", "data"), "envs*"),
     "learners_": ((*_TRAINING, "comm/learner_group.py", "pipeline/learners"), "learners*"),
     "parallel_": ((*_TRAINING, *_PARALLEL), "parallel_*"),
+    "ray_": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "ray_*"),
+    "ray_cartpole": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "parallel_*"),
+    "ray_slow_env": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "parallel_*"),
     "updates_": (_TRAINING, "updates_*"),
     "weights_": (("comm",), "weights_*"),
 }

@@ -150,7 +150,7 @@ class RayWorker:
             cause = error.cause if isinstance(error.cause, Exception) else error
             return CommError(f"worker {self._name!r} could not read a call: {type(cause).__name__}: {_brief(cause)}")
         if isinstance(error, (exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.NodeDiedError)):
-            return WorkerLostError(f"worker {self._name!r}{self._place()} was lost: {_brief(error)}")
+            return self.lost or WorkerLostError(f"worker {self._name!r}{_process(error)} was lost: {_brief(error)}")
         if isinstance(error, exceptions.ObjectLostError):
             return WorkerLostError(f"what worker {self._name!r} returned was lost: {_brief(error)}")
         return CommError(f"a call of worker {self._name!r} failed in Ray: {type(error).__name__}: {_brief(error)}")
@@ -163,10 +163,6 @@ class RayWorker:
             except load_ray().exceptions.RayError as error:
                 return RayCall(self, None, self.translate(error))
         return RayCall(self, ref, self.lost)
-
-    def _place(self) -> str:
-        process = self.process
-        return "" if process is None else f" (process {process.pid} on {process.machine})"
 
 
 class RayHost:
@@ -278,6 +274,12 @@ def _pending(call: Call) -> Any:  # Any: ray.ObjectRef
     if not isinstance(call, RayCall):
         raise CommError("calls of another host's workers are waited for: wait for them with that host.")
     return call.ref if call.worker.lost is None else None
+
+
+def _process(error: Exception) -> str:
+    """Return which process an exception of Ray's is about, "" if it does not say."""
+    told = re.search(r"pid: (\d+)(?:\s+namespace: \S+)?\s+ip: (\S+)", str(error))
+    return f" (process {told[1]} at {told[2]})" if told else ""
 
 
 def _brief(error: Exception) -> str:

@@ -101,8 +101,8 @@ class WorkerPool:
         self._is_stopping = False
         try:
             self.add(number)
-            for _ in range(standby):
-                self._start(None)
+            for index in self._take_indexes(standby):
+                self._start(index)
         except BaseException:
             self.stop()
             raise
@@ -172,7 +172,8 @@ class WorkerPool:
         self.check()
         places = [_Place() for _ in range(number)]
         try:
-            starting = [self._start(place) for place in places]
+            indexes = self._take_indexes(number)
+            starting = [self._start(index, place) for index, place in zip(indexes, places, strict=True)]
             self._await_filled(places, starting)
         except BaseException:
             self._withdraw(places)
@@ -230,10 +231,13 @@ class WorkerPool:
 
     # --- the life of a worker
 
-    def _start(self, place: _Place | None) -> _Member:
-        """Start a worker, for a place or to stand by, and the thread that looks after it."""
+    def _take_indexes(self, number: int) -> range:
         with self._changed:
-            index, self._next_index = self._next_index, self._next_index + 1
+            first, self._next_index = self._next_index, self._next_index + number
+        return range(first, first + number)
+
+    def _start(self, index: int, place: _Place | None = None) -> _Member:
+        """Start a worker, for a place or to stand by, and the thread that looks after it."""
         name = f"{self._kind}{index}"
         worker = self._host.start(self._make(index), name=name, resources=self._resources)
         member = _Member(worker, place)
@@ -314,6 +318,8 @@ class WorkerPool:
 
     def _employ(self, member: _Member, place: _Place) -> None:
         """Prepare a worker for its place, and count it among those that work."""
+        if self._host.wait([member.worker.ended], timeout_s=0.0):
+            return self._lose(member, "process died", _said_by(member.worker.ended))
         try:
             under_way = None if self._prepare is None else self._prepare(member.worker)
             if under_way is not None:
@@ -389,7 +395,7 @@ class WorkerPool:
             self._employ(each, place)
         if is_replaced:
             try:
-                self._start(None)
+                self._start(*self._take_indexes(1))
             finally:
                 with self._changed:
                     self._num_coming -= 1
