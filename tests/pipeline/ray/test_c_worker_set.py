@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ding_like.comm.workers.weights import HostWeightPublisher
 
 from ding_like.comm.channels import Order, Version, Weights
 from ding_like.comm.weights.extract import state_of
 from ding_like.comm.workers.failures import FailureLog
+from ding_like.comm.workers.host import Resources
 from ding_like.comm.workers.threads import ThreadHost
+from ding_like.comm.workers.weights import HostWeightPublisher
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.collect_end import segment_of
 from ding_like.pipeline.build.factories import SchemeFactories
@@ -31,7 +32,14 @@ def factories(tmp_path: Path) -> SchemeFactories:
 
 
 @pytest.fixture
-def make_set(factories: SchemeFactories) -> Iterator[MakeSet]:
+def host() -> Iterator[ThreadHost]:
+    found = ThreadHost()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def make_set(host: ThreadHost, factories: SchemeFactories) -> Iterator[MakeSet]:
     made = []
 
     def make(number: int, parent: int = 0, **params: Any) -> CWorkerSet:
@@ -65,29 +73,27 @@ def results(workers: CWorkerSet, method: str, host: ThreadHost, *args: Any, **kw
     ],
 )
 def test_envs_are_where_rows_are_collected(
-    number: int, parent: int, parents: int, num_remote: int, local_collects: bool, make_set: MakeSet
+    number: int, parent: int, parents: int, num_remote: int, local_collects: bool, host: ThreadHost, make_set: MakeSet
 ) -> None:
-    with ThreadHost() as host:
-        workers = make_set(number, parent, total_parent_workers=parents, host=host)
+    workers = make_set(number, parent, total_parent_workers=parents, host=host)
 
-        local = workers.local_worker()
-        assert isinstance(local, CWorker) and (local.index_worker, local.index_parent) == (0, parent)
-        assert (local.envs_train is not None) == local_collects
-        assert workers.num_workers == len(workers.remote_workers()) == num_remote
-        for _, info in results(workers, "collect_data", host):
-            assert info["NumberSamples"] == 8
-        workers.stop()
+    local = workers.local_worker()
+    assert isinstance(local, CWorker) and (local.index_worker, local.index_parent) == (0, parent)
+    assert (local.envs_train is not None) == local_collects
+    assert workers.num_workers == len(workers.remote_workers()) == num_remote
+    for _, info in results(workers, "collect_data", host):
+        assert info["NumberSamples"] == 8
+    workers.stop()
 
 
 def test_remote_workers_are_1_to_n_and_play_as_those_of_their_index(
-    factories: SchemeFactories, make_set: MakeSet
+    factories: SchemeFactories, host: ThreadHost, make_set: MakeSet
 ) -> None:
     order = Order(False, 24, 0, None)
-    with ThreadHost() as host:
-        workers = make_set(2, host=host)
-        names = [worker.name for worker in workers.remote_workers()]
-        found = [segment_of(*each) for each in results(workers, "collect_data", host, order=order)]
-        workers.stop()
+    workers = make_set(2, host=host)
+    names = [worker.name for worker in workers.remote_workers()]
+    found = [segment_of(*each) for each in results(workers, "collect_data", host, order=order)]
+    workers.stop()
 
     assert names == ["collector1", "collector2"]
     for index, segment in enumerate(found, start=1):
@@ -98,17 +104,16 @@ def test_remote_workers_are_1_to_n_and_play_as_those_of_their_index(
 
 
 def test_a_publisher_reaches_all_workers_and_segments_say_whose_weights_acted(
-    factories: SchemeFactories, make_set: MakeSet
+    factories: SchemeFactories, host: ThreadHost, make_set: MakeSet
 ) -> None:
     policy = factories.learning_actor()
-    with ThreadHost() as host:
-        workers = make_set(2, host=host)
-        publisher = HostWeightPublisher(host, workers.remote_workers)
-        version = Version(1, 4)
-        receipt = publisher.publish(Weights("policy", version, state_of(policy.collect_mode)), wait_s=WAIT_S)
-        found = [segment_of(*each) for each in results(workers, "collect_data", host)]
-        publisher.close()
-        workers.stop()
+    workers = make_set(2, host=host)
+    publisher = HostWeightPublisher(host, workers.remote_workers)
+    version = Version(1, 4)
+    receipt = publisher.publish(Weights("policy", version, state_of(policy.collect_mode)), wait_s=WAIT_S)
+    found = [segment_of(*each) for each in results(workers, "collect_data", host)]
+    publisher.close()
+    workers.stop()
 
     assert receipt.delivered == ("collector1", "collector2")
     assert [segment.version for segment in found] == [version, version]
@@ -171,24 +176,22 @@ def test_workers_that_are_added_and_replaced_have_indexes_of_their_own(make_set:
     assert len(log.rows) == 1
 
 
-def test_what_a_worker_did_last_is_known_while_there_is_the_set(make_set: MakeSet) -> None:
-    with ThreadHost() as host:
-        workers = make_set(2, host=host)
-        results(workers, "collect_data", host, order=Order(False, 80, 0, None))
-        said = [workers.last_action(worker) for worker in workers.remote_workers()]
-        workers.stop()
+def test_what_a_worker_did_last_is_known_while_there_is_the_set(host: ThreadHost, make_set: MakeSet) -> None:
+    workers = make_set(2, host=host)
+    results(workers, "collect_data", host, order=Order(False, 80, 0, None))
+    said = [workers.last_action(worker) for worker in workers.remote_workers()]
+    workers.stop()
 
-        assert all(text.startswith("step ") and text.count("env ") == 4 for text in said)
-        assert workers.last_action(host.start(object, name="stranger", resources=None)) == ""
+    assert all(text.startswith("step ") and text.count("env ") == 4 for text in said)
+    assert workers.last_action(host.start(object, name="stranger", resources=Resources())) == ""
 
 
-def test_sets_of_other_parents_have_names_of_their_own(make_set: MakeSet) -> None:
-    with ThreadHost() as host:
-        names = [worker.name for parent in (0, 1, 2) for worker in make_set(2, parent, host=host).remote_workers()]
+def test_sets_of_other_parents_have_names_of_their_own(host: ThreadHost, make_set: MakeSet) -> None:
+    names = [worker.name for parent in (0, 1, 2) for worker in make_set(2, parent, host=host).remote_workers()]
 
-        assert names == [
-            "collector1", "collector2", "collector1_1", "collector1_2", "collector2_1", "collector2_2",
-        ]  # fmt: skip
+    assert names == [
+        "collector1", "collector2", "collector1_1", "collector1_2", "collector2_1", "collector2_2",
+    ]  # fmt: skip
 
 
 def test_a_worker_that_cannot_be_made_is_told_of_and_leaves_nothing(make_set: MakeSet, tmp_path: Path) -> None:
