@@ -8,7 +8,9 @@ from typing import Any
 
 from ding_like.comm.workers.acknowledged import acknowledged
 from ding_like.comm.workers.host import WorkerHandle
-from ding_like.pipeline.ray.g_worker import ChangeableWorker, GWorker, GWorkerSet
+from ding_like.pipeline.ray.g_worker import GWorker, GWorkerSet
+from ding_like.pipeline.ray.worker import Worker
+from ding_like.pipeline.roles.changed_everywhere import ChangedEverywhere
 from ding_like.pipeline.roles.turn_thread import STOP_S, TurnThread
 
 logger = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ class UpdaterThread(TurnThread):
         super().__init__(local_worker.step, is_ahead=grad_communication == "asynchronous", name="updater")
 
 
-class UWorker(ChangeableWorker):
+class UWorker(ChangedEverywhere, Worker):
     """Update the policy with the gradients of a set of GWorkers. Source: PyTorchRL's UWorker.
 
     The local GWorker of what `grad_workers_factory(device, index)` makes has its `driver`. Raises ConfigError for words

@@ -194,7 +194,7 @@ def test_a_gradient_that_is_too_old_is_computed_again_or_counts_less(
     staleness: str, tmp_path: Path, host: ThreadHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     factors: list[float] = []
-    weaken = "ding_like.pipeline.ray.gradients.weaken"
+    weaken = "ding_like.pipeline.roles.gradient_stream.weaken"
     monkeypatch.setattr(weaken, lambda policy, gradient, factor: factors.append(factor) or gradient)
     gate = Gate(index=1, call=1)
     settings = GradientSettings(max_staleness=2, staleness=staleness, step_timeout_s=20.0)
