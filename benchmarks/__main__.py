@@ -91,7 +91,8 @@ def _run(name: str, args: argparse.Namespace, extra: list[str], code: Provenance
 def _show(name: str, rows: list[Row]) -> None:
     for row in rows:
         spread = f"[{row['lo']:,} .. {row['hi']:,}] " if "lo" in row else ""
-        bar = f", bar {row['bar']:g} {_VERDICTS[row['is_met']]}" if "bar" in row else ""
+        limit = f"{row.get('bar_is', '')} {row['bar']:g}".strip() if "bar" in row else ""
+        bar = f", bar {limit} {_VERDICTS[row['is_met']]}" if "bar" in row else ""
         print(
             f"{name:14} {row['name']:40} {row['metric']:15} {row['value']:>11,} {row['unit']:12} {spread}{row['from']}"
             f"{bar}"

@@ -1,4 +1,4 @@
-"""Put what was recorded into pages: of each file of docs/learning a table and a picture; of weights, docs/weights.md.
+"""Put what was recorded into pages: of each file of docs/learning a table and a picture; docs/weights.md, docs/ray.md.
 
 python -m benchmarks.pages            # after python -m tests.learning.record ... --out docs/learning/NAME.json
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import weights_page
+from benchmarks import ray_page, weights_page
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What stands between these lines of a page is written here.
@@ -52,9 +52,31 @@ def fill(page: str, records: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a page with all its recorded parts written afresh."""
 
     def written(found: re.Match[str]) -> str:
-        return recorded(found["name"], records[found["name"]])
+        name = found["name"]
+        return recorded(name, records[name]) if name in records else _unrecorded(name)
 
     return re.sub(r"<!-- recorded: (?P<name>\w+) -->.*?<!-- end of recorded -->", written, page, flags=re.DOTALL)
+
+
+def _unrecorded(name: str) -> str:
+    return f"{BEGIN.format(name=name)}\n\nNot recorded yet.\n\n{END}"
+
+
+def fill_index(index: str, records: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the index with its marked rows (`| who <!-- NAME --> |`) written afresh from the records that there are."""
+
+    def written(found: re.Match[str]) -> str:
+        record = records.get(found["name"])
+        return found[0] if record is None else f"{found['who']} | {index_row(record)}"
+
+    return re.sub(r"^(?P<who>\|.*<!-- (?P<name>\w+) -->) \|.*$", written, index, flags=re.MULTILINE)
+
+
+def index_row(record: Mapping[str, Any]) -> str:
+    """Return what the index says of a record, behind who it is."""
+    median, worst = record["median_eval_value"], record["worst_eval_value"]
+    steps, most = record["median_env_step"], record["most_env_steps"]
+    return f"`{record['config']}` | {median:.1f} | {worst:.1f} | {steps:,} | {most:,} |"
 
 
 def load() -> dict[str, dict[str, Any]]:
@@ -134,8 +156,9 @@ def main() -> None:
         picture = draw_ablation if "variants" in record else draw
         picture(name, record, DOCS / "algorithms" / f"{name}.png")
     for path in sorted((DOCS / "algorithms").glob("*.md")):
-        path.write_text(fill(path.read_text(), records))
+        path.write_text(fill_index(fill(path.read_text(), records), records))
     weights_page.write()
+    ray_page.write()
 
 
 if __name__ == "__main__":

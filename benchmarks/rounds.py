@@ -51,12 +51,12 @@ def measure(
     """Run every contender once a round; `extra` are further arguments for each of them."""
     found: dict[tuple[str, str], Series] = {}
     measured = Measured([], {}, {})
-    for _ in range(rounds):
+    for number in range(rounds):
         for name, contender in contenders.items():
             if name in measured.errors:
                 continue
             try:
-                rows = run_once(contender, timeout_s=timeout_s, extra=extra)
+                rows = run_once(contender, timeout_s=timeout_s, extra=extra, number=number)
             except (ContenderError, subprocess.TimeoutExpired) as error:
                 measured.errors[name] = str(error)
                 continue
@@ -70,12 +70,13 @@ def measure(
     return measured
 
 
-def run_once(contender: Contender, *, timeout_s: float, extra: Sequence[str] = ()) -> list[Row]:
+def run_once(contender: Contender, *, timeout_s: float, extra: Sequence[str] = (), number: int = 0) -> list[Row]:
     """Run one contender in a process and a folder of its own and return its JSON lines.
 
+    `number` is that of the round, from which a contender that learns takes its random seed (BENCH_ROUND).
     Raises ContenderError if it fails or measures nothing, subprocess.TimeoutExpired if it takes too long.
     """
-    done = _run(contender, timeout_s=timeout_s, extra=extra)
+    done = _run(contender, timeout_s=timeout_s, extra=extra, number=number)
     rows: list[Row] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not any("metric" in row for row in rows):
         raise ContenderError(f"{contender.script} printed no measurement:\n{(done.stderr or done.stdout)[-2000:]}")
@@ -91,7 +92,9 @@ def profile(contender: Contender, *, timeout_s: float, extra: Sequence[str] = ()
     return done.stdout.replace(f"{ROOT}{os.sep}", "")
 
 
-def _run(contender: Contender, *, timeout_s: float, extra: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run(
+    contender: Contender, *, timeout_s: float, extra: Sequence[str], number: int = 0
+) -> subprocess.CompletedProcess[str]:
     module = f"benchmarks.contenders.{contender.script}"
     with tempfile.TemporaryDirectory() as folder:
         return subprocess.run(
@@ -101,7 +104,7 @@ def _run(contender: Contender, *, timeout_s: float, extra: Sequence[str]) -> sub
             timeout=timeout_s,
             cwd=folder,
             # Nothing but this tree: a peer must not see the packages of another environment.
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "BENCH_ROUND": str(number)},
         )
 
 
@@ -118,10 +121,12 @@ def summarise(benchmark: Benchmark, measured: Measured, *, is_short: bool = Fals
         ours = [name for name in rates if benchmark.contenders[name].is_ours]
         peers = [name for name in rates if name not in ours or name == benchmark.baseline]
         rows += [ratio(metric, mine, peer, rates) for mine in ours for peer in peers if mine != benchmark.baseline]
-    bars = {(f"{bar.ours} / {bar.against}", benchmark.metrics[0]): bar for bar in benchmark.bars}
+    bars = {(f"{bar.ours} / {bar.against}", bar.metric or benchmark.metrics[0]): bar for bar in benchmark.bars}
     for row in rows:
         if (bar := bars.get((row["name"], row["metric"]))) is not None:
-            row.update(bar=bar.at_least, is_met=None if is_short else row["value"] >= bar.at_least)
+            row.update(bar=bar.limit, is_met=None if is_short else bar.is_met(row["value"]))
+            if bar.at_most is not None:
+                row["bar_is"] = "at most"
     return rows + [_given_row(one) for one in benchmark.given]
 
 

@@ -25,7 +25,8 @@ _SERIAL_FILES = (
     "pipeline/statistics.py",
 )
 _PARALLEL = ("pipeline/parallel", "comm")
-_MODE_OF = {"parallel": _PARALLEL}
+_RAY = ("pipeline/ray", "comm/ray", "comm/workers", "comm/weights")
+_MODE_OF = {"parallel": _PARALLEL, "ray": _RAY}
 # What a benchmark measures beside its contenders.
 _BENCHMARKS = {
     "buffer": (("worker/replay_buffer", "data"), "buffer_*"),
@@ -36,6 +37,9 @@ _BENCHMARKS = {
     "envs_": (("envs", "data"), "envs*"),
     "learners_": ((*_TRAINING, "comm/learner_group.py", "pipeline/learners"), "learners*"),
     "parallel_": ((*_TRAINING, *_PARALLEL), "parallel_*"),
+    "ray_": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "ray_*"),
+    "ray_cartpole": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "parallel_*"),
+    "ray_slow_env": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "parallel_*"),
     "updates_": (_TRAINING, "updates_*"),
     "weights_": (("comm",), "weights_*"),
 }
@@ -131,7 +135,8 @@ def _report(path: Path, root: Path) -> Recording:
     name = _name(path, root)
     if path.stem.startswith("chaos_"):
         command = f"python -m tests.chaos --only {path.stem.removeprefix('chaos_')}"
-        return Recording(name, (*_in_package((*_PARALLEL, "data")), "tests/chaos"), command)
+        parts = (*_RAY, *_SERIAL_FILES) if path.stem.startswith("chaos_ray_") else (*_PARALLEL, "data")
+        return Recording(name, (*_in_package(parts), "tests/chaos"), command)
     if path.stem == "games":
         parts = (*_TRAINING, "league", "pipeline")
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")
@@ -143,6 +148,9 @@ def _report(path: Path, root: Path) -> Recording:
         own = ("ding_like/comm/weights/shared_*", "tests/comm/weights/torn.py")
         command = f"python -m tests.comm.weights.torn --publications 10000 --readers 4 --out {name}"
         return Recording(name, own, command)
+    if path.stem == "ray_latency":
+        own = (*_in_package(("comm/ray", "comm/workers")), "tests/comm/ray/latency.py")
+        return Recording(name, own, f"python -m tests.comm.ray.latency --out {name}")
     if path.stem == "two_learners":
         parts = (*_TRAINING, "comm/learner_group.py", "pipeline/learners", "pipeline/parallel/learner_aggregator.py")
         command = f"python -m tests.pipeline.learners.two_learners --out {name}"

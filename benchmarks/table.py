@@ -39,11 +39,25 @@ class Given(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """Say how many times as fast as a peer a contender of ours must be, by the benchmark's first metric."""
+    """Say what the ratio of a contender of ours to another must be: at least so much, or at most."""
 
     ours: str
     against: str
-    at_least: float
+    at_least: float | None = None
+    at_most: float | None = None
+    metric: str | None = None  # None: the benchmark's first
+
+    @property
+    def limit(self) -> float:
+        """Return the ratio itself."""
+        limit = self.at_least if self.at_most is None else self.at_most
+        if limit is None or (self.at_least is not None and self.at_most is not None):
+            raise ValueError(f"the bar of {self.ours} against {self.against} has to have either at_least or at_most")
+        return limit
+
+    def is_met(self, ratio: float) -> bool:
+        """Tell whether a ratio keeps to it."""
+        return ratio >= self.limit if self.at_most is None else ratio <= self.limit
 
 
 class Benchmark(NamedTuple):
@@ -134,6 +148,37 @@ def _learners(algorithm: str, *, steps: int) -> Benchmark:
     )
 
 
+def _ray_work() -> Benchmark:
+    """Return a benchmark of the same PPO work beside RLlib, with the driver alone and with two workers."""
+    contenders = {}
+    for workers in ("0", "2"):
+        contenders[f"ours_{workers}_workers"] = Contender("ray_ours", ("--workers", workers))
+        contenders[f"rllib_{workers}_workers"] = Contender("ray_rllib", ("--workers", workers), venv="rllib")
+    alike = [(f"ours_{workers}_workers", f"rllib_{workers}_workers") for workers in ("0", "2")]
+    rates = tuple(Bar(*pair, at_least=limit) for pair, limit in zip(alike, (5.0, 4.0), strict=True))
+    memory = tuple(Bar(*pair, at_most=0.5, metric="peak_memory") for pair in alike)
+    return Benchmark(("env_steps_cpu", "peak_memory"), contenders, needs="ray", bars=(*rates, *memory))
+
+
+def _ray_solve(algorithm: str, *, at_most: float) -> Benchmark:
+    """Return a benchmark of CartPole until it is solved, with two workers beside RLlib's two."""
+    args = ("--solve", algorithm, "--workers", "2")
+    contenders = {"ours": Contender("ray_ours", args), "rllib": Contender("ray_rllib", args, venv="rllib")}
+    bars = (Bar("ours", "rllib", at_most=at_most), Bar("ours", "rllib", at_most=0.5, metric="peak_memory"))
+    return Benchmark(("cpu_to_475", "peak_memory"), contenders, needs="ray", bars=bars)
+
+
+def _ray_serial(env: str, *, steps: int, at_least: float) -> Benchmark:
+    """Return a benchmark of DQN on Ray with two workers beside the same in one process."""
+    args = ("--env", env, "--steps", str(steps), "--no-evaluation")
+    contenders = {
+        "ours": Contender("parallel_ours", (*args, "--mode", "ray")),
+        "ours_serial": Contender("parallel_ours", (*args, "--mode", "serial")),
+    }
+    bars = (Bar("ours", "ours_serial", at_least=at_least),)
+    return Benchmark(("env_steps_wall", "whole_runs"), contenders, needs="ray", baseline="ours_serial", bars=bars)
+
+
 # One process on one thread is timed by CPU seconds, which a busy neighbour hardly changes; collectors by the wall clock
 # first, because there are some that use several processes.
 BENCHMARKS = {
@@ -189,4 +234,9 @@ BENCHMARKS = {
     "updates_r2d2": _updates("r2d2", "tianshou", others=("burn_in",), at_least=1.5),
     "weights_10mb": _weights(10),
     "weights_100mb": _weights(100),
+    "ray_ppo_work": _ray_work(),
+    "ray_ppo_solve": _ray_solve("ppo", at_most=0.2),
+    "ray_impala_solve": _ray_solve("impala", at_most=round(1 / 3, 3)),
+    "ray_slow_env": _ray_serial("slow", steps=6000, at_least=1.7),
+    "ray_cartpole": _ray_serial("cartpole", steps=15_000, at_least=0.7),
 }

@@ -1,4 +1,6 @@
-"""DQN in one process, or with a coordinator, two collectors and a learner: the shipped CartPole config either way.
+"""DQN in one process, with a coordinator, two collectors and a learner, or with two collectors on Ray.
+
+The shipped CartPole config each time.
 
 The clock runs from the first update to the last, evaluations of the config included; what comes before it, processes
 starting and random steps, is apart.
@@ -15,7 +17,7 @@ from typing import Any
 from benchmarks.common import emit, emit_versions  # isort: skip  (pins the threads first)
 
 from ding_like.config import read_config
-from ding_like.entry import parallel_pipeline, serial_pipeline
+from ding_like.entry import parallel_pipeline, ray_pipeline, serial_pipeline
 from ding_like.worker import BaseLearner, LearnerHook, register_learner_hook
 
 CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
@@ -36,7 +38,7 @@ def main() -> None:
     """Train once and print the rates."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--mode", choices=["serial", "parallel"], default="parallel")
+    parser.add_argument("--mode", choices=["serial", "parallel", "ray"], default="parallel")
     parser.add_argument("--env", choices=ENVS, default="cartpole")
     parser.add_argument("--no-evaluation", action="store_true", help="evaluate before and after training only")
     args = parser.parse_args()
@@ -48,10 +50,14 @@ def main() -> None:
         main_config.policy.eval = dict(evaluator=dict(eval_freq=10**9))
     configs = main_config, file.create_config
     started_s = time.perf_counter()
-    if args.mode == "serial":
+    if args.mode != "parallel":
+        # On Ray the learner is in this process too.
         register_learner_hook("clock", ClockHook)
         main_config.policy.learn.learner = dict(hook=dict(clock_after_iter=True))
-        serial_pipeline(configs, seed=0, max_env_step=args.steps)
+        if args.mode == "ray":
+            ray_pipeline(configs, seed=0, max_env_step=args.steps, workers=2)
+        else:
+            serial_pipeline(configs, seed=0, max_env_step=args.steps)
         train_s, startup_s = ClockHook.last_s - ClockHook.first_s, ClockHook.first_s - started_s
     else:
         parallel_pipeline((*configs, dict(num_collectors=2)), seed=0, max_env_step=args.steps)

@@ -128,7 +128,7 @@ class SerialRun:
 
         def share() -> None:
             if parts.statistics is None:
-                share_statistics(parts.collector_env, env)
+                share_statistics(parts.own_env, env)
             else:
                 parts.statistics.evaluate_with(env)
 

@@ -10,7 +10,7 @@ class UpdateRatio:
     """Say how many updates a number of env steps allows, and how many env steps a number of updates.
 
     Collecting begins with `warmup_steps` at random, then `updates` updates follow each `steps` env steps. Collectors
-    may be ahead by `max_lead` env steps. In one process a step is a segment, or a row: see `per_segment` and `per_rows`.
+    may be ahead by `max_lead` env steps. In one process a step is a segment or a row: see `per_segment`, `per_rows`.
     """
 
     warmup_steps: int

@@ -17,10 +17,15 @@ from pathlib import Path
 from benchmarks.provenance import DirtyTreeError, provenance
 from ding_like.config import read_config
 from ding_like.entry import eval as evaluate
-from ding_like.entry import parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
+from ding_like.entry import parallel_pipeline, ray_pipeline, serial_pipeline, serial_pipeline_onpolicy
 
 NO_LIMIT = 10**10  # env steps
-PIPELINES = {"serial": serial_pipeline, "serial_onpolicy": serial_pipeline_onpolicy, "parallel": parallel_pipeline}
+PIPELINES = {
+    "serial": serial_pipeline,
+    "serial_onpolicy": serial_pipeline_onpolicy,
+    "parallel": parallel_pipeline,
+    "ray": ray_pipeline,  # two workers
+}
 
 
 def record(config: Path, *, mode: str, seeds: int, episodes: int, env_step: int, overrides: list[str]) -> list[dict]:

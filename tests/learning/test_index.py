@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.pages import index_row
+
 ROOT = Path(__file__).parents[2]
 # An ablation's variants are on its page alone.
 RECORDS = [path for path in sorted((ROOT / "docs/learning").glob("*.json")) if not path.stem.endswith("_ablation")]
@@ -16,11 +18,7 @@ INDEX = (ROOT / "docs/algorithms/README.md").read_text()
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_a_row_of_the_index_holds_what_the_file_holds(path: Path) -> None:
-    record = json.loads(path.read_text())
-    median, worst = record["median_eval_value"], record["worst_eval_value"]
-    steps, most = record["median_env_step"], record["most_env_steps"]
-
-    row = f"`{record['config']}` | {median:.1f} | {worst:.1f} | {steps:,} | {most:,} |"
+    row = index_row(json.loads(path.read_text()))
 
     assert row in INDEX
 

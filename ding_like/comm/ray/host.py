@@ -12,6 +12,7 @@ import logging
 import platform
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.shell import Process, Raised, Shell
 from ding_like.comm.workers.host import Call, Resources, WorkerHandle, WorkerLostError
 from ding_like.errors import CommError
+from ding_like.utils.processes import wait_for_end
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +152,7 @@ class RayWorker:
             cause = error.cause if isinstance(error.cause, Exception) else error
             return CommError(f"worker {self._name!r} could not read a call: {type(cause).__name__}: {_brief(cause)}")
         if isinstance(error, (exceptions.RayActorError, exceptions.WorkerCrashedError, exceptions.NodeDiedError)):
-            return WorkerLostError(f"worker {self._name!r}{self._place()} was lost: {_brief(error)}")
+            return self.lost or WorkerLostError(f"worker {self._name!r}{_process(error)} was lost: {_brief(error)}")
         if isinstance(error, exceptions.ObjectLostError):
             return WorkerLostError(f"what worker {self._name!r} returned was lost: {_brief(error)}")
         return CommError(f"a call of worker {self._name!r} failed in Ray: {type(error).__name__}: {_brief(error)}")
@@ -163,10 +165,6 @@ class RayWorker:
             except load_ray().exceptions.RayError as error:
                 return RayCall(self, None, self.translate(error))
         return RayCall(self, ref, self.lost)
-
-    def _place(self) -> str:
-        process = self.process
-        return "" if process is None else f" (process {process.pid} on {process.machine})"
 
 
 class RayHost:
@@ -202,11 +200,14 @@ class RayHost:
         self._check_connected()
         needs: dict[str, Any] = dict(num_cpus=resources.num_cpus, num_gpus=resources.num_gpus)
         needs.update(resources=dict(resources.custom), memory=resources.memory)
+        worker = None
         try:
             worker = RayWorker(self._actor_class.options(**needs).remote(), name)
             worker.actor.make.remote(make, self._prepare)
         except (self._ray.exceptions.RayError, TypeError, ValueError) as error:
-            raise CommError(f"worker {name!r} cannot be started: {error}") from error
+            if worker is not None:
+                self._kill(worker, "it could not be sent.")
+            raise CommError(f"worker {name!r} cannot be started: {_brief(error)}") from error
         with self._guard:
             self._workers.add(worker)
         return worker
@@ -252,6 +253,8 @@ class RayHost:
         with self._guard:
             self._is_closed = True
             workers = list(self._workers)
+        deadline = time.monotonic() + timeout_s
+        pids = [each.pid for worker in workers if (each := worker.process) and each.machine == platform.node()]
         refs = [ref for worker in workers if (ref := worker.ended.ref) is not None]
         for worker in workers:
             self._kill(worker, "its host was closed.")
@@ -259,6 +262,9 @@ class RayHost:
             left = self._ray.wait(refs, num_returns=len(refs), timeout=timeout_s)[1]
             if left:
                 logger.warning("%d workers have not ended %g s after their host was closed", len(left), timeout_s)
+        # A worker has ended for Ray when it is told to; its process on this machine is gone a little later.
+        for pid in pids:
+            wait_for_end(pid, timeout_s=deadline - time.monotonic())
 
     def _kill(self, worker: RayWorker, why: str) -> None:
         with self._guard:
@@ -280,11 +286,20 @@ def _pending(call: Call) -> Any:  # Any: ray.ObjectRef
     return call.ref if call.worker.lost is None else None
 
 
+def _process(error: Exception) -> str:
+    """Return which process an exception of Ray's is about, "" if it does not say."""
+    told = re.search(r"pid: (\d+)(?:\s+namespace: \S+)?\s+ip: (\S+)", str(error))
+    return f" (process {told[1]} at {told[2]})" if told else ""
+
+
 def _brief(error: Exception) -> str:
     """Return what an exception of Ray's says has happened, out of a page that lists what may have."""
     text = " ".join(str(error).split())
     exit_told = re.search(r"Worker exit type: (\w+) Worker exit detail: (.*?)(?= Some common causes|$)", text)
     if exit_told:
         return f"its process has died ({exit_told[1]}: {exit_told[2]})."
+    unsent = re.search(r"serialization: (?:\x1b\S+)?(.*?)(?= Inspecting| Detected|$)", text)
+    if unsent:
+        return unsent[1]
     reason = re.search(r"The actor (?:is dead|died) because (.*?)(?:\. |$)", text)
     return (f"{reason[1]}." if reason else text)[:_LONGEST]
