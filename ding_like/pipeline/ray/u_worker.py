@@ -49,8 +49,6 @@ class UWorker(ChangedEverywhere, Worker):
         self.grad_execution, self.grad_communication = grad_execution, grad_communication
         self.grad_workers = grad_workers_factory(local_device, index_worker)
         self.local_worker = local = self.grad_workers.local_gradient_worker
-        self.remote_workers = self.grad_workers.remote_workers()
-        self.num_workers = len(self.remote_workers)
         try:
             self._gradients = local.learn_by(
                 self.grad_workers, grad_execution, grad_communication, decentralized=decentralized_update_execution
@@ -62,6 +60,16 @@ class UWorker(ChangedEverywhere, Worker):
         except BaseException:
             self.grad_workers.stop()
             raise
+
+    @property
+    def remote_workers(self) -> list[WorkerHandle]:
+        """Return the remote gradient workers that work now."""
+        return self.grad_workers.remote_workers()
+
+    @property
+    def num_workers(self) -> int:
+        """Return their number."""
+        return self.grad_workers.num_workers
 
     @property
     def actor_version(self) -> int:

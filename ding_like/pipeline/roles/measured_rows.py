@@ -45,7 +45,9 @@ class MeasuredRows:
         if isinstance(batch, (TransitionBatch, SequenceBatch)):
             version = batch.columns.get("policy_version")
             if version is not None:
-                self._lags.append(self._train_iter() - np.add.reduce(version) / len(version))  # np.mean takes thrice as long
+                self._lags.append(
+                    self._train_iter() - np.add.reduce(version) / len(version)
+                )  # np.mean takes thrice as long
         return batch
 
     def feedback(

@@ -47,9 +47,7 @@ def test_a_killed_process_loses_no_part_of_a_minibatch(tmp_path: Path, ray_host:
     assert_close(run.state, wanted.state, atol=1e-4)  # 300 updates: rounding adds up
 
 
-def test_every_minibatch_is_learned_from_once_by_processes_at_their_own_pace(
-    tmp_path: Path, ray_host: RayHost
-) -> None:
+def test_every_minibatch_is_learned_from_once_by_processes_at_their_own_pace(tmp_path: Path, ray_host: RayHost) -> None:
     with Run("dqn prioritised", tmp_path, communication="asynchronous", host=ray_host) as run:
         run.learn(10)
 
