@@ -16,6 +16,7 @@ EXTRAS = {
     "league": ["openskill>=6"],
     "server": ["gunicorn>=23"],  # CVE-2024-6827
     "mpe": ["mpe2>=1.0"],
+    "ray": ["ray>=2.60", "lz4>=4.3.3"],  # 2.60: the token by which strangers are kept out
     "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
     "test": [
         "pytest>=8",

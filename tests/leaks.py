@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -76,16 +76,16 @@ LOOKS: dict[str, Callable[[], set[object]]] = {
 }
 
 
-def look() -> dict[str, set[object]]:
-    """Return what there is of each kind."""
-    return {kind: find() for kind, find in LOOKS.items()}
+def look(kinds: Iterable[str] = tuple(LOOKS)) -> dict[str, set[object]]:
+    """Return what there is of each of these kinds."""
+    return {kind: LOOKS[kind]() for kind in kinds}
 
 
 def describe_leaks(before: dict[str, set[object]], *, grace_s: float) -> str:
     """Return what there is more than `before`, "" for nothing; what is about to end gets `grace_s` to do so."""
     deadline_s = time.monotonic() + grace_s
     while True:
-        left = {kind: find() - before[kind] for kind, find in LOOKS.items()}
+        left = {kind: LOOKS[kind]() - there for kind, there in before.items()}
         if not any(left.values()) or time.monotonic() >= deadline_s:
             return "; ".join(f"{kind}: {', '.join(sorted(map(str, some)))}" for kind, some in left.items() if some)
         time.sleep(0.01)

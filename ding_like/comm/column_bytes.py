@@ -22,7 +22,8 @@ _PARTS = ("columns", "initial", "per_window")  # of a batch of windows
 
 def pack(columns: Mapping[str, Array], header: Mapping[str, Any]) -> bytes:  # Any: of JSON
     """Return columns and a JSON-like header as safetensors. Raises CommError for columns of objects."""
-    arrays = {name: np.ascontiguousarray(column) for name, column in columns.items()}
+    # Not ascontiguousarray, which makes a list of a lone number.
+    arrays = {name: np.asarray(column, order="C") for name, column in columns.items()}
     for name, array in arrays.items():
         if array.dtype.kind not in "biuf":
             raise CommError(f"column '{name}' has dtype {array.dtype}; learners exchange numbers only.")

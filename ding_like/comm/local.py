@@ -60,9 +60,10 @@ class BatchOnce:
 class LocalRows:
     """Be both ends of the way of rows: a RowSink that fills a store, and the BatchSource that draws from it.
 
-    Each segment of `segment_rows` rows allows updates by `ratio`. Where the store has too few rows for a batch, the
-    updates that are allowed by then are passed over and not made up later. `newest` returns the version of the
-    learner's weights; `env_step` is what was taken before.
+    Each segment, of `segment_rows` rows as a rule, allows updates by `ratio`; with `counts_rows` each row does, so that
+    a shorter segment allows fewer. Where the store has too few rows for a batch, the updates that are allowed by then
+    are passed over and not made up later. `newest` returns the version of the learner's weights; `env_step` is what was
+    taken before.
     """
 
     def __init__(
@@ -74,14 +75,16 @@ class LocalRows:
         batch_size: int,
         newest: Callable[[], Version],
         env_step: int = 0,
+        counts_rows: bool = False,
     ) -> None:
         self._store = store
         self._ratio = ratio
         self._segment_rows = segment_rows
         self._batch_size = batch_size
         self._newest = newest
-        self._env_step = env_step
-        self._num_segments = 0
+        self.env_step = env_step  # of all segments, and those before
+        self._counts_rows = counts_rows
+        self._collected = 0  # segments or rows that allow updates
         self._allowed = ratio.allowed_updates(0)  # updates for these
         self._granted = 0  # of which were handed out or passed over
         self._drawn: Batch | None = None
@@ -94,12 +97,25 @@ class LocalRows:
     def put(self, segment: Segment) -> Order:
         """Store a segment's rows; see `RowSink`."""
         with self._changed:
-            self._env_step += segment.env_steps
-            self._store.push(segment.batch, cur_collector_envstep=self._env_step)
-            self._num_segments += 1
-            self._allowed = self._ratio.allowed_updates(self._num_segments)
+            self._keep(segment)
+            self._collected += len(segment.batch) if self._counts_rows else 1
+            self._allowed = self._ratio.allowed_updates(self._collected)
             self._wake()
             return self._order()
+
+    def put_random(self, segment: Segment) -> None:
+        """Store a segment of random actions, which are collected before a run's first update and allow none."""
+        with self._changed:
+            self._keep(segment)
+
+    def drop(self, segment: Segment) -> None:
+        """Count the env steps of a segment whose rows are not to be learned from."""
+        with self._changed:
+            self.env_step += segment.env_steps
+
+    def _keep(self, segment: Segment) -> None:
+        self.env_step += segment.env_steps
+        self._store.push(segment.batch, cur_collector_envstep=self.env_step)
 
     def order(self, *, timeout_s: float) -> Order:
         """Return what is to be done next; see `RowSink`."""
@@ -110,11 +126,11 @@ class LocalRows:
 
     def _order(self) -> Order:
         rows = self._segment_rows if self._has_credit and not self._is_finished else 0
-        return Order(self._is_finished, rows, self._env_step, self._newest())
+        return Order(self._is_finished, rows, self.env_step, self._newest())
 
     @property
     def _has_credit(self) -> bool:
-        return self._ratio.credit(self._num_segments, self._granted) > 0
+        return self._ratio.credit(self._collected, self._granted) > 0
 
     # --- a learner's end
 
@@ -122,11 +138,6 @@ class LocalRows:
     def finished(self) -> bool:
         """Tell whether `finish` was called."""
         return self._is_finished
-
-    @property
-    def env_step(self) -> int:
-        """Return the env steps of all segments, and those before."""
-        return self._env_step
 
     def next(self, *, timeout_s: float) -> Batch | None:
         """Draw a batch if the ratio allows one; see `BatchSource`."""
@@ -160,16 +171,35 @@ class LocalRows:
         if self._num_waiting:
             self._changed.notify_all()
 
-    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
-        """Give the store the priorities of the batch that was drawn last; nobody reads `info` here."""
+    def feedback(
+        self,
+        train_iter: int,
+        *,
+        priority: Array | None,
+        info: Callable[[], Mapping[str, Any]],
+        batch: Batch | None = None,
+    ) -> None:
+        """Give the store the priorities of a batch, by default the one drawn last; nobody reads `info` here."""
         if priority is None:
             return
         with self._changed:
-            batch = as_batch(self._drawn)
+            drawn = self._drawn if batch is None else batch
+            rows = as_batch(drawn)
             # Windows have a priority each, so their places stand apart from their rows' columns.
-            columns = getattr(self._drawn, "per_window", {}) if batch is None else batch.columns
+            columns = getattr(drawn, "per_window", {}) if rows is None else rows.columns
             names = ("replay_buffer_idx", "replay_unique_id")
             self._store.update({"priority": priority, **{name: columns.get(name) for name in names}})
+
+    def state_dict(self) -> dict[str, int]:
+        """Return how much was collected and how many updates were made of it; the store saves itself."""
+        with self._changed:
+            return {"collected": self._collected, "granted": self._granted}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Go on from what `state_dict` returned."""
+        with self._changed:
+            self._collected, self._granted = state["collected"], state["granted"]
+            self._allowed = self._ratio.allowed_updates(self._collected)
 
     def finish(self) -> None:
         """End the way of rows: orders say so, and no batch comes any more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -28,12 +28,16 @@ class _MisfitError(Exception):
 class Checker:
     """Compare a config with a schema; `faults` and `ignored` tell what was found."""
 
-    def __init__(self, schema: Schema, raw: Mapping[str, str]) -> None:
-        """Take the schema and, by path, the text of the values that came from the command line."""
+    def __init__(self, schema: Schema, raw: Mapping[str, str], *, reserved: Collection[str] = _RESERVED) -> None:
+        """Take the schema and, by path, the text of the values that came from the command line.
+
+        Keys that are `reserved` are refused wherever they stand.
+        """
         self.faults: list[Fault] = []
         self.ignored: dict[str, str] = {}  # path of a key that has no use here -> why
         self._schema = schema
         self._raw = raw
+        self._reserved = reserved
         self._renamed: Tree = {}  # path of a key that stands elsewhere here -> its value
 
     def check(self, user: Mapping[str, Any]) -> Tree:
@@ -62,7 +66,7 @@ class Checker:
             if self._schema.is_opaque(here):
                 continue
             try:
-                _check_key(key)
+                _check_key(key, self._reserved)
                 if key in defaults or here in self._schema.types:
                     clean[key] = self._known(value, defaults.get(key), here)
                 elif self._schema.is_free(path) and not _is_slip(path, key):
@@ -129,10 +133,10 @@ def _env_contradictions(env: Tree) -> Iterator[Fault]:
         yield Fault("env.n_evaluator_episode", f"{counts}; give at least one episode an env")
 
 
-def _check_key(key: object) -> None:
+def _check_key(key: object, reserved: Collection[str] = _RESERVED) -> None:
     if not isinstance(key, str) or not key:
         raise _MisfitError(f"a key must be a non-empty str, got {_described(key)}")
-    if key in _RESERVED:
+    if key in reserved:
         raise _MisfitError("this key would hide the dict method of that name; rename it")
 
 

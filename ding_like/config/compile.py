@@ -40,13 +40,14 @@ def compile_config(
     exp_name: str | None = None,
     renew_dir: bool = True,
     save: bool = True,
+    quiet: bool = False,
 ) -> FrozenConfig:
     """Return the frozen config of a run: the defaults of the classes that `create_config` names, then the user's.
 
     `seed` and `exp_name` win over those of `main_config`; `overrides` are `path.to.key=value` arguments, those that
     begin with `create.` for `create_config`; `source` is the file that errors name. If the experiment folder exists,
     `renew_dir` gives the name a date, unless `policy.learn.resume_training` is set. `save` makes the folder and writes
-    the config there. The inputs are not changed.
+    the config there. Keys that change nothing are named in the log unless it is `quiet`. The inputs are not changed.
 
     Raises ConfigError with all unknown keys, wrong types and contradictions at once.
     """
@@ -67,11 +68,12 @@ def compile_config(
     texts = {path: override.text for path, override in applied.items()}
     if faults:
         raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)
-    if checker.ignored:
+    if checker.ignored and not quiet:
         title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
         _logger.warning("%s", listed(checker.ignored, title))
-    reasons = {**COMMANDER, **schema.without_effect, **of_buffer(cfg)}
-    say_without_effect(user, schema.defaults, reasons, source=source)
+    if not quiet:
+        reasons = {**COMMANDER, **schema.without_effect, **of_buffer(cfg)}
+        say_without_effect(user, schema.defaults, reasons, source=source)
     cfg["seed"] = cfg["seed"] if seed is None else seed
     name = cfg["exp_name"] if exp_name is None else exp_name
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from ding_like.config.tree import join
 
-_ROOTS = ("main_config", "create_config")
+# A config that a file defines -> what the paths of its keys have in front.
+_ROOTS = {"main_config": "", "create_config": "create_config", "system_config": "system"}
 
 
 def find_lines(path: str) -> dict[str, int]:
-    """Return {path of a key: line}, as far as the file spells its dicts out; keys of create_config have it in front.
+    """Return {path of a key: line}, as far as the file spells its dicts out; keys of create_config have it in front,
+    those of system_config "system".
 
     Follows names, `dict(...)`, `EasyDict(...)`, `{...}`, `**name`, `a | b` and `main_config.policy.x = ...`. This only
     decorates an error that is already certain, so a file that cannot be read or parsed gives nothing.
@@ -21,8 +23,8 @@ def find_lines(path: str) -> dict[str, int]:
     except (OSError, SyntaxError, ValueError):
         return {}
     finder = _Finder(module)
-    for root in _ROOTS:
-        finder.visit(ast.Name(root), "" if root == "main_config" else root, seen=frozenset())
+    for root, prefix in _ROOTS.items():
+        finder.visit(ast.Name(root), prefix, seen=frozenset())
     finder.visit_assignments(module)
     return finder.lines
 
@@ -63,8 +65,7 @@ class _Finder:
             for target in node.targets if isinstance(node, ast.Assign) else ():
                 root, *keys = _keys(target)
                 if keys and root in _ROOTS:
-                    path = ".".join(keys if root == "main_config" else [root, *keys])
-                    self.lines[path] = target.lineno
+                    self.lines[join(_ROOTS[root], ".".join(keys))] = target.lineno
 
     def _record(self, key: str | None, value: ast.expr, path: str, line: int, seen: frozenset[str]) -> None:
         here = path if key is None else join(path, key)  # None stands for `**value`

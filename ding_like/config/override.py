@@ -66,6 +66,21 @@ def apply_overrides(texts: Iterable[str], main: Tree, create: Tree, faults: list
     return applied
 
 
+def take_overrides(
+    texts: Iterable[str], tree: Tree, faults: list[Fault], *, section: str
+) -> tuple[list[str], dict[str, Override]]:
+    """Put the overrides of one section into `tree`, which holds it; return (the others' texts, those by path)."""
+    others: list[str] = []
+    applied: dict[str, Override] = {}
+    for text in texts:
+        if text.partition("=")[0].partition(".")[0].strip() != section:
+            others.append(text)
+        elif (override := _parse(text, faults)) is not None:
+            applied[override.path] = override
+            _change(tree, override.path, override.value)
+    return others, applied
+
+
 def _change(tree: Tree, path: str, value: Any) -> None:
     change: Tree = {}
     set_path(change, path, value)

@@ -43,8 +43,23 @@ def save_config(
             ) from error
 
 
-def _header(name: str) -> str:
-    return f"# Written by ding_like {ding_like.__version__}; to run it again: ding -m serial -c {name}\n"
+def save_system(exp_dir: str | os.PathLike[str], system: Mapping[str, Any], *, mode: str) -> None:
+    """Add a `system_config` to the files of `save_config`, which then run again in that mode.
+
+    Raises ConfigError if they cannot be written.
+    """
+    for name in ("total_config.py", "formatted_total_config.py"):
+        path = Path(exp_dir) / name
+        try:
+            text = path.read_text(encoding="utf-8").replace(_header(name), _header(name, mode), 1)
+            with atomic_write(path) as file:
+                file.write(f"{text}system_config = {block(system)}\n".encode())
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror}; choose another exp_name") from error
+
+
+def _header(name: str, mode: str = "serial") -> str:
+    return f"# Written by ding_like {ding_like.__version__}; to run it again: ding -m {mode} -c {name}\n"
 
 
 def _total(cfg: Mapping[str, Any], create: Tree) -> str:

@@ -11,10 +11,11 @@ _HOMES = {
     "serial_pipeline_onpolicy": "ding_like.entry.serial_entry",
     "resume_pipeline": "ding_like.entry.serial_entry",
     "parallel_pipeline": "ding_like.entry.parallel_entry",
+    "ray_pipeline": "ding_like.entry.ray_entry",
     "launch_coordinator": "ding_like.entry.coordinator_entry",
     "launch_collector": "ding_like.entry.dist_entry",
     "launch_learner": "ding_like.entry.dist_entry",
-    "random_collect": "ding_like.pipeline.serial",
+    "random_collect": "ding_like.pipeline.turns",
     "eval": "ding_like.entry.eval_entry",
 }
 

@@ -17,7 +17,7 @@ from ding_like.errors import ConfigError, DingError
 
 # What DI-engine's command line knows; those without a runner here say so in one line.
 MODES = (
-    "serial serial_onpolicy serial_sqil serial_dqfd serial_trex serial_trex_onpolicy parallel dist eval "
+    "serial serial_onpolicy serial_sqil serial_dqfd serial_trex serial_trex_onpolicy parallel ray dist eval "
     "serial_reward_model serial_gail serial_offline serial_ngu"
 ).split()
 
@@ -34,6 +34,8 @@ Examples:
   ding serve my_exp --port 8000
   ding check-env CartPole-v1
   ding -m parallel -c my_config.py
+  ding -m ray -c my_config.py --workers 4
+  ding -m ray -c my_config.py --address HOST:6379 --dry-run
   ding keys keys.json
   ding -m dist -M coordinator -c my_config.py --host 0.0.0.0 --port 7000 --key-file keys.json
   ding -m dist -M collector -c my_config.py --coordinator http://HOST:7000 --key-file keys.json
@@ -43,7 +45,7 @@ Examples:
 
 @click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, parallel, dist, eval.")
+@click.option("-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, parallel, ray, dist, eval.")
 @click.option("-c", "--config", metavar="FILE", help="Config file (.py) with main_config and create_config.")
 @click.option("-s", "--seed", type=int, multiple=True, metavar="SEED", help="Seed; several -s run several seeds. [0]")
 @click.option("-e", "--env", metavar="ENV", help="Take the shipped config of this env, with -p: cartpole.")
@@ -59,6 +61,17 @@ Examples:
     type=int,
     metavar="N",
     help="Learn in N processes as one (modes serial, serial_onpolicy, parallel). [1, or as many as torchrun starts]",
+)
+@click.option(
+    "--workers", type=int, metavar="N", help="Collect with N workers (mode ray). [2, or what the config says]"
+)
+@click.option(
+    "--address",
+    metavar="HOST:PORT",
+    help="Use the Ray cluster whose head is there (mode ray). [a cluster of the run's own, on this machine]",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would run where, and whether it fits (mode ray); start nothing."
 )
 @click.option("--resume", metavar="EXP", help="Go on with an interrupted run; EXP is its folder.")
 @click.option(
@@ -79,7 +92,8 @@ Examples:
 def ding(**options: Any) -> None:
     """Train and evaluate reinforcement-learning agents from a config file.
 
-    KEY=VALUE arguments change the config: policy.learn.learning_rate=3e-4.
+    KEY=VALUE arguments change the config: policy.learn.learning_rate=3e-4. In mode ray those that begin with system.
+    change its system_config: system.ray.grad.workers=2.
     """
     if options["query"] is not None:
         _query(options["query"])
@@ -98,14 +112,24 @@ def ding(**options: Any) -> None:
         raise ConfigError("no mode given; try `ding -m serial -c CONFIG`. `ding --help` shows the options.")
     if mode not in MODES:
         raise ConfigError(f"unknown mode '{mode}'; known modes: {', '.join(RUNNERS)}.{_close(mode, MODES)}")
+    if options["learners"] is not None and mode == "ray":
+        raise ConfigError("--learners is not of mode ray: system.ray.grad.workers=N shares each batch among N workers.")
     if options["learners"] is not None and mode in ("dist", "eval"):
         raise ConfigError(
             f"--learners is of modes serial, serial_onpolicy and parallel, not of mode {mode}; a learner of mode dist "
             "shares its batches with as many others as system.num_learners says."
         )
+    _check_options_of_ray(options, mode)
     if mode not in RUNNERS:
         raise ConfigError(f"mode '{mode}' does not exist here yet; available: {', '.join(RUNNERS)}.")
     RUNNERS[mode](options)
+
+
+def _check_options_of_ray(options: dict[str, Any], mode: str) -> None:
+    given = [name for name in ("workers", "address", "dry_run") if options[name] not in (None, False)]
+    if given and mode != "ray":
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ConfigError(f"{names} {'is' if len(given) == 1 else 'are'} of mode ray, not of mode {mode}.")
 
 
 def _run_serial(options: dict[str, Any]) -> None:
@@ -136,6 +160,8 @@ def _resume(options: dict[str, Any]) -> None:
     folder = Path(options["resume"])
     if not (folder / "total_config.py").is_file():
         raise ConfigError(f"'{folder}' is not an experiment folder: it has no total_config.py.")
+    if options["dry_run"]:
+        raise ConfigError("--dry-run is of new runs in mode ray, not of --resume.")
     if options["overrides"]:
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
     from ding_like.entry.serial_entry import resume_pipeline
@@ -146,6 +172,8 @@ def _resume(options: dict[str, Any]) -> None:
         max_env_step=None if env_step is None else int(env_step),
         max_train_iter=None if train_iter is None else int(train_iter),
         learners=options["learners"],
+        workers=options["workers"],
+        address=options["address"],
     )
 
 
@@ -181,6 +209,29 @@ def _run_parallel(options: dict[str, Any]) -> None:
             overrides=options["overrides"],
             exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
             learners=options["learners"],
+        )
+
+
+def _run_ray(options: dict[str, Any]) -> None:
+    from ding_like.entry.ray_entry import dry_run, ray_pipeline
+    from ding_like.entry.serial_entry import NO_LIMIT
+
+    path = _config_path(options)
+    seeds = options["seed"] or (0,)
+    asked: dict[str, Any] = {name: options[name] for name in ("overrides", "workers", "address")}
+    if options["dry_run"]:
+        lines, fits = dry_run(path, seed=seeds[0], exp_name=options["exp_name"], **asked)
+        click.echo("\n".join(lines))
+        sys.exit(0 if fits else 1)
+    for seed in seeds:
+        ray_pipeline(
+            path,
+            seed=seed,
+            max_env_step=_limit(options["env_step"], NO_LIMIT),
+            max_train_iter=_limit(options["train_iter"], NO_LIMIT),
+            exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
+            load_path=_existing(options["load_path"]),
+            **asked,
         )
 
 
@@ -220,6 +271,7 @@ RUNNERS = {
     "serial": _run_serial,
     "serial_onpolicy": _run_serial,
     "parallel": _run_parallel,
+    "ray": _run_ray,
     "dist": _run_dist,
     "eval": _run_eval,
 }

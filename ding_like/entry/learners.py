@@ -30,6 +30,7 @@ class RunArguments(NamedTuple):
     max_env_step: int
     dynamic_seed: bool
     num_learners: int = 1
+    system: dict[str, Any] | None = None  # of mode ray: its `system_config`
 
 
 def number_of_learners(given: int | None, *, default: int = 1) -> int:

@@ -108,14 +108,25 @@ def resume_pipeline(
     max_env_step: int | None = None,
     *,
     learners: int | None = None,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> Policy:
     """Go on with an interrupted run from its newest valid saved point, and return the policy.
 
     `exp_name` is the run's folder. `env_setting` and `model` must be given again if the run was started with them; the
-    limits are those it was started with unless others are given, and there are as many learners. Raises
-    CheckpointError if there is nothing to resume.
+    limits are those it was started with unless others are given, and there are as many learners. A run of mode ray may
+    go on with other `workers`, and with the cluster at another `address`. Raises CheckpointError if there is nothing to
+    resume.
     """
     arguments = RunArguments(**resume_store(exp_name).newest_meta()["arguments"])
+    if max_train_iter is not None:
+        arguments = arguments._replace(max_train_iter=max_train_iter)
+    if max_env_step is not None:
+        arguments = arguments._replace(max_env_step=max_env_step)
+    if arguments.mode == "ray":
+        return _resume_ray(exp_name, arguments, learners=learners, workers=workers, address=address)
+    if workers is not None or address is not None:
+        raise ConfigError(f"{exp_name} is a run of mode {arguments.mode}: --workers and --address are of mode ray.")
     asked = number_of_learners(learners, default=arguments.num_learners)
     if asked != arguments.num_learners:
         had = "one learner" if arguments.num_learners == 1 else f"{arguments.num_learners} learners"
@@ -123,13 +134,19 @@ def resume_pipeline(
             f"{exp_name} is a run of {had}, each with envs and rows of its own: it goes on with as many, not with "
             f"{asked}."
         )
-    if max_train_iter is not None:
-        arguments = arguments._replace(max_train_iter=max_train_iter)
-    if max_env_step is not None:
-        arguments = arguments._replace(max_env_step=max_env_step)
     config_file = Path(exp_name) / "total_config.py"
     cfg = load_config(config_file, seed=arguments.seed, exp_name=exp_name, save=False, renew_dir=False)
     return _train(cfg, arguments, env_setting=env_setting, model=model, resumes=True)
+
+
+def _resume_ray(
+    exp_name: str, arguments: RunArguments, *, learners: int | None, workers: int | None, address: str | None
+) -> Policy:
+    if learners is not None:
+        raise ConfigError(f"{exp_name} is a run of mode ray, which --learners is not of.")
+    from ding_like.entry.ray_entry import resume_ray  # which imports this module
+
+    return resume_ray(exp_name, arguments, workers=workers, address=address)
 
 
 def _start(
@@ -141,12 +158,16 @@ def _start(
     exp_name: str | None,
     load_path: str | None,
 ) -> Policy:
-    if load_path is not None:
-        overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
+    overrides = [*overrides, *load_overrides(load_path)]
     # Of the ranks of torchrun, the first one makes the folder.
     first: dict[str, bool] = {} if is_first() else {"save": False, "renew_dir": False}
     cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
     return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides)
+
+
+def load_overrides(load_path: str | None) -> list[str]:
+    """Return the override by which a run starts from a checkpoint, if there is one to start from."""
+    return [] if load_path is None else [f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
 
 
 def _train(
@@ -163,14 +184,20 @@ def _train(
     if bool(cfg.policy.on_policy) != on_policy:
         kind, mode = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
         raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {mode}`.")
-    limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
-    if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
-        arguments = arguments._replace(max_train_iter=limit)
+    arguments = limited(cfg, arguments)
     has_objects = env_setting is not None or model is not None
     with joined(cfg, arguments, resumes=resumes, has_objects=has_objects) as (named, group):
         return run_learner(
             named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides
         )
+
+
+def limited(cfg: Any, arguments: RunArguments) -> RunArguments:
+    """Return the arguments with the config's own number of updates, where the caller gives none."""
+    limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
+    if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
+        return arguments._replace(max_train_iter=limit)
+    return arguments
 
 
 def run_learner(
@@ -204,7 +231,7 @@ def run_learner(
                 "learner rank %d of %d, process %d: it collects in %d envs",
                 *share,
                 os.getpid(),
-                parts.collector_env.num_lanes,
+                parts.own_env.num_lanes,
             )
         try:
             limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
@@ -245,7 +272,7 @@ def _console(cfg: Any, parts: SerialParts, limits: Limits, overrides: Sequence[s
     learners = [opening_line(cfg, parts.share.num_learners)] if parts.share.num_learners > 1 else []
     opening = opening_lines(
         cfg,
-        collector_env=parts.collector_env,
+        collector_env=parts.own_env,
         evaluator_env=parts.evaluator_env,
         policy=parts.policy,
         limits=limits,

@@ -16,6 +16,7 @@ import torch
 from ding_like import __version__
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.build import SerialParts
+from ding_like.pipeline.learners.statistics import SharedStatistics
 from ding_like.types import State
 from ding_like.utils.resume import ResumeStore, Saved
 from ding_like.utils.seeding import global_rng_state, set_global_rng_state
@@ -102,12 +103,16 @@ class Checkpointer:
 
     def _collector_state(self) -> State:
         state, statistics = self._parts.collector.state_dict(), self._parts.statistics
-        return state if statistics is None else {**state, "env": statistics.replayable(state["env"])}
+        if not isinstance(statistics, SharedStatistics):
+            return state
+        return {**state, "env": statistics.replayable(state["env"])}
 
     def restore(self, saved: Saved) -> State:
         """Bring all parts to a saved point and return the run's own state."""
         parts, run = self._parts, saved.parts["run"]
-        if not parts.collector_env.lane_seeds:
+        if parts.collector_env is None:
+            logger.info("the collectors' open episodes begin anew: counts are exact, the resume is not.")
+        elif not parts.collector_env.lane_seeds:
             logger.info("this env manager cannot replay episodes: open ones are dropped, the resume is not exact.")
         try:
             parts.policy.learn_mode.load_state_dict(saved.parts["policy"])

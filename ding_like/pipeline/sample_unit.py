@@ -1,10 +1,10 @@
-"""Check that a config's buffer samples what its policy learns from, before anything runs."""
+"""Say what a row of a policy is, and check that a config's buffer samples what it learns from."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ding_like.policy import get_policy_cls
+from ding_like.policy import Policy, get_policy_cls
 from ding_like.types import SampleUnit
 from ding_like.worker.replay_buffer.interface import check_sample_unit
 
@@ -23,3 +23,15 @@ def check_buffer(
     # A policy of another style than ours says nothing: it gets rows.
     unit: SampleUnit = getattr(get_policy_cls(policy_cfg), "sample_unit", "row") if name else "row"
     check_sample_unit(policy_cfg.other.replay_buffer, unit, policy=name, pipeline=pipeline, offered=offered)
+
+
+def steps_per_row(policy_cfg: Any) -> int:
+    """Return the env steps of one row of a policy: more than 1 where rows are sequences."""
+    cls = get_policy_cls(policy_cfg) if policy_cfg.get("type") else Policy
+    # A policy of DI-engine's style may be any class.
+    return int(getattr(cls, "env_steps_per_row", Policy.env_steps_per_row)(policy_cfg))
+
+
+def warmup_steps(policy_cfg: Any) -> int:
+    """Return the env steps at whose begin collectors act at random: those of `random_collect_size` rows."""
+    return int(policy_cfg.random_collect_size) * steps_per_row(policy_cfg)

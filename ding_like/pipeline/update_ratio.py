@@ -10,7 +10,7 @@ class UpdateRatio:
     """Say how many updates a number of env steps allows, and how many env steps a number of updates.
 
     Collecting begins with `warmup_steps` at random, then `updates` updates follow each `steps` env steps. Collectors
-    may be ahead by `max_lead` env steps. In one process a step is a segment: see `per_segment`.
+    may be ahead by `max_lead` env steps. In one process a step is a segment or a row: see `per_segment`, `per_rows`.
     """
 
     warmup_steps: int
@@ -25,6 +25,14 @@ class UpdateRatio:
         A segment is collected once the first update with the one before has been handed out.
         """
         return cls(warmup_steps=0, steps=1, updates=updates, max_lead=1)
+
+    @classmethod
+    def per_rows(cls, updates: int, rows: int) -> UpdateRatio:
+        """Return the ratio of `updates` for each `rows` rows, whatever the segments that bring them.
+
+        More are collected once the first update with the ones before has been handed out.
+        """
+        return cls(warmup_steps=0, steps=rows, updates=updates, max_lead=rows)
 
     def allowed_updates(self, env_step: int) -> int:
         """Return how many updates may have been taken when `env_step` steps have."""

@@ -24,6 +24,7 @@ from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.policy import di_engine_view
+from ding_like.policy.device import device_of
 from ding_like.policy.grad_state import StateVersions, check_fits
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.share import Share
@@ -151,7 +152,7 @@ class Policy:
         self, cfg: Mapping[str, Any], model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
     ) -> None:
         self._cfg = EasyDict(cfg)
-        self._device = _device(cuda=bool(self._cfg.get("cuda", False)))
+        self._device = device_of(self._cfg.get("cuda", False))
         self._on_policy = bool(self._cfg.get("on_policy", False))
         self._gamma = float(self._cfg.get("discount_factor", 0.97))
         self._nstep = int(self._cfg.get("nstep", 1))
@@ -351,6 +352,11 @@ class Policy:
         else:
             raise NotImplementedError(f"{type(self).__name__} has no attribute '{name}'")
 
+    def _set_learning_rate(self, value: float) -> None:
+        """Let all optimizers step at this rate from now on."""
+        for optimizer in self._optimizers():
+            optimizer.learning_rate = float(value)
+
     def _get_nonfinite_steps(self) -> int:
         """Return how many updates were not finite and so not applied; raises TrainingError if they must end the run."""
         return sum(optimizer.check() for optimizer in self._optimizers())
@@ -480,12 +486,6 @@ class Policy:
 def _is_of_window_end(name: str) -> bool:
     """Tell whether a column of an n-step row comes from the last step of its window."""
     return name in ("next_obs", "terminated", "truncated") or name.startswith("next_obs/")
-
-
-def _device(*, cuda: bool) -> torch.device:
-    if cuda and not torch.cuda.is_available():
-        raise ConfigError("policy.cuda is True, but torch sees no GPU: set policy.cuda=False, or install a CUDA torch.")
-    return torch.device("cuda" if cuda else "cpu")
 
 
 def create_policy(cfg: Mapping[str, Any], **kwargs: Any) -> Policy:

@@ -25,6 +25,7 @@ from ding_like.errors import ConfigError
 from ding_like.model.mlp import as_sizes
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.sequence_rows import SequenceShape, sequence_rows
+from ding_like.policy.share import Share
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.rl_utils.vtrace import VTrace, vtrace
 from ding_like.types import Array, Info
@@ -158,11 +159,11 @@ class IMPALAPolicy(OnPolicyActorCritic):
         self._begin_train(batch, num_rows=share * len(batch) * self._unroll_len)
         yield self._own_rows(batch)
 
-    def _part_of(self, minibatch: TransitionBatch) -> tuple[TransitionBatch, float]:
-        """Return (this learner's sequences, of several, and what their steps count among those of all)."""
-        if len(minibatch) < self._share.num_learners:
-            return super()._part_of(minibatch)
-        own = minibatch[self._share.of(len(minibatch))]
+    def part_of(self, minibatch: TransitionBatch, share: Share) -> tuple[TransitionBatch, float]:
+        """Return (the sequences of one share of a minibatch, what their steps count among those of all)."""
+        if len(minibatch) < share.num_learners:
+            return super().part_of(minibatch, share)
+        own = minibatch[share.of(len(minibatch))]
         return own, np.count_nonzero(own["mask"]) / np.count_nonzero(minibatch["mask"])
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:

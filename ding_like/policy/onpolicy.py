@@ -19,6 +19,7 @@ from ding_like.policy.base import Policy
 from ding_like.policy.choose import OfFamily
 from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.share import Share
 from ding_like.rl_utils.distributions import ActionFamily, allowed_logits, build_family
 from ding_like.rl_utils.ppo import normalise
 from ding_like.rl_utils.returns import gae
@@ -238,14 +239,23 @@ class OnPolicyActorCritic(Policy):
         """Return a minibatch, or, of several learners, this one's rows, with what is computed of all of them."""
         if self._share.num_learners == 1:
             return minibatch
-        if self._cfg.learn.get("adv_norm") is True and "advantage" in minibatch.columns:
-            minibatch = minibatch.with_columns(normalised_advantage=normalise(minibatch["advantage"]))
-        own, self._grad_weight = self._part_of(minibatch)
+        own, self._grad_weight = self.part_of(self._with_what_all_need(minibatch), self._share)
         return own
 
-    def _part_of(self, minibatch: TransitionBatch) -> tuple[TransitionBatch, float]:
-        """Return (this learner's rows, of several, and what their mean counts in that of all rows)."""
-        return minibatch[self._share.of(len(minibatch))], self._share.weight(len(minibatch))
+    def parts_of(self, minibatch: TransitionBatch, num_parts: int) -> list[tuple[TransitionBatch, float]]:
+        """Return (rows, what their gradient counts in the whole minibatch's) of so many shares of a minibatch."""
+        whole = self._with_what_all_need(minibatch)
+        return [self.part_of(whole, Share(rank, num_parts)) for rank in range(num_parts)]
+
+    def part_of(self, minibatch: TransitionBatch, share: Share) -> tuple[TransitionBatch, float]:
+        """Return (the rows of one share of a minibatch, what their mean counts in that of all rows)."""
+        return minibatch[share.of(len(minibatch))], share.weight(len(minibatch))
+
+    def _with_what_all_need(self, minibatch: TransitionBatch) -> TransitionBatch:
+        """Return a minibatch with what is computed of all its rows, before they are shared."""
+        if self._cfg.learn.get("adv_norm") is True and "advantage" in minibatch.columns:
+            return minibatch.with_columns(normalised_advantage=normalise(minibatch["advantage"]))
+        return minibatch
 
     def _advantage(self, rows: TransitionBatch) -> Any:
         """Return the advantages [B], of mean 0 and deviation 1 in the whole minibatch with learn.adv_norm=True."""
@@ -298,6 +308,10 @@ class OnPolicyActorCritic(Policy):
         self._optimizer.learning_rate = self._now(self._learning_rate)
         self._progress = self._next_progress
         self._optimizer.step()
+
+    def _set_learning_rate(self, value: float) -> None:
+        super()._set_learning_rate(value)
+        self._learning_rate = constant(float(value))  # in place of the schedule's
 
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (self._optimizer,)

@@ -28,6 +28,7 @@ from ding_like.policy.forward import ForwardActor
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.policy.recurrent import RecurrentForward
 from ding_like.policy.sequence_rows import STATE, SequenceShape, Windows, episode_ends, windows_of
+from ding_like.policy.share import Share
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Obs
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -123,15 +124,15 @@ class PPORecurrentPolicy(PPOPolicy):
         shape = SequenceShape(self._cfg.learn.seq_len)
         return windows_of(lane, episode_ends(columns), shape, num_lanes=int(lane.max()) + 1, closes=True)[0]
 
-    def _part_of(self, minibatch: TransitionBatch) -> tuple[TransitionBatch, float]:
-        """Return (this learner's sequences, of several, and what their steps count among those of all)."""
+    def part_of(self, minibatch: TransitionBatch, share: Share) -> tuple[TransitionBatch, float]:
+        """Return (the sequences of one share of a minibatch, what their steps count among those of all)."""
         sequence = minibatch["sequence"]
         num_sequences = int(sequence[-1]) + 1
-        own = self._share.of(num_sequences)
+        own = share.of(num_sequences)
         first, stop = np.searchsorted(sequence, (own.start, own.stop))
         rows = minibatch[first:stop]
-        is_shared = num_sequences >= self._share.num_learners
-        weight = len(rows) / len(minibatch) if is_shared else self._share.weight(num_sequences)
+        is_shared = num_sequences >= share.num_learners
+        weight = len(rows) / len(minibatch) if is_shared else share.weight(num_sequences)
         return rows.with_columns(sequence=rows["sequence"] - own.start), weight
 
     def _evaluate(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:

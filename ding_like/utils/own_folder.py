@@ -18,11 +18,13 @@ def make_own_folder(prefix: str, *, where: str | os.PathLike[str] | None = None)
     """Return a new folder `{prefix}{machine}-{pid}-{start}-{random}` below `where`, by default the temporary folder.
 
     Folders of the same prefix whose process has ended without deleting them are deleted first. Whose a folder is stands
-    in its name from the beginning, so that it is never taken for a dead process's.
+    in its name from the beginning, so that it is never taken for a dead process's. The name is short, with numbers to
+    the base 16: a socket's whole path may have 107 characters.
     """
     base = Path(where or tempfile.gettempdir())
     sweep(prefix, base)
-    return Path(tempfile.mkdtemp(prefix=f"{prefix}{_machine()}-{os.getpid()}-{start_of(os.getpid())}-", dir=base))
+    own = f"{prefix}{_machine()}-{os.getpid():x}-{start_of(os.getpid()):x}-"
+    return Path(tempfile.mkdtemp(prefix=own, dir=base))
 
 
 def sweep(prefix: str, base: Path) -> list[Path]:
@@ -31,7 +33,7 @@ def sweep(prefix: str, base: Path) -> list[Path]:
     A process lives if one with its id and its start time does. Folders of other users, machines and containers, and
     those whose process cannot be looked up, stay.
     """
-    name = re.compile(re.escape(prefix) + re.escape(_machine()) + r"-(\d{1,10})-(\d{1,20})-\w+")
+    name = re.compile(re.escape(prefix) + re.escape(_machine()) + r"-([0-9a-f]{1,8})-([0-9a-f]{1,16})-\w+")
     swept = []
     for path in base.glob(f"{prefix}*"):
         owner = name.fullmatch(path.name)
@@ -40,8 +42,8 @@ def sweep(prefix: str, base: Path) -> list[Path]:
                 continue
         except FileNotFoundError:  # another start swept it meanwhile
             continue
-        if owner[2] != "0" and start_of(int(owner[1])) != int(owner[2]):
-            logger.info("%s is left by process %s, which has ended: it is deleted", path, owner[1])
+        if owner[2] != "0" and start_of(int(owner[1], 16)) != int(owner[2], 16):
+            logger.info("%s is left by process %s, which has ended: it is deleted", path, int(owner[1], 16))
             shutil.rmtree(path, ignore_errors=True)
             swept.append(path)
     return swept
@@ -63,4 +65,4 @@ def _machine() -> str:
         seen = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")
     except OSError:
         seen = ""
-    return hashlib.sha256(f"{socket.gethostname()} {seen}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{socket.gethostname()} {seen}".encode()).hexdigest()[:8]

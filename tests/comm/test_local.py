@@ -51,6 +51,66 @@ def test_updates_that_too_few_rows_cannot_give_are_not_made_up_later(tmp_path: P
     buffer.close()
 
 
+def by_rows(store: Any, *, updates: int, rows: int) -> LocalRows:
+    return LocalRows(
+        store,
+        UpdateRatio.per_rows(updates, rows),
+        segment_rows=rows,
+        batch_size=2,
+        newest=lambda: Version(0, 3),
+        counts_rows=True,
+    )
+
+
+def test_updates_follow_rows_where_segments_are_of_different_sizes() -> None:
+    rows = by_rows(Watched(), updates=2, rows=4)
+
+    made = []
+    for size in (4, 1, 1, 2, 7, 1):
+        rows.put(segment(size))
+        made.append(num_updates(rows))
+
+    assert made == [2, 0, 1, 1, 3, 1], "2 for each 4 rows, whoever brings them"
+    assert sum(made) == 2 * 16 // 4
+
+
+def test_whole_segments_give_the_same_orders_and_updates_by_rows_as_by_segments() -> None:
+    counted = []
+    for rows in (rows_over(Watched(), updates=3), by_rows(Watched(), updates=3, rows=4)):
+        found = []
+        for _ in range(5):
+            found.append(rows.order(timeout_s=0.0).rows)
+            found.append(rows.put(segment()).rows)
+            rows.next(timeout_s=0.0)
+            found.append(rows.order(timeout_s=0.0).rows)
+            found.append(num_updates(rows))
+        counted.append(found)
+
+    assert counted[0] == counted[1]
+
+
+def test_rows_of_random_actions_are_stored_and_allow_no_update() -> None:
+    store = Watched()
+    rows = by_rows(store, updates=2, rows=4)
+
+    rows.put_random(segment(40))
+
+    assert num_updates(rows) == 0 and rows.env_step == 40 and store.pushed_at == [40]
+    assert rows.order(timeout_s=0.0).rows == 4
+
+
+def test_rows_go_on_from_a_saved_state_with_the_part_of_an_update_that_was_left() -> None:
+    rows = by_rows(Watched(), updates=1, rows=4)
+    rows.put(segment(7))
+    assert num_updates(rows) == 1
+
+    again = by_rows(Watched(), updates=1, rows=4)
+    again.load_state_dict(rows.state_dict())
+    again.put(segment(1))
+
+    assert num_updates(again) == 1
+
+
 class Watched:
     """Keep what a store is told."""
 

@@ -40,6 +40,12 @@ class Call(Protocol):
         the call is under way.
         """
 
+    def on_done(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, when the call is done; at once if it is, else in a thread of the host's.
+
+        It takes no lock, and does not call workers: it puts something into a `queue.SimpleQueue`, say.
+        """
+
 
 class WorkerHandle(Protocol):
     """Be a worker as others see it; threads may share it."""
@@ -65,7 +71,8 @@ class Host(Protocol):
     def start(self, make: Callable[[], object], *, name: str, resources: Resources) -> WorkerHandle:
         """Start a worker, the object that `make` returns where it runs; return at once.
 
-        What `make` raises is raised by the worker's first call. Raises CommError for a name that was used before.
+        What `make` raises is raised by all of the worker's calls, and it has ended. Calls are done in the thread that
+        `make` was called in. Raises CommError for a name that was used before.
         """
 
     def wait(self, calls: Sequence[Call], *, timeout_s: float) -> list[Call]:
@@ -77,7 +84,8 @@ class Host(Protocol):
     def share(self, value: Any) -> Any:
         """Return what stands for a value (of arrays, read-only where it arrives) in the arguments of many calls.
 
-        Its bytes are stored once; they are freed when what was returned is.
+        It is an argument itself, no part of one. The value's bytes are stored once; they are freed when what was
+        returned is.
         """
 
     def kill(self, worker: WorkerHandle) -> None:

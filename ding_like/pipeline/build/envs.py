@@ -30,15 +30,22 @@ def build_collect_env(
     `env_setting` stands in place of the config's envs. With `dynamic_seed=False` every episode of a lane starts from
     the same seed. `before_launch` gets the manager while no env has been reset.
     """
+    manager = seeded_collect_env(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed)
+    return _launched(manager, before_launch)
+
+
+def seeded_collect_env(
+    cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None, dynamic_seed: bool = True
+) -> EnvManager:
+    """Return the envs of collecting as `build_collect_env` does, but not launched: no env has been reset."""
     env_fn, env_cfgs, _ = env_setting or get_vec_env_setting(cfg.env, eval_=False)
-    env_fns = [EnvFactory(each, env_fn) for each in env_cfgs]
-    return _launch(cfg.env.manager, env_fns, seed, dynamic_seed=dynamic_seed, before_launch=before_launch)
+    return _seeded(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs], seed, dynamic_seed=dynamic_seed)
 
 
 def build_eval_env(cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None) -> EnvManager:
     """Return the launched envs of evaluations, which bring seeds of their own."""
     env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
-    return _launch(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs], seed)
+    return _launched(_seeded(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs], seed))
 
 
 def build_single_env(make_env: Callable[[], AnyEnv]) -> EnvManager:
@@ -54,16 +61,15 @@ def one_player_sees(cfg: FrozenConfig, env: EnvManager, *, seed: int, name: str)
     return versus(env, seed=seed, name=name) if is_game(cfg) else None
 
 
-def _launch(
-    cfg: Mapping[str, Any],
-    env_fns: Sequence[Callable[[], AnyEnv]],
-    seed: int,
-    *,
-    dynamic_seed: bool = True,
-    before_launch: Callable[[EnvManager], None] | None = None,
+def _seeded(
+    cfg: Mapping[str, Any], env_fns: Sequence[Callable[[], AnyEnv]], seed: int, *, dynamic_seed: bool = True
 ) -> EnvManager:
     manager = create_env_manager(cfg, env_fns)
     manager.seed(seed, dynamic_seed=dynamic_seed)
+    return manager
+
+
+def _launched(manager: EnvManager, before_launch: Callable[[EnvManager], None] | None = None) -> EnvManager:
     try:
         if before_launch is not None:
             before_launch(manager)

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ding_like.config import FrozenConfig
 from ding_like.envs.manager.versus import VersusManager
 from ding_like.errors import ConfigError
+from ding_like.pipeline.build.envs import one_player_sees
 from ding_like.pipeline.build.policies import build_policy
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import RandomActor
-from ding_like.types import Actor
+from ding_like.types import Actor, EnvManager
 from ding_like.utils.checkpoint import load_state
 
 
@@ -62,3 +64,12 @@ class Opponents:
         rival.eval_mode.load_state_dict({"model": load_state(name)["model"]})
         actor: Actor = rival.eval_mode.actor
         return actor
+
+
+def evaluated_env(cfg: FrozenConfig, env: EnvManager, opponents: Opponents, *, seed: int) -> EnvManager:
+    """Return the envs of evaluations: games as one player sees them, against the config's opponent."""
+    seen = one_player_sees(cfg, env, seed=seed, name="evaluator")
+    if seen is None:
+        return env
+    opponents.face(seen, cfg.env.manager.opponent)
+    return seen

@@ -31,9 +31,11 @@ def build_collector(
     metrics: MetricsSink | None = None,
     name: str = "collector",
     rank: int = 0,
+    rng: np.random.Generator | None = None,
 ) -> SampleSerialCollector:
     """Return the collector of a config, of several learners that of `rank`; its log and its metrics bear `name`.
 
+    `rng` is what it draws from, by default a generator that follows from `seed`.
     Raises ConfigError for one that hands out whole episodes: what follows learns from rows.
     """
     section = cfg.policy.collect.collector
@@ -42,7 +44,7 @@ def build_collector(
         section,
         env=env,
         policy=policy.collect_mode,
-        rng=make_rng(seed, "collector", *_apart(rank)),
+        rng=make_rng(seed, "collector", *_apart(rank)) if rng is None else rng,
         tb_logger=metrics,
         exp_name=cfg.exp_name,
         instance_name=_named(name, rank),

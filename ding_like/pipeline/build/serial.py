@@ -10,8 +10,8 @@ import torch
 
 from ding_like.config import FrozenConfig
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.envs import EnvSetting, build_collect_env, build_eval_env, one_player_sees
-from ding_like.pipeline.build.opponents import Opponents
+from ding_like.pipeline.build.envs import EnvSetting, build_collect_env, build_eval_env
+from ding_like.pipeline.build.opponents import Opponents, evaluated_env
 from ding_like.pipeline.build.parts import (
     build_buffer,
     build_collector,
@@ -22,9 +22,10 @@ from ding_like.pipeline.build.parts import (
 from ding_like.pipeline.build.policies import build_policy
 from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.learners.statistics import SharedStatistics
+from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.self_play import LeaguePlay, has_league, versus
-from ding_like.pipeline.statistics import ENV_WRAPPERS, WrapperStatistics
+from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, WrapperStatistics
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
 from ding_like.types import EnvManager, Reducer
@@ -45,21 +46,36 @@ _ALONE = Share()
 class SerialParts:
     """Hold the parts of one run, or of one of several learners; `close` closes them all.
 
-    Of several learners, only the first evaluates and writes metrics.
+    Of several learners, only the first evaluates and writes metrics. Where rows are collected elsewhere there are no
+    envs for that, and the collector stands for those that do.
     """
 
-    collector_env: EnvManager
+    collector_env: EnvManager | None
     evaluator_env: EnvManager | None
     policy: Policy
     learner: BaseLearner
-    collector: SampleSerialCollector
+    collector: SampleSerialCollector | RemoteCollectors
     evaluator: InteractionSerialEvaluator | None
     buffer: IBuffer | None  # None: on-policy, nothing is stored
     commander: BaseSerialCommander
     metrics: MetricsSink | None
     league: LeaguePlay | None = None  # of a run that plays in one
     share: Share = _ALONE
-    statistics: SharedStatistics | None = None  # of several learners' env wrappers
+    statistics: SharedStatistics | MergedStatistics | None = None  # of several learners' or collectors' env wrappers
+
+    @property
+    def own_env(self) -> EnvManager:
+        """Return the envs of collecting. Raises ConfigError where others have them."""
+        if self.collector_env is None:
+            raise ConfigError("this run was built without envs to collect in: others collect.")
+        return self.collector_env
+
+    @property
+    def own_collector(self) -> SampleSerialCollector:
+        """Return the collector. Raises ConfigError where others collect."""
+        if isinstance(self.collector, RemoteCollectors):
+            raise ConfigError("this run was built without a collector of its own: others collect.")
+        return self.collector
 
     @property
     def replay_buffer(self) -> IBuffer:
@@ -92,7 +108,7 @@ def build_serial(
     `make_reducer` returns what averages the gradients of its policy. Its lanes and generators are seeded apart from the
     others', its weights as theirs.
     """
-    _check(cfg, with_buffer=with_buffer)
+    check_run(cfg, with_buffer=with_buffer)
     rank = share.rank
     with ExitStack() as opened:
         collector_env, statistics = _collect_env(cfg, seed, env_setting, share, dynamic_seed=dynamic_seed)
@@ -105,7 +121,8 @@ def build_serial(
         fitted = fit_policy_config(cfg.policy, collector_env)
         policy = build_policy(fitted, seed=seed, model=model)
         opponents = Opponents(fitted, policy)
-        evaluator_env = _evaluated_env(cfg, evaluator_env, opponents, seed=seed)
+        if evaluator_env is not None:
+            evaluator_env = evaluated_env(cfg, evaluator_env, opponents, seed=seed)
         league = evaluator = None
         if has_league(cfg):
             assert metrics is not None, "leagues are of one learner"
@@ -167,17 +184,8 @@ def _collect_env(
     return env, found[0]
 
 
-def _evaluated_env(cfg: FrozenConfig, env: EnvManager | None, opponents: Opponents, *, seed: int) -> EnvManager | None:
-    """Return the env of evaluations, if any: of a game, as one player sees it, against the config's opponent."""
-    seen = None if env is None else one_player_sees(cfg, env, seed=seed, name="evaluator")
-    if seen is None:
-        return env
-    opponents.face(seen, cfg.env.manager.opponent)
-    return seen
-
-
-def _check(cfg: FrozenConfig, *, with_buffer: bool) -> None:
-    """Raise ConfigError for what a serial run cannot do, before anything is made."""
+def check_run(cfg: FrozenConfig, *, with_buffer: bool) -> None:
+    """Raise ConfigError for what a run of one program cannot do, before anything is made."""
     check_hands_out_rows(cfg.policy.collect.collector)
     has_league(cfg)
     if with_buffer:

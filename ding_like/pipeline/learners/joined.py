@@ -44,6 +44,18 @@ def share_state(group: LearnerGroup, state: State | None = None) -> State:
     return restored
 
 
+def pack_learn_state(state: State) -> tuple[Any, FlatState]:  # Any: of JSON
+    """Return a learn mode's state as (JSON that describes it, its tensors by name), which `restored` takes."""
+    flat: FlatState = {}
+    return _describe(state, "", flat), flat
+
+
+def restored(described: Any, flat: FlatState) -> State:  # Any: of JSON
+    """Return the state that `pack_learn_state` was given."""
+    state: State = _restore(described, flat)
+    return state
+
+
 class EqualityCheck:
     """Check every `every` updates that all learners have the same parameters, bit for bit.
 

@@ -12,6 +12,7 @@ from ding_like.comm.local import RowStore
 from ding_like.data.rows import as_batch
 from ding_like.errors import CommError, SchemaError
 from ding_like.pipeline.learners.joined import EqualityCheck, share_state
+from ding_like.pipeline.learners.statistics import SharedStatistics
 
 if TYPE_CHECKING:
     from ding_like.pipeline.build import SerialParts
@@ -129,7 +130,7 @@ class InStep:
         """Put a segment of this learner's rows, with the env steps that all took for theirs."""
         before = self._steps
         self.count_steps()
-        if self._parts.statistics is not None:
+        if isinstance(self._parts.statistics, SharedStatistics):
             self._parts.statistics.merge(self._group)
         return rows.put(replace(segment, env_steps=self._steps - before))
 

@@ -10,7 +10,8 @@ from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.index import BufferIndex
 from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.parallel.settings import SystemConfig, batch_rows, buffer_size, steps_per_row, warmup_steps
+from ding_like.pipeline.parallel.settings import SystemConfig, batch_rows, buffer_size
+from ding_like.pipeline.sample_unit import steps_per_row, warmup_steps
 from ding_like.pipeline.self_play import has_league, make_league
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.worker import create_parallel_commander

@@ -26,17 +26,17 @@ class MarineParallelCollector(ZerglingParallelCollector):
 
     _versus: VersusManager
 
-    def _launch_collect(self) -> EnvManager:
-        self._versus = versus(super()._launch_collect(), seed=self._seed, name="collector")
+    def _as_seen(self, envs: EnvManager) -> EnvManager:
+        self._versus = versus(envs, seed=self._seed, name="collector")
         return self._versus
 
     def _collect(self, task_info: Mapping[str, Any]) -> None:
         self._game_result: list[int] = []
         opponent = task_info.get("opponent")
         if opponent is None:
-            self._versus.use_opponent(self._opponents.newest_self())
+            self._versus.use_opponent(self._end.opponents.newest_self())
         else:
-            self._versus.use_opponent(self._opponents.past_self(unflatten_state(opponent.state)["model"]))
+            self._versus.use_opponent(self._end.opponents.past_self(unflatten_state(opponent.state)["model"]))
         self._versus.take_results()  # of a task that was broken off
         super()._collect(task_info)
         self._finish_info = {**self._finish_info, "game_result": self._game_result}

@@ -12,9 +12,8 @@ from ding_like.config import deep_merge, to_plain
 from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
 from ding_like.errors import ConfigError
 from ding_like.pipeline.learners.shares import check_shares, timeout_fault
-from ding_like.pipeline.sample_unit import check_buffer
+from ding_like.pipeline.sample_unit import check_buffer, steps_per_row, warmup_steps
 from ding_like.pipeline.update_ratio import least_lead
-from ding_like.policy import Policy, get_policy_cls
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 
@@ -168,18 +167,6 @@ def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
     if isinstance(commander, dict):
         main = deep_merge({"policy": {"other": {"commander": commander}}}, main)
     return main, create
-
-
-def steps_per_row(policy: Any) -> int:
-    """Return the env steps of one row of a policy: more than 1 where rows are sequences."""
-    cls = get_policy_cls(policy) if policy.get("type") else Policy
-    # A policy of DI-engine's style may be any class.
-    return int(getattr(cls, "env_steps_per_row", Policy.env_steps_per_row)(policy))
-
-
-def warmup_steps(policy: Any) -> int:
-    """Return the env steps at whose begin collectors act at random: those of `random_collect_size` rows."""
-    return int(policy.random_collect_size) * steps_per_row(policy)
 
 
 def batch_rows(policy: Any) -> int:

@@ -13,22 +13,11 @@ from ding_like.comm.channels import RowSink, Segment, WeightReader
 from ding_like.config.tree import deep_merge
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import (
-    EnvSetting,
-    Opponents,
-    build_collect_env,
-    build_collector,
-    build_eval_env,
-    build_evaluator,
-    build_policy,
-    fit_policy_config,
-    one_player_sees,
-)
-from ding_like.pipeline.parallel.settings import warmup_steps
+from ding_like.pipeline.build import EnvSetting, build_eval_env
+from ding_like.pipeline.build.collect_end import CollectEnd
 from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.evaluate import EvaluateRole
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
-from ding_like.pipeline.statistics import CollectorStatistics, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.types import EnvManager
 from ding_like.utils.configurable import Configurable
@@ -116,16 +105,15 @@ class ZerglingParallelCollector(BaseParallelCollector):
         self._setting: EnvSetting = env_setting or get_vec_env_setting(self._main.env)
         # Lanes of all collectors have seeds of their own.
         self._seed = int(self._cfg.seed) + int(self._cfg.index) * len(self._setting[1])
-        self._manager = self._launch_collect()
-        fitted = fit_policy_config(self._main.policy, self._manager)
-        self.policy = build_policy(fitted, seed=self._seed, modes=["collect", "eval", "command"])
-        self._opponents = Opponents(fitted, self.policy)
-        self._collector = build_collector(
-            self._main, self._manager, self.policy, seed=self._seed, name=f"collector{self._cfg.index}"
+        self._end = CollectEnd.build(
+            self._main,
+            seed=self._seed,
+            env_setting=self._setting,
+            name=f"collector{self._cfg.index}",
+            seen=self._as_seen,
         )
-        self._collect_role: CollectRole | None = None  # from the first task on
+        self.policy = self._end.policy
         self._evaluate_role: EvaluateRole | None = None  # from the first evaluation on
-        self._weights: LoadedWeights | None = None
         self._finish_info: dict[str, Any] = {}
         self._lines = Interval(float(self._cfg.print_freq), starts_due=True)
 
@@ -139,7 +127,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         return self._finish_info
 
     def close(self) -> None:
-        self._collector.close()
+        self._end.close()
         if self._evaluate_role is not None:
             self._evaluate_role.close()
         super().close()
@@ -157,37 +145,18 @@ class ZerglingParallelCollector(BaseParallelCollector):
         return False
 
     def _role(self, policy_id: str) -> CollectRole:
-        if self._collect_role is None:
-            if self._sink is None:
-                raise ConfigError("the collector has nowhere to put rows: give it the channels `sink` and `reader`.")
-            self._collect_role = CollectRole(
-                self._collector,
-                self._loaded(policy_id),
-                sink=self._sink,
-                random_steps=warmup_steps(self._main.policy),
-                action_space=self._manager.action_space,
-                stats=self._stats,
-                observed=self._statistics.take,
-                after_segment=self._say,
-            )
-        return self._collect_role
+        if self._sink is None:
+            raise ConfigError("the collector has nowhere to put rows: give it the channels `sink` and `reader`.")
+        return self._end.connect(self._loaded(policy_id), self._sink, after_segment=self._say)
 
     def _loaded(self, policy_id: str) -> LoadedWeights:
-        if self._weights is None:
-            if self._reader is None:
-                raise ConfigError("the collector has no weights to act with: give it the channels `sink` and `reader`.")
-            self._weights = LoadedWeights(
-                self.policy, self._reader, policy_id=policy_id, on_statistics=self._statistics.use
-            )
-        return self._weights
-
-    def _stats(self, setting: Mapping[str, Any]) -> dict[str, Any]:
-        collector = self._collector
-        return {"return": _finite(collector.mean_return), "length": _finite(collector.mean_length), **setting}
+        if self._reader is None:
+            raise ConfigError("the collector has no weights to act with: give it the channels `sink` and `reader`.")
+        return self._end.loaded(self._reader, policy_id=policy_id)
 
     def _say(self, segment: Segment) -> None:
         if self._lines.pass_s():
-            iteration, env_step = segment.version.update, self._collector.envstep
+            iteration, env_step = segment.version.update, self._end.collector.envstep
             self.info(f"policy of iteration {iteration}, env step {env_step}, {dict(segment.stats)}")
 
     # --- evaluating
@@ -195,11 +164,9 @@ class ZerglingParallelCollector(BaseParallelCollector):
     def _evaluate(self, task_info: Mapping[str, Any]) -> None:
         if self._evaluate_role is None:
             weights = self._loaded(str(task_info["policy_id"]))
-            envs = self._launch_eval()
-            evaluator = build_evaluator(self._main, envs, self.policy, seed=int(self._cfg.seed))
-            self._evaluate_role = EvaluateRole(
-                evaluator, weights, before=lambda: adopt_statistics(envs, weights.statistics)
-            )
+            seed = int(self._cfg.seed)
+            envs = build_eval_env(self._main, seed=seed, env_setting=self._setting)
+            self._evaluate_role = self._end.evaluate_role(envs, weights, seed=seed)
         number = int(task_info["number"])
         result = self._evaluate_role.play(int(task_info["n_episode"]), number=number)
         iteration = self._evaluate_role.weights.version.update
@@ -211,24 +178,6 @@ class ZerglingParallelCollector(BaseParallelCollector):
             "duration_s": result.duration_s,
         }
 
-    def _launch_collect(self) -> EnvManager:
-        """Return the envs of collecting, as the policy sees them."""
-        return build_collect_env(
-            self._main, seed=self._seed, env_setting=self._setting, before_launch=self._share_statistics
-        )
-
-    def _share_statistics(self, envs: EnvManager) -> None:
-        self._statistics = CollectorStatistics(envs)
-
-    def _launch_eval(self) -> EnvManager:
-        seed = int(self._cfg.seed)
-        manager = build_eval_env(self._main, seed=seed, env_setting=self._setting)
-        seen = one_player_sees(self._main, manager, seed=seed, name="evaluator")
-        if seen is None:
-            return manager
-        self._opponents.face(seen, self._main.env.manager.opponent)
-        return seen
-
-
-def _finite(value: float) -> float | None:
-    return value if value == value else None
+    def _as_seen(self, envs: EnvManager) -> EnvManager:
+        """Return the envs of collecting as the policy sees them."""
+        return envs

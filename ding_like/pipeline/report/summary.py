@@ -27,17 +27,19 @@ _FILES = ("curve.png", "curve.svg", "agent.gif", "ckpt/ckpt_best.pth.tar", "metr
 def opening_lines(
     cfg: Any,
     *,
-    collector_env: EnvManager,
+    collector_env: EnvManager | None,  # None: others have them, as `learners` says
     evaluator_env: EnvManager,
     policy: Any,  # a Policy, or anything with an eval mode
     limits: Limits,
     overrides: Sequence[str] = (),
-    learners: Sequence[str] = (),  # what is to be said of several
+    learners: Sequence[str] = (),  # what is to be said of several, or of other workers
 ) -> list[str]:
     """Return what a person wants to check in a run's first second: versions, config, env, policy, what ends it."""
     env = cfg.env.get("env_id") or cfg.env.type
-    spaces = f"obs {describe_space(collector_env.observation_space)}  act {describe_space(collector_env.action_space)}"
-    lanes = f"{collector_env.num_lanes} to collect, {evaluator_env.num_lanes} to evaluate ({cfg.env.manager.type})"
+    shown = evaluator_env if collector_env is None else collector_env
+    spaces = f"obs {describe_space(shown.observation_space)}  act {describe_space(shown.action_space)}"
+    collect = "" if collector_env is None else f"{collector_env.num_lanes} to collect, "
+    lanes = f"{collect}{evaluator_env.num_lanes} to evaluate ({cfg.env.manager.type})"
     size = short(sum(_sizes(policy.eval_mode.state_dict())))
     device = "cuda" if cfg.policy.cuda else "cpu"
     return [

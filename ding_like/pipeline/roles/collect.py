@@ -11,8 +11,9 @@ from ding_like.comm.channels import Order, RowSink, Segment
 from ding_like.errors import ConfigError
 from ding_like.pipeline.roles.loaded_weights import UNTRAINED, LoadedWeights
 from ding_like.policy.random_policy import random_collect_mode
-from ding_like.types import Array, Setting
+from ding_like.types import Array, CollectMode, Setting
 from ding_like.worker import SampleSerialCollector
+from ding_like.worker.collector.stop_rule import StopRule
 
 _WAIT_S = 1.0  # for rows that may be collected, before it is asked again
 
@@ -43,8 +44,8 @@ class CollectRole:
             raise ConfigError(f"{random_steps} random steps need the action space that they are drawn from.")
         self._collector = collector
         self._weights = weights
-        self._sink = sink
-        self._random_steps = random_steps
+        self.sink = sink
+        self.random_steps = random_steps
         self._action_space = action_space
         self._settings = settings or self._command
         self._stats = stats
@@ -56,23 +57,28 @@ class CollectRole:
     def run(self, *, is_done: Callable[[], bool] = lambda: False) -> int:
         """Collect until an order says that it is enough, or `is_done`; return the number of segments."""
         num_segments = 0
-        order = self._sink.order(timeout_s=_WAIT_S)
+        order = self.sink.order(timeout_s=_WAIT_S)
         while not order.finish and not is_done():
             if order.rows > 0:
                 order = self.collect(order)
                 num_segments += 1
             else:
-                order = self._sink.order(timeout_s=_WAIT_S)
+                order = self.sink.order(timeout_s=_WAIT_S)
         return num_segments
 
-    def collect(self, order: Order) -> Order:
-        """Collect as many rows as an order wants, put them, and return the next order."""
+    def collect(self, order: Order, *, stop: StopRule | None = None) -> Order:
+        """Collect as many rows as an order wants, put them, and return the next order.
+
+        If `stop` is met before there are as many, the segment has those that can be made by then.
+        """
         self._weights.take_newest()
         version = (order.newest or UNTRAINED) if self._weights.is_shared else self._weights.version
-        self._act_at_random(order.env_step < self._random_steps)
+        self._act_at_random(order.env_step < self.random_steps)
         collector, self.setting = self._collector, self._settings(order)
         first_step = collector.envstep
-        batch = collector.collect_rows(order.rows, train_iter=version.update, policy_kwargs=self.setting)
+        # A collector of one's own need not know of stop rules.
+        by_rule: dict[str, StopRule] = {} if stop is None else {"stop": stop}
+        batch = collector.collect_rows(order.rows, train_iter=version.update, policy_kwargs=self.setting, **by_rule)
         segment = Segment(
             batch,
             version,
@@ -80,10 +86,20 @@ class CollectRole:
             {} if self._stats is None else self._stats(self.setting),
             {} if self._observed is None else self._observed(),
         )
-        following = self._sink.put(segment)
+        following = self.sink.put(segment)
         if self._after_segment is not None:
             self._after_segment(segment)
         return following
+
+    @property
+    def mode(self) -> CollectMode:
+        """Return the collect mode of the policy, which acts unless actions are random."""
+        return self._weights.policy.collect_mode
+
+    def use_policy(self) -> None:
+        """Act with the policy that the weights hold now; open episodes go on."""
+        self._collector.reset_policy(self.mode)
+        self._acts_at_random = False
 
     def _command(self, order: Order) -> Setting:
         setting: Setting = self._weights.policy.command_mode.get_setting_collect({"envstep": order.env_step})
@@ -92,7 +108,7 @@ class CollectRole:
     def _act_at_random(self, at_random: bool) -> None:
         if at_random == self._acts_at_random:
             return
-        mode = self._weights.policy.collect_mode
+        mode = self.mode
         if at_random and self._action_space is not None:
             mode = random_collect_mode(mode, self._action_space)
         self._collector.reset_policy(mode)

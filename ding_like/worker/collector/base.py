@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ import numpy as np
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
-from ding_like.types import CollectMode, Config, EnvManager, State
+from ding_like.types import Array, CollectMode, Config, EnvManager, State
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.seeding import rng_state, set_rng_state
@@ -130,6 +130,18 @@ class LoopCollector(BaseSerialCollector):
 
     _policy: CollectMode | None = None
     _loop: RolloutLoop | None = None
+    _note_actions: Callable[[Array, Array], None] | None = None
+
+    def note_actions(self, note: Callable[[Array, Array], None]) -> None:
+        """Tell `note` of lanes [R] and actions [R, A...] before each step of the envs."""
+        self._note_actions = note
+        if self._loop is not None:
+            self._loop.note_actions = note
+
+    @property
+    def is_first(self) -> Array:
+        """Return bool[E], a live view: the lanes that take the first step of an episode next."""
+        return self._parts()[0].is_first
 
     def reset_policy(self, _policy: PolicyMode | None = None) -> None:
         """Act with a new collect mode if one is given; open episodes go on, recurrent state is forgotten."""
@@ -149,7 +161,9 @@ class LoopCollector(BaseSerialCollector):
     def _new_loop(self) -> RolloutLoop | None:
         if self._env is None or self._policy is None:
             return None
-        return RolloutLoop(self._env, self._policy.actor, rng=self._rng)
+        loop = RolloutLoop(self._env, self._policy.actor, rng=self._rng)
+        loop.note_actions = self._note_actions
+        return loop
 
     @property
     def mean_return(self) -> float:
@@ -162,6 +176,11 @@ class LoopCollector(BaseSerialCollector):
         """Return the mean length of the last episodes, at most 100, in env steps; NaN before the first."""
         recent = self._report.recent_lengths
         return sum(recent) / len(recent) if recent else float("nan")
+
+    @property
+    def dropped_steps(self) -> int:
+        """Return the env steps so far whose rows are not handed out: episodes that broke off, a surplus on-policy."""
+        return self._report.total.dropped_steps + (0 if self._loop is None else self._loop.dropped_steps)
 
     def _parts(self) -> tuple[RolloutLoop, CollectMode]:
         if self._loop is None or self._policy is None:

@@ -86,6 +86,8 @@ class RolloutLoop:
         self.dropped_steps = 0
         self.dropped_episodes = 0
         self.ended_lanes: Sequence[int] = ()  # whose episodes ended in the last step; those that broke off did not
+        # Told of lanes [R] and actions [R, A...] before they are stepped.
+        self.note_actions: Callable[[Array, Array], None] | None = None
         self._next_episode = lanes
         self._open_obs: Obs = copy_obs(manager.obs)
         # The actor's columns of the rows that are open, [E, ...]; those of lanes that have none open mean nothing.
@@ -118,6 +120,8 @@ class RolloutLoop:
     def step(self, setting: Setting, *, policy_version: int = 0, idle: Array | None = None) -> list[EpisodeRecord]:
         """Act on all ready lanes that are not `idle` [E], step them once, and return the episodes that ended."""
         lanes, actions = self.act(setting, policy_version=policy_version, idle=idle)
+        if self.note_actions is not None:
+            self.note_actions(lanes, actions)
         return self.close(self._manager.step(lanes, actions))
 
     def act(self, setting: Setting, *, policy_version: int = 0, idle: Array | None = None) -> tuple[Array, Array]:
@@ -301,6 +305,11 @@ class RolloutLoop:
         self._manager.reset(np.array([lane for lane in bad if lane not in ended], np.int64))
         dropped = np.concatenate([answer.dropped, np.array(bad, np.int64)])
         return _take_rows(answer, np.flatnonzero(stays))._replace(dropped=dropped)
+
+    @property
+    def is_first(self) -> Array:
+        """Return bool[E], a live view: the lanes that take the first step of an episode next."""
+        return self._is_first
 
     @property
     def is_mid_episode(self) -> bool:

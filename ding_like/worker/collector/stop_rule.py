@@ -7,7 +7,7 @@ import operator
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -229,6 +229,27 @@ class RoundSignal:
     def rule(self, round_id: int) -> StopRule:
         """Return the rule of a collection in round `round_id`."""
         return _Signalled(self, whole_number("round_id", round_id, least=0))
+
+
+class StopSignals:
+    """Keep a RoundSignal for each keyword that collections may be told to stop by; threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_keyword: dict[str, RoundSignal] = {}
+
+    def stop(self, round_id: int, keyword: str) -> None:
+        """Stop the collections of round `round_id`, and of those before it, that listen to a keyword."""
+        self._of(keyword).stop(round_id)
+
+    def rules(self, listen_to: Iterable[str | tuple[str, int]], round_id: int) -> list[StopRule]:
+        """Return the rules of a collection that listens to keywords, alone (in round `round_id`) or with a round."""
+        named = ((each, round_id) if isinstance(each, str) else each for each in listen_to)
+        return [self._of(keyword).rule(number) for keyword, number in named]
+
+    def _of(self, keyword: str) -> RoundSignal:
+        with self._lock:
+            return self._by_keyword.setdefault(keyword, RoundSignal())
 
 
 class _Signalled(StopRule):

@@ -1,0 +1,1 @@
+"""Run workers on a Ray cluster; only `library.py` imports ray."""

@@ -1,0 +1,29 @@
+"""Load Ray, the one place that does, with what its environment must say before."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ding_like.errors import ConfigError
+
+# What Ray reads when it is imported or started. What the user has set is left alone.
+ENVIRONMENT = {
+    "RAY_worker_niceness": "0",  # else workers run at nice 15, behind everything else on the machine
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # else a call after the end of a cluster starts another one without a word
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without a GPU keeps its environment; without it Ray warns
+}
+
+
+def load_ray() -> Any:  # Any: a package that need not be installed
+    """Return the module ray. Raises ConfigError that says how to install it where it is missing."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError(
+            f"Ray cannot be loaded ({error}): install it with pip install 'ding-like[ray]', or train with -m serial."
+        ) from error
+    return ray

@@ -1,0 +1,85 @@
+"""Be the end of a worker in its own process: an actor of any kind of object, without an import of ray.
+
+What a method raises is returned, not raised: Ray would give it another type, of which the driver knows less.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import platform
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ding_like.errors import CommError
+
+
+class Process(NamedTuple):
+    """Say where a worker runs."""
+
+    pid: int
+    machine: str  # its hostname
+
+
+class Raised(NamedTuple):
+    """Hold what a method raised, and where."""
+
+    error: BaseException
+    where: str  # the traceback, as text
+    in_making: bool = False  # the worker's object, in place of a call
+
+
+class Shell:
+    """Hold a worker's object and do its calls; each method is called from a thread of its own, except `make`."""
+
+    def __init__(self) -> None:
+        self._object: object = None
+        self._failure: Raised | None = None
+        self._is_made = threading.Event()
+
+    def describe(self) -> Process:
+        """Return where this is, even while the object is made."""
+        return Process(os.getpid(), platform.node())
+
+    def make(self, make: Callable[[], object], prepare: Callable[[], None] | None) -> Raised | None:
+        """Make the object, in the thread that does its calls; return what that raised."""
+        try:
+            if prepare is not None:
+                prepare()
+            self._object = make()
+        except BaseException as error:
+            self._failure = _raised(error)._replace(in_making=True)
+        self._is_made.set()
+        return self._failure
+
+    def call(self, name: str, /, *args: Any, **kwargs: Any) -> Any:  # Any: of whatever method
+        """Call a method; return what it returns, or what it raises as Raised."""
+        if self._failure is not None:
+            return self._failure
+        try:
+            return getattr(self._object, name)(*args, **kwargs)
+        except BaseException as error:  # also SystemExit, which would end the process without a word
+            return _raised(error)
+
+    def control(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Do what `call` does, beside the calls, once the object is made."""
+        self._is_made.wait()  # without a deadline: the process ends if the object is given up
+        return self.call(name, *args, **kwargs)
+
+    def watch(self) -> Raised | None:
+        """Return when the object could not be made; else never: that this process has died ends the call."""
+        self._is_made.wait()
+        if self._failure is None:
+            threading.Event().wait()
+        return self._failure
+
+
+def _raised(error: BaseException) -> Raised:
+    """Return an error as it can be sent: one that cannot be copied cannot be sent either, and is told in words."""
+    where = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+    try:
+        return Raised(copy.deepcopy(error), where)
+    except Exception as reason:
+        return Raised(CommError(f"{type(error).__name__}: {error} (told in words: {reason})"), where)

@@ -1,0 +1,274 @@
+"""Train from a config with collectors, and where wanted gradient workers, on Ray."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import ding_like
+from ding_like.comm.ray.cluster import RayCluster
+from ding_like.comm.ray.host import RayHost, WorkerTracebackError
+from ding_like.comm.ray.library import load_ray
+from ding_like.comm.ray.needs import plan_here, plan_on_cluster
+from ding_like.comm.ray.watch import ClusterWatch
+from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
+from ding_like.comm.workers.host import Host
+from ding_like.comm.workers.threads import ThreadHost
+from ding_like.config import read_config
+from ding_like.entry.learners import RunArguments
+from ding_like.entry.ray_plan import NO_CLUSTER, RayConfig, RayPlan, claimed, described, plan_run, wanted
+from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
+from ding_like.errors import DingError, TrainingError
+from ding_like.pipeline.build import training_process
+from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.checkpoint import Checkpointer, resume_store
+from ding_like.pipeline.ray.settings import RaySettings
+from ding_like.pipeline.report.pictures import write_pictures
+from ding_like.pipeline.report.progress import Limits
+from ding_like.pipeline.report.run_console import RunConsole
+from ding_like.pipeline.report.summary import closing_lines, opening_lines
+from ding_like.pipeline.serial import SerialRun
+from ding_like.pipeline.watched_turns import watched
+from ding_like.policy import Policy
+
+logger = logging.getLogger(__name__)
+
+_OTHERS = str(Path(ding_like.__file__).parent)  # whose code is not the user's
+
+
+def ray_pipeline(
+    input_cfg: RayConfig,
+    seed: int = 0,
+    *,
+    max_train_iter: int = NO_LIMIT,
+    max_env_step: int = NO_LIMIT,
+    dynamic_seed: bool = True,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+    load_path: str | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    host: Host | None = None,
+) -> Policy:
+    """Train with workers on Ray until a limit or `env.stop_value` is reached, and return the policy.
+
+    A serial config runs as it is; `system_config['ray']` says who collects, computes gradients and applies them
+    (docs/ray.md). `workers` and `address` stand in place of its `collect.workers` and `address`: without an address a
+    cluster is started on this machine, and ended with the run. `overrides` are `section.key=value` strings, also
+    `system.ray.key=value`; `load_path` is a checkpoint to start from. With a `host` that is open the workers run there,
+    and no cluster is looked for. Raises ConfigError with every fault of the config at once, CommError where the cluster
+    cannot be had, and TrainingError with its cause where a worker fails.
+    """
+    plan = plan_run(
+        input_cfg,
+        RunArguments("ray", seed, max_train_iter, max_env_step, dynamic_seed),
+        overrides=[*overrides, *load_overrides(load_path)],
+        exp_name=exp_name,
+        workers=workers,
+        address=address,
+    )
+    return _run(plan, host=host)
+
+
+def resume_ray(
+    exp_name: str,
+    arguments: RunArguments,
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    host: Host | None = None,
+) -> Policy:
+    """Go on with an interrupted Ray run from its newest valid saved point, and return the policy.
+
+    `arguments` are those that were saved with the point. The rows are saved with the driver's parts, so that there may
+    be other numbers of `workers` than before, and another cluster.
+    """
+    config_file = Path(exp_name) / "total_config.py"
+    file = read_config(config_file)
+    given = (file.main_config, file.create_config, arguments.system or {})
+    plan = plan_run(
+        given, arguments, exp_name=exp_name, workers=workers, address=address, source=str(config_file), resumes=True
+    )
+    before = plan_run(given, arguments, exp_name=exp_name, source=str(config_file), resumes=True).settings
+    for name, old, new in (
+        ("collectors", before.collect.workers, plan.settings.collect.workers),
+        ("address", before.address, plan.settings.address),
+    ):
+        if old != new:
+            logger.info("%s: %s, where the run had %s", name, new or "none", old or "none")
+    return _run(plan, host=host, resumes=True)
+
+
+def dry_run(
+    input_cfg: RayConfig,
+    seed: int = 0,
+    *,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+) -> tuple[list[str], bool]:
+    """Return (lines that say what would run where, wanted and available, whether it fits); nothing is started.
+
+    Raises as `ray_pipeline` for what cannot be had: a cluster at an address is asked what it has.
+    """
+    arguments = RunArguments("ray", seed, NO_LIMIT, NO_LIMIT, dynamic_seed=True)
+    plan = plan_run(input_cfg, arguments, overrides=overrides, exp_name=exp_name, workers=workers, address=address)
+    settings, needs = plan.settings, wanted(plan.settings)
+    env = plan.cfg.env.get("env_id") or plan.cfg.env.type
+    lines = [f"plan        {plan.cfg.policy.type} on {env}, seed {seed}, as {plan.cfg.exp_name}/"]
+    if not needs:
+        return [*lines, *described(plan, NO_CLUSTER)], True
+    load_ray()  # says what to install
+    if settings.address is None:
+        found, _ = plan_here(needs)
+        return [
+            *lines,
+            *described(plan, "a Ray cluster of its own, on this machine"),
+            *found.table.splitlines(),
+        ], found.fits
+    with RayCluster(settings.address, allow_open=settings.allow_open):
+        found = plan_on_cluster(needs)
+    return [*lines, *described(plan, f"Ray at {settings.address}"), *found.table.splitlines()], found.fits
+
+
+def _run(plan: RayPlan, *, host: Host | None, resumes: bool = False) -> Policy:
+    """Train to the end with workers on a host, or on a cluster that is opened for it; return the policy."""
+    with _clear_errors(), ExitStack() as opened:
+        if host is not None:
+            place = Place(host, "threads of this process" if isinstance(host, ThreadHost) else "a host that is open")
+        elif not wanted(plan.settings):
+            place = Place(opened.enter_context(closing(ThreadHost())), NO_CLUSTER)
+        else:
+            place = opened.enter_context(_on_ray(plan.settings))
+        if not resumes:
+            plan = claimed(plan)
+        if place.logs is not None:
+            opened.push(partial(_keep_logs, place.logs, Path(plan.cfg.exp_name) / "log" / "ray"))
+        with training_process():
+            return _train(plan, place, resumes=resumes)
+
+
+class Place(NamedTuple):
+    """Say what a run's workers run on."""
+
+    host: Host
+    words: str  # for the console
+    logs: Path | None = None  # folder of what the workers wrote, if it goes with the cluster
+    watch: ClusterWatch | None = None
+
+
+@contextmanager
+def _on_ray(settings: RaySettings) -> Iterator[Place]:
+    """Open a cluster, see that the workers fit on it, and close it when the block ends."""
+    needs, amounts = wanted(settings), None
+    if settings.address is None:
+        here, amounts = plan_here(needs)
+        here.check()
+        logger.info("starting a Ray cluster on this machine, for this run alone")
+    with RayCluster(settings.address, amounts, allow_open=settings.allow_open) as cluster:
+        if not cluster.is_own:
+            plan_on_cluster(needs).check()
+        words = f"Ray at {cluster.address}, {'started for this run' if cluster.is_own else 'which stays'}"
+        with ClusterWatch(cluster) as watch, closing(RayHost()) as host:
+            yield Place(host, words, cluster.folder, watch)
+
+
+def _keep_logs(
+    cluster: Path,
+    folder: Path,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> None:
+    """Copy what an own cluster's workers wrote into the run's folder, if the run ended by an error."""
+    if error is None or isinstance(error, (KeyboardInterrupt, SystemExit)):
+        return
+    logs = [path for path in cluster.glob("r/session_2*/logs/worker-*") if path.stat().st_size]
+    try:
+        for path in logs:
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, folder / path.name)
+    except OSError as fault:
+        logger.info("what the workers wrote is lost: %s", fault)
+    else:
+        if logs:
+            logger.info("what the workers wrote is in %s/", folder)
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """Say of an error that a worker raised where that was, in a line of its own; raise TrainingError for foreign ones."""
+    try:
+        yield
+    except Exception as error:
+        where = _place_in_worker(error)
+        if where is None:
+            raise
+        text = str(error) if isinstance(error, DingError) else f"{type(error).__name__}: {error}"
+        kind = type(error) if isinstance(error, DingError) else TrainingError
+        raise kind(f"{text}\n  raised {where}") from error
+
+
+def _place_in_worker(error: BaseException | None) -> str | None:
+    """Return in which worker an error was raised and at which line, the user's own if one is known; None elsewhere."""
+    while error is not None and not isinstance(error, WorkerTracebackError):
+        error = error.__cause__
+    if error is None:
+        return None
+    worker, _, trace = str(error).partition(":\n")
+    frames = re.findall(r'File "(.+?)", line (\d+), in (\S+)', trace)
+    own = [frame for frame in frames if not frame[0].startswith(_OTHERS) and "site-packages" not in frame[0]]
+    if not frames:
+        return worker
+    file, line, function = (own or frames)[-1]
+    return f"{worker}, at {file}, line {line}, in {function}"
+
+
+def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
+    cfg, arguments = plan.cfg, plan.arguments
+    limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
+    from ding_like.pipeline.ray.turns import scheme_turns
+
+    parts = build_driver(cfg, seed=arguments.seed)
+    try:
+        opening = opening_lines(
+            cfg,
+            collector_env=parts.collector_env,
+            evaluator_env=parts.evaluator_env,
+            policy=parts.policy,
+            limits=limits,
+            overrides=plan.given,
+            learners=described(plan, place.words),
+        )
+        make_turns = scheme_turns(
+            cfg,
+            parts,
+            plan.settings,
+            place.host,
+            seed=arguments.seed,
+            log=FailureLog(Path(cfg.exp_name) / FAILURES_FILE),
+            dynamic_seed=arguments.dynamic_seed,
+        )
+        with RunConsole(cfg.exp_name, limits, opening=opening) as console:
+            SerialRun(
+                cfg,
+                parts,
+                limits=limits,
+                console=console,
+                checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
+                saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
+                make_turns=watched(make_turns, place.watch),
+            ).run()
+            write_pictures(cfg, parts.policy, seed=arguments.seed)
+            console.close_summary(closing_lines(cfg.exp_name, mode="ray"))
+    finally:
+        parts.close()
+    return parts.policy

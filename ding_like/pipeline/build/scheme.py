@@ -1,0 +1,59 @@
+"""Build the parts of a run whose collectors are elsewhere: what its driver has."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import torch
+
+from ding_like.config import FrozenConfig
+from ding_like.errors import ConfigError
+from ding_like.pipeline.build.envs import EnvSetting, build_eval_env
+from ding_like.pipeline.build.opponents import Opponents, evaluated_env
+from ding_like.pipeline.build.parts import build_buffer, build_evaluator, build_learner
+from ding_like.pipeline.build.policies import build_policy
+from ding_like.pipeline.build.serial import SerialParts, check_run
+from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
+from ding_like.pipeline.self_play import has_league
+from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
+from ding_like.utils.metrics import MetricsSink
+from ding_like.worker import BaseSerialCommander
+
+
+def build_driver(
+    cfg: FrozenConfig,
+    *,
+    seed: int,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+) -> SerialParts:
+    """Return the parts of a run whose collectors are elsewhere: as a serial run's, but for envs to collect in.
+
+    The policy, the learner and the buffer draw what those of a serial run draw. Raises ConfigError for a league, whose
+    games are played in the process that learns.
+    """
+    with_buffer = not cfg.policy.on_policy
+    check_run(cfg, with_buffer=with_buffer)
+    if has_league(cfg):
+        raise ConfigError("policy.other.league needs its games where its player learns: run it with `ding -m serial`.")
+    with ExitStack() as opened:
+        envs = build_eval_env(cfg, seed=seed, env_setting=env_setting)
+        opened.callback(envs.close)
+        metrics = MetricsSink(cfg.exp_name)
+        opened.callback(metrics.close)
+        fitted = fit_policy_config(cfg.policy, envs)
+        policy = build_policy(fitted, seed=seed, model=model)
+        statistics = MergedStatistics(envs)
+        evaluator_env = evaluated_env(cfg, envs, Opponents(fitted, policy), seed=seed)
+        learner = build_learner(cfg, policy, seed=seed, metrics=metrics)
+        learner.checkpoint_parts[ENV_WRAPPERS] = statistics
+        collector = RemoteCollectors(metrics)
+        evaluator = build_evaluator(cfg, evaluator_env, policy, seed=seed, metrics=metrics)
+        buffer = build_buffer(cfg, seed=seed, metrics=metrics) if with_buffer else None
+        commander = BaseSerialCommander(
+            cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
+        )
+        opened.pop_all()
+    parts = None, evaluator_env, policy, learner, collector, evaluator, buffer, commander, metrics
+    return SerialParts(*parts, statistics=statistics)

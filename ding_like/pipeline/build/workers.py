@@ -1,0 +1,46 @@
+"""Say what a run with workers in other processes cannot do, whatever brings them to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ding_like.config.report import Fault
+from ding_like.errors import ConfigError
+from ding_like.pipeline.sample_unit import check_buffer
+from ding_like.pipeline.self_play import has_league
+from ding_like.policy import get_policy_cls
+
+
+def faults_of_sections(system: Mapping[str, Any], *, mode: str, section: str) -> Iterator[Fault]:
+    """Yield the parts of a `system_config` that another mode reads; `mode` reads `section` alone."""
+    for key in system:
+        if key != section:
+            yield Fault(f"system.{key}", f"is not of mode {mode}, which reads system.{section} alone: leave it out")
+
+
+def faults_of_workers(cfg: Any, *, mode: str, collectors: int, gradient_workers: int) -> Iterator[Fault]:
+    """Yield what a compiled config asks for that workers elsewhere cannot do."""
+    policy = cfg.policy
+    if policy.other.get("league") and has_league(cfg):
+        yield Fault(
+            "policy.other.league",
+            f"chooses opponents by the games that one process plays, which mode {mode} has no place for: run it with "
+            "`ding -m serial_onpolicy` or `ding -m serial`",
+        )
+    if gradient_workers > 1 and callable(getattr(get_policy_cls(policy), "_forward_learn", None)):
+        yield Fault(
+            "policy.type",
+            f"'{policy.type}' learns in DI-engine's style (_forward_learn), which gives no gradients to send: give it "
+            "grad() and apply(), or set system.ray.grad.workers=1",
+        )
+    if collectors and not policy.on_policy:
+        try:
+            check_buffer(policy, pipeline=f"mode {mode} with collectors", offered=("row",))
+        except ConfigError as error:
+            path = "policy.other.replay_buffer.type"
+            yield Fault(path, str(error).removeprefix(f"{path} "))
+    wanted = int(policy.collect.get("n_sample") or policy.collect.get("n_episode") or 0)
+    if 0 < wanted < collectors:
+        name = "n_sample" if policy.collect.get("n_sample") else "n_episode"
+        yield Fault(f"policy.collect.{name}", f"is {wanted}, fewer than the {collectors} collectors that share it")

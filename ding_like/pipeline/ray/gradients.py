@@ -1,0 +1,196 @@
+"""Compute and apply gradients by one of four patterns: here or in workers, together or one by one, or on every rank."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from ding_like.comm.local import LocalRows
+from ding_like.errors import TrainingError
+from ding_like.pipeline.roles.gradient_ranks import GradientRanks
+from ding_like.pipeline.roles.gradient_rounds import GradientRounds, GradientSettings
+from ding_like.pipeline.roles.gradient_workers import Computed, GradientTask, GradientWorkers
+from ding_like.pipeline.roles.measured_rows import MeasuredRows
+from ding_like.pipeline.roles.train import TrainRole
+from ding_like.policy.sharing import begun_of, check_sharing, parts_of, weaken
+from ding_like.types import Array, Info
+from ding_like.worker import BaseLearner
+
+_NOTHING: tuple[()] = ()  # what the learner is given where it only applies what is under way
+
+
+class Gradients(Protocol):
+    """Be how a scheme learns, chosen once for a learner and a policy that stand where the run begins or goes on."""
+
+    def train_ready(self) -> int:
+        """Train on every batch that can be had without waiting; return the number of updates that were applied."""
+
+    def settle(self) -> None:
+        """Apply what is under way, and have in this process all that was learned."""
+
+    def measures(self) -> Mapping[str, float]:
+        """Return recent means of PolicyLag and GradientAsynchrony, in updates, and counts of what was left out."""
+
+    def close(self) -> None:
+        """End what was begun; parts and workers are their owners'."""
+
+
+class CentralGradients:
+    """Compute and apply in this process, as a serial run does."""
+
+    def __init__(self, learner: BaseLearner, rows: LocalRows, *, with_priority: bool) -> None:
+        self._learner = learner
+        self._rows = MeasuredRows(rows, train_iter=lambda: learner.train_iter)
+        self._role = TrainRole(learner, self._rows, with_priority=with_priority)
+
+    def train_ready(self) -> int:
+        before = self._learner.train_iter
+        self._role.train_ready()
+        return self._learner.train_iter - before
+
+    def settle(self) -> None:
+        """Do nothing: between two turns nothing is under way."""
+
+    def measures(self) -> Mapping[str, float]:
+        return self._rows.means()
+
+    def close(self) -> None:
+        """Do nothing: nothing was begun."""
+
+    def _replace(self, **fields: Callable[..., Any]) -> None:  # Any: of a learn mode's fields
+        """Have the learner train by other functions of its mode; its counts and its monitor stay."""
+        state = self._learner.state_dict()
+        self._learner.policy = self._learner.policy._replace(**fields)
+        self._learner.load_state_dict(state)
+
+
+class SynchronousGradients(CentralGradients):
+    """Share each minibatch among the workers and apply the mean of what they find: the whole's gradient, to rounding.
+
+    See `GradientRounds` for what happens where workers are lost or late.
+    """
+
+    def __init__(
+        self,
+        learner: BaseLearner,
+        rows: LocalRows,
+        workers: GradientWorkers,
+        settings: GradientSettings,
+        *,
+        with_priority: bool,
+    ) -> None:
+        super().__init__(learner, rows, with_priority=with_priority)
+        self._replace(grad=GradientRounds(workers, settings, self._rows).grad)
+
+
+class AsynchronousGradients(CentralGradients):
+    """Give each worker a minibatch of its own, and apply what comes first; it alone is sent the newest weights then.
+
+    A gradient that more than `max_staleness` updates were applied before is computed again with newer weights, or
+    weakened (`GradientSettings.staleness`). Rows that only the present policy may learn from are learned from to the
+    end before any others are collected; of others, gradients stay under way from turn to turn.
+    """
+
+    def __init__(
+        self,
+        learner: BaseLearner,
+        rows: LocalRows,
+        workers: GradientWorkers,
+        settings: GradientSettings,
+        *,
+        with_priority: bool,
+    ) -> None:
+        super().__init__(learner, rows, with_priority=False)  # of which batch priorities are, is known here alone
+        check_sharing(workers.policy, 1)
+        self._workers = workers
+        self._settings = settings
+        self._with_priority = with_priority
+        self._is_on_policy = bool(workers.policy.cfg.on_policy)
+        self._minibatches_of = learner.policy.minibatches
+        self._waiting: deque[GradientTask] = deque()  # to be computed with newer weights, or by another worker
+        self._num_tasks = learner.train_iter
+        self._replace(minibatches=self._arriving, grad=self._take)
+
+    def settle(self) -> None:
+        self._learner.train(_NOTHING)
+
+    def _arriving(self, batch: Any, rng: np.random.Generator) -> Iterator[Computed]:  # Any: rows of any kind
+        """Hand out a batch's minibatches, and yield what comes meanwhile, of whichever batch; of no batch, all."""
+        is_end = len(batch) == 0
+        for minibatch in () if is_end else self._minibatches_of(batch, rng):
+            [part] = parts_of(self._workers.policy, minibatch, 1)
+            # Each draws noise of its own: what is computed at the same time would be alike otherwise.
+            self._waiting.append(GradientTask(self._num_tasks, part, self._workers.begun, self._num_tasks, batch))
+            self._num_tasks += 1
+            while self._waiting:
+                yield from self._next(wait=not self._workers.idle)
+        while (self._is_on_policy or is_end) and (self._waiting or self._workers.tasks):
+            yield from self._next(wait=True)
+
+    def _next(self, *, wait: bool) -> Iterator[Computed]:
+        """Have idle workers begin, and yield what has come; wait for the first where there is nothing else to do."""
+        workers, limit = self._workers, self._settings.max_staleness
+        for worker in workers.idle[: len(self._waiting)]:
+            workers.begin(worker, self._waiting.popleft())
+        for each in workers.ready(timeout_s=self._settings.step_timeout_s if wait else 0.0):
+            is_stale = limit is not None and self._learner.train_iter - each.version > limit
+            self._rows.stale_gradients += is_stale and each.gradient is not None
+            if each.gradient is None or (is_stale and self._settings.staleness == "drop"):
+                self._waiting.append(each.task)
+            else:
+                yield each
+
+    def _take(self, computed: Computed) -> tuple[Info, Array | None]:
+        """Do what `grad` does: take over a gradient that a worker has found, and tell the rows their priorities."""
+        policy, asynchrony, gradient = (
+            self._workers.policy,
+            self._learner.train_iter - computed.version,
+            computed.gradient,
+        )
+        assert gradient is not None and computed.info is not None, "what is lost is computed again"
+        if not self._is_on_policy:  # schedules go on from where they are now, not from where they were then
+            next(iter(self._minibatches_of(computed.task.batch, np.random.default_rng(0))))
+        if self._settings.max_staleness is not None and asynchrony > self._settings.max_staleness:
+            gradient = weaken(policy, gradient, 1.0 / (1.0 + asynchrony))
+        policy.load_gradient({**gradient, "moves": begun_of(policy)})
+        self._rows.note_applied(asynchrony)
+        if self._with_priority:
+            self._rows.feedback(
+                self._learner.train_iter + 1, priority=computed.priority, info=dict, batch=computed.task.batch
+            )
+        return {**computed.info, "GradientAsynchrony": asynchrony}, None
+
+
+class DecentralisedUpdates(CentralGradients):
+    """Let every worker compute its share, average with the others and apply the mean; this process counts.
+
+    After each turn the policy here acts as the ranks' does, and once settled it is all that they have learned. A rank
+    that is lost ends the run, with what the others have learned; see `GradientRanks`.
+    """
+
+    def __init__(self, learner: BaseLearner, rows: LocalRows, ranks: GradientRanks, *, with_priority: bool) -> None:
+        super().__init__(learner, rows, with_priority=with_priority)
+        self._ranks = ranks
+        self._replace(minibatches=self._updates, grad=lambda found: found, apply=lambda: None)
+
+    def _updates(self, batch: Any, rng: np.random.Generator) -> Iterator[tuple[Info, Array | None]]:  # Any: any rows
+        try:
+            yield from self._ranks.train(batch, rng)
+        except TrainingError:
+            self._learner.last_iter.update(self._ranks.num_updates)  # what was kept of those under way
+            raise
+
+    def train_ready(self) -> int:
+        num_updates = super().train_ready()
+        if num_updates:
+            self._ranks.take_acting()
+        return num_updates
+
+    def settle(self) -> None:
+        self._ranks.take_learned()
+
+    def close(self) -> None:
+        self._ranks.close()

@@ -1,0 +1,90 @@
+"""Read `system_config['ray']`: what a Ray run is made of. docs/ray.md says what each key does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ding_like.comm.workers.failures import FailurePolicy
+from ding_like.comm.workers.host import Resources
+from ding_like.config.override import Override
+from ding_like.config.ray_section import faults_together, ray_section
+from ding_like.config.report import config_error
+from ding_like.config.section import check_section
+from ding_like.pipeline.build.workers import faults_of_sections, faults_of_workers
+
+
+@dataclass(frozen=True)
+class CollectSettings:
+    """Say who collects: with 0 workers this process; `comm` None becomes what suits the policy."""
+
+    workers: int = 2
+    comm: str | None = None
+    fraction_samples: float = 1.0
+    fraction_workers: float = 1.0
+    segment_rows: int = 0
+    max_policy_lag: int | None = None
+    standby: int = 1
+    compress: str | bool = "auto"
+    resources: Resources = field(default_factory=Resources)
+
+
+@dataclass(frozen=True)
+class GradSettings:
+    """Say who computes gradients: with up to 1 worker this process."""
+
+    workers: int = 1
+    comm: str = "sync"
+    min_workers: int = 1
+    round_timeout_s: float = 60.0
+    max_staleness: int | None = None
+    staleness: str = "drop"
+    compress: bool = False
+    resources: Resources = field(default_factory=Resources)
+
+
+@dataclass(frozen=True)
+class UpdateSettings:
+    """Say where updates are applied: `device` None is what `policy.cuda` says."""
+
+    decentralized: bool = False
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class WeightSettings:
+    """Say after how many updates collectors are sent new weights."""
+
+    interval: int = 1
+
+
+@dataclass(frozen=True)
+class RaySettings:
+    """Hold the section `ray`; `read_ray` checks it."""
+
+    address: str | None = None
+    allow_open: bool = False
+    collect: CollectSettings = field(default_factory=CollectSettings)
+    grad: GradSettings = field(default_factory=GradSettings)
+    update: UpdateSettings = field(default_factory=UpdateSettings)
+    weights: WeightSettings = field(default_factory=WeightSettings)
+    failure: FailurePolicy = field(default_factory=FailurePolicy)
+
+
+def read_ray(
+    system: Mapping[str, Any], cfg: Any, *, source: str = "the config", overrides: Mapping[str, Override] | None = None
+) -> RaySettings:
+    """Return the settings of a `system_config` for a compiled config. Raises ConfigError with every fault of it."""
+    defaults = asdict(RaySettings())
+    values, faults = check_section(ray_section(defaults), system.get("ray") or {}, overrides)
+    collect, grad = values["collect"], values["grad"]
+    collect["comm"] = defaults["collect"]["comm"] = collect["comm"] or ("sync" if cfg.policy.on_policy else "async")
+    faults += [*faults_of_sections(system, mode="ray", section="ray"), *faults_together(values, defaults)]
+    faults += faults_of_workers(cfg, mode="ray", collectors=collect["workers"], gradient_workers=grad["workers"])
+    if faults:
+        raise config_error(faults, source, {path: each.text for path, each in (overrides or {}).items()})
+    collect["resources"], grad["resources"] = Resources(**collect["resources"]), Resources(**grad["resources"])
+    update, weights = UpdateSettings(**values["update"]), WeightSettings(**values["weights"])
+    groups = CollectSettings(**collect), GradSettings(**grad), update, weights, FailurePolicy(**values["failure"])
+    return RaySettings(values["address"], values["allow_open"], *groups)

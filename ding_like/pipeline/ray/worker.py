@@ -1,0 +1,58 @@
+"""Define what workers that collect and workers that compute gradients share."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ding_like import __version__
+
+_logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """Be a worker of a scheme: a plain object, whatever it runs on.
+
+    What asks for a change returns whether there is such a thing here; a name that nothing has is warned of.
+    """
+
+    def __init__(self, index_worker: int) -> None:
+        self.index_worker = index_worker
+
+    def ready(self) -> Mapping[str, Any]:  # Any: plain JSON; a subclass may say more
+        """Return where the worker runs, once it can work."""
+        return {"pid": os.getpid(), "node": socket.gethostname(), "version": __version__}
+
+    def print_worker_info(self) -> None:
+        """Log which worker this is, and where it runs."""
+        _logger.info("worker %d: %s", self.index_worker, dict(self.ready()))
+
+    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
+        """Set an attribute of `algo` that there is."""
+        return self._set(getattr(self, "algo", None), parameter_name, new_parameter_value)
+
+    def update_storage_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
+        """Set an attribute of `storage` that there is."""
+        return self._set(getattr(self, "storage", None), parameter_name, new_parameter_value)
+
+    def replace_agent_component(self, component_name: str, new_component_factory: Callable[..., Any]) -> bool:
+        """Put what `new_component_factory(device)` makes in the place of an attribute that there is."""
+        return self._set(self, component_name, lambda: new_component_factory(getattr(self, "device", None)))
+
+    def stop(self) -> None:
+        """Release what the worker holds; may be called again."""
+
+    def terminate_worker(self) -> None:
+        """Do what `stop` does; whoever started the worker ends its process."""
+        self.stop()
+
+    def _set(self, owner: object, name: str, value: Any) -> bool:
+        if owner is None or name.startswith("_") or not hasattr(owner, name):
+            part = "such part" if owner is None else f"'{name}' of {type(owner).__name__}"
+            _logger.warning("worker %d: there is no %s to set.", self.index_worker, part)
+            return False
+        setattr(owner, name, value() if owner is self else value)
+        return True

@@ -1,0 +1,98 @@
+"""Take in what collectors of other processes return: into the rows of a run, once each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ding_like.comm.channels import Order, Segment, Version
+from ding_like.comm.local import LocalRows
+from ding_like.data.batch import TransitionBatch
+from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
+from ding_like.pipeline.statistics import MergedStatistics
+
+
+class Collected(NamedTuple):
+    """Hold a segment that a worker returned, and when it came."""
+
+    worker: str
+    segment: Segment
+    came_s: float
+
+
+class Intake:
+    """Put segments into `rows`, and tell `report`; statistics of the envs' wrappers are merged.
+
+    Rows that were collected with weights more than `max_policy_lag` updates older than the learner's, which `newest`
+    returns, are dropped and counted.
+    """
+
+    def __init__(
+        self,
+        rows: LocalRows,
+        report: RemoteCollectors,
+        *,
+        newest: Callable[[], Version],
+        statistics: MergedStatistics | None = None,
+        max_policy_lag: int | None = None,
+    ) -> None:
+        self._rows = rows
+        self._statistics = statistics
+        self._max_policy_lag = math.inf if max_policy_lag is None else max_policy_lag
+        self.report = report
+        self.newest = newest
+
+    @property
+    def env_step(self) -> int:
+        """Return the env steps of the run."""
+        return self._rows.env_step
+
+    def put(self, parts: Sequence[Collected], order: Order) -> Order:
+        """Put what came as one segment and return the next order, or `order` where there is nothing to learn from."""
+        update = self.newest().update
+        fresh = [part for part in parts if update - part.segment.version.update <= self._max_policy_lag]
+        for part in parts:
+            self._note(part)
+            if part not in fresh:
+                self._rows.drop(part.segment)
+                self.report.dropped_rows += len(part.segment.batch)
+        if fresh:
+            joined = _joined(fresh)
+            order = self._rows.put(joined)
+            self.report.envstep = order.env_step
+            self.report.note_put(train_iter=update, version=joined.version.update, came_s=fresh[0].came_s)
+        self.report.envstep = self._rows.env_step
+        return order
+
+    def put_random(self, parts: Sequence[Collected]) -> int:
+        """Put rows of random actions, which allow no updates; return how many there are."""
+        if not parts:
+            return 0
+        for part in parts:
+            self._note(part)
+        joined = _joined(parts)
+        self._rows.put_random(joined)
+        self.report.envstep = self._rows.env_step
+        return len(joined.batch)
+
+    def _note(self, part: Collected) -> None:
+        self.report.note(part.worker, part.segment)
+        if self._statistics is not None and part.segment.observed:
+            self._statistics.merge(part.segment.observed)
+
+
+def _joined(parts: Sequence[Collected]) -> Segment:
+    """Return one segment of all rows, in order, with the oldest version."""
+    segments = [part.segment for part in parts]
+    batches: list[Any] = [each.batch for each in segments]
+    is_columns = all(isinstance(batch, TransitionBatch) for batch in batches)
+    batch = TransitionBatch.concat(batches) if is_columns else [row for batch in batches for row in batch]
+    version, env_steps = min(each.version for each in segments), sum(each.env_steps for each in segments)
+    return Segment(batch, version, env_steps, segments[-1].stats)
+
+
+def shares(rows: int, number: int) -> list[int]:
+    """Return how many of `rows` each of a number of workers collects, the first ones one more where need be."""
+    each, more = divmod(rows, max(number, 1))
+    return [each + (place < more) for place in range(number)]
