@@ -6,7 +6,6 @@ A frame is an LZ4 frame (its format: https://github.com/lz4/lz4/blob/dev/doc/lz4
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,9 +96,10 @@ def _content(frame: bytes, max_nbytes: int) -> bytes:
 
 def _lz4() -> Any:  # Any: a module without types, of an extra
     try:
-        return importlib.import_module("lz4.frame")
+        import lz4.frame
     except ImportError as error:
         raise ConfigError(
             "rows are compressed by the package lz4, which is not installed: pip install 'ding-like[ray]', or set "
             "compress=False."
         ) from error
+    return lz4.frame
