@@ -16,8 +16,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 LEARNING = ROOT / "docs" / "learning"
 REPORTS = ROOT / "docs" / "reports"
 NOT_YET = "Not recorded yet."
-# What the page calls the rows of a report, in the order of the page.
-FAILURES = ("ray_hosts", "ray_early_stop", "ray_kills", "ray_gcs_kills")
+# In the order of the page.
+FAILURES = ("ray_latency", "ray_early_stop", "chaos_ray_kills_sync", "chaos_ray_kills_async", "ray_gcs_kills")
 ALGORITHMS = {"dqn": "DQN", "ppo": "PPO", "impala": "IMPALA"}
 
 Found = Mapping[tuple[str, str], Mapping[str, Any]]  # rows of a result, by name and metric
@@ -103,13 +103,60 @@ def learning_table(records: Mapping[str, Mapping[str, Any]]) -> str:
 def failures_table(reports: Sequence[Mapping[str, Any]]) -> str:
     """Return the summaries of reports as one table in Markdown."""
     lines = ["| what happens, milliseconds | times | p50 | p95 | worst | bar |", "|---|---|---|---|---|---|"]
-    for row in (row for report in reports for row in report["summary"]):
+    for row in (row for report in reports for row in rows_of(report)):
         if "count" in row:
             lines.append(f"| {row['what']}: {row['count']} | {row['n']:,} | | | | |")
             continue
         times = " | ".join(f"{row[key]:,.1f}" if key in row else "" for key in ("p50_ms", "p95_ms", "worst_ms"))
         lines.append(f"| {row['what']} | {row['n']:,} | {times} | {_bar(row)} |")
     return "\n".join(lines) if len(lines) > 2 else NOT_YET
+
+
+def rows_of(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what the page says of a report: what it calls its summary, or what is made of its figures here.
+
+    A row has `what` and `n`, and either times (p50_ms, p95_ms, worst_ms; `bar_ms` is of `bar_of`) or a `count`.
+    """
+    if "summary" in report:
+        return list(report["summary"])
+    if "milliseconds" in report:
+        return [_times(what, found) for what, found in report["milliseconds"]["ray"].items()]
+    return _kill_rows(report)
+
+
+def _kill_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    setting, found = report["setting"], report["figures"]
+    checks = {check["what"]: check for check in report["checks"]}
+    who = f"{setting['kills']} workers killed in {setting['minutes']:g} minutes, gradients {setting['gradients']}"
+    spoiled = [
+        f"{checks[what]['found']:g} {short}"
+        for what, short in (
+            ("rows handed over and lost", f"of {found['rows']:,} rows handed over lost"),
+            ("rows doubled, or from nowhere", "doubled"),
+            ("batches drawn and lost, whole or in part", f"of {found['updates']:,} batches lost"),
+            ("batches applied twice, or of no batch", "trained on twice"),
+        )
+    ]
+    limits = {"kill to known, p95 ms": "p95_ms", "known to replaced, median ms": "p50_ms"}
+    bars = [{"bar_ms": checks[what]["at_most"], "bar_of": of} if what in checks else {} for what, of in limits.items()]
+    return [
+        {"what": who, "n": setting["kills"], "count": ", ".join(spoiled)},
+        _times("a kill until it is known", found["kill_known_ms"]) | bars[0],
+        _times("known until a worker that stands by has its place", found["replaced_ms"]) | bars[1],
+        _times("a kill until the next worker has brought something", found["kill_to_work_of_the_next_ms"]),
+    ]
+
+
+def _times(what: str, found: Mapping[str, float]) -> dict[str, Any]:
+    """Return a row of a spread, as `tests.chaos.report` or `tests.comm.ray.latency` names its figures."""
+    number, p50, worst = ("count", "median", "worst") if "median" in found else ("number", "p50", "most")
+    return {
+        "what": what,
+        "n": int(found[number]),
+        "p50_ms": found[p50],
+        "p95_ms": found["p95"],
+        "worst_ms": found[worst],
+    }
 
 
 def _bar(row: Mapping[str, Any]) -> str:

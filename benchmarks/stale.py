@@ -31,8 +31,7 @@ _MODE_OF = {"parallel": _PARALLEL, "ray": _RAY}
 _RAY_REPORTS = {
     "ray_early_stop": "tests/pipeline/ray/early_stop.py",
     "ray_gcs_kills": "tests/pipeline/ray/gcs_kills.py",
-    "ray_hosts": "tests/comm/workers/latency.py",
-    "ray_kills": "tests/chaos/ray_kills.py",
+    "ray_latency": "tests/comm/ray/latency.py",
 }
 # What a benchmark measures beside its contenders.
 _BENCHMARKS = {
@@ -142,7 +141,8 @@ def _report(path: Path, root: Path) -> Recording:
     name = _name(path, root)
     if path.stem.startswith("chaos_"):
         command = f"python -m tests.chaos --only {path.stem.removeprefix('chaos_')}"
-        return Recording(name, (*_in_package((*_PARALLEL, "data")), "tests/chaos"), command)
+        parts = _RAY if path.stem.startswith("chaos_ray_") else _PARALLEL
+        return Recording(name, (*_in_package((*parts, "data")), "tests/chaos"), command)
     if path.stem == "games":
         parts = (*_TRAINING, "league", "pipeline")
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")
