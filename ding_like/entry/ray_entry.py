@@ -235,7 +235,8 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
     from ding_like.pipeline.ray.turns import scheme_turns
 
-    parts = build_driver(cfg, seed=arguments.seed)
+    collects = plan.settings.collect.workers == 0
+    parts = build_driver(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed, collects=collects)
     try:
         opening = opening_lines(
             cfg,

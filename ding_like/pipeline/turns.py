@@ -154,9 +154,7 @@ def has_priorities(cfg: FrozenConfig, parts: SerialParts) -> bool:
 
 def collect_at_random(cfg: FrozenConfig, parts: SerialParts) -> None:
     """Fill a run's buffer with rows of random actions, by its own collector."""
-    random_collect(
-        cfg.policy, parts.policy, parts.own_collector, parts.own_env, parts.commander, parts.replay_buffer
-    )
+    random_collect(cfg.policy, parts.policy, parts.own_collector, parts.own_env, parts.commander, parts.replay_buffer)
 
 
 def random_collect(

@@ -64,7 +64,7 @@ class Found(NamedTuple):
 
 def recognise(columns: Mapping[str, Any]) -> Found:
     """Read transitions with columns obs and next_obs [B, 5] and action, reward [B]."""
-    obs, next_obs = _numbers(columns["obs"]), _numbers(columns["next_obs"])
+    obs, next_obs = numbers_of(columns["obs"]), numbers_of(columns["next_obs"])
     is_whole = (checksum(obs[:, :4]) == obs[:, 4]) & (checksum(next_obs[:, :4]) == next_obs[:, 4])
     is_whole &= (obs[:, :3] == next_obs[:, :3]).all(1) & (obs[:, 3] + 1 == next_obs[:, 3])
     is_whole &= np.asarray(columns["action"], np.float32) == np.asarray(columns["reward"], np.float32)
@@ -79,7 +79,7 @@ def num_doubled(keys: Array) -> int:
 
 def pack_keys(columns: Mapping[str, Any]) -> str:
     """Return who made the transitions of column obs [B, 5], as text; `unpack_keys` gives the keys [B]."""
-    return base64.b64encode(_numbers(columns["obs"])[:, :4].astype(np.uint32).tobytes()).decode()
+    return base64.b64encode(numbers_of(columns["obs"])[:, :4].astype(np.uint32).tobytes()).decode()
 
 
 def unpack_keys(text: str) -> Array:
@@ -87,5 +87,6 @@ def unpack_keys(text: str) -> Array:
     return np.frombuffer(base64.b64decode(text), np.dtype((np.void, 16)))
 
 
-def _numbers(obs: Any) -> Array:
+def numbers_of(obs: Any) -> Array:
+    """Return the numbers [B, 5] of observations: uid, uid, episode, step, checksum."""
     return np.asarray(np.round(np.asarray(obs, np.float64) * _SCALE)).astype(np.uint64)

@@ -49,11 +49,13 @@ class Transport:
     control: Callable[[ExitStack, Path], ControlEnds] | None = None
     kinds: tuple[Kind, ...] = ("replay", "priority", "once")  # of `rows`
     priorities_at_once: bool = True  # False: reported later than batches that were asked for ahead
+    needs_ray: bool = False
 
 
 def transports() -> dict[str, Transport]:
     """Return the transports by name."""
     from tests.contracts import (
+        host_transport,
         local_transport,
         pipe_transport,
         rest_transport,
@@ -68,6 +70,8 @@ def transports() -> dict[str, Transport]:
         "rest over http": rest_transport.OVER_HTTP,
         "shared memory": shared_memory_transport.TRANSPORT,
         "shared memory of two processes": shared_memory_transport.OF_TWO_PROCESSES,
+        "workers in threads": host_transport.TRANSPORT,
+        "workers on ray": host_transport.OVER_RAY,
         "torch_dist": torch_dist_transport.TRANSPORT,
         # Encodings of the weights, by those that have one.
         "rest, bfloat16": rest_transport.weights_only(dtype="bfloat16"),
@@ -75,6 +79,7 @@ def transports() -> dict[str, Transport]:
         "rest over http, delta": rest_transport.weights_only(over_http=True, by_delta=True),
         "rest over http, bfloat16 delta": rest_transport.weights_only(dtype="bfloat16", over_http=True, by_delta=True),
         "shared memory, bfloat16 checksum": shared_memory_transport.weights_only(dtype="bfloat16", checksum=True),
+        "workers in threads, bfloat16": host_transport.BFLOAT16,
         "torch_dist, bfloat16": torch_dist_transport.weights_only(dtype="bfloat16"),
         "torch_dist, delta": torch_dist_transport.weights_only(by_delta=True),
         "torch_dist, bfloat16 delta": torch_dist_transport.weights_only(dtype="bfloat16", by_delta=True),

@@ -16,7 +16,7 @@ import torch
 from ding_like.comm.channels import Segment, Version, Weights
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
-from tests.contracts.channel_cases import BATCH, SEGMENT, ControlEnds, RowEnds, WeightEnds, transports
+from tests.contracts.channel_cases import BATCH, SEGMENT, ControlEnds, RowEnds, Transport, WeightEnds, transports
 
 TRANSPORTS = transports()
 SOON_S = 10.0  # what is under way has come by then; nothing here waits for so long
@@ -38,11 +38,25 @@ def stack() -> Iterator[ExitStack]:
 # --- weights
 
 
-@pytest.fixture(params=[name for name, each in TRANSPORTS.items() if each.weights is not None])
-def weight_ends(request: pytest.FixtureRequest, stack: ExitStack, tmp_path: Path) -> WeightEnds:
-    make = TRANSPORTS[request.param].weights
-    assert make is not None
-    return make(stack, tmp_path)
+WITH_WEIGHTS = [
+    pytest.param(name, marks=[pytest.mark.ray] if each.needs_ray else [])
+    for name, each in TRANSPORTS.items()
+    if each.weights is not None
+]
+
+
+@pytest.fixture(scope="module", params=WITH_WEIGHTS)
+def way_of_weights(request: pytest.FixtureRequest) -> Transport:
+    transport = TRANSPORTS[request.param]
+    if transport.needs_ray:
+        request.getfixturevalue("ray_cluster")  # before a test looks what there is
+    return transport
+
+
+@pytest.fixture
+def weight_ends(way_of_weights: Transport, stack: ExitStack, tmp_path: Path) -> WeightEnds:
+    assert way_of_weights.weights is not None
+    return way_of_weights.weights(stack, tmp_path)
 
 
 def weights(update: int, *, attempt: int = 1, policy_id: str = "policy") -> Weights:

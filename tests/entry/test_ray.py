@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pytest
 
 from ding_like.comm.ray.host import WorkerTracebackError
 from ding_like.comm.workers.threads import ThreadHost
-from ding_like.config import read_config
 from ding_like.entry import cli, ray_entry, ray_pipeline, resume_pipeline
 from ding_like.entry.learners import RunArguments
 from ding_like.entry.ray_plan import plan_run
@@ -142,3 +142,143 @@ def test_a_run_without_workers_needs_no_cluster(capsys: Any) -> None:
     assert status_of("-m", "ray", "-c", str(CONFIG), "--dry-run", "--workers", "0") == 0
 
     assert "no cluster: this process does it all" in capsys.readouterr().out
+
+
+# --- runs, on threads of this process
+
+
+def test_a_serial_config_trains_with_workers_and_leaves_the_files_of_a_serial_run(
+    host: ThreadHost, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ding_like")
+
+    ray_pipeline(CONFIG, seed=3, max_env_step=1200, exp_name="exp", host=host)
+
+    result = result_of("exp")
+    assert result["env_step"] >= 1200 and result["train_iter"] > 0
+    assert Path("exp/curve.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("exp/agent.gif").read_bytes().startswith(b"GIF8")
+    assert Path("exp/ckpt/ckpt_best.pth.tar").is_file()
+    assert list(Path("exp").rglob("events.out.tfevents.*")), "TensorBoard's file"
+    assert Path("exp/metrics.jsonl").stat().st_size
+    assert "collect     2 workers of 8 envs each, asynchronous; 1 standby" in caplog.text
+    assert "ding -m ray -c exp/total_config.py -s 1 -s 2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides"),
+    [
+        (CARTPOLE / "cartpole_ppo_config.py", []),
+        (CARTPOLE / "cartpole_impala_config.py", []),
+        (CARTPOLE / "cartpole_r2d2_config.py", []),
+        (CARTPOLE / "cartpole_dqn_per_config.py", ["system.ray.collect.comm=sync"]),
+        (CARTPOLE / "cartpole_dqn_config.py", ["system.ray.grad.workers=2"]),
+        (CARTPOLE / "cartpole_ppo_ray_config.py", []),
+        (ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py", ["policy.random_collect_size=200"]),
+        (ROOT / "dizoo/classic_control/pendulum/config/pendulum_sac_config.py", ["policy.random_collect_size=200"]),
+    ],
+    ids=lambda value: value.stem.removesuffix("_config") if isinstance(value, Path) else "",
+)
+def test_any_serial_config_runs_as_it_is(config: Path, overrides: list[str], host: ThreadHost) -> None:
+    few = ["env.n_evaluator_episode=10", "env.evaluator_env_num=5"]
+
+    ray_pipeline(config, max_env_step=1500, exp_name="exp", overrides=[*overrides, *few], host=host)
+
+    result = result_of("exp")
+    assert result["env_step"] >= 1500 and result["train_iter"] > 0
+
+
+def test_its_total_config_runs_again(host: ThreadHost) -> None:
+    overrides = ["system.ray.collect.comm=sync", "policy.learn.batch_size=32", "system.ray.weights.interval=2"]
+    ray_pipeline(CONFIG, seed=3, max_env_step=400, exp_name="exp", overrides=overrides, workers=3, host=host)
+
+    for name in ("total_config.py", "formatted_total_config.py"):
+        again = plan_run(f"exp/{name}", RunArguments("ray", 3, NO_LIMIT, NO_LIMIT, dynamic_seed=True))
+
+        collect = again.settings.collect
+        assert (collect.workers, collect.comm, again.settings.weights.interval) == (3, "sync", 2)
+        assert (again.cfg.policy.learn.batch_size, again.cfg.seed) == (32, 3)
+        assert "ding -m ray -c" in Path("exp", name).read_text().splitlines()[0]
+
+
+def test_a_run_goes_on_with_other_workers_from_exact_counts(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ding_like")
+    with closing(ThreadHost()) as host:
+        ray_pipeline(CONFIG, max_env_step=800, exp_name="exp", host=host)
+    before = result_of("exp")
+
+    with closing(ThreadHost()) as host:
+        monkeyed = ray_entry.resume_ray("exp", arguments_of("exp")._replace(max_env_step=1600), workers=3, host=host)
+
+    after = result_of("exp")
+    assert monkeyed is not None and after["env_step"] >= 1600 > before["env_step"]
+    assert f"resumed exp at env step {before['env_step']:,}, iteration {before['train_iter']:,}" in caplog.text
+    assert "collectors: 3, where the run had 2" in caplog.text
+    assert arguments_of("exp").system["ray"]["collect"]["workers"] == 3  # type: ignore[index]
+
+
+def arguments_of(folder: str) -> RunArguments:
+    """Return what the newest point of a run says that it was started with."""
+    return RunArguments(**resume_store(folder).newest_meta()["arguments"])
+
+
+def test_a_serial_run_has_no_workers_to_go_on_with() -> None:
+    cli.main(["-m", "serial", "-c", str(CONFIG), "--env-step", "300", "--exp-name", "exp"])
+
+    with pytest.raises(ConfigError, match="exp is a run of mode serial: --workers and --address are of mode ray"):
+        resume_pipeline("exp", workers=3)
+
+
+def test_there_is_nothing_to_go_on_with_before_a_point() -> None:
+    with pytest.raises(CheckpointError):
+        resume_pipeline("nowhere")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_with_a_point_to_go_on_from(
+    number: signal.Signals, host: ThreadHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ding_like")
+    timer = threading.Timer(1.5, lambda: os.kill(os.getpid(), number))
+    timer.start()
+
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as left:
+        ray_pipeline(CONFIG, exp_name="exp", overrides=["env.stop_value=1000"], host=host)
+    timer.join()
+
+    if number == signal.SIGTERM:
+        assert left.value.code == 128 + number  # type: ignore[union-attr]
+    assert "saved, go on with  ding --resume exp" in caplog.text
+    assert arguments_of("exp").mode == "ray" and not Path("exp/result.json").exists()
+
+
+# --- what a worker raises
+
+
+TRACE = """Traceback (most recent call last):
+  File "/opt/lib/site-packages/ray/worker.py", line 9, in run
+  File "{package}/worker/collector/loop.py", line 12, in act
+  File "/home/me/my_env.py", line 34, in step
+  File "{package}/envs/manager/base.py", line 56, in step
+RuntimeError: the motor is on fire
+"""
+
+
+@pytest.mark.parametrize("error", [EnvError("the motor is on fire"), RuntimeError("the motor is on fire")])
+def test_an_error_of_a_worker_names_the_users_own_line(error: Exception) -> None:
+    trace = TRACE.format(package=ray_entry._OTHERS)
+    error.__cause__ = WorkerTracebackError(f"in worker 'collector1':\n{trace}")
+
+    with pytest.raises((EnvError, TrainingError)) as raised:
+        with ray_entry._clear_errors():
+            raise error
+
+    assert isinstance(raised.value, EnvError if isinstance(error, EnvError) else TrainingError)
+    text = str(raised.value)
+    assert "the motor is on fire" in text
+    assert text.endswith("raised in worker 'collector1', at /home/me/my_env.py, line 34, in step")
+
+
+def test_an_error_of_the_driver_stays_as_it_is() -> None:
+    with pytest.raises(KeyError, match="mine"), ray_entry._clear_errors():
+        raise KeyError("mine")

@@ -40,7 +40,8 @@ class HostWeightReader(NewestWeights):
         host's bytes are free when this returns.
         """
         weights = decode(Encoded(*encoded))
-        if self.newest(weights.policy_id, newer_than=weights.version) is None:
+        held = self.newest(weights.policy_id)
+        if held is None or weights.version > held.version:
             self.put(weights)
 
 
@@ -82,7 +83,7 @@ class HostWeightPublisher:
         self._workers = workers
         self._method = method
         self._dtype = dtype
-        self._changed = threading.Condition(threading.RLock())
+        self._changed = threading.Condition()
         self._lines: dict[str, _Line] = {}  # by name of the worker
         self._newest: dict[str, _Sent] = {}  # by policy
         self._is_closed = False
@@ -124,9 +125,6 @@ class HostWeightPublisher:
         with self._changed:
             if self._is_closed:
                 raise CommError("weights are sent after the publisher was closed.")
-            line = self._lines.get(worker.name)
-            if line is not None:
-                line.next.clear()
             call = None
             for _, _, shared in self._newest.values():  # done in order: the last one tells of all
                 call = worker.control(self._method, shared)
@@ -139,6 +137,8 @@ class HostWeightPublisher:
                 return
             self._is_closed = True
             self._changed.wait_for(lambda: all(line.under_way is None for line in self._lines.values()), CLOSE_S)
+            for line in self._lines.values():
+                line.next.clear()
             self._lines.clear()
             self._newest.clear()
         self._done.put(None)
@@ -192,12 +192,11 @@ class HostWeightPublisher:
         line.under_way = None
         try:
             call.result()
+        except WorkerLostError:  # whoever started the worker tells of it
+            line.failed.update({policy_id: version, **{name: sent[1] for name, sent in line.next.items()}})
+            line.next.clear()
         except Exception as error:
+            logger.warning("worker %s could not take weights of version %s: %s", line.worker.name, version, error)
             line.failed[policy_id] = version
-            # Of a lost worker others tell, whoever starts them.
-            if not isinstance(error, WorkerLostError):
-                logger.warning("worker %s could not take weights of version %s: %s", line.worker.name, version, error)
-            else:
-                line.next.clear()
         else:
             line.taken[policy_id] = version

@@ -8,13 +8,15 @@ from typing import Any
 from ding_like.comm.channels import Version, WeightPublisher, Weights
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig
+from ding_like.pipeline.build.factories import Algorithm
+from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.build.serial import SerialParts
+from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.gradient_rounds import Driver, GradientSettings
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
 from ding_like.pipeline.turns import collect_at_random, collect_role, has_priorities, rows_of, store_of
-from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.types import State
 
 # Later than that of a policy as a collector has made it, so that even the first weights are taken.
@@ -38,6 +40,20 @@ class DriverEnd:
             attempt=_ATTEMPT,
         )
         self._published: int | None = None
+
+    @classmethod
+    def of(cls, algo: Algorithm, *, collects: bool) -> DriverEnd:
+        """Return what the config says that an algorithm was made from; with `collects` the driver has envs for that."""
+        own = algo.factories
+        parts = build_driver(
+            own.cfg,
+            seed=own.seed,
+            env_setting=own.env_setting,
+            model=own.model,
+            dynamic_seed=own.dynamic_seed,
+            collects=collects,
+        )
+        return cls(own.cfg, parts)
 
     @property
     def random_rows(self) -> int:
@@ -100,6 +116,16 @@ class DriverEnd:
         state, statistics = self.parts.policy.collect_mode.state_dict(), self.parts.statistics
         merged = statistics.weights() if isinstance(statistics, MergedStatistics) else {}
         return {**state, ENV_WRAPPERS: merged} if merged else state
+
+    def said(self) -> dict[str, Any]:
+        """Return what is said of the rows so far, by the names of a collector's info."""
+        collector = self.parts.collector
+        episodes = {"TrainReward": collector.mean_return, "TrainLength": collector.mean_length}
+        return {"Episodes": episodes, "EnvSteps": self.rows.env_step, "NumberSamples": self.rows.num_rows}
+
+    def describe(self) -> dict[str, str]:
+        """Return how collectors elsewhere fare: rows of a run's panel."""
+        return self.parts.collector.describe() if isinstance(self.parts.collector, RemoteCollectors) else {}
 
     # --- learning
 

@@ -119,13 +119,17 @@ class GWorker(ChangeableWorker, GradientReplica):
 
 
 class GWorkerSet(WorkerSet):
-    """Hold the local GWorker and `num_workers` remote ones; the settings behind `*` are those of `WorkerSet`."""
+    """Hold the local GWorker and `num_workers` remote ones, each with the collectors that a factory makes it.
+
+    `local_col_workers_factory` makes those of the local one, if given. The keywords behind are WorkerSet's.
+    """
 
     def __init__(
         self, num_workers: int, index_parent: int, local_device: str | None, col_execution: str,
         col_communication: str, col_workers_factory: CWorkersFactory, col_fraction_workers: float = 1.0,
         grad_worker_resources: Mapping[str, Any] | None = None, compress_grads_to_send: bool = False,
-        initial_weights: Any = None, *, host: Host | None = None, standby: int = 0,
+        initial_weights: Any = None, *, local_col_workers_factory: CWorkersFactory | None = None,
+        worker_class: type[GWorker] = GWorker, host: Host | None = None, standby: int = 0,
         policy: FailurePolicy | None = None, log: FailureLog | None = None,
     ) -> None:  # fmt: skip
         self.index_parent = index_parent
@@ -137,8 +141,9 @@ class GWorkerSet(WorkerSet):
             device="cuda" if has_gpu else None,
         )  # fmt: skip
         super().__init__(
-            GWorker, params, num_workers=num_workers, remote_config=grad_worker_resources,
-            local_params={"device": local_device}, host=host, kind="gradient", standby=standby, policy=policy, log=log,
+            worker_class, params, num_workers=num_workers, remote_config=grad_worker_resources,
+            local_params={"device": local_device, "col_workers_factory": local_col_workers_factory or col_workers_factory},
+            host=host, kind="gradient", standby=standby, policy=policy, log=log,
         )  # fmt: skip
         given = self._own_host if host is None else host
         assert given is not None, "a set without a host has one of its own"

@@ -51,10 +51,11 @@ class TurnThread(threading.Thread):
 
     def _next(self) -> Mapping[str, Any] | BaseException:
         while True:
+            is_alive = self.is_alive()
             try:
-                return self.outqueue.get(timeout=_LOOK_S)
+                return self.outqueue.get(timeout=_LOOK_S if is_alive else 0.0)
             except queue.Empty:
-                if not self.is_alive() and self.outqueue.empty():
+                if not is_alive:
                     raise CommError(f"the thread '{self.name}' has ended: there is no turn to wait for.") from None
 
     def run(self) -> None:
