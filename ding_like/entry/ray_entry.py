@@ -30,6 +30,7 @@ from ding_like.pipeline.build import prepare_worker, training_process
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.ray.settings import RaySettings
+from ding_like.pipeline.ray.turns import scheme_turns
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
@@ -128,15 +129,13 @@ def dry_run(
         return [*lines, *described(plan, NO_CLUSTER)], True
     load_ray()  # says what to install
     if settings.address is None:
+        where = "a Ray cluster of its own, on this machine"
         found, _ = plan_here(needs)
-        return [
-            *lines,
-            *described(plan, "a Ray cluster of its own, on this machine"),
-            *found.table.splitlines(),
-        ], found.fits
-    with RayCluster(settings.address, allow_open=settings.allow_open):
-        found = plan_on_cluster(needs)
-    return [*lines, *described(plan, f"Ray at {settings.address}"), *found.table.splitlines()], found.fits
+    else:
+        where = f"Ray at {settings.address}"
+        with RayCluster(settings.address, allow_open=settings.allow_open):
+            found = plan_on_cluster(needs)
+    return [*lines, *described(plan, where), *found.table.splitlines()], found.fits
 
 
 def _run(plan: RayPlan, *, host: Host | None, resumes: bool = False) -> Policy:
@@ -205,7 +204,7 @@ def _keep_logs(
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
-    """Say of an error that a worker raised where that was, in a line of its own; raise TrainingError for foreign ones."""
+    """Say of an error that a worker raised where that was, in a line of its own; it becomes one of ours."""
     try:
         yield
     except Exception as error:
@@ -235,9 +234,9 @@ def _place_in_worker(error: BaseException | None) -> str | None:
 def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
     cfg, arguments = plan.cfg, plan.arguments
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
-    from ding_like.pipeline.ray.turns import scheme_turns
-
-    parts = build_driver(cfg, seed=arguments.seed)
+    collects = plan.settings.collect.workers == 0
+    parts = build_driver(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed, collects=collects)
+    assert parts.evaluator_env is not None, "a driver evaluates"
     try:
         opening = opening_lines(
             cfg,

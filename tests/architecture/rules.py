@@ -58,7 +58,7 @@ CALLS = {
     "exec": (("config/read.py",), "parse it"),
     # Registries find classes; envs are named by import path; the worker and entry packages load on first use.
     "importlib.import_module": (
-        ("utils/registry.py", "envs/", "worker/__init__.py", "entry/"),
+        ("utils/registry.py", "envs/", "worker/__init__.py", "pipeline/ray/__init__.py", "entry/"),
         "build it from a registry",
     ),
     "__import__": ((), "build it from a registry"),

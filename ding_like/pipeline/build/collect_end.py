@@ -8,16 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from ding_like.comm.channels import Order, Rows, RowSink, Segment, Version, WeightReader
 from ding_like.comm.workers.columns import pack_rows, unpack_rows
+from ding_like.comm.workers.last_action import LastAction
 from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import map_obs
+from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import CommError
 from ding_like.pipeline.build.envs import EnvSetting, build_collect_env
 from ding_like.pipeline.build.opponents import Opponents, evaluated_env
@@ -31,10 +33,18 @@ from ding_like.pipeline.sample_unit import steps_per_row, warmup_steps
 from ding_like.pipeline.statistics import CollectorStatistics, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.types import Array, EnvManager
+from ding_like.worker.collector.base import LoopCollector
 from ding_like.worker.collector.stop_rule import EnvSteps, StopRule
 
 # What a collector returns beside its rows, by name; Any: numbers, texts, arrays and dicts of these.
 Info = dict[str, Any]
+
+
+class CollectionResult(NamedTuple):
+    """Hold what a collection into a storage took and gave."""
+
+    col_time: float  # seconds
+    train_perf: float  # mean return of recent episodes, NaN before the first has ended
 
 
 class CollectEnd:
@@ -133,11 +143,12 @@ class CollectEnd:
         assert self._role is not None, "connect comes first"
         return self._role
 
-    def use_policy(self, policy: Policy) -> None:
-        """Act with another policy, which the role's weights hold; open episodes go on."""
+    def use_policy(self, policy: Policy, sink: RowSink) -> None:
+        """Act with a policy, which the role's weights hold, and put rows into a sink; open episodes go on."""
         self.policy = policy
         self.opponents = Opponents(self._fitted, policy)
         self.role.use_policy()
+        self.role.sink = sink
 
     def collect(self, order: Order, *, stop: StopRule | None = None) -> Order:
         """Collect what an order wants; return the next order.
@@ -161,9 +172,35 @@ class CollectEnd:
         taken = EnvSteps(max(least, 1), lambda: self.collector.envstep)
         return taken & reduce(lambda one, other: one | other, signals)
 
+    def note_actions(self, notes: LastAction | None) -> None:
+        """Note what the envs are about to be stepped with, where there are notes and the collector can tell."""
+        if notes is not None and isinstance(self.collector, LoopCollector):
+            self.collector.note_actions(notes.note)
+
     def _stats(self, setting: Mapping[str, Any]) -> dict[str, Any]:
         collector = self.collector
         return {"return": _finite(collector.mean_return), "length": _finite(collector.mean_length), **setting}
+
+    def info(self, segment: Segment, *, seconds: float, test_return: float | None = None) -> Info:
+        """Return what is said of a segment beside its rows; `segment_of` reads it.
+
+        It took `seconds`; `test_return` is the mean return of an evaluation before. The means of "Episodes" are over
+        the collector's last 100 episodes, NaN before the first has ended; "DroppedSteps" are those of its whole life.
+        """
+        setting = dict(segment.stats)
+        means = {name: setting.pop(key, None) for name, key in (("TrainReward", "return"), ("TrainLength", "length"))}
+        episodes = {name: math.nan if mean is None else mean for name, mean in means.items()}
+        return {
+            "Episodes": episodes if test_return is None else {**episodes, "TestReward": test_return},
+            "Time": {"DataCollection": seconds},
+            "ActorVersion": {"DataCollection": segment.version.update},
+            "NumberSamples": len(segment.batch),
+            "EnvSteps": segment.env_steps,
+            "DroppedSteps": self.collector.dropped_steps if isinstance(self.collector, LoopCollector) else 0,
+            "Version": tuple(segment.version),
+            "Observed": dict(segment.observed),
+            "Setting": setting,
+        }
 
     # --- where the envs and the actor are
 
@@ -175,7 +212,7 @@ class CollectEnd:
     @property
     def recurrent_state(self) -> dict[str, torch.Tensor]:
         """Return the actor's recurrent state by name [E, S...]; empty before it has acted, and for one without."""
-        state = self.role.mode.actor.state_dict()
+        state = adapt_collect_mode(self.role.mode).actor.state_dict()
         return {name: torch.tensor(column) for name, column in state.items()}
 
     @property
@@ -195,28 +232,6 @@ class CollectEnd:
 
 
 # --- what a collector of a scheme returns
-
-
-def info_of(segment: Segment, *, seconds: float, dropped_steps: int, test_return: float | None = None) -> Info:
-    """Return what a collector says of a segment beside its rows; `segment_of` reads it.
-
-    It took `seconds`; `dropped_steps` are the collector's of its whole life, whose rows were not handed out.
-    """
-    setting = dict(segment.stats)
-    # NaN before the first episode has ended.
-    means = {name: setting.pop(key, None) for name, key in (("TrainReward", "return"), ("TrainLength", "length"))}
-    episodes = {name: math.nan if mean is None else mean for name, mean in means.items()}
-    return {
-        "Episodes": episodes if test_return is None else {**episodes, "TestReward": test_return},
-        "Time": {"DataCollection": seconds},
-        "ActorVersion": {"DataCollection": segment.version.update},
-        "NumberSamples": len(segment.batch),
-        "EnvSteps": segment.env_steps,
-        "DroppedSteps": dropped_steps,
-        "Version": tuple(segment.version),
-        "Observed": dict(segment.observed),
-        "Setting": setting,
-    }
 
 
 def rows_to_send(

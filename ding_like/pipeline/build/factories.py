@@ -20,7 +20,7 @@ import torch
 from ding_like.comm.channels import Order, Segment
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.data.records import EvalResult
-from ding_like.data.rows import adapt_eval_mode
+from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.collect_end import CollectEnd, collector_name
@@ -46,6 +46,11 @@ from ding_like.worker.evaluator.interaction import play_episodes
 # Of this process: what was made here is used in the process of a run itself, and not by a worker's own.
 _PROCESS = uuid.uuid4().hex
 _generators = threading.Lock()  # of the process, while a policy of its own seeds them
+
+# What PyTorchRL calls the parts of a worker that can be replaced -> our attributes.
+COMPONENTS = dict(
+    Algorithm="algo", Actor="actor", Storage="storage", TrainEnvironment="envs_train", TestEnvironment="envs_test"
+)
 
 # Workers of one parent; their lanes have seeds of their own as long as there were not more.
 _WORKERS_PER_PARENT = 10_000
@@ -169,36 +174,41 @@ class Algorithm:
 
     `update_every`: rows (of whole episodes: episodes) to collect between two stages of updates. `start_steps`: env
     steps of the run at whose begin actions are random. `test_every`: updates between two evaluations of
-    `num_test_episodes` episodes each.
+    `num_test_episodes` episodes each. `policy` is the one whose section and optimizers are read and changed.
     """
 
     def __init__(self, factories: SchemeFactories, policy: Policy) -> None:
         section = factories.cfg.policy
         self._factories = factories
-        self._policy = policy
+        self.policy = policy
         self._on_policy = bool(section.on_policy)
         self.update_every: int = int(section.collect.get("n_sample") or section.collect.get("n_episode") or 1)
         self.start_steps: int = warmup_steps(section)
         self.num_test_episodes: int = int(section.eval.evaluator.n_episode)
         self.test_every: int = int(section.eval.evaluator.eval_freq)
 
+    @property
+    def factories(self) -> SchemeFactories:
+        """Return the factories that made it."""
+        return self._factories
+
     # --- what the policy reads of its section, or of its optimizers, with every update
 
     @property
     def mini_batch_size(self) -> int:
         """Return the rows of a minibatch."""
-        return int(self._policy.cfg.learn.batch_size or self.update_every)
+        return int(self.policy.cfg.learn.batch_size or self.update_every)
 
     @mini_batch_size.setter
     def mini_batch_size(self, value: int) -> None:
-        self._policy.cfg.learn.batch_size = _at_least_one("mini_batch_size", value)
+        self.policy.cfg.learn.batch_size = _at_least_one("mini_batch_size", value)
 
     @property
     def num_mini_batch(self) -> int:
         """Return the minibatches of an epoch, on-policy, or the updates for each collection."""
         if self._on_policy:
             return max(1, round(self.update_every / self.mini_batch_size))
-        return int(self._policy.cfg.learn.update_per_collect)
+        return int(self.policy.cfg.learn.update_per_collect)
 
     @num_mini_batch.setter
     def num_mini_batch(self, value: int) -> None:
@@ -206,48 +216,54 @@ class Algorithm:
         if self._on_policy:
             self.mini_batch_size = math.ceil(self.update_every / number)
         else:
-            self._policy.cfg.learn.update_per_collect = number
+            self.policy.cfg.learn.update_per_collect = number
 
     @property
     def num_epochs(self) -> int:
         """Return how often each row of a collection is learned from, where the config says that."""
-        return int(self._policy.cfg.learn.epoch_per_collect)
+        return int(self.policy.cfg.learn.epoch_per_collect)
 
     @num_epochs.setter
     def num_epochs(self, value: int) -> None:
-        if "epoch_per_collect" not in self._policy.cfg.learn:
+        if "epoch_per_collect" not in self.policy.cfg.learn:
             raise AttributeError("num_epochs")
-        self._policy.cfg.learn.epoch_per_collect = _at_least_one("num_epochs", value)
+        self.policy.cfg.learn.epoch_per_collect = _at_least_one("num_epochs", value)
 
     @property
     def updates_per_iter(self) -> int:
         """Return the updates for each collection."""
         return self.num_mini_batch * (self.num_epochs if self._on_policy and hasattr(self, "num_epochs") else 1)
 
+    def is_test_due(self, num_collections: int) -> bool:
+        """Tell whether a multiple of `test_every` is among the updates that follow after so many collections."""
+        updates = num_collections * self.updates_per_iter
+        return -updates % self.test_every < self.updates_per_iter
+
     @property
     def gamma(self) -> float:
         """Return the discount of rewards."""
-        gamma: float = self._policy.get_attribute("gamma")
+        gamma: float = self.policy.get_attribute("gamma")
         return gamma
 
     @gamma.setter
     def gamma(self, value: float) -> None:
         if not 0 <= value <= 1:
             raise ConfigError(f"gamma is {value}; expected a discount from 0 to 1.")
-        self._policy.set_attribute("gamma", float(value))
+        self.policy.set_attribute("gamma", float(value))
 
     @property
     def lr(self) -> float:
         """Return the learning rate of the policy's first optimizer; a policy that does not learn here has none."""
-        for optimizer in self._policy._optimizers() if "learn" in self._policy._enabled else ():
-            return optimizer.learning_rate
+        learns = "learn" in self.policy.get_attribute("enabled")
+        for optimizer in self.policy.get_attribute("optimizers")() if learns else ():
+            return float(optimizer.learning_rate)
         raise AttributeError("lr")
 
     @lr.setter
     def lr(self, value: float) -> None:
         if not value > 0:
             raise ConfigError(f"lr is {value}; expected a positive number.")
-        self._policy.set_attribute("learning_rate", float(value))
+        self.policy.set_attribute("learning_rate", float(value))
 
     # --- what a worker collects and evaluates with
 
@@ -257,16 +273,16 @@ class Algorithm:
         is_first = index_worker <= 1 and index_parent == 0
         if not own.is_at_home and not is_first:
             set_pkg_seed(seed)  # what envs draw of the global generators differs from worker to worker
-        end = CollectEnd(
+        adapt_collect_mode(self.policy.collect_mode).actor.reset()  # the envs are at first steps
+        return CollectEnd(
             own.cfg,
             envs,
-            self._policy,
+            self.policy,
             fitted=own.fitted,
             seed=own.seed,
             name=collector_name(index_worker, index_parent),
             rng=make_rng(own.seed, "collector", *(() if is_first else (str(index_parent), str(index_worker)))),
         )
-        return end
 
     def evaluate(self, envs: EnvManager, weights: LoadedWeights, *, number: int) -> EvalResult:
         """Play the fresh episodes of evaluation `number` in launched `envs`, with the weights that are loaded.
@@ -275,10 +291,10 @@ class Algorithm:
         preferred.
         """
         own = self._factories
-        seen = evaluated_env(own.cfg, envs, Opponents(own.fitted, self._policy), seed=own.seed)
+        seen = evaluated_env(own.cfg, envs, Opponents(own.fitted, weights.policy), seed=own.seed)
         adopt_statistics(seen, weights.statistics)
         rng = make_rng(own.seed, "evaluator", str(number))
-        return play_episodes(seen, adapt_eval_mode(self._policy.eval_mode), self.num_test_episodes, rng=rng)
+        return play_episodes(seen, adapt_eval_mode(weights.policy.eval_mode), self.num_test_episodes, rng=rng)
 
 
 class SegmentStorage:
@@ -315,6 +331,10 @@ class SegmentStorage:
     def reset(self) -> None:
         """Drop what nobody has taken."""
         self._segment = None
+
+
+def no_envs(*_: object) -> None:
+    """Make no envs, for a worker that collects, or evaluates, nothing."""
 
 
 def _at_least_one(name: str, value: int) -> int:

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
 from ding_like.comm.channels import Order
 from ding_like.comm.workers.last_action import LastAction
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import CollectEnd, Info, collector_name, info_of, rows_to_send
+from ding_like.pipeline.build.collect_end import CollectEnd, CollectionResult, Info, collector_name, rows_to_send
+from ding_like.pipeline.build.factories import COMPONENTS, no_envs
 from ding_like.pipeline.build.held_weights import HeldWeights
 from ding_like.pipeline.ray.worker import Worker
 from ding_like.policy.device import device_named
 from ding_like.worker.collector.stop_rule import StopSignals, whole_number
-
-
-def no_envs(*_: object) -> None:
-    """Make no envs."""
-
-
-class CollectionResult(NamedTuple):
-    """Hold what `collect_train_data` returns."""
-
-    col_time: float  # seconds
-    train_perf: float  # mean return of recent episodes, NaN before the first has ended
 
 
 class CWorker(Worker):
@@ -35,11 +25,6 @@ class CWorker(Worker):
     `set_weights` and `stop_collecting` may be called while the worker collects. The parts `algo`, `actor`, `storage`,
     `envs_train` and `envs_test` are as their factories made them. Source: PyTorchRL's CWorker.
     """
-
-    # PyTorchRL's keys of the parts that can be replaced.
-    COMPONENTS: ClassVar[Mapping[str, str]] = dict(
-        Algorithm="algo", Actor="actor", Storage="storage", TrainEnvironment="envs_train", TestEnvironment="envs_test"
-    )
 
     # Any, here and below: a part is of any class that has what is used of it.
     def __init__(
@@ -51,8 +36,7 @@ class CWorker(Worker):
         """Make the parts: actor, algorithm, storage, envs; the actor computes on `device` (None: "cpu").
 
         A collection that is told to stop does so once `fraction_samples` of its steps are taken; 1.0: it takes all.
-        The actions taken last are noted in the folder `notes`, if it is there: see `last_action`. Raises ConfigError
-        for a device that is absent.
+        `notes` is a folder for what `last_action` reads. Raises ConfigError for a device that is absent.
         """
         super().__init__(index_worker)
         if not 0 < fraction_samples <= 1:
@@ -87,8 +71,7 @@ class CWorker(Worker):
             self._end = end = self.algo.collect_end(envs, self.index_worker, self.index_parent)
             end.connect(self._weights, self.storage)
             end.collector.envstep = 0 if before is None else before.collector.envstep
-            if self._notes is not None:
-                end.collector.note_actions(self._notes.note)
+            end.note_actions(self._notes)
             self._weights.tell_statistics(end.statistics.use)
 
     def set_weights(self, actor_weights: Any) -> None:
@@ -121,18 +104,16 @@ class CWorker(Worker):
     def collect_data(
         self, listen_to: Iterable[str | tuple[str, int]] = (), data_to_cpu: bool = True, *, order: Order | None = None
     ) -> tuple[Any, Info]:
-        """Collect what `order` wants, by default `update_every` rows; return what `rows_to_send` and `info_of` make.
+        """Collect what `order` wants, by default `update_every` rows; return (rows, info) as `rows_to_send` does.
 
         `listen_to` has the keywords that may stop it, as (keyword, round) or alone: then the round is `iter`. Where
-        there are test envs, and one of the updates that follow is a multiple of `algo.test_every`, it evaluates first.
+        there are test envs, and `algo.is_test_due` before the updates that follow, it evaluates first.
         """
-        first = self.iter * self.updates_per_iter
-        tests = self.envs_test is not None and -first % self.algo.test_every < self.updates_per_iter
-        test_return = self.evaluate() if tests else None
+        is_tested = self.envs_test is not None and self.algo.is_test_due(self.iter)
+        test_return = self.evaluate() if is_tested else None
         seconds, _ = self.collect_train_data(None, listen_to, order=order)
-        segment, dropped = self.storage.take(), self._collecting().collector.dropped_steps
-        self.iter += 1
-        info = info_of(segment, seconds=seconds, dropped_steps=dropped, test_return=test_return)
+        segment, self.iter = self.storage.take(), self.iter + 1
+        info = self._collecting().info(segment, seconds=seconds, test_return=test_return)
         device = None if data_to_cpu else self.device
         return rows_to_send(segment, info, compress=self.compress_data_to_send, device=device)
 
@@ -148,8 +129,8 @@ class CWorker(Worker):
         order = order._replace(rows=min(order.rows, self.storage.max_size or order.rows))
         with self._weights.in_use():
             end.role.random_steps = self.algo.start_steps
-            signals = self._signals.rules(listen_to, self.iter)
-            end.collect(order, stop=end.stop_rule(order, self.fraction_samples, signals))
+            rules = self._signals.rules(listen_to, self.iter)
+            end.collect(order, stop=end.stop_rule(order, self.fraction_samples, rules))
         self.samples_collected += self.storage.num_rows
         return CollectionResult(time.perf_counter() - started, end.collector.mean_return)
 
@@ -158,8 +139,7 @@ class CWorker(Worker):
             raise ConfigError(f"worker {self.index_worker} has no train envs, or was stopped: it cannot collect.")
         return self._end
 
-    # A tensor, or a dict of them.
-    obs = property(lambda self: self._end and self._end.obs, doc="The newest observation of each train env.")
+    obs = property(lambda self: self._end and self._end.obs, doc="The newest observation of each train env, tensors.")
     rhs = property(lambda self: self._end and self._end.recurrent_state, doc="The actor's recurrent state, by name.")
     done = property(lambda self: self._end and self._end.done, doc="The train envs that begin an episode next.")
 
@@ -176,22 +156,21 @@ class CWorker(Worker):
 
         `component_name` is an attribute or a key of COMPONENTS. Envs that are replaced are closed.
         """
-        name, envs = self.COMPONENTS.get(component_name, component_name), (self.index_worker, self.index_parent)
-        given = dict(actor=(), algo=(getattr(self, "actor", None),), envs_train=envs, envs_test=(*envs, "test"))
-        given["storage"] = (self.actor, self.algo)
-        if name not in given:
+        name, place = COMPONENTS.get(component_name, component_name), (self.index_worker, self.index_parent)
+        given = dict(algo=(self.actor,), storage=(self.actor, self.algo), envs_train=place, envs_test=(*place, "test"))
+        if name not in COMPONENTS.values():
             return super().replace_agent_component(name, new_component_factory)
-        new = new_component_factory(self.device, *given[name])
+        new, before = new_component_factory(self.device, *given.get(name, ())), getattr(self, name)
+        setattr(self, name, new)
         if name == "envs_train":
             self._use_envs(new)
-        elif name == "envs_test" and self.envs_test is not None:
-            self.envs_test.close()
-        setattr(self, name, new)
-        if name == "actor":
+        elif name == "envs_test" and before is not None:
+            before.close()
+        elif name == "actor":
             self._weights.use_policy(new)
+            self.algo.policy = new
         if self._end is not None and name in ("actor", "storage"):
-            self._end.use_policy(self.actor)
-            self._end.role.sink = self.storage
+            self._end.use_policy(self.actor, self.storage)
         return True
 
     def stop(self) -> None:

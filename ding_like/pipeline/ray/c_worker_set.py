@@ -13,7 +13,8 @@ import torch
 from ding_like.comm.workers.host import WorkerHandle
 from ding_like.comm.workers.last_action import last_action
 from ding_like.pipeline.build.collect_end import collector_name
-from ding_like.pipeline.ray.c_worker import CWorker, no_envs
+from ding_like.pipeline.build.factories import no_envs
+from ding_like.pipeline.ray.c_worker import CWorker
 from ding_like.pipeline.ray.worker_set import WorkerSet
 
 # What PyTorchRL gives a worker: bytes of memory, and a share of a GPU.
@@ -52,7 +53,7 @@ class CWorkerSet(WorkerSet):
             compress_data_to_send=compress_data_to_send, train_envs_factory=train_envs_factory,
             test_envs_factory=test_envs_factory, initial_weights=initial_weights, notes=self._notes.name,
         )  # fmt: skip
-        settings = {"kind": collector_name("", index_parent), **settings}
+        settings = {"kind": collector_name("", index_parent), "last_action": self.last_action, **settings}
         number = 0 if holds_parameters else num_workers
         try:
             super().__init__(

@@ -35,11 +35,13 @@ class WorkerSet:
         policy: FailurePolicy | None = None,
         log: FailureLog | None = None,
         prepare: Callable[[WorkerHandle], Call | None] | None = None,
+        last_action: Callable[[WorkerHandle], str] | None = None,
     ) -> None:
         self.worker_class = worker_class
         self.worker_params = dict(worker_params)
         self.remote_config = dict(remote_config or {})
-        resources = resources_of(self.remote_config)
+        ignored = () if num_workers else ("object_store_memory",)  # what nobody is given needs no warning
+        resources = resources_of({key: value for key, value in self.remote_config.items() if key not in ignored})
         self._local = worker_class(index_worker=0, **{**self.worker_params, **(local_params or {})})
         self._own_host: ThreadHost | None = None
         if host is None:
@@ -48,6 +50,7 @@ class WorkerSet:
             self.pool = WorkerPool(
                 host, self._make, kind=kind, number=num_workers, resources=resources,
                 standby=standby if num_workers else 0, policy=policy, log=log or FailureLog(), prepare=prepare,
+                last_action=last_action,
             )  # fmt: skip
         except BaseException:
             self._stop_local()

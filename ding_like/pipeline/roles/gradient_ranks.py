@@ -31,7 +31,7 @@ from ding_like.policy.sharing import check_sharing, joined_info, joined_priority
 from ding_like.types import Array, Info, State
 from ding_like.utils.seeding import rng_state, set_rng_state
 
-_RESCUE_S = 5.0  # for a rank that is left to say what it has learned
+_RESCUE_S = 15.0  # for a rank that is left to say what it has learned; a group takes 7 s to find out who is lost
 
 
 class Meeting(NamedTuple):
@@ -71,6 +71,7 @@ class Rank:
         self._reducer = GroupReducer(self._group, policy.grad_vectors(), weight=policy.grad_weight)  # type: ignore[arg-type]  # of a group, `average` is all it calls
         self._num_updates = 0
         policy.set_share(Share(rank, world_size))
+        torch.set_flush_denormal(True)  # of the worker's thread, which applies here: see `training_process`
 
     def load(self, described: Any, flat: PackedState, num_updates: int) -> None:  # Any: of JSON
         """Go on from a policy's learned state."""
@@ -101,9 +102,15 @@ class Rank:
         return pack_state(self._policy.collect_mode.state_dict())
 
     def checksum(self) -> int:
-        """Return the crc32 of the learned state."""
+        """Return the crc32 of the learned state. Raises TrainingError for too many updates that were not finite."""
+        self._policy.get_attribute("nonfinite_steps")
         flat = pack_learn_state(self._policy.learn_mode.state_dict())[1]
         return zlib.crc32(pack_state(flat).body.data)
+
+    def interrupt(self) -> None:
+        """Have a call that waits for other threads fail; a process group finds out by itself, and in its own thread."""
+        if isinstance(self._group, ThreadRanks):
+            self._group.close()
 
     def close(self) -> None:
         """Leave the others; may be called again."""
@@ -128,7 +135,7 @@ class GradientRanks:
         self._all("join_ranks", [(meeting, rank, len(self._ranks), timeout_s) for rank in range(len(self._ranks))])
         described, flat = pack_learn_state(policy.learn_mode.state_dict())
         shared = host.share(pack_state(flat))
-        self._all("load_learned", [(described, shared, num_updates)] * len(self._ranks))
+        self._all("of_rank", [("load", described, shared, num_updates)] * len(self._ranks))
 
     def _meeting(self) -> Meeting:
         places = self._all("own_place", [()] * len(self._ranks))
@@ -145,7 +152,7 @@ class GradientRanks:
         else:
             shares = [part.rows for part in parts_of(self._policy, batch, len(self._ranks))]
         state = rng_state(rng)
-        answers = self._all("train_rank", [(share, state) for share in shares])
+        answers = self._all("of_rank", [("train", share, state) for share in shares])
         set_rng_state(rng, answers[0][1])
         found = [unpack_state(answer) for answer, _ in answers]
         updates = [_joined([each[number] for each in found]) for number in found[0]]
@@ -156,7 +163,7 @@ class GradientRanks:
 
     def _compare(self) -> None:
         self._compared = self.num_updates
-        sums = self._all("checksum", [()] * len(self._ranks))
+        sums = self._all("of_rank", [("checksum",)] * len(self._ranks))
         differing = [worker.name for worker, each in zip(self._ranks, sums, strict=True) if each != sums[0]]
         if differing:
             raise TrainingError(
@@ -167,13 +174,13 @@ class GradientRanks:
 
     def take_acting(self) -> None:
         """Have the policy here act by what was learned."""
-        [state] = self._all("acting_state", [()], self._ranks[:1])
+        [state] = self._all("of_rank", [("acting",)], self._ranks[:1])
         self._policy.collect_mode.load_state_dict(unpack_state(state))
 
     def take_learned(self) -> None:
         """Have the policy here be all that was learned, the optimizer's state included."""
         if self._learned != self.num_updates:
-            [answer] = self._all("learned_state", [()], self._ranks[:1])
+            [answer] = self._all("of_rank", [("learned",)], self._ranks[:1])
             self._take(*answer)
 
     def _take(self, described: Any, flat: PackedState, num_updates: int) -> None:  # Any: of JSON
@@ -216,9 +223,9 @@ class GradientRanks:
         """Take over what a rank has learned that is left; return how that went."""
         left = [worker for worker in self._ranks if worker.name not in lost]
         for worker in left:
-            worker.control("leave_ranks")  # so that nobody waits for those who are lost
+            worker.control("interrupt_rank")
         for worker in left:
-            call = worker.call("learned_state")
+            call = worker.call("of_rank", "learned")
             try:
                 if self._host.wait([call], timeout_s=_RESCUE_S):
                     self._take(*call.result())
@@ -230,7 +237,8 @@ class GradientRanks:
     def close(self) -> None:
         """Have the ranks leave; the workers are their pool's."""
         for worker in self._ranks:
-            worker.control("leave_ranks")
+            worker.control("interrupt_rank")
+            worker.call("leave_ranks")
 
 
 def _joined(

@@ -227,7 +227,7 @@ def test_normalised_envs_train_with_the_statistics_of_all_collectors(tmp_path: P
         assert known["count"] <= 2 * run.core.env_step + 4
         judged = [lane[1]["state"]["count"] for lane in training.final_evaluation.manager.wrapper_states()]
         for collector in run.collectors:
-            lanes = collector._collector._manager.wrapper_states()
+            lanes = collector._collector._end.envs.wrapper_states()
             means = [lane[1]["state"]["mean"] for lane in lanes]
             assert all(lane[1]["state"]["is_frozen"] for lane in lanes) and np.array_equal(means[0], means[1])
         saved = load_state(tmp_path / "run/ckpt" / f"iteration_{result['last_iter']}.pth.tar")["env_wrappers"]
