@@ -98,7 +98,7 @@ class OwnCluster:
             os.environ.pop(leftovers.MARK, None)
         self.address = str(context.address_info["gcs_address"])
         self.processes = _daemons(self.folder)
-        logger.debug("Ray %s runs on this machine, at %s, with its files in %s", self._ray.__version__, self.address,
+        logger.info("Ray %s runs on this machine, at %s, with its files in %s", self._ray.__version__, self.address,
                     self.folder)  # fmt: skip
 
     def close(self, *, timeout_s: float) -> None:
