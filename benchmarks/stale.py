@@ -27,6 +27,11 @@ _SERIAL_FILES = (
 _PARALLEL = ("pipeline/parallel", "comm")
 _RAY = ("pipeline/ray", "comm/ray", "comm/workers", "comm/weights")
 _MODE_OF = {"parallel": _PARALLEL, "ray": _RAY}
+# What makes each report of runs on Ray.
+_RAY_REPORTS = {
+    "ray_early_stop": "tests/pipeline/ray/early_stop.py",
+    "ray_gcs_kills": "tests/pipeline/ray/gcs_kills.py",
+}
 # What a benchmark measures beside its contenders.
 _BENCHMARKS = {
     "buffer": (("worker/replay_buffer", "data"), "buffer_*"),
@@ -158,6 +163,11 @@ def _report(path: Path, root: Path) -> Recording:
     if path.stem == "serve":
         parts = ("comm/serve", "comm/rest/http_limits.py", "pipeline/serve", "entry/serve.py", "policy/forward.py")
         return Recording(name, (*_in_package(parts), "tests/serve/load.py"), f"python -m tests.serve.load --out {name}")
+    if path.stem in _RAY_REPORTS:
+        own = _RAY_REPORTS[path.stem]
+        parts = (*_RAY, "pipeline/roles", "pipeline/build")
+        module = own.removesuffix(".py").replace("/", ".")
+        return Recording(name, (*_in_package(parts), own), f"python -m {module} --out {name}")
     command = f"DING_CHAOS_REPORT=$PWD/{name} pytest -m chaos tests/chaos/test_env_faults.py"
     return {"env_faults": Recording(name, (*_in_package(("envs",)), "tests/envs/faulty_env.py"), command)}[path.stem]
 

@@ -30,6 +30,7 @@ from ding_like.pipeline.build import prepare_worker, training_process
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.ray.settings import RaySettings
+from ding_like.pipeline.ray.turns import scheme_turns
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
@@ -233,10 +234,9 @@ def _place_in_worker(error: BaseException | None) -> str | None:
 def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
     cfg, arguments = plan.cfg, plan.arguments
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
-    from ding_like.pipeline.ray.turns import scheme_turns
-
     collects = plan.settings.collect.workers == 0
     parts = build_driver(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed, collects=collects)
+    assert parts.evaluator_env is not None, "a driver evaluates"
     try:
         opening = opening_lines(
             cfg,
