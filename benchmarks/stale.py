@@ -135,7 +135,8 @@ def _report(path: Path, root: Path) -> Recording:
     name = _name(path, root)
     if path.stem.startswith("chaos_"):
         command = f"python -m tests.chaos --only {path.stem.removeprefix('chaos_')}"
-        return Recording(name, (*_in_package((*_PARALLEL, "data")), "tests/chaos"), command)
+        parts = (*_RAY, *_SERIAL_FILES) if path.stem.startswith("chaos_ray_") else (*_PARALLEL, "data")
+        return Recording(name, (*_in_package(parts), "tests/chaos"), command)
     if path.stem == "games":
         parts = (*_TRAINING, "league", "pipeline")
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")
@@ -147,6 +148,9 @@ def _report(path: Path, root: Path) -> Recording:
         own = ("ding_like/comm/weights/shared_*", "tests/comm/weights/torn.py")
         command = f"python -m tests.comm.weights.torn --publications 10000 --readers 4 --out {name}"
         return Recording(name, own, command)
+    if path.stem == "ray_latency":
+        own = (*_in_package(("comm/ray", "comm/workers")), "tests/comm/ray/latency.py")
+        return Recording(name, own, f"python -m tests.comm.ray.latency --out {name}")
     if path.stem == "two_learners":
         parts = (*_TRAINING, "comm/learner_group.py", "pipeline/learners", "pipeline/parallel/learner_aggregator.py")
         command = f"python -m tests.pipeline.learners.two_learners --out {name}"

@@ -83,6 +83,7 @@ class LocalRows:
         self._batch_size = batch_size
         self._newest = newest
         self.env_step = env_step  # of all segments, and those before
+        self.num_rows = 0  # that came
         self._counts_rows = counts_rows
         self._collected = 0  # segments or rows that allow updates
         self._allowed = ratio.allowed_updates(0)  # updates for these
@@ -115,6 +116,7 @@ class LocalRows:
 
     def _keep(self, segment: Segment) -> None:
         self.env_step += segment.env_steps
+        self.num_rows += len(segment.batch)
         self._store.push(segment.batch, cur_collector_envstep=self.env_step)
 
     def order(self, *, timeout_s: float) -> Order:

@@ -128,15 +128,13 @@ def dry_run(
         return [*lines, *described(plan, NO_CLUSTER)], True
     load_ray()  # says what to install
     if settings.address is None:
+        where = "a Ray cluster of its own, on this machine"
         found, _ = plan_here(needs)
-        return [
-            *lines,
-            *described(plan, "a Ray cluster of its own, on this machine"),
-            *found.table.splitlines(),
-        ], found.fits
-    with RayCluster(settings.address, allow_open=settings.allow_open):
-        found = plan_on_cluster(needs)
-    return [*lines, *described(plan, f"Ray at {settings.address}"), *found.table.splitlines()], found.fits
+    else:
+        where = f"Ray at {settings.address}"
+        with RayCluster(settings.address, allow_open=settings.allow_open):
+            found = plan_on_cluster(needs)
+    return [*lines, *described(plan, where), *found.table.splitlines()], found.fits
 
 
 def _run(plan: RayPlan, *, host: Host | None, resumes: bool = False) -> Policy:
@@ -205,7 +203,7 @@ def _keep_logs(
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
-    """Say of an error that a worker raised where that was, in a line of its own; raise TrainingError for foreign ones."""
+    """Say of an error that a worker raised where that was, in a line of its own; it becomes one of ours."""
     try:
         yield
     except Exception as error:
@@ -237,7 +235,8 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
     from ding_like.pipeline.ray.turns import scheme_turns
 
-    parts = build_driver(cfg, seed=arguments.seed)
+    collects = plan.settings.collect.workers == 0
+    parts = build_driver(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed, collects=collects)
     try:
         opening = opening_lines(
             cfg,

@@ -96,15 +96,12 @@ def described(plan: RayPlan, where: str) -> list[str]:
     lines = [f"collect     in this process, in {envs} envs"]
     if collect.workers:
         ahead = "" if collect.max_policy_lag is None else f", at most {collect.max_policy_lag} updates behind"
-        early = ""
         if collect.fraction_samples < 1:
-            early = (
-                f", ended at {collect.fraction_samples:.0%} of the rows once {collect.fraction_workers:.0%} are done"
-            )
-        lines = [
-            f"collect     {_number(collect.workers, 'worker')} of {envs} envs each, {_PATTERNS[collect.comm or 'sync']}"
-            f"{ahead}{early}; {_number(collect.standby, 'standby')}"
-        ]
+            part, done = f"{collect.fraction_samples:.0%}", f"{collect.fraction_workers:.0%}"
+            ahead = f", ended at {part} of the rows once {done} of the workers are done"
+        workers, standby = _number(collect.workers, "worker"), _number(collect.standby, "standby")
+        pattern = _PATTERNS[collect.comm or "sync"]
+        lines = [f"collect     {workers} of {envs} envs each, {pattern}{ahead}; {standby}"]
     kept = "this batch" if plan.cfg.policy.on_policy else "the replay buffer"
     at = "in this process" if grad.workers < 2 else f"{grad.workers} workers, {_PATTERNS[grad.comm]}"
     applied = "by all of them alike" if update.decentralized else "in this process"

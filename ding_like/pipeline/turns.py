@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from ding_like.comm.channels import Version
-from ding_like.comm.local import BatchOnce, LocalRows
+from ding_like.comm.channels import RowSink, Version
+from ding_like.comm.local import BatchOnce, LocalRows, RowStore
 from ding_like.config import FrozenConfig
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import CommError
@@ -63,26 +63,12 @@ class SerialTurns:
     """
 
     def __init__(self, cfg: FrozenConfig, parts: SerialParts, *, lock_step: LockStep, batch_size: int) -> None:
-        policy = cfg.policy
-        self._policy_cfg = policy
+        self._cfg = cfg
         self._parts = parts
         self._lock_step = lock_step
-        self._rows = rows = LocalRows(
-            lock_step.store(BatchOnce() if parts.buffer is None else parts.buffer),
-            UpdateRatio.per_segment(1 if parts.buffer is None else policy.learn.update_per_collect),
-            segment_rows=policy.collect.get("n_sample") or policy.collect.get("n_episode") or 1,
-            batch_size=batch_size,
-            newest=lambda: Version(0, parts.learner.train_iter),
-            env_step=parts.collector.envstep,
-        )
-        self._collect = CollectRole(
-            parts.own_collector,
-            LoadedWeights(parts.policy),
-            sink=lock_step.sink(rows),
-            settings=lambda _: parts.commander.step(),
-        )
-        with_priority = parts.buffer is not None and bool(policy.priority)
-        self._train = TrainRole(parts.learner, rows, with_priority=with_priority)
+        self._rows = rows_of(cfg, parts, store=lock_step.store(store_of(parts)), batch_size=batch_size)
+        self._collect = collect_role(parts, lock_step.sink(self._rows))
+        self._train = TrainRole(parts.learner, self._rows, with_priority=has_priorities(cfg, parts))
 
     @property
     def setting(self) -> Setting:
@@ -91,13 +77,11 @@ class SerialTurns:
 
     def begin(self) -> None:
         """Choose a league's first opponent, and fill the buffer with rows of random actions."""
-        parts, policy = self._parts, self._policy_cfg
+        parts = self._parts
         if parts.league is not None:
             parts.league.begin()
-        if policy.random_collect_size > 0:
-            random_collect(
-                policy, parts.policy, parts.own_collector, parts.own_env, parts.commander, parts.replay_buffer
-            )
+        if self._cfg.policy.random_collect_size > 0:
+            collect_at_random(self._cfg, parts)
             self._lock_step.count_steps()
             self._rows.env_step = parts.collector.envstep
 
@@ -125,6 +109,52 @@ class SerialTurns:
 
     def close(self) -> None:
         """Do nothing: the parts are their owner's."""
+
+
+def store_of(parts: SerialParts) -> RowStore:
+    """Return what keeps a run's rows: its buffer, or on-policy what hands out each batch once."""
+    return BatchOnce() if parts.buffer is None else parts.buffer
+
+
+def rows_of(
+    cfg: FrozenConfig,
+    parts: SerialParts,
+    *,
+    store: RowStore,
+    batch_size: int,
+    counts_rows: bool = False,  # of what is drawn from a buffer; on-policy, each segment is learned from once
+    attempt: int = 0,
+) -> LocalRows:
+    """Return the way of a run's rows, from where its parts stand."""
+    collect, updates = cfg.policy.collect, 1 if parts.buffer is None else cfg.policy.learn.update_per_collect
+    segment_rows = collect.get("n_sample") or collect.get("n_episode") or 1
+    counts_rows = counts_rows and parts.buffer is not None and bool(collect.get("n_sample"))
+    return LocalRows(
+        store,
+        UpdateRatio.per_rows(updates, segment_rows) if counts_rows else UpdateRatio.per_segment(updates),
+        segment_rows=segment_rows,
+        batch_size=batch_size,
+        newest=lambda: Version(attempt, parts.learner.train_iter),
+        env_step=parts.collector.envstep,
+        counts_rows=counts_rows,
+    )
+
+
+def collect_role(parts: SerialParts, sink: RowSink) -> CollectRole:
+    """Return the role of a run's own collector, which shares the policy with the learner."""
+    return CollectRole(
+        parts.own_collector, LoadedWeights(parts.policy), sink=sink, settings=lambda _: parts.commander.step()
+    )
+
+
+def has_priorities(cfg: FrozenConfig, parts: SerialParts) -> bool:
+    """Tell whether a run's rows are drawn by priority."""
+    return parts.buffer is not None and bool(cfg.policy.priority)
+
+
+def collect_at_random(cfg: FrozenConfig, parts: SerialParts) -> None:
+    """Fill a run's buffer with rows of random actions, by its own collector."""
+    random_collect(cfg.policy, parts.policy, parts.own_collector, parts.own_env, parts.commander, parts.replay_buffer)
 
 
 def random_collect(

@@ -170,3 +170,14 @@ def _arrays(columns: Mapping[str, Any]) -> dict[str, Array]:  # Any: arrays or t
     return {
         name: column.cpu().numpy() if isinstance(column, torch.Tensor) else column for name, column in columns.items()
     }
+
+
+def own_arrays(rows: Minibatch) -> Minibatch:
+    """Return rows whose arrays may be written to: those that a host handed out are copied, as torch takes no others."""
+
+    def own(columns: Mapping[str, Any]) -> dict[str, Array]:  # Any: arrays
+        return {name: column if column.flags.writeable else column.copy() for name, column in columns.items()}
+
+    if isinstance(rows, TransitionBatch):
+        return TransitionBatch.of_length(len(rows), own(rows.columns))
+    return SequenceBatch(own(rows.columns), own(rows.initial), own(rows.per_window))

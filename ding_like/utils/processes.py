@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import subprocess
 import time
@@ -36,6 +38,23 @@ def end_processes(processes: Sequence[subprocess.Popen[bytes]], *, own_s: float 
         _wait(processes, wait_s)
     for process in processes:
         forget_child(process)
+
+
+def wait_for_end(pid: int, *, timeout_s: float) -> None:
+    """Wait until a process of this machine, somebody else's child perhaps, has ended, for at most `timeout_s`.
+
+    Where the system cannot tell (only Linux can) return at once.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):  # it has ended already, or this is no Linux
+        return
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(max(timeout_s, 0.0) * 1000)
+    finally:
+        os.close(descriptor)
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> None:

@@ -43,7 +43,7 @@ HOMES = {
     "waitress": ("comm/",),
     "requests": ("comm/",),
     "zmq": ("comm/",),
-    "ray": ("comm/ray", "pipeline/ray/"),
+    "ray": ("comm/ray/library.py",),
     "matplotlib": ("pipeline/report/",),
     "click": ("entry/",),
     "rich": ("utils/log.py", "pipeline/report/", "entry/"),

@@ -25,16 +25,17 @@ _STEP_TIMEOUT_S = 5.0
 
 def run_ray_kills(
     *, minutes: float, kills: int, stops: int, seed: int, gradients: str = "sync", collect: str = "async",
-    timed: bool = True,
+    timed: bool = True, local: bool = False,
 ) -> Report:  # fmt: skip
     """Train for some minutes while workers are killed, and some stopped as if they hung, at random moments.
 
-    `timed` holds how long it takes to the bars too, which a busy machine misses.
+    `timed` holds how long it takes to the bars too, which a busy machine misses. `local` workers are threads, which
+    are lost and cannot be stopped.
     """
     name = f"ray_kills_{gradients}"
     report = Report(
         name, minutes=minutes, collectors=2, gradient_workers=2, kills=kills, stops=stops, collect=collect,
-        gradients=gradients, step_timeout_s=_STEP_TIMEOUT_S, seed=seed,
+        gradients=gradients, step_timeout_s=_STEP_TIMEOUT_S, seed=seed, local=local,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="ding-chaos-") as place:
         folder = Path(place)
@@ -63,7 +64,7 @@ def _plan(setting: dict[str, Any]) -> dict[str, Any]:
             (slice_s * (number + rng.uniform(0.1, 0.9)), _KINDS[number % 2], what) for number, what in enumerate(whats)
         ],
         "kinds": _KINDS,
-        "local": False,
+        "local": setting["local"],
         "overrides": [f"system.ray.{name}={value}" for name, value in overrides.items()],
     }
 

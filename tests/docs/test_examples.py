@@ -124,11 +124,14 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "serial_entry._train",
         "parallel_entry.run_coordinator",
         "coordinator_entry.launch_coordinator",
+        "ray_entry._run",
         "dist_entry.launch_learner",
         "dist_entry.launch_collector",
         "serve.serve",
     ):
         monkeypatch.setattr(f"ding_like.entry.{name}", stands_for(name.partition(".")[2]))
+    # A page's cluster is not here.
+    monkeypatch.setattr("ding_like.entry.ray_entry.dry_run", lambda *args, **kwargs: (["fits"], True))
     return names
 
 
@@ -136,6 +139,7 @@ BEGINS = {
     "serial": "_train",
     "serial_onpolicy": "_train",
     "parallel": "run_coordinator",
+    "ray": "_run",
     "--resume": "_train",
     "serve": "serve",
 }
@@ -161,7 +165,7 @@ def test_a_command_line_does_what_it_begins_with(page: str, command: str, in_tmp
     assert status_of(arguments) == int(has_fault), page
 
     mode = arguments[1] if arguments[0] == "-m" else arguments[0]
-    if "--help" in arguments:
+    if "--help" in arguments or "--dry-run" in arguments:
         assert begun == []
     elif mode == "dist":
         assert begun == [f"launch_{arguments[arguments.index('-M') + 1]}"]

@@ -41,7 +41,7 @@ class AttachedCluster:
 
     def close(self, *, timeout_s: float) -> None:
         """Detach."""
-        if end_connection(self._ray, timeout_s=timeout_s).is_alive():
+        if not end_connection(self._ray, timeout_s=timeout_s):
             logger.warning("Ray did not detach from %s in %g s", self.address, timeout_s)
         self._environment.restore()
 

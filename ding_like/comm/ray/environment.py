@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -75,9 +76,12 @@ def without_attempts() -> Iterator[None]:
             sys.stderr.write("".join(line.decode(errors="replace") for line in file if b"gcs_client.cc" not in line))
 
 
-def end_connection(ray: Any, *, timeout_s: float) -> threading.Thread:  # Any: the module ray
-    """Have `ray.shutdown` done in a thread, as it may hang where the cluster is lost; wait for at most `timeout_s`."""
+def end_connection(ray: Any, *, timeout_s: float) -> bool:  # Any: the module ray
+    """Call `ray.shutdown` in a thread, as it does not return where the cluster is lost; tell whether it did in time."""
     thread = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
     thread.start()
     thread.join(timeout_s)
-    return thread
+    if thread.is_alive():
+        # Else the end of the process would wait for it.
+        atexit.unregister(ray.shutdown)
+    return not thread.is_alive()

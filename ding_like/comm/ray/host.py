@@ -12,6 +12,7 @@ import logging
 import platform
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.shell import Process, Raised, Shell
 from ding_like.comm.workers.host import Call, Resources, WorkerHandle, WorkerLostError
 from ding_like.errors import CommError
+from ding_like.utils.processes import wait_for_end
 
 logger = logging.getLogger(__name__)
 
@@ -198,11 +200,14 @@ class RayHost:
         self._check_connected()
         needs: dict[str, Any] = dict(num_cpus=resources.num_cpus, num_gpus=resources.num_gpus)
         needs.update(resources=dict(resources.custom), memory=resources.memory)
+        worker = None
         try:
             worker = RayWorker(self._actor_class.options(**needs).remote(), name)
             worker.actor.make.remote(make, self._prepare)
         except (self._ray.exceptions.RayError, TypeError, ValueError) as error:
-            raise CommError(f"worker {name!r} cannot be started: {error}") from error
+            if worker is not None:
+                self._kill(worker, "it could not be sent.")
+            raise CommError(f"worker {name!r} cannot be started: {_brief(error)}") from error
         with self._guard:
             self._workers.add(worker)
         return worker
@@ -248,6 +253,8 @@ class RayHost:
         with self._guard:
             self._is_closed = True
             workers = list(self._workers)
+        deadline = time.monotonic() + timeout_s
+        pids = [each.pid for worker in workers if (each := worker.process) and each.machine == platform.node()]
         refs = [ref for worker in workers if (ref := worker.ended.ref) is not None]
         for worker in workers:
             self._kill(worker, "its host was closed.")
@@ -255,6 +262,9 @@ class RayHost:
             left = self._ray.wait(refs, num_returns=len(refs), timeout=timeout_s)[1]
             if left:
                 logger.warning("%d workers have not ended %g s after their host was closed", len(left), timeout_s)
+        # A worker has ended for Ray when it is told to; its process on this machine is gone a little later.
+        for pid in pids:
+            wait_for_end(pid, timeout_s=deadline - time.monotonic())
 
     def _kill(self, worker: RayWorker, why: str) -> None:
         with self._guard:
@@ -288,5 +298,8 @@ def _brief(error: Exception) -> str:
     exit_told = re.search(r"Worker exit type: (\w+) Worker exit detail: (.*?)(?= Some common causes|$)", text)
     if exit_told:
         return f"its process has died ({exit_told[1]}: {exit_told[2]})."
+    unsent = re.search(r"serialization: (?:\x1b\S+)?(.*?)(?= Inspecting| Detected|$)", text)
+    if unsent:
+        return unsent[1]
     reason = re.search(r"The actor (?:is dead|died) because (.*?)(?:\. |$)", text)
     return (f"{reason[1]}." if reason else text)[:_LONGEST]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
 from ding_like.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 # What Ray reads when it is imported or started. What the user has set is left alone.
 ENVIRONMENT = {
@@ -26,4 +29,26 @@ def load_ray() -> Any:  # Any: a package that need not be installed
         raise ConfigError(
             f"Ray cannot be loaded ({error}): install it with pip install 'ding-like[ray]', or train with -m serial."
         ) from error
+    _keep_pages_off_the_console(ray)
     return ray
+
+
+def _keep_pages_off_the_console(ray: Any) -> None:
+    """Log at level DEBUG what Ray's node manager has to say, a page for each death of a worker.
+
+    Ray prints it to the console whatever `log_to_driver` says, and has no setting for it. Who died and why is in the
+    WorkerLostError, of which the caller tells.
+    """
+    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    show = getattr(worker, "print_to_stdstream", None)
+    if show is None or getattr(show, "is_quiet", False):
+        return
+
+    def show_others(data: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(data, dict) and data.get("pid") == "raylet":
+            logger.debug("ray: %s", " ".join(map(str, data.get("lines", ()))))
+        else:
+            show(data, *args, **kwargs)
+
+    show_others.is_quiet = True  # type: ignore[attr-defined]
+    setattr(worker, show.__name__, show_others)

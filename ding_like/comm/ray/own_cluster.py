@@ -104,12 +104,11 @@ class OwnCluster:
         is_whole = all(_answers(pid) for pid in self.processes.values())
         if not is_whole:
             leftovers.end_processes(self.folder, timeout_s=timeout_s / 2)
-        ending = end_connection(self._ray, timeout_s=min(_GRACE_S, timeout_s / 2))
+        has_ended = end_connection(self._ray, timeout_s=min(_GRACE_S, timeout_s / 2))
         left = leftovers.end_processes(self.folder, timeout_s=max(deadline_s - time.monotonic(), 1.0))
-        ending.join(max(deadline_s - time.monotonic(), 0.1))
-        if left or ending.is_alive():
+        if left or not has_ended:
             logger.warning("Ray did not end in %g s: processes %s, its thread %s", timeout_s, left or "none",
-                           "still waits" if ending.is_alive() else "has ended")  # fmt: skip
+                           "has ended" if has_ended else "still waits")  # fmt: skip
         shutil.rmtree(self.folder, ignore_errors=True)
         self._environment.restore()
         if self._keeper is not None and self._keeper.stdin is not None:

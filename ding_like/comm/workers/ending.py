@@ -11,22 +11,35 @@ from contextlib import suppress
 from ding_like.comm.workers.host import Call, Host, WorkerHandle, WorkerLostError
 from ding_like.errors import CommError
 
+_MOMENT_S = 1.0
+
 _logger = logging.getLogger(__name__)
 
 
-def end_workers(host: Host, workers: Sequence[WorkerHandle], *, timeout_s: float) -> None:
-    """Call `stop` of every worker, wait for half of the time until they have, and kill them."""
-    deadline_s = time.monotonic() + timeout_s / 2
+def end_workers(
+    host: Host, workers: Sequence[WorkerHandle], *, timeout_s: float, starting: Sequence[WorkerHandle] = ()
+) -> None:
+    """Call `stop` of every worker, wait for half of the time until they have, and kill them.
+
+    Those that are still `starting` have done nothing yet and are waited for a moment only.
+    """
+    begun_s = time.monotonic()
     with suppress(CommError):  # a host that is lost has no workers
-        pending: list[Call] = [worker.call("stop") for worker in workers] if timeout_s > 0 else []
-        while pending and (left_s := deadline_s - time.monotonic()) > 0:
-            done = host.wait(pending, timeout_s=left_s)
-            pending = [call for call in pending if call not in done]
-            for call in done:
-                _say_if_failed(call)
-    for worker in workers:
+        if timeout_s > 0:
+            calls = [[worker.call("stop") for worker in group] for group in (workers, starting)]
+            for group, most_s in zip(calls, (timeout_s / 2, min(timeout_s / 2, _MOMENT_S)), strict=True):
+                _await_all(host, group, begun_s + most_s)
+    for worker in (*workers, *starting):
         with suppress(CommError):
             host.kill(worker)
+
+
+def _await_all(host: Host, pending: Sequence[Call], deadline_s: float) -> None:
+    while pending and (left_s := deadline_s - time.monotonic()) > 0:
+        done = host.wait(pending, timeout_s=left_s)
+        pending = [call for call in pending if call not in done]
+        for call in done:
+            _say_if_failed(call)
 
 
 def _say_if_failed(stop: Call) -> None:

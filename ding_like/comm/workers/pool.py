@@ -51,7 +51,7 @@ class WorkerPool:
     `make(index)` returns what makes the worker of that index where it runs; indexes begin at 1 and are never used
     again, and the worker is named by kind and index ("collector3"). A worker has the methods `ready()`, which returns
     when it can work, and `stop()`. `prepare` is called before a worker is given work, to send it the newest weights
-    say; it may return a call to wait for.
+    say; it may return a call to wait for. `last_action` returns what a lost worker did last, "" if that is not known.
 
     A worker that is lost is replaced by one that stands by, and another one is started for that one; each such loss
     takes one restart of the policy's budget, and so does one of a worker that stands by or starts. Once there is none
@@ -75,6 +75,7 @@ class WorkerPool:
         standby: int = 1,
         prepare: Callable[[WorkerHandle], Call | None] | None = None,
         least: int = 1,
+        last_action: Callable[[WorkerHandle], str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if number < 0 or standby < 0 or least < 0:
@@ -87,6 +88,7 @@ class WorkerPool:
         self._policy = FailurePolicy() if policy is None else policy
         self._prepare = prepare
         self._least = least
+        self._last_action = last_action
         self._clock = clock
         self._changed = threading.Condition()  # holds all below
         self._budget = RestartBudget(self._policy.restarts_per_10min, clock=clock)
@@ -139,6 +141,12 @@ class WorkerPool:
                 raise TrainingError(describe_spent(self._spent_on, self._policy, least=self._least))
             if self._failure is not None:
                 raise self._failure
+
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether `check` raises."""
+        with self._changed:
+            return self._failure is not None
 
     def wait_ready(self, *, timeout_s: float) -> bool:
         """Wait until every place has its worker and all that stand by are ready; tell whether they are by then.
@@ -345,16 +353,24 @@ class WorkerPool:
     # --- losses
 
     def lost(
-        self, worker: WorkerHandle, *, how: str, rows_lost: int = 0, last: str = "", wait_s: float | None = None
+        self,
+        worker: WorkerHandle,
+        *,
+        how: str,
+        rows_lost: int = 0,
+        last: str = "",
+        detail: str = "",
+        wait_s: float | None = None,
     ) -> WorkerHandle | None:
         """End a worker that is lost or hung, and return the one that has its place; None: the place was given up.
 
-        May be called for a worker whose loss is known already. Where no worker stands by, waits for one that starts:
+        `how` says in a few words how that is known, `detail` what it raised, say, and `last` what it did last. May be
+        called for a worker whose loss is known already. Where no worker stands by, waits for one that starts:
         for at most `start_timeout_s`, then raises TrainingError (or returns None where the pool may shrink: the place
         is taken later). With `wait_s` it waits for as long, and returns None then. Raises what `check` raises.
         """
         member = self._member(worker)
-        self._lose(member, how, rows_lost=rows_lost, last=last)
+        self._lose(member, how, detail, rows_lost=rows_lost, last=last)
         place, may_shrink = member.place, self._policy.when_spent == "shrink"
         with self._changed:
             if place is not None:
@@ -371,6 +387,8 @@ class WorkerPool:
 
     def _lose(self, member: _Member, how: str, detail: str = "", *, rows_lost: int = 0, last: str = "") -> None:
         """Take note of a loss, once, and make it good as far as the budget goes."""
+        if not last and member.row is None and self._last_action is not None:
+            last = self._last_action(member.worker)
         with self._changed:
             if member.row is not None and (rows_lost or last):
                 self._log.amend(member.row, rows_lost=member.row.rows_lost + rows_lost, last=last or member.row.last)
@@ -446,16 +464,18 @@ class WorkerPool:
         with self._changed:
             self._is_stopping = True
             members = [member for member in self._members.values() if member.state != "gone"]
+            starting = [member.worker for member in members if member.state == "starting"]
             self._give_up(list(self._places), members)
             self._standbys.clear()
             threads = [member.thread for member in self._members.values() if member.thread is not None]
         deadline_s = time.monotonic() + timeout_s
-        self._end(members, timeout_s=timeout_s)
+        self._end(members, timeout_s=timeout_s, starting=starting)
         join_threads(threads, deadline_s)
 
-    def _end(self, members: Sequence[_Member], *, timeout_s: float) -> None:
+    def _end(self, members: Sequence[_Member], *, timeout_s: float, starting: Sequence[WorkerHandle] = ()) -> None:
         deadline_s = time.monotonic() + timeout_s + _GRACE_S
-        end_workers(self._host, [member.worker for member in members], timeout_s=timeout_s)
+        ready = [member.worker for member in members if member.worker not in starting]
+        end_workers(self._host, ready, timeout_s=timeout_s, starting=starting)
         join_threads([member.thread for member in members if member.thread is not None], deadline_s)
 
 

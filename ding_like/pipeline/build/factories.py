@@ -187,6 +187,11 @@ class Algorithm:
         self.num_test_episodes: int = int(section.eval.evaluator.n_episode)
         self.test_every: int = int(section.eval.evaluator.eval_freq)
 
+    @property
+    def factories(self) -> SchemeFactories:
+        """Return the factories that made it."""
+        return self._factories
+
     # --- what the policy reads of its section, or of its optimizers, with every update
 
     @property

@@ -6,17 +6,18 @@ from contextlib import ExitStack
 
 import torch
 
-from ding_like.config import FrozenConfig
+from ding_like.config import FrozenConfig, deep_merge
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.envs import EnvSetting, build_eval_env
 from ding_like.pipeline.build.opponents import Opponents, evaluated_env
 from ding_like.pipeline.build.parts import build_buffer, build_evaluator, build_learner
 from ding_like.pipeline.build.policies import build_policy
-from ding_like.pipeline.build.serial import SerialParts, check_run
+from ding_like.pipeline.build.serial import SerialParts, build_serial, check_run
 from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
+from ding_like.policy.device import device_named
 from ding_like.utils.metrics import MetricsSink
 from ding_like.worker import BaseSerialCommander
 
@@ -27,13 +28,24 @@ def build_driver(
     seed: int,
     env_setting: EnvSetting | None = None,
     model: torch.nn.Module | None = None,
+    dynamic_seed: bool = True,
+    collects: bool = False,
+    device: str | None = None,
 ) -> SerialParts:
     """Return the parts of a run whose collectors are elsewhere: as a serial run's, but for envs to collect in.
 
-    The policy, the learner and the buffer draw what those of a serial run draw. Raises ConfigError for a league, whose
-    games are played in the process that learns.
+    The policy, the learner and the buffer draw what those of a serial run draw. With `collects` the run's driver
+    collects by itself, and the parts are a serial run's. `device` stands in place of what `policy.cuda` says. Raises
+    ConfigError for a league, whose games are played where the player learns, and for a device that is absent.
     """
+    if device is not None:
+        named = device_named(device)
+        cfg = FrozenConfig(deep_merge(cfg, {"policy": {"cuda": False if named.type == "cpu" else str(named)}}))
     with_buffer = not cfg.policy.on_policy
+    if collects:
+        return build_serial(
+            cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed, with_buffer=with_buffer
+        )
     check_run(cfg, with_buffer=with_buffer)
     if has_league(cfg):
         raise ConfigError("policy.other.league needs its games where its player learns: run it with `ding -m serial`.")

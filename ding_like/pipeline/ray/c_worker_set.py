@@ -47,10 +47,10 @@ class CWorkerSet(WorkerSet):
             compress_data_to_send=compress_data_to_send, train_envs_factory=train_envs_factory,
             test_envs_factory=test_envs_factory, initial_weights=initial_weights, notes=self._notes.name,
         )  # fmt: skip
-        settings = dict(remote_config=worker_remote_config, kind=collector_name("", index_parent)) | settings
-        number = 0 if holds_parameters else num_workers
+        kind, number = collector_name("", index_parent), 0 if holds_parameters else num_workers
+        pool: dict[str, Any] = dict(remote_config=worker_remote_config, kind=kind, last_action=self.last_action)
         try:
-            super().__init__(CWorker, params, num_workers=number, local_params=local, **settings)
+            super().__init__(CWorker, params, num_workers=number, local_params=local, **(pool | settings))
         except BaseException:
             self._notes.cleanup()
             raise

@@ -8,22 +8,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ding_like.comm.local import LocalRows
-from ding_like.errors import TrainingError
+from ding_like.comm.workers.host import Host
+from ding_like.comm.workers.pool import WorkerPool
+from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.roles.gradient_ranks import GradientRanks
-from ding_like.pipeline.roles.gradient_rounds import GradientRounds, GradientSettings
+from ding_like.pipeline.roles.gradient_rounds import Driver, GradientRounds
 from ding_like.pipeline.roles.gradient_workers import Computed, GradientTask, GradientWorkers
 from ding_like.pipeline.roles.measured_rows import MeasuredRows
 from ding_like.pipeline.roles.train import TrainRole
 from ding_like.policy.sharing import begun_of, check_sharing, parts_of, weaken
 from ding_like.types import Array, Info
-from ding_like.worker import BaseLearner
 
 _NOTHING: tuple[()] = ()  # what the learner is given where it only applies what is under way
 
 
 class Gradients(Protocol):
-    """Be how a scheme learns, chosen once for a learner and a policy that stand where the run begins or goes on."""
+    """Be how a scheme learns, chosen once for a learner that stands where the run begins or goes on."""
 
     def train_ready(self) -> int:
         """Train on every batch that can be had without waiting; return the number of updates that were applied."""
@@ -41,10 +41,10 @@ class Gradients(Protocol):
 class CentralGradients:
     """Compute and apply in this process, as a serial run does."""
 
-    def __init__(self, learner: BaseLearner, rows: LocalRows, *, with_priority: bool) -> None:
-        self._learner = learner
-        self._rows = MeasuredRows(rows, train_iter=lambda: learner.train_iter)
-        self._role = TrainRole(learner, self._rows, with_priority=with_priority)
+    def __init__(self, driver: Driver) -> None:
+        self._learner = learner = driver.learner
+        self._rows = MeasuredRows(driver.rows, train_iter=lambda: learner.train_iter)
+        self._role = TrainRole(learner, self._rows, with_priority=driver.with_priority)
 
     def train_ready(self) -> int:
         before = self._learner.train_iter
@@ -60,7 +60,7 @@ class CentralGradients:
     def close(self) -> None:
         """Do nothing: nothing was begun."""
 
-    def _replace(self, **fields: Callable[..., Any]) -> None:  # Any: of a learn mode's fields
+    def _train_by(self, **fields: Callable[..., Any]) -> None:  # Any: of a learn mode's fields
         """Have the learner train by other functions of its mode; its counts and its monitor stay."""
         state = self._learner.state_dict()
         self._learner.policy = self._learner.policy._replace(**fields)
@@ -70,49 +70,33 @@ class CentralGradients:
 class SynchronousGradients(CentralGradients):
     """Share each minibatch among the workers and apply the mean of what they find: the whole's gradient, to rounding.
 
-    See `GradientRounds` for what happens where workers are lost or late.
+    `GradientRounds` says what happens where workers are lost or late.
     """
 
-    def __init__(
-        self,
-        learner: BaseLearner,
-        rows: LocalRows,
-        workers: GradientWorkers,
-        settings: GradientSettings,
-        *,
-        with_priority: bool,
-    ) -> None:
-        super().__init__(learner, rows, with_priority=with_priority)
-        self._replace(grad=GradientRounds(workers, settings, self._rows).grad)
+    def __init__(self, driver: Driver, workers: GradientWorkers) -> None:
+        super().__init__(driver)
+        self._train_by(grad=GradientRounds(workers, driver.settings, self._rows).grad)
 
 
 class AsynchronousGradients(CentralGradients):
     """Give each worker a minibatch of its own, and apply what comes first; it alone is sent the newest weights then.
 
-    A gradient that more than `max_staleness` updates were applied before is computed again with newer weights, or
-    weakened (`GradientSettings.staleness`). Rows that only the present policy may learn from are learned from to the
-    end before any others are collected; of others, gradients stay under way from turn to turn.
+    A gradient that is older than `max_staleness` updates when it comes is computed again with newer weights, or counts
+    less (`GradientSettings.staleness`). Rows that only the present policy may learn from are learned from to the end
+    before others are collected; of other rows gradients stay under way from turn to turn.
     """
 
-    def __init__(
-        self,
-        learner: BaseLearner,
-        rows: LocalRows,
-        workers: GradientWorkers,
-        settings: GradientSettings,
-        *,
-        with_priority: bool,
-    ) -> None:
-        super().__init__(learner, rows, with_priority=False)  # of which batch priorities are, is known here alone
+    def __init__(self, driver: Driver, workers: GradientWorkers) -> None:
+        super().__init__(driver)
         check_sharing(workers.policy, 1)
+        self._role = TrainRole(self._learner, self._rows)  # whose priorities come is known here alone
+        self._driver = driver
         self._workers = workers
-        self._settings = settings
-        self._with_priority = with_priority
         self._is_on_policy = bool(workers.policy.cfg.on_policy)
-        self._minibatches_of = learner.policy.minibatches
-        self._waiting: deque[GradientTask] = deque()  # to be computed with newer weights, or by another worker
-        self._num_tasks = learner.train_iter
-        self._replace(minibatches=self._arriving, grad=self._take)
+        self._minibatches_of = self._learner.policy.minibatches
+        self._waiting: deque[GradientTask] = deque()  # for a worker; also those to be computed again
+        self._num_tasks = self._learner.train_iter
+        self._train_by(minibatches=self._arriving, grad=self._take)
 
     def settle(self) -> None:
         self._learner.train(_NOTHING)
@@ -122,7 +106,7 @@ class AsynchronousGradients(CentralGradients):
         is_end = len(batch) == 0
         for minibatch in () if is_end else self._minibatches_of(batch, rng):
             [part] = parts_of(self._workers.policy, minibatch, 1)
-            # Each draws noise of its own: what is computed at the same time would be alike otherwise.
+            # Noise of its own: what is computed at the same time would draw the same.
             self._waiting.append(GradientTask(self._num_tasks, part, self._workers.begun, self._num_tasks, batch))
             self._num_tasks += 1
             while self._waiting:
@@ -131,56 +115,61 @@ class AsynchronousGradients(CentralGradients):
             yield from self._next(wait=True)
 
     def _next(self, *, wait: bool) -> Iterator[Computed]:
-        """Have idle workers begin, and yield what has come; wait for the first where there is nothing else to do."""
-        workers, limit = self._workers, self._settings.max_staleness
-        for worker in workers.idle[: len(self._waiting)]:
-            workers.begin(worker, self._waiting.popleft())
-        for each in workers.ready(timeout_s=self._settings.step_timeout_s if wait else 0.0):
-            is_stale = limit is not None and self._learner.train_iter - each.version > limit
-            self._rows.stale_gradients += is_stale and each.gradient is not None
-            if each.gradient is None or (is_stale and self._settings.staleness == "drop"):
+        """Have idle workers begin, and yield what has come; `wait` for the first."""
+        settings = self._driver.settings
+        for worker in self._workers.idle[: len(self._waiting)]:
+            self._workers.begin(worker, self._waiting.popleft())
+        for each in self._workers.ready(timeout_s=settings.step_timeout_s if wait else 0.0):
+            is_stale = each.gradient is not None and self._is_stale(each)
+            self._rows.stale_gradients += is_stale
+            if each.gradient is None or (is_stale and settings.staleness == "drop"):
                 self._waiting.append(each.task)
             else:
                 yield each
 
+    def _is_stale(self, computed: Computed) -> bool:
+        limit = self._driver.settings.max_staleness
+        return limit is not None and self._learner.train_iter - computed.version > limit
+
     def _take(self, computed: Computed) -> tuple[Info, Array | None]:
-        """Do what `grad` does: take over a gradient that a worker has found, and tell the rows their priorities."""
-        policy, asynchrony, gradient = (
-            self._workers.policy,
-            self._learner.train_iter - computed.version,
-            computed.gradient,
-        )
-        assert gradient is not None and computed.info is not None, "what is lost is computed again"
+        """Do what `grad` does: take over a gradient that a worker has found, and tell its rows their priorities."""
+        policy, asynchrony = self._workers.policy, self._learner.train_iter - computed.version
+        batch, gradient = computed.task.batch, computed.gradient
+        assert gradient is not None and computed.info is not None, "what was lost is computed again"
         if not self._is_on_policy:  # schedules go on from where they are now, not from where they were then
-            next(iter(self._minibatches_of(computed.task.batch, np.random.default_rng(0))))
-        if self._settings.max_staleness is not None and asynchrony > self._settings.max_staleness:
+            next(iter(self._minibatches_of(batch, np.random.default_rng(0))))
+        if self._is_stale(computed):
             gradient = weaken(policy, gradient, 1.0 / (1.0 + asynchrony))
         policy.load_gradient({**gradient, "moves": begun_of(policy)})
         self._rows.note_applied(asynchrony)
-        if self._with_priority:
-            self._rows.feedback(
-                self._learner.train_iter + 1, priority=computed.priority, info=dict, batch=computed.task.batch
-            )
+        if self._driver.with_priority:
+            self._rows.feedback(self._learner.train_iter + 1, priority=computed.priority, info=dict, batch=batch)
         return {**computed.info, "GradientAsynchrony": asynchrony}, None
 
 
 class DecentralisedUpdates(CentralGradients):
     """Let every worker compute its share, average with the others and apply the mean; this process counts.
 
-    After each turn the policy here acts as the ranks' does, and once settled it is all that they have learned. A rank
+    After each turn the policy here acts as the ranks' do, and once settled it is all that they have learned. A rank
     that is lost ends the run, with what the others have learned; see `GradientRanks`.
     """
 
-    def __init__(self, learner: BaseLearner, rows: LocalRows, ranks: GradientRanks, *, with_priority: bool) -> None:
-        super().__init__(learner, rows, with_priority=with_priority)
+    def __init__(self, driver: Driver, ranks: GradientRanks) -> None:
+        super().__init__(driver)
         self._ranks = ranks
-        self._replace(minibatches=self._updates, grad=lambda found: found, apply=lambda: None)
+        own_state = self._learner.policy.state_dict
+
+        def state_dict() -> dict[str, Any]:  # Any: of a checkpoint
+            ranks.take_learned()
+            return own_state()
+
+        self._train_by(minibatches=self._updates, grad=lambda found: found, apply=lambda: None, state_dict=state_dict)
 
     def _updates(self, batch: Any, rng: np.random.Generator) -> Iterator[tuple[Info, Array | None]]:  # Any: any rows
         try:
             yield from self._ranks.train(batch, rng)
         except TrainingError:
-            self._learner.last_iter.update(self._ranks.num_updates)  # what was kept of those under way
+            self._learner.last_iter.update(self._ranks.num_updates)  # those that are kept
             raise
 
     def train_ready(self) -> int:
@@ -194,3 +183,33 @@ class DecentralisedUpdates(CentralGradients):
 
     def close(self) -> None:
         self._ranks.close()
+
+
+def choose_gradients(
+    driver: Driver, host: Host, pool: WorkerPool, execution: str, communication: str, *, decentralized: bool
+) -> Gradients:
+    """Return the pattern that these words name. Raises ConfigError, with the reason, for those that exclude another."""
+    if execution not in ("Central", "Parallel", "Parallelised"):
+        raise ConfigError(f"grad_execution is {execution!r}; expected 'Central', or 'Parallel' ('Parallelised').")
+    if communication not in ("synchronous", "asynchronous"):
+        raise ConfigError(f"grad_communication is {communication!r}; expected 'synchronous' or 'asynchronous'.")
+    settings, is_central = driver.settings, execution == "Central"
+    if decentralized and (is_central or communication == "asynchronous"):
+        raise ConfigError(
+            "decentralised updates are made by all gradient workers together: they need grad_execution='Parallel' and "
+            "grad_communication='synchronous'."
+        )
+    if is_central:
+        return CentralGradients(driver)
+    if not pool.workers:
+        raise ConfigError("gradients in parallel need workers: give at least one, or grad_execution='Central'.")
+    train_iter, timeout_s = driver.learner.train_iter, settings.step_timeout_s
+    if decentralized:
+        ranks = GradientRanks(
+            host, pool, driver.policy, num_updates=train_iter, timeout_s=timeout_s, compare_every=settings.compare_every
+        )
+        return DecentralisedUpdates(driver, ranks)
+    workers = GradientWorkers(
+        host, pool, driver.policy, train_iter=lambda: driver.learner.train_iter, step_timeout_s=timeout_s
+    )
+    return (SynchronousGradients if communication == "synchronous" else AsynchronousGradients)(driver, workers)

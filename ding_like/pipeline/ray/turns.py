@@ -3,56 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from ding_like.pipeline.ray.gradients import Gradients
+import torch
 
-from ding_like.comm.local import LocalRows
-from ding_like.comm.workers.pool import WorkerPool
+from ding_like.comm.workers.failures import FailureLog
+from ding_like.comm.workers.host import Host
+from ding_like.config import FrozenConfig
 from ding_like.errors import CommError, TrainingError
-from ding_like.pipeline.ray.collection import Collection
-from ding_like.pipeline.turns import TurnsLostError
+from ding_like.pipeline.build import EnvSetting, SerialParts
+from ding_like.pipeline.build.driver_end import DriverEnd
+from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.ray.scheme import Scheme
+from ding_like.pipeline.ray.settings import RaySettings
+from ding_like.pipeline.turns import Turns, TurnsLostError
 from ding_like.types import Setting, State
+
+_COMMUNICATION = {"sync": "synchronous", "async": "asynchronous", None: "synchronous"}
 
 
 class SchemeTurns:
-    """Take turns as `Turns` says, over rows that one strategy fills and another one learns from.
+    """Take turns as `Turns` says, by the strategies of a scheme, in the caller's thread."""
 
-    `random_rows` are collected before a run's first turn, `describe` says how the workers stand, and `close` ends them.
-    """
-
-    def __init__(
-        self,
-        rows: LocalRows,
-        collection: Collection,
-        gradients: Gradients,
-        *,
-        random_rows: int = 0,
-        pools: tuple[WorkerPool, ...] = (),
-        describe: Callable[[], Mapping[str, str]] = dict,
-        close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._rows = rows
-        self._collection = collection
-        self._gradients = gradients
-        self._random_rows = random_rows
-        self._pools = pools
-        self._describe = describe
-        self._close = close
+    def __init__(self, scheme: Scheme) -> None:
+        self._scheme = scheme
+        self._gradients = scheme.gradients
 
     @property
     def setting(self) -> Setting:
         """Return what collectors were told last."""
-        return self._collection.setting
+        return self._scheme.collection.setting
 
     def begin(self) -> None:
         """Collect the rows of random actions."""
-        self._or_lost(lambda: self._collection.begin(self._random_rows))
+        self._or_lost(lambda: self._scheme.collection.begin(self._scheme.end.random_rows))
 
     def take(self) -> None:
         """Collect what is ordered, unless updates are behind, and learn from what there is."""
-        order = self._rows.order(timeout_s=0.0)
-        if order.rows:
-            self._or_lost(lambda: self._collection.collect(order))
+        self._or_lost(self._scheme.collect)
         self._or_lost(self._gradients.train_ready)
 
     def settle(self) -> None:
@@ -61,22 +49,20 @@ class SchemeTurns:
 
     def workers(self) -> Mapping[str, str]:
         """Return how the workers stand, for the run's panel."""
-        return self._describe()
+        return self._scheme.describe()
 
     def state_dict(self) -> State:
         """Return how much was collected and how many updates were made of it."""
-        return {"rows": self._rows.state_dict()}
+        return {"rows": self._scheme.end.rows.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Go on from what `state_dict` returned."""
         if state:
-            self._rows.load_state_dict(state["rows"])
+            self._scheme.end.rows.load_state_dict(state["rows"])
 
     def close(self) -> None:
-        """End the strategies, then the workers."""
-        self._collection.close()
-        self._gradients.close()
-        self._close()
+        """End the strategies and the workers."""
+        self._scheme.stop()
 
     def _or_lost(self, act: Callable[[], object]) -> None:
         """Do it. Raises TurnsLostError where the workers or their host are lost."""
@@ -84,10 +70,33 @@ class SchemeTurns:
             act()
         except CommError as error:
             raise TurnsLostError(str(error)) from error
-        except TrainingError:
-            for pool in self._pools:
-                try:
-                    pool.check()
-                except TrainingError as spent:
-                    raise TurnsLostError(str(spent)) from spent
+        except TrainingError as error:
+            if self._scheme.has_lost_workers:
+                raise TurnsLostError(str(error)) from error
             raise
+
+
+def scheme_turns(
+    cfg: FrozenConfig, parts: SerialParts, settings: RaySettings, host: Host, *, seed: int,
+    log: FailureLog | None = None, env_setting: EnvSetting | None = None, model: torch.nn.Module | None = None,
+    dynamic_seed: bool = True,
+) -> Callable[[Callable[[], bool]], Turns]:  # fmt: skip
+    """Return what makes the turns of a run with these parts (`build_driver`), whose workers run on `host`."""
+    fitted: Any = parts.policy.cfg
+    factories = SchemeFactories.of(
+        cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed, fitted=fitted
+    )
+
+    def make_turns(is_leaving: Callable[[], bool]) -> Turns:
+        scheme = Scheme(
+            factories.algo, factories.learning_actor, factories.storage, factories.train_envs,
+            num_col_workers=settings.collect.workers, num_grad_workers=settings.grad.workers,
+            col_workers_communication=_COMMUNICATION[settings.collect.comm if settings.collect.workers else "sync"],
+            grad_workers_communication=_COMMUNICATION[settings.grad.comm],
+            decentralized_update_execution=settings.update.decentralized, local_device=settings.update.device,
+            col_actor_factory=factories.actor, settings=settings, end=DriverEnd(cfg, parts), host=host, log=log,
+            is_leaving=is_leaving,
+        )  # fmt: skip
+        return SchemeTurns(scheme)
+
+    return make_turns

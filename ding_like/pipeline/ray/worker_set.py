@@ -35,6 +35,7 @@ class WorkerSet:
         policy: FailurePolicy | None = None,
         log: FailureLog | None = None,
         prepare: Callable[[WorkerHandle], Call | None] | None = None,
+        last_action: Callable[[WorkerHandle], str] | None = None,
     ) -> None:
         self.worker_class = worker_class
         self.worker_params = dict(worker_params)
@@ -48,6 +49,7 @@ class WorkerSet:
             self.pool = WorkerPool(
                 host, self._make, kind=kind, number=num_workers, resources=resources,
                 standby=standby if num_workers else 0, policy=policy, log=log or FailureLog(), prepare=prepare,
+                last_action=last_action,
             )  # fmt: skip
         except BaseException:
             self._stop_local()

@@ -71,6 +71,7 @@ class Rank:
         self._reducer = GroupReducer(self._group, policy.grad_vectors(), weight=policy.grad_weight)  # type: ignore[arg-type]  # of a group, `average` is all it calls
         self._num_updates = 0
         policy.set_share(Share(rank, world_size))
+        torch.set_flush_denormal(True)  # of the worker's thread, which applies here: see `training_process`
 
     def load(self, described: Any, flat: PackedState, num_updates: int) -> None:  # Any: of JSON
         """Go on from a policy's learned state."""
@@ -101,7 +102,8 @@ class Rank:
         return pack_state(self._policy.collect_mode.state_dict())
 
     def checksum(self) -> int:
-        """Return the crc32 of the learned state."""
+        """Return the crc32 of the learned state. Raises TrainingError for too many updates that were not finite."""
+        self._policy.get_attribute("nonfinite_steps")
         flat = pack_learn_state(self._policy.learn_mode.state_dict())[1]
         return zlib.crc32(pack_state(flat).body.data)
 
@@ -128,7 +130,7 @@ class GradientRanks:
         self._all("join_ranks", [(meeting, rank, len(self._ranks), timeout_s) for rank in range(len(self._ranks))])
         described, flat = pack_learn_state(policy.learn_mode.state_dict())
         shared = host.share(pack_state(flat))
-        self._all("load_learned", [(described, shared, num_updates)] * len(self._ranks))
+        self._all("of_rank", [("load", described, shared, num_updates)] * len(self._ranks))
 
     def _meeting(self) -> Meeting:
         places = self._all("own_place", [()] * len(self._ranks))
@@ -145,7 +147,7 @@ class GradientRanks:
         else:
             shares = [part.rows for part in parts_of(self._policy, batch, len(self._ranks))]
         state = rng_state(rng)
-        answers = self._all("train_rank", [(share, state) for share in shares])
+        answers = self._all("of_rank", [("train", share, state) for share in shares])
         set_rng_state(rng, answers[0][1])
         found = [unpack_state(answer) for answer, _ in answers]
         updates = [_joined([each[number] for each in found]) for number in found[0]]
@@ -156,7 +158,7 @@ class GradientRanks:
 
     def _compare(self) -> None:
         self._compared = self.num_updates
-        sums = self._all("checksum", [()] * len(self._ranks))
+        sums = self._all("of_rank", [("checksum",)] * len(self._ranks))
         differing = [worker.name for worker, each in zip(self._ranks, sums, strict=True) if each != sums[0]]
         if differing:
             raise TrainingError(
@@ -167,13 +169,13 @@ class GradientRanks:
 
     def take_acting(self) -> None:
         """Have the policy here act by what was learned."""
-        [state] = self._all("acting_state", [()], self._ranks[:1])
+        [state] = self._all("of_rank", [("acting",)], self._ranks[:1])
         self._policy.collect_mode.load_state_dict(unpack_state(state))
 
     def take_learned(self) -> None:
         """Have the policy here be all that was learned, the optimizer's state included."""
         if self._learned != self.num_updates:
-            [answer] = self._all("learned_state", [()], self._ranks[:1])
+            [answer] = self._all("of_rank", [("learned",)], self._ranks[:1])
             self._take(*answer)
 
     def _take(self, described: Any, flat: PackedState, num_updates: int) -> None:  # Any: of JSON
@@ -218,7 +220,7 @@ class GradientRanks:
         for worker in left:
             worker.control("leave_ranks")  # so that nobody waits for those who are lost
         for worker in left:
-            call = worker.call("learned_state")
+            call = worker.call("of_rank", "learned")
             try:
                 if self._host.wait([call], timeout_s=_RESCUE_S):
                     self._take(*call.result())

@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ding_like.comm.local import LocalRows
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.roles.gradient_workers import Computed, GradientTask, GradientWorkers
 from ding_like.pipeline.roles.measured_rows import MeasuredRows
+from ding_like.policy import Policy
 from ding_like.policy.sharing import Part, check_sharing, joined_info, joined_priority, mean_gradient, parts_of
 from ding_like.types import Array, Info
+from ding_like.worker import BaseLearner
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +54,21 @@ class GradientSettings:
         ]
         if faults:
             raise ConfigError("the settings of gradients: " + " ".join(faults))
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Hold what a run learns with in the process that has its rows, and `collect`, which puts those of one turn.
+
+    What `collect` returns is said of the turn. `policy` is the learner's.
+    """
+
+    learner: BaseLearner
+    policy: Policy
+    rows: LocalRows
+    collect: Callable[[], Mapping[str, Any]]  # Any: numbers, in nested mappings
+    with_priority: bool = False  # rows are drawn by priority, which the policy gives
+    settings: GradientSettings = field(default_factory=GradientSettings)
 
 
 class GradientRounds:

@@ -130,6 +130,20 @@ def test_a_loss_that_is_known_is_counted_once_and_gives_who_came_after(pools: Po
     assert (row.rows_lost, row.last, row.replaced_by) == (64, "step 7", "collector3")
 
 
+def test_what_a_lost_worker_did_last_is_looked_up(pools: Pools, host: ScriptedHost) -> None:
+    pool = pools(2, last_action=lambda worker: f"step 9 of {worker.name}")
+
+    pool.lost(pool.workers[0], how="raised an error", detail="KeyError: 'obs'")
+    host.die("collector2")
+    host.await_kill("collector2")
+
+    rows = [(row.how, row.detail, row.last) for row in pools.log.rows]
+    assert rows == [
+        ("raised an error", "KeyError: 'obs'", "step 9 of collector1"),
+        ("process died", "collector2 is gone", "step 9 of collector2"),
+    ]
+
+
 def test_whoever_asks_late_gets_the_last_of_several_replacements(pools: Pools) -> None:
     pool = pools(1)
     first = pool.workers[0]
@@ -546,6 +560,28 @@ def test_stop_asks_all_workers_and_then_kills_them(pools: Pools, host: ScriptedH
 
     assert sorted(host.stopped) == sorted(host.killed) == ["collector1", "collector2", "collector3"]
     assert pool.workers == [] and pool.standbys == []
+
+
+def test_stop_does_not_wait_long_for_workers_that_still_start() -> None:
+    may_start = threading.Event()
+
+    class Slow(Plain):
+        def __init__(self, index: int) -> None:
+            if index > 1:
+                may_start.wait(10.0)
+
+    host = ThreadHost()
+    pool = WorkerPool(
+        host, lambda index: lambda: Slow(index), kind="w", number=1, resources=Resources(), log=FailureLog(), standby=2
+    )
+    started_s = time.monotonic()
+
+    pool.stop(timeout_s=20.0)
+
+    took_s = time.monotonic() - started_s
+    may_start.set()
+    host.close()
+    assert took_s < 8.0
 
 
 def test_a_stopped_pool_replaces_nobody(pools: Pools, host: ScriptedHost) -> None:

@@ -1,0 +1,136 @@
+"""Make what the driver of a scheme is made of: it has the learner, all rows, and the newest weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ding_like.comm.channels import Version, WeightPublisher, Weights
+from ding_like.comm.weights.extract import state_of
+from ding_like.config import FrozenConfig
+from ding_like.pipeline.build.factories import Algorithm
+from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.serial import SerialParts
+from ding_like.pipeline.roles.collect import CollectRole
+from ding_like.pipeline.roles.gradient_rounds import Driver, GradientSettings
+from ding_like.pipeline.roles.intake import Intake
+from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
+from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
+from ding_like.pipeline.turns import collect_at_random, collect_role, has_priorities, rows_of, store_of
+from ding_like.types import State
+
+# Later than that of a policy as a collector has made it, so that even the first weights are taken.
+_ATTEMPT = 1
+_LEAST_ROWS = 64  # of an asynchronous call: fewer cost more to send than to collect
+
+
+class DriverEnd:
+    """Hold a run's parts, the way of its rows and its weights, for the strategies of a scheme."""
+
+    def __init__(self, cfg: FrozenConfig, parts: SerialParts) -> None:
+        self._policy_cfg = cfg.policy
+        self._cfg = cfg
+        self.parts = parts
+        self.rows = rows_of(
+            cfg,
+            parts,
+            store=store_of(parts),
+            batch_size=cfg.policy.learn.batch_size,
+            counts_rows=True,
+            attempt=_ATTEMPT,
+        )
+        self._published: int | None = None
+
+    @classmethod
+    def of(cls, algo: Algorithm, *, collects: bool) -> DriverEnd:
+        """Return what the config says that an algorithm was made from; with `collects` the driver has envs for that."""
+        own = algo.factories
+        parts = build_driver(
+            own.cfg,
+            seed=own.seed,
+            env_setting=own.env_setting,
+            model=own.model,
+            dynamic_seed=own.dynamic_seed,
+            collects=collects,
+        )
+        return cls(own.cfg, parts)
+
+    @property
+    def random_rows(self) -> int:
+        """Return the rows of random actions that a run begins with."""
+        return int(self._policy_cfg.random_collect_size)
+
+    @property
+    def is_on_policy(self) -> bool:
+        """Tell whether rows may be learned from only by the policy that collected them."""
+        return bool(self._policy_cfg.on_policy)
+
+    def segment_rows(self, asked: int, workers: int) -> int:
+        """Return the rows of an asynchronous call (of whole episodes: episodes), by default what suits the policy."""
+        collect = self._policy_cfg.collect
+        if asked or not collect.get("n_sample"):
+            return asked or max(1, int(collect.get("n_episode") or 1) // workers)
+        return int(collect.n_sample) if self.is_on_policy else max(int(collect.n_sample), _LEAST_ROWS)
+
+    def newest(self) -> Version:
+        """Return the version of the learner's weights."""
+        return Version(_ATTEMPT, self.parts.learner.train_iter)
+
+    # --- collecting
+
+    def collect_role(self) -> CollectRole:
+        """Return the role of the driver's own collector."""
+        return collect_role(self.parts, self.rows)
+
+    def collect_at_random(self) -> None:
+        """Fill the buffer with random actions by the driver's own collector."""
+        collect_at_random(self._cfg, self.parts)
+        self.rows.env_step = self.parts.collector.envstep
+
+    def intake(self, *, max_policy_lag: int | None) -> Intake:
+        """Return what takes in the rows of other collectors."""
+        report, statistics = self.parts.collector, self.parts.statistics
+        assert isinstance(report, RemoteCollectors), "the parts were built for collectors elsewhere"
+        return Intake(
+            self.rows,
+            report,
+            newest=self.newest,
+            statistics=statistics if isinstance(statistics, MergedStatistics) else None,
+            max_policy_lag=max_policy_lag,
+        )
+
+    def publish(self, publisher: WeightPublisher, wait_s: float | None, *, interval: int, timeout_s: float) -> None:
+        """Send the weights to all collectors after every `interval` updates, and wait for `wait_s` until they came.
+
+        The first ones are waited for in any case: a collector has none before.
+        """
+        update = self.parts.learner.train_iter
+        if self._published is not None and update - self._published < interval:
+            return
+        wait_s = timeout_s if self._published is None else wait_s
+        self._published = update
+        publisher.publish(Weights("policy", self.newest(), state_of(self._acting_state())), wait_s=wait_s)
+
+    def _acting_state(self) -> State:
+        """Return all that an actor needs: the collect mode's state, and by what its envs are normalised."""
+        state, statistics = self.parts.policy.collect_mode.state_dict(), self.parts.statistics
+        merged = statistics.weights() if isinstance(statistics, MergedStatistics) else {}
+        return {**state, ENV_WRAPPERS: merged} if merged else state
+
+    def said(self) -> dict[str, Any]:
+        """Return what is said of the rows so far, by the names of a collector's info."""
+        collector = self.parts.collector
+        episodes = {"TrainReward": collector.mean_return, "TrainLength": collector.mean_length}
+        return {"Episodes": episodes, "EnvSteps": self.rows.env_step, "NumberSamples": self.rows.num_rows}
+
+    def describe(self) -> dict[str, str]:
+        """Return how collectors elsewhere fare: rows of a run's panel."""
+        return self.parts.collector.describe() if isinstance(self.parts.collector, RemoteCollectors) else {}
+
+    # --- learning
+
+    def driver(self, collect: Callable[[], Mapping[str, Any]], settings: GradientSettings) -> Driver:
+        """Return what gradient strategies are given."""
+        parts = self.parts
+        priorities = has_priorities(self._cfg, parts)
+        return Driver(parts.learner, parts.policy, self.rows, collect, priorities, settings)

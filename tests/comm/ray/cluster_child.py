@@ -1,0 +1,188 @@
+"""Be a program with a Ray cluster, in a process of its own: python -m tests.comm.ray.cluster_child SCENE [ADDRESS].
+
+A scene says what it sees as lines of JSON, and goes on at each line that it is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ding_like.comm.ray.cluster import RayCluster
+from ding_like.comm.ray.host import RayHost
+from ding_like.comm.ray.leftovers import find_processes
+from ding_like.comm.ray.library import load_ray
+from ding_like.comm.ray.own_cluster import Amounts
+from ding_like.comm.ray.watch import ClusterWatch
+from ding_like.comm.workers.host import Resources
+from ding_like.errors import DingError
+
+AMOUNTS = Amounts(num_cpus=2, num_gpus=0, object_store_bytes=100 * 2**20)
+
+
+class Worker:
+    """Have a child of its own, as a collector has whose envs are processes."""
+
+    def __init__(self) -> None:
+        self._child = subprocess.Popen(["sleep", "300"])
+
+    def describe(self) -> dict[str, Any]:
+        return {"pid": os.getpid(), "nice": os.nice(0), "child": self._child.pid}
+
+
+def say(**what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def variables() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def start_worker(host: RayHost) -> dict[str, Any]:
+    worker = host.start(Worker, name="worker", resources=Resources())
+    call = worker.call("describe")
+    host.wait([call], timeout_s=60.0)
+    described: dict[str, Any] = call.result()
+    return described
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """Return the files that another user could open: those that are readable, in folders that may be entered."""
+    if not folder.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH):
+        return []
+    found = []
+    for path in folder.rglob("*"):
+        if path.is_file() and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+            found.append(str(path))
+    return found
+
+
+def life() -> None:
+    """Open, use and close a cluster, twice, and say what was seen at each point."""
+    before, heard = variables(), []
+    signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    fell = []
+    for number in range(2):
+        cluster = RayCluster(amounts=AMOUNTS)
+        assert cluster.folder is not None
+        if number == 0:
+            worker = start_worker(RayHost())
+            os.kill(os.getpid(), signal.SIGTERM)
+            second = refusal(lambda: RayCluster())
+            pids = find_processes(cluster.folder)
+            token = (cluster.folder / "token").stat().st_mode
+            ray = load_ray()
+            say(
+                folder=str(cluster.folder), pids=pids, worker=worker, second=second, heard=len(heard),
+                daemons=sorted(cluster.processes), token=stat.S_IMODE(token), mode=os.environ.get("RAY_AUTH_MODE"),
+                top=stat.S_IMODE(cluster.folder.stat().st_mode), readable=open_to_others(cluster.folder),
+                default=os.path.exists(f"/tmp/ray/{ray.get_runtime_context().get_session_name()}"),
+                longest=max(len(str(path)) for path in cluster.folder.rglob("sockets/*")),
+            )  # fmt: skip
+        started = time.monotonic()
+        cluster.close()
+        fell.append([time.monotonic() - started, cluster.folder.exists(), find_processes(cluster.folder)])
+    after = variables()
+    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    say(closed=fell, changed=changed, threads=[thread.name for thread in threading.enumerate()])
+
+
+def refusal(call: Callable[[], object]) -> list[str]:
+    """Return the kind and the message of the error that a call ends with."""
+    try:
+        call()
+    except DingError as error:
+        return [type(error).__name__, str(error)]
+    return []
+
+
+def hold() -> None:
+    """Hold a cluster until it is lost or a line comes; close it, and say how long each took."""
+    cluster = RayCluster(amounts=AMOUNTS)
+    told = threading.Event()
+    watch = ClusterWatch(cluster, interval_s=1.0, on_lost=told.set)
+    worker = start_worker(RayHost())
+    say(folder=str(cluster.folder), address=cluster.address, processes=cluster.processes, worker=worker)
+    sys.stdin.readline()
+    started = time.monotonic()
+    noticed = told.wait(30.0)
+    notice_s = time.monotonic() - started
+    raised = refusal(watch.check)
+    started = time.monotonic()
+    watch.close()
+    cluster.close()
+    close_s = time.monotonic() - started
+    say(noticed=noticed, notice_s=notice_s, raised=raised, close_s=close_s)
+
+
+def attach(address: str) -> None:
+    """Attach and detach; say what came of it."""
+    started = time.monotonic()
+    try:
+        with RayCluster(address) as cluster:
+            ray = load_ray()
+            say(attached=cluster.address, is_own=cluster.is_own, cpus=ray.cluster_resources()["CPU"])
+    except DingError as error:
+        say(error=[type(error).__name__, str(error)], after_s=time.monotonic() - started)
+
+
+def attach_as_older(address: str) -> None:
+    """Attach as another version of Ray would."""
+    load_ray().__version__ = "2.0.0"
+    attach(address)
+
+
+def attach_and_watch(address: str) -> None:
+    """Attach, and wait until the cluster is lost."""
+    told = threading.Event()
+    cluster = RayCluster(address)
+    watch = ClusterWatch(cluster, interval_s=1.0, answer_s=4.0, on_lost=told.set)
+    say(attached=cluster.address)
+    sys.stdin.readline()
+    started = time.monotonic()
+    noticed = told.wait(30.0)
+    notice_s = time.monotonic() - started
+    raised = refusal(watch.check)
+    started = time.monotonic()
+    watch.close()
+    cluster.close()
+    say(noticed=noticed, notice_s=notice_s, raised=raised, close_s=time.monotonic() - started)
+
+
+def plain_attach(address: str) -> None:
+    """Attach by Ray's own means."""
+    ray = load_ray()
+    try:
+        ray.init(address=address)
+        say(attached=address)
+    except Exception as error:  # whatever Ray raises
+        say(error=[type(error).__name__, str(error)])
+
+
+def borrow(address: str) -> None:
+    """Open a cluster in a process that called ray.init itself."""
+    ray = load_ray()
+    ray.init(address=address)
+    other = refusal(lambda: RayCluster("10.0.0.1:6379"))
+    with RayCluster() as borrowed:
+        same = borrowed.address == address and not borrowed.is_own
+    say(same=same, still=ray.is_initialized(), other=other)
+    ray.shutdown()
+
+
+SCENES: dict[str, Callable[..., None]] = {
+    scene.__name__: scene
+    for scene in (life, hold, attach, attach_as_older, attach_and_watch, plain_attach, borrow)
+}  # fmt: skip
+
+if __name__ == "__main__":
+    SCENES[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,160 @@
+"""A cluster that runs already: with its token this process is let in, and else told why not in one line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ding_like.comm.ray.attached_cluster import probe
+from ding_like.comm.ray.cluster import RayCluster
+from ding_like.errors import CommError, ConfigError
+from tests.comm.ray.test_own_cluster import child
+
+WRONG = "ab" * 32
+
+
+@pytest.fixture
+def token(ray_cluster: RayCluster) -> str:
+    assert ray_cluster.folder is not None
+    return str(ray_cluster.folder / "token")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> str:
+    """Return the home of a user without a token."""
+    return str(tmp_path)
+
+
+def attached(address: str, **variables: str) -> dict[str, Any]:
+    with child("attach", address, **variables) as program:
+        return program.hear()
+
+
+@pytest.mark.ray
+def test_with_the_token_a_program_is_let_in_and_leaves_it_running(ray_cluster: RayCluster, token: str) -> None:
+    for _ in range(2):
+        said = attached(ray_cluster.address, RAY_AUTH_TOKEN_PATH=token)
+
+        assert said["attached"] == ray_cluster.address and not said["is_own"] and said["cpus"] > 0
+
+
+@pytest.mark.ray
+def test_without_a_token_it_is_told_which_is_missing(ray_cluster: RayCluster, home: str) -> None:
+    said = attached(ray_cluster.address, HOME=home)
+
+    kind, message = said["error"]
+    assert kind == "ConfigError" and f"{home}/.ray/auth_token" in message and "\n" not in message
+    assert "RAY_AUTH_TOKEN_PATH" in message and said["after_s"] < 5.0
+
+
+@pytest.mark.ray
+def test_a_wrong_token_is_refused_in_one_line_that_names_it(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    wrong = tmp_path / "token"
+    wrong.write_text(WRONG)
+    wrong.chmod(0o600)
+
+    kind, message = attached(ray_cluster.address, RAY_AUTH_TOKEN_PATH=str(wrong))["error"]
+
+    assert kind == "CommError" and message.startswith(f"Ray at {ray_cluster.address} refuses this token")
+    assert str(wrong) in message and "RAY_AUTH_MODE=token" in message and "\n" not in message
+    assert WRONG not in message
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("mode", ["token", "disabled"])
+def test_a_stranger_is_not_let_in_by_rays_own_means(ray_cluster: RayCluster, home: str, mode: str) -> None:
+    stranger = {"RAY_AUTH_MODE": mode, "HOME": home, **({"RAY_AUTH_TOKEN": WRONG} if mode == "token" else {})}
+    # Else Ray tries for 20 s.
+    with child("plain_attach", ray_cluster.address, RAY_gcs_server_port_wait_time_s="1", **stranger) as program:
+        said = program.hear()
+
+    assert said["error"][0] == "ConnectionError"
+
+
+@pytest.mark.ray
+def test_a_program_that_asks_for_no_token_is_refused(ray_cluster: RayCluster) -> None:
+    kind, message = attached(ray_cluster.address, RAY_AUTH_MODE="disabled")["error"]
+
+    assert kind == "ConfigError" and "RAY_AUTH_MODE=disabled" in message and "allow_open" in message
+
+
+@pytest.mark.ray
+def test_other_versions_are_said(ray_cluster: RayCluster, token: str) -> None:
+    with child("attach_as_older", ray_cluster.address, RAY_AUTH_TOKEN_PATH=token) as program:
+        kind, message = program.hear()["error"]
+
+    assert kind == "CommError" and "other versions" in message and "2.0.0" in message
+
+
+@pytest.mark.ray
+def test_a_connection_of_the_programs_own_is_used_and_stays(ray_cluster: RayCluster, token: str) -> None:
+    with child("borrow", ray_cluster.address, RAY_AUTH_TOKEN_PATH=token, RAY_AUTH_MODE="token") as program:
+        said = program.hear()
+
+    assert said["same"] and said["still"] and said["other"][0] == "ConfigError"
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_program_that_attached_notices_that_the_head_is_gone() -> None:
+    with child("hold") as owner:
+        held = owner.hear()
+        with child("attach_and_watch", held["address"], RAY_AUTH_TOKEN_PATH=f"{held['folder']}/token") as other:
+            other.hear()
+            os.kill(held["processes"]["gcs_server"], signal.SIGKILL)
+            other.go_on()
+            said = other.hear()
+        owner.go_on()
+        owner.hear()
+
+    assert said["noticed"] and said["notice_s"] < 10.0 and said["close_s"] < 12.0
+    assert said["raised"][0] == "CommError" and "head (GCS)" in said["raised"][1]
+    assert other.process.returncode == 0
+
+
+@pytest.fixture
+def silent_address() -> Iterator[str]:
+    """Return an address where connections are neither taken nor refused."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        address = server.getsockname()
+        # The queue of a server that takes none is full after these.
+        for _ in range(3):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(address)
+        yield f"127.0.0.1:{address[1]}"
+
+
+def test_an_address_that_does_not_answer_is_given_up_after_3_s(silent_address: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(CommError, match=f"nothing answers at {silent_address}.*timed out"):
+        probe(silent_address)
+
+    assert 2.9 < time.monotonic() - started < 6.0
+
+
+def test_an_address_where_nothing_listens_is_named_with_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/run/secrets/ray")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+
+    with pytest.raises(CommError, match=f"nothing answers at {address} .*/run/secrets/ray"):
+        probe(address)
+
+
+@pytest.mark.parametrize("address", ["auto", "ray://head:10001", "head", ":6379", "head:port", "local"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="host:port of its head"):
+        probe(address)

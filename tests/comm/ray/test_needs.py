@@ -1,0 +1,117 @@
+"""Workers that have no room are named before any is started, with what there is and what to lower."""
+
+from __future__ import annotations
+
+import pytest
+
+from ding_like.comm.ray import needs
+from ding_like.comm.ray.cluster import RayCluster
+from ding_like.comm.ray.needs import Need, Node, Plan, plan_here, plan_on_cluster
+from ding_like.comm.ray.own_cluster import Amounts, num_cpus
+from ding_like.comm.workers.host import Resources
+from ding_like.errors import ConfigError
+from tests.ray_cluster import NUM_CPUS
+
+GIB = 2**30
+
+
+def plan(wanted: list[Need], *nodes: Node, free: Node | None = None) -> Plan:
+    gpus, memory = sum(node.num_gpus for node in nodes), sum(node.memory for node in nodes)
+    return Plan(wanted, nodes, free=free or Node("", sum(node.num_cpus for node in nodes), gpus, memory))
+
+
+def test_workers_that_fit_are_let_through() -> None:
+    found = plan([Need("collector", 3, Resources()), Need("learner", 1, Resources(2.0))], Node("a", 2), Node("b", 3))
+
+    assert found.fits and found.unplaced == {}
+    found.check()
+
+
+def test_a_worker_must_fit_on_one_node() -> None:
+    found = plan([Need("learner", 1, Resources(num_cpus=3))], Node("a", 2), Node("b", 2))
+
+    with pytest.raises(ConfigError, match=r"1 of 1 learners \(3 CPU each\): no node has that") as error:
+        found.check()
+    assert "Lower the number of workers" in str(error.value)
+
+
+def test_the_largest_are_placed_first() -> None:
+    wanted = [Need("small", 2, Resources(num_cpus=1)), Need("large", 2, Resources(num_cpus=3))]
+
+    assert plan(wanted, Node("a", 4), Node("b", 4)).fits
+
+
+def test_it_is_said_how_many_of_a_kind_have_no_room() -> None:
+    found = plan([Need("collector", 5, Resources())], Node("a", 3))
+
+    assert found.unplaced == {"collector": 2}
+    with pytest.raises(ConfigError, match=r"2 of 5 collectors \(1 CPU each\): no room is left"):
+        found.check()
+
+
+def test_a_fraction_of_a_gpu_is_of_one_gpu() -> None:
+    wanted = Resources(num_cpus=0, num_gpus=0.6)
+
+    assert plan([Need("learner", 2, wanted)], Node("a", 0, num_gpus=2)).fits
+    assert plan([Need("learner", 3, wanted)], Node("a", 0, num_gpus=2)).unplaced == {"learner": 1}
+
+
+def test_memory_and_kinds_of_the_clusters_own_count() -> None:
+    wanted = [Need("learner", 2, Resources(0.0, memory=3 * GIB, custom={"disk": 1}))]
+    node = Node("a", 0, memory=8 * GIB, custom={"disk": 1})
+
+    assert plan(wanted, node, node, free=Node("", 0, memory=16 * GIB, custom={"disk": 2})).fits
+    assert plan(wanted, node, free=node).unplaced == {"learner": 1}
+
+
+def test_what_other_programs_have_is_missing() -> None:
+    found = plan([Need("collector", 4, Resources())], Node("a", 8), free=Node("", 3))
+
+    with pytest.raises(ConfigError, match="4 CPU are wanted in all and 3 are free: other programs have the rest"):
+        found.check()
+
+
+def test_the_table_says_wanted_and_available() -> None:
+    table = plan([Need("collector", 2, Resources(0.5)), Need("none", 0, Resources())], Node("10.0.0.1", 4)).table
+
+    lines = {line[:14].strip(): line[14:].split() for line in table.splitlines()}
+    assert lines["collector"] == ["2", "0.5", "-", "-"] and lines["wanted in all"] == ["2", "1", "-", "-"]
+    assert lines["10.0.0.1"] == ["4", "-", "-"] and lines["free now"] == ["4", "-", "-"]
+    assert "none" not in lines and table.endswith("fits")
+
+
+def test_workers_share_the_cpus_of_a_cluster_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "num_cpus", lambda: 2)
+    found, amounts = plan_here([Need("collector", 3, Resources()), Need("standby", 1, Resources())])
+
+    assert found.fits and amounts.num_cpus == 4
+    assert "4 CPUs are asked of this machine's 2: the workers share them" in found.table
+
+
+def test_a_small_plan_leaves_a_cluster_of_its_own_all_cpus() -> None:
+    _, amounts = plan_here([Need("collector", 1, Resources(0.1))])
+
+    assert amounts.num_cpus == num_cpus()
+
+
+def test_gpus_are_not_shared_beyond_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    found, _ = plan_here([Need("learner", 1, Resources(num_gpus=1))])
+
+    with pytest.raises(ConfigError, match=r"1 of 1 learners \(1 CPU, 1 GPU each\): no node has that"):
+        found.check()
+
+
+def test_cpus_that_are_asked_for_by_number_are_kept_to() -> None:
+    found, amounts = plan_here([Need("collector", 3, Resources())], Amounts(num_cpus=2))
+
+    assert amounts.num_cpus == 2 and found.unplaced == {"collector": 1}
+
+
+@pytest.mark.ray
+def test_a_cluster_is_asked_for_what_it_has(ray_cluster: RayCluster) -> None:
+    assert plan_on_cluster([Need("collector", NUM_CPUS, Resources())]).fits
+
+    found = plan_on_cluster([Need("collector", NUM_CPUS + 1, Resources())])
+
+    assert found.unplaced == {"collector": 1} and ray_cluster.address.split(":")[0] in found.table

@@ -1,0 +1,180 @@
+"""A cluster of this process's own: nobody else can use or read it, and nothing is left of it, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ding_like.comm.ray import own_cluster
+from ding_like.comm.ray.leftovers import find_processes
+from ding_like.comm.ray.own_cluster import object_store_bytes
+from ding_like.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+GONE_S = 10.0  # for the processes of a cluster whose driver was killed
+
+
+class Child:
+    """Talk with a program of `cluster_child`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def hear(self) -> dict[str, Any]:
+        """Return what it says next."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):  # Ray writes there too
+                heard: dict[str, Any] = json.loads(line)
+                return heard
+        raise AssertionError(f"it ended with status {self.process.wait(30)}")
+
+    def go_on(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+
+@contextmanager
+def child(*arguments: str, **variables: str) -> Iterator[Child]:
+    """Start a scene with these variables, and none of Ray's own; at the end it has ended."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.comm.ray.cluster_child", *arguments],
+        cwd=ROOT,
+        env={**environment, "PYTHONPATH": str(ROOT), **variables},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Child(process)
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(60)
+        finally:
+            process.kill()
+
+
+def wait_until_gone(folder: str) -> tuple[list[int], bool]:
+    """Return the processes and whether there is the folder, once there is neither or after some time."""
+    deadline_s = time.monotonic() + GONE_S
+    while (find_processes(folder) or os.path.exists(folder)) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    return find_processes(folder), os.path.exists(folder)
+
+
+@pytest.fixture(scope="module")
+def life() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a program saw while it had a cluster, and after it closed it and another one."""
+    with child("life") as program:
+        return program.hear(), program.hear()
+
+
+@pytest.mark.ray
+def test_no_process_and_no_folder_is_left(life: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    during, after = life
+
+    assert after["closed"] == [[pytest.approx(5.0, abs=5.0), False, []]] * 2
+    assert {during["worker"]["pid"], during["worker"]["child"]} <= set(during["pids"])
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in during["pids"])
+    assert not during["default"]
+
+
+@pytest.mark.ray
+def test_the_environment_is_as_it_was(life: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    during, after = life
+
+    assert during["mode"] == "token" and after["changed"] == [] and after["threads"] == ["MainThread"]
+
+
+@pytest.mark.ray
+def test_nobody_else_can_read_a_file(life: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    during, _ = life
+
+    assert (during["top"], during["token"], during["readable"]) == (0o700, 0o600, [])
+
+
+@pytest.mark.ray
+def test_workers_are_as_nice_as_the_program(life: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    assert life[0]["worker"]["nice"] == os.nice(0)
+
+
+@pytest.mark.ray
+def test_a_handler_of_sigterm_is_kept(life: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    assert life[0]["heard"] == 1
+
+
+@pytest.mark.ray
+def test_a_second_cluster_is_refused_while_one_is_open(life: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    kind, said = life[0]["second"]
+
+    assert kind == "CommError" and "one a process" in said
+
+
+@pytest.mark.ray
+def test_nothing_is_left_of_a_driver_that_was_killed() -> None:
+    with child("hold") as program:
+        held = program.hear()
+        pids = find_processes(held["folder"])
+        program.process.kill()
+
+        assert held["worker"]["child"] in pids and wait_until_gone(held["folder"]) == ([], False)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("daemon", ["gcs_server", "raylet"])
+def test_a_killed_daemon_is_noticed_and_nothing_is_left(daemon: str) -> None:
+    with child("hold") as program:
+        held = program.hear()
+        program.go_on()
+        os.kill(held["processes"][daemon], signal.SIGKILL)
+        ended = program.hear()
+
+        assert ended["noticed"] and ended["notice_s"] < 5.0 and ended["close_s"] < 10.0
+        assert ended["raised"][0] == "CommError" and daemon in ended["raised"][1]
+        assert (find_processes(held["folder"]), os.path.exists(held["folder"])) == ([], False)
+        program.process.wait(30)
+    assert program.process.returncode == 0
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_head_that_hangs_is_noticed_and_nothing_is_left() -> None:
+    with child("hold") as program:
+        held = program.hear()
+        program.go_on()
+        os.kill(held["processes"]["gcs_server"], signal.SIGSTOP)
+        ended = program.hear()
+
+        assert ended["noticed"] and ended["notice_s"] < 15.0 and ended["close_s"] < 10.0
+        assert "not answered" in ended["raised"][1]
+        assert (find_processes(held["folder"]), os.path.exists(held["folder"])) == ([], False)
+
+
+def test_an_object_store_is_refused_that_shared_memory_does_not_hold() -> None:
+    with pytest.raises(ConfigError, match=r"/dev/shm has \d+ MiB free"):
+        object_store_bytes(2**50)
+
+
+def test_an_object_store_is_refused_that_is_less_than_ray_takes() -> None:
+    with pytest.raises(ConfigError, match="at least 75 MiB"):
+        object_store_bytes(2**20)
+
+
+def test_a_long_temporary_folder_is_left_for_a_shorter_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 60)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+
+    assert own_cluster._base() == Path("/tmp")

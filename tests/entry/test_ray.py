@@ -1,0 +1,284 @@
+"""`ding -m ray`, from the command line down: on threads of this process, and marked `ray` on a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ding_like.comm.ray.host import WorkerTracebackError
+from ding_like.comm.workers.threads import ThreadHost
+from ding_like.entry import cli, ray_entry, ray_pipeline, resume_pipeline
+from ding_like.entry.learners import RunArguments
+from ding_like.entry.ray_plan import plan_run
+from ding_like.entry.serial_entry import NO_LIMIT
+from ding_like.errors import CheckpointError, ConfigError, EnvError, TrainingError
+from ding_like.pipeline.checkpoint import resume_store
+
+ROOT = Path(__file__).parents[2]
+CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config"
+CONFIG = CARTPOLE / "cartpole_dqn_config.py"
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def host() -> Iterator[ThreadHost]:
+    host = ThreadHost()
+    yield host
+    host.close()
+
+
+def status_of(*arguments: str) -> int:
+    try:
+        cli.main(list(arguments))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def result_of(folder: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(folder, "result.json").read_text())
+    return found
+
+
+# --- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--workers", "-1"], ["system.ray.collect.workers", "is -1; give 0 or more"]),
+        (["system.ray.collect.worker=3"], ["unknown key; did you mean 'workers' (default 2)?"]),
+        (["system.ray.colect.workers=3"], ["system.ray.colect", "did you mean 'collect'"]),
+        (["system.rey.collect.workers=3"], ["system.rey", "not of mode ray, which reads system.ray alone"]),
+        (["system.ray.collect.workers=3", "policy.batch=3"], ["policy.batch"]),
+        (["system.=3"], ["is not an override"]),
+        (["--learners", "2"], ["--learners is not of mode ray", "system.ray.grad.workers=N"]),
+        (["--address", "nowhere"], ["the address of a Ray cluster is host:port", "'nowhere'"]),
+        (["--address", "ray://127.0.0.1:10001"], ["ray:// (Ray Client) cannot be used"]),
+        (["--address", "127.0.0.1:1"], ["nothing answers at 127.0.0.1:1", "RAY_AUTH_TOKEN_PATH"]),
+        (["system.ray.collect.resources.num_gpus=8"], ["the workers do not fit", "no node has that"]),
+        (["--load-path", "no.pth.tar"], ["no.pth.tar"]),
+        (["create.league.type=one_vs_one", "create.env_manager.type=game"], ["policy.other.league"]),
+    ],
+)
+def test_what_is_wrong_is_one_message_and_nothing_is_left(
+    arguments: list[str], words: list[str], capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.touch(mode=0o600)
+    token.write_text("0" * 64)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+
+    status = status_of("-m", "ray", "-c", str(CONFIG), *arguments)
+
+    error = capsys.readouterr().err
+    assert status == 1 and "Traceback" not in error
+    for word in words:
+        assert word in error
+    assert [path.name for path in tmp_path.iterdir()] == ["token"], "no folder of a run that never began"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-m", "serial", "-c", str(CONFIG), "--workers", "2"],
+        ["-m", "parallel", "-c", str(CONFIG), "--address", "127.0.0.1:6379"],
+        ["-m", "serial", "-c", str(CONFIG), "--dry-run"],
+    ],
+)
+def test_the_options_of_mode_ray_are_refused_elsewhere(arguments: list[str], capsys: Any) -> None:
+    assert status_of(*arguments) == 1
+
+    assert "of mode ray, not of mode" in capsys.readouterr().err
+
+
+def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+
+    assert status_of("-m", "ray", "-c", str(CONFIG)) == 1
+
+    assert "pip install 'ding-like[ray]'" in capsys.readouterr().err
+
+
+# --- dry runs
+
+
+def test_a_dry_run_says_what_would_run_where_and_starts_nothing(tmp_path: Path, capsys: Any) -> None:
+    status = status_of("-m", "ray", "-c", str(CONFIG), "--dry-run", "--workers", "3", "system.ray.grad.workers=2")
+
+    said = capsys.readouterr().out
+    assert status == 0 and not list(tmp_path.iterdir())
+    assert "dqn on CartPole-v1, seed 0, as cartpole_dqn_seed0/" in said
+    assert "3 workers of 8 envs each, asynchronous; 1 standby" in said
+    assert "gradients   2 workers, synchronous; applied in this process" in said
+    assert [line.split()[:3] for line in said.splitlines() if line.startswith(("collector", "gradient w"))] == [
+        ["collector", "3", "1"],
+        ["gradient", "worker", "2"],
+    ]
+    assert said.splitlines()[-1] == "fits"
+
+
+def test_a_dry_run_of_what_does_not_fit_ends_with_status_1(capsys: Any) -> None:
+    assert status_of("-m", "ray", "-c", str(CONFIG), "--dry-run", "system.ray.collect.resources.num_gpus=9") == 1
+
+    assert "does not fit: 2 of 2 collectors (1 CPU, 9 GPU each): no node has that" in capsys.readouterr().out
+
+
+def test_a_run_without_workers_needs_no_cluster(capsys: Any) -> None:
+    assert status_of("-m", "ray", "-c", str(CONFIG), "--dry-run", "--workers", "0") == 0
+
+    assert "no cluster: this process does it all" in capsys.readouterr().out
+
+
+# --- runs, on threads of this process
+
+
+def test_a_serial_config_trains_with_workers_and_leaves_the_files_of_a_serial_run(
+    host: ThreadHost, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ding_like")
+
+    ray_pipeline(CONFIG, seed=3, max_env_step=1200, exp_name="exp", host=host)
+
+    result = result_of("exp")
+    assert result["env_step"] >= 1200 and result["train_iter"] > 0
+    assert Path("exp/curve.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("exp/agent.gif").read_bytes().startswith(b"GIF8")
+    assert Path("exp/ckpt/ckpt_best.pth.tar").is_file()
+    assert list(Path("exp").rglob("events.out.tfevents.*")), "TensorBoard's file"
+    assert Path("exp/metrics.jsonl").stat().st_size
+    assert "collect     2 workers of 8 envs each, asynchronous; 1 standby" in caplog.text
+    assert "ding -m ray -c exp/total_config.py -s 1 -s 2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("config", "overrides"),
+    [
+        (CARTPOLE / "cartpole_ppo_config.py", []),
+        (CARTPOLE / "cartpole_impala_config.py", []),
+        (CARTPOLE / "cartpole_r2d2_config.py", []),
+        (CARTPOLE / "cartpole_dqn_per_config.py", ["system.ray.collect.comm=sync"]),
+        (CARTPOLE / "cartpole_dqn_config.py", ["system.ray.grad.workers=2"]),
+        (CARTPOLE / "cartpole_ppo_ray_config.py", []),
+        (ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py", ["policy.random_collect_size=200"]),
+        (ROOT / "dizoo/classic_control/pendulum/config/pendulum_sac_config.py", ["policy.random_collect_size=200"]),
+    ],
+    ids=lambda value: value.stem.removesuffix("_config") if isinstance(value, Path) else "",
+)
+def test_any_serial_config_runs_as_it_is(config: Path, overrides: list[str], host: ThreadHost) -> None:
+    few = ["env.n_evaluator_episode=10", "env.evaluator_env_num=5"]
+
+    ray_pipeline(config, max_env_step=1500, exp_name="exp", overrides=[*overrides, *few], host=host)
+
+    result = result_of("exp")
+    assert result["env_step"] >= 1500 and result["train_iter"] > 0
+
+
+def test_its_total_config_runs_again(host: ThreadHost) -> None:
+    overrides = ["system.ray.collect.comm=sync", "policy.learn.batch_size=32", "system.ray.weights.interval=2"]
+    ray_pipeline(CONFIG, seed=3, max_env_step=400, exp_name="exp", overrides=overrides, workers=3, host=host)
+
+    for name in ("total_config.py", "formatted_total_config.py"):
+        again = plan_run(f"exp/{name}", RunArguments("ray", 3, NO_LIMIT, NO_LIMIT, dynamic_seed=True))
+
+        collect = again.settings.collect
+        assert (collect.workers, collect.comm, again.settings.weights.interval) == (3, "sync", 2)
+        assert (again.cfg.policy.learn.batch_size, again.cfg.seed) == (32, 3)
+        assert "ding -m ray -c" in Path("exp", name).read_text().splitlines()[0]
+
+
+def test_a_run_goes_on_with_other_workers_from_exact_counts(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ding_like")
+    with closing(ThreadHost()) as host:
+        ray_pipeline(CONFIG, max_env_step=800, exp_name="exp", host=host)
+    before = result_of("exp")
+
+    with closing(ThreadHost()) as host:
+        monkeyed = ray_entry.resume_ray("exp", arguments_of("exp")._replace(max_env_step=1600), workers=3, host=host)
+
+    after = result_of("exp")
+    assert monkeyed is not None and after["env_step"] >= 1600 > before["env_step"]
+    assert f"resumed exp at env step {before['env_step']:,}, iteration {before['train_iter']:,}" in caplog.text
+    assert "collectors: 3, where the run had 2" in caplog.text
+    assert arguments_of("exp").system["ray"]["collect"]["workers"] == 3  # type: ignore[index]
+
+
+def arguments_of(folder: str) -> RunArguments:
+    """Return what the newest point of a run says that it was started with."""
+    return RunArguments(**resume_store(folder).newest_meta()["arguments"])
+
+
+def test_a_serial_run_has_no_workers_to_go_on_with() -> None:
+    cli.main(["-m", "serial", "-c", str(CONFIG), "--env-step", "300", "--exp-name", "exp"])
+
+    with pytest.raises(ConfigError, match="exp is a run of mode serial: --workers and --address are of mode ray"):
+        resume_pipeline("exp", workers=3)
+
+
+def test_there_is_nothing_to_go_on_with_before_a_point() -> None:
+    with pytest.raises(CheckpointError):
+        resume_pipeline("nowhere")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_with_a_point_to_go_on_from(
+    number: signal.Signals, host: ThreadHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ding_like")
+    timer = threading.Timer(1.5, lambda: os.kill(os.getpid(), number))
+    timer.start()
+
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as left:
+        ray_pipeline(CONFIG, exp_name="exp", overrides=["env.stop_value=1000"], host=host)
+    timer.join()
+
+    if number == signal.SIGTERM:
+        assert left.value.code == 128 + number  # type: ignore[union-attr]
+    assert "saved, go on with  ding --resume exp" in caplog.text
+    assert arguments_of("exp").mode == "ray" and not Path("exp/result.json").exists()
+
+
+# --- what a worker raises
+
+
+TRACE = """Traceback (most recent call last):
+  File "/opt/lib/site-packages/ray/worker.py", line 9, in run
+  File "{package}/worker/collector/loop.py", line 12, in act
+  File "/home/me/my_env.py", line 34, in step
+  File "{package}/envs/manager/base.py", line 56, in step
+RuntimeError: the motor is on fire
+"""
+
+
+@pytest.mark.parametrize("error", [EnvError("the motor is on fire"), RuntimeError("the motor is on fire")])
+def test_an_error_of_a_worker_names_the_users_own_line(error: Exception) -> None:
+    trace = TRACE.format(package=ray_entry._OTHERS)
+    error.__cause__ = WorkerTracebackError(f"in worker 'collector1':\n{trace}")
+
+    with pytest.raises((EnvError, TrainingError)) as raised:
+        with ray_entry._clear_errors():
+            raise error
+
+    assert isinstance(raised.value, EnvError if isinstance(error, EnvError) else TrainingError)
+    text = str(raised.value)
+    assert "the motor is on fire" in text
+    assert text.endswith("raised in worker 'collector1', at /home/me/my_env.py, line 34, in step")
+
+
+def test_an_error_of_the_driver_stays_as_it_is() -> None:
+    with pytest.raises(KeyError, match="mine"), ray_entry._clear_errors():
+        raise KeyError("mine")

@@ -1,0 +1,117 @@
+"""Small runs, serial and by a scheme on threads of this process."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ding_like.comm.workers.host import Host
+from ding_like.comm.workers.threads import ThreadHost
+from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding_like.entry.serial_entry import load_config
+from ding_like.pipeline.build import training_process
+from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.checkpoint import Checkpointer, resume_store
+from ding_like.pipeline.ray.settings import RaySettings
+from ding_like.pipeline.ray.turns import scheme_turns
+from ding_like.pipeline.report.progress import Limits
+from ding_like.pipeline.report.run_console import NoConsole
+from ding_like.pipeline.serial import SerialRun
+from ding_like.policy import Policy
+
+
+def dqn(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a small DQN with priorities and n-step rows."""
+    main = dict(
+        exp_name="exp",
+        env=dict(env_id="CartPole-v1", collector_env_num=4, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9),
+        policy=dict(
+            priority=True,
+            priority_IS_weight=True,
+            nstep=3,
+            random_collect_size=40,
+            model=dict(encoder_hidden_size_list=[16, 16]),
+            learn=dict(update_per_collect=4, batch_size=16),
+            collect=dict(n_sample=8, collector=dict(collect_print_freq=1000)),
+            eval=dict(evaluator=dict(eval_freq=500)),
+        ),
+    )
+    main["policy"].update(changes)
+    return main, dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dqn"))
+
+
+def ppo(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    main, create = dqn()
+    main["policy"] = dict(
+        model=dict(encoder_hidden_size_list=[16, 16]),
+        learn=dict(epoch_per_collect=4, batch_size=16),
+        collect=dict(n_sample=64),
+        eval=dict(evaluator=dict(eval_freq=500)),
+    )
+    main["policy"].update(changes)
+    return main, {**create, "policy": dict(type="ppo")}
+
+
+def sac(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    main, create = dqn()
+    main["env"]["env_id"] = "Pendulum-v1"
+    main["policy"] = dict(
+        random_collect_size=64,
+        learn=dict(update_per_collect=8, batch_size=16),
+        collect=dict(n_sample=8),
+        eval=dict(evaluator=dict(eval_freq=500)),
+    )
+    main["policy"].update(changes)
+    return main, {**create, "policy": dict(type="sac")}
+
+
+def serial(configs: Any, **arguments: Any) -> Policy:
+    """Train in one process."""
+    is_on_policy = configs[1]["policy"]["type"] in ("ppo", "a2c", "impala")
+    return (serial_pipeline_onpolicy if is_on_policy else serial_pipeline)(configs, **arguments)
+
+
+def settings(
+    workers: int = 0, comm: str = "sync", grad_workers: int = 1, grad_comm: str = "sync", *,
+    decentralized: bool = False, **collect: Any,
+) -> RaySettings:  # fmt: skip
+    """Return settings of workers that need no resources to speak of."""
+    found = RaySettings()
+    return replace(
+        found,
+        collect=replace(found.collect, workers=workers, comm=comm, **collect),
+        grad=replace(found.grad, workers=grad_workers, comm=grad_comm),
+        update=replace(found.update, decentralized=decentralized),
+    )
+
+
+def scheme(
+    configs: Any, chosen: RaySettings, *, seed: int = 0, max_train_iter: float = 1e10, max_env_step: float = 1e10,
+    exp_name: str = "scheme", resumes: bool = False, host: Host | None = None, wrap: Any = lambda turns: turns,
+) -> Policy:  # fmt: skip
+    """Train by a scheme whose workers run on `host`, by default in threads of this process."""
+    if resumes:
+        cfg = load_config(Path(exp_name, "total_config.py"), seed=seed, exp_name=exp_name, save=False, renew_dir=False)
+    else:
+        cfg = load_config(configs, seed=seed, exp_name=exp_name)
+    with training_process(), closing(ThreadHost() if host is None else host) as place:
+        parts = build_driver(cfg, seed=seed, collects=chosen.collect.workers == 0)
+        with closing(parts):
+            SerialRun(
+                cfg,
+                parts,
+                limits=Limits(max_env_step, max_train_iter),
+                console=NoConsole(),
+                checkpointer=Checkpointer(cfg, parts, arguments={}),
+                saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
+                make_turns=wrap(scheme_turns(cfg, parts, chosen, place, seed=seed)),
+            ).run()
+    return parts.policy
+
+
+def result(exp_name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(exp_name, "result.json").read_text())
+    return found
