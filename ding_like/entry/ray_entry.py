@@ -26,7 +26,7 @@ from ding_like.entry.learners import RunArguments
 from ding_like.entry.ray_plan import NO_CLUSTER, RayConfig, RayPlan, claimed, described, plan_run, wanted
 from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
 from ding_like.errors import DingError, TrainingError
-from ding_like.pipeline.build import training_process
+from ding_like.pipeline.build import prepare_worker, training_process
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.ray.settings import RaySettings
@@ -176,7 +176,7 @@ def _on_ray(settings: RaySettings) -> Iterator[Place]:
         if not cluster.is_own:
             plan_on_cluster(needs).check()
         words = f"Ray at {cluster.address}, {'started for this run' if cluster.is_own else 'which stays'}"
-        with ClusterWatch(cluster) as watch, closing(RayHost()) as host:
+        with ClusterWatch(cluster) as watch, closing(RayHost(prepare=prepare_worker)) as host:
             yield Place(host, words, cluster.folder, watch)
 
 
