@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from benchmarks import processes
-from benchmarks.processes import Group, Measured, Tree, make_group
+from benchmarks.processes import ControlGroup, Group, Measured, Tree, make_group
 
 # Busy for so many seconds of its own time.
 BUSY = "import time\nwhile time.process_time() < {seconds}: pass\n"
@@ -131,3 +131,15 @@ def test_two_groups_count_apart() -> None:
     first.end(timeout_s=10.0)
 
     assert second.cpu_s < 0.15 and first.cpu_s >= 0.3
+
+
+def test_a_group_whose_maker_was_killed_is_removed_by_the_next() -> None:
+    first = _control_group()
+    assert isinstance(first, ControlGroup)
+    left = first.folder.with_name("bench-4194305-left")  # no process has such a number
+    left.mkdir()
+
+    _control_group().close()
+
+    assert not left.exists() and first.folder.exists()
+    first.close()
