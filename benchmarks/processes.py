@@ -157,12 +157,15 @@ class Tree:
 
     def _look(self) -> None:
         with self._lock:
+            # What was waited for is read first: a process that is there afterwards is not among it, and counts once.
+            reaped_s, earlier = _reaped_s() - self._reaped_before, _stats()
+            reaped_s += sum(earlier[pid].reaped_s for pid in self._descendants(earlier))
             stats = _stats()
             mine = self._descendants(stats)
             for pid in mine:
                 self._seen[pid, stats[pid].started] = stats[pid].own_s
-            told = _reaped_s() - self._reaped_before + sum(stats[pid].own_s + stats[pid].reaped_s for pid in mine)
-            self._most = max(self._most, sum(self._seen.values()), told)
+            told_s = reaped_s + sum(stats[pid].own_s for pid in mine)
+            self._most = max(self._most, sum(self._seen.values()), told_s)
             self._reap({pid for pid in mine if stats[pid].state == "Z" and stats[pid].parent == os.getpid()})
 
     def _reap(self, ended: set[int]) -> None:
