@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import torch
 
-from ding_like.config import FrozenConfig
+from ding_like.config import FrozenConfig, deep_merge
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.envs import EnvSetting, build_eval_env
 from ding_like.pipeline.build.opponents import Opponents, evaluated_env
@@ -17,6 +17,7 @@ from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
+from ding_like.policy.device import device_named
 from ding_like.utils.metrics import MetricsSink
 from ding_like.worker import BaseSerialCommander
 
@@ -29,13 +30,17 @@ def build_driver(
     model: torch.nn.Module | None = None,
     dynamic_seed: bool = True,
     collects: bool = False,
+    device: str | None = None,
 ) -> SerialParts:
     """Return the parts of a run whose collectors are elsewhere: as a serial run's, but for envs to collect in.
 
     The policy, the learner and the buffer draw what those of a serial run draw. With `collects` the run's driver
-    collects by itself, and the parts are a serial run's. Raises ConfigError for a league, whose games are played where
-    the player learns.
+    collects by itself, and the parts are a serial run's. `device` stands in place of what `policy.cuda` says. Raises
+    ConfigError for a league, whose games are played where the player learns, and for a device that is absent.
     """
+    if device is not None:
+        named = device_named(device)
+        cfg = FrozenConfig(deep_merge(cfg, {"policy": {"cuda": False if named.type == "cpu" else str(named)}}))
     with_buffer = not cfg.policy.on_policy
     if collects:
         return build_serial(

@@ -15,8 +15,8 @@ from ding_like.comm.workers.host import Host, Resources
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.comm.workers.weights import HostWeightPublisher
 from ding_like.pipeline.build.driver_end import DriverEnd
+from ding_like.pipeline.build.factories import no_envs
 from ding_like.pipeline.build.patterns import check_patterns
-from ding_like.pipeline.ray.c_worker import no_envs
 from ding_like.pipeline.ray.c_worker_set import CWorkerSet
 from ding_like.pipeline.ray.collection import (
     AsynchronousCollection,
