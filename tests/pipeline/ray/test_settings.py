@@ -174,10 +174,13 @@ def test_a_league_is_refused() -> None:
     assert fault.startswith("policy.other.league chooses opponents by the games that one process plays")
 
 
-def test_more_collectors_than_rows_are_refused() -> None:
-    assert faults_of(compiled("cartpole_dqn", "policy.collect.n_sample=3"), collect=dict(workers=4)) == [
+def test_more_collectors_than_rows_to_share_are_refused() -> None:
+    cfg = compiled("cartpole_dqn", "policy.collect.n_sample=3")
+
+    assert faults_of(cfg, collect=dict(workers=4, comm="sync")) == [
         "policy.collect.n_sample is 3, fewer than the 4 collectors that share it"
     ]
+    assert read(cfg, collect=dict(workers=4, comm="async")).collect.workers == 4
 
 
 def test_windows_of_rows_are_refused_where_others_collect() -> None:
