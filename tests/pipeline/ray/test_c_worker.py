@@ -252,7 +252,7 @@ def teller(tellers: list[CWorker], folder: Path, *, fraction: float, num_envs: i
         (16, 0.75, 1, 16),  # told during step 16, which is its last
         (19, 0.75, 1, 19),
         (0, 0.07, 1, 2),
-        (0, 0.15, 1, 3),  # 0.15 * 20 is a little more than 3
+        (0, 0.55, 1, 11),  # 0.55 * 20 is a little more than 11
         (0, 0.75, 4, 16),  # four envs at a time
         (0, 0.5, 4, 12),
         (99, 0.75, 1, 20),  # never told
@@ -273,6 +273,18 @@ def test_a_collection_that_is_told_to_stop_ends_with_the_first_step_at_which_it_
     assert TellingEnv.num_steps == taken
     assert info["NumberSamples"] == info["EnvSteps"] == len(rows["obs"]) == taken
     assert rows["step"].reshape(-1, num_envs)[:, 0].tolist() == [step % 3 for step in range(taken // num_envs)]
+
+
+def test_a_worker_that_is_to_take_all_makes_all_rows_whatever_it_is_told(
+    tmp_path: Path, tellers: list[CWorker]
+) -> None:
+    factories = SchemeFactories.of(telling_config(tmp_path, nstep=3), seed=0)
+    tellers.append(make_worker(factories, fraction_samples=1.0))
+    tellers[0].stop_collecting(4)
+
+    _, info = tellers[0].collect_data(listen_to=[("sync", 4)])
+
+    assert info["NumberSamples"] == 20 < info["EnvSteps"] == 21  # the last two rows lacked their windows' ends
 
 
 def test_a_late_signal_does_not_stop_a_later_round_and_a_newer_one_stops_an_earlier(
