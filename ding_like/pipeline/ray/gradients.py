@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -13,10 +12,10 @@ from ding_like.comm.workers.pool import WorkerPool
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.roles.gradient_ranks import GradientRanks
 from ding_like.pipeline.roles.gradient_rounds import Driver, GradientRounds
-from ding_like.pipeline.roles.gradient_workers import Computed, GradientTask, GradientWorkers
+from ding_like.pipeline.roles.gradient_stream import GradientStream
+from ding_like.pipeline.roles.gradient_workers import GradientWorkers
 from ding_like.pipeline.roles.measured_rows import MeasuredRows
 from ding_like.pipeline.roles.train import TrainRole
-from ding_like.policy.sharing import begun_of, check_sharing, parts_of, weaken
 from ding_like.types import Array, Info
 
 _NOTHING: tuple[()] = ()  # what the learner is given where it only applies what is under way
@@ -81,70 +80,17 @@ class SynchronousGradients(CentralGradients):
 class AsynchronousGradients(CentralGradients):
     """Give each worker a minibatch of its own, and apply what comes first; it alone is sent the newest weights then.
 
-    A gradient that is older than `max_staleness` updates when it comes is computed again with newer weights, or counts
-    less (`GradientSettings.staleness`). Rows that only the present policy may learn from are learned from to the end
-    before others are collected; of other rows gradients stay under way from turn to turn.
+    `GradientStream` says what happens to gradients that are too old, and what stays under way from turn to turn.
     """
 
     def __init__(self, driver: Driver, workers: GradientWorkers) -> None:
         super().__init__(driver)
-        check_sharing(workers.policy, 1)
-        self._role = TrainRole(self._learner, self._rows)  # whose priorities come is known here alone
-        self._driver = driver
-        self._workers = workers
-        self._is_on_policy = bool(workers.policy.cfg.on_policy)
-        self._minibatches_of = self._learner.policy.minibatches
-        self._waiting: deque[GradientTask] = deque()  # for a worker; also those to be computed again
-        self._num_tasks = self._learner.train_iter
-        self._train_by(minibatches=self._arriving, grad=self._take)
+        self._role = TrainRole(self._learner, self._rows)  # the stream knows whose priorities come
+        stream = GradientStream(driver, workers, self._rows)
+        self._train_by(minibatches=stream.minibatches, grad=stream.grad)
 
     def settle(self) -> None:
         self._learner.train(_NOTHING)
-
-    def _arriving(self, batch: Any, rng: np.random.Generator) -> Iterator[Computed]:  # Any: rows of any kind
-        """Hand out a batch's minibatches, and yield what comes meanwhile, of whichever batch; of no batch, all."""
-        is_end = len(batch) == 0
-        for minibatch in () if is_end else self._minibatches_of(batch, rng):
-            [part] = parts_of(self._workers.policy, minibatch, 1)
-            # Noise of its own: what is computed at the same time would draw the same.
-            self._waiting.append(GradientTask(self._num_tasks, part, self._workers.begun, self._num_tasks, batch))
-            self._num_tasks += 1
-            while self._waiting:
-                yield from self._next(wait=not self._workers.idle)
-        while (self._is_on_policy or is_end) and (self._waiting or self._workers.tasks):
-            yield from self._next(wait=True)
-
-    def _next(self, *, wait: bool) -> Iterator[Computed]:
-        """Have idle workers begin, and yield what has come; `wait` for the first."""
-        settings = self._driver.settings
-        for worker in self._workers.idle[: len(self._waiting)]:
-            self._workers.begin(worker, self._waiting.popleft())
-        for each in self._workers.ready(timeout_s=settings.step_timeout_s if wait else 0.0):
-            is_stale = each.gradient is not None and self._is_stale(each)
-            self._rows.stale_gradients += is_stale
-            if each.gradient is None or (is_stale and settings.staleness == "drop"):
-                self._waiting.append(each.task)
-            else:
-                yield each
-
-    def _is_stale(self, computed: Computed) -> bool:
-        limit = self._driver.settings.max_staleness
-        return limit is not None and self._learner.train_iter - computed.version > limit
-
-    def _take(self, computed: Computed) -> tuple[Info, Array | None]:
-        """Do what `grad` does: take over a gradient that a worker has found, and tell its rows their priorities."""
-        policy, asynchrony = self._workers.policy, self._learner.train_iter - computed.version
-        batch, gradient = computed.task.batch, computed.gradient
-        assert gradient is not None and computed.info is not None, "what was lost is computed again"
-        if not self._is_on_policy:  # schedules go on from where they are now, not from where they were then
-            next(iter(self._minibatches_of(batch, np.random.default_rng(0))))
-        if self._is_stale(computed):
-            gradient = weaken(policy, gradient, 1.0 / (1.0 + asynchrony))
-        policy.load_gradient({**gradient, "moves": begun_of(policy)})
-        self._rows.note_applied(asynchrony)
-        if self._driver.with_priority:
-            self._rows.feedback(self._learner.train_iter + 1, priority=computed.priority, info=dict, batch=batch)
-        return {**computed.info, "GradientAsynchrony": asynchrony}, None
 
 
 class DecentralisedUpdates(CentralGradients):

@@ -31,7 +31,7 @@ from ding_like.policy.sharing import check_sharing, joined_info, joined_priority
 from ding_like.types import Array, Info, State
 from ding_like.utils.seeding import rng_state, set_rng_state
 
-_RESCUE_S = 5.0  # for a rank that is left to say what it has learned
+_RESCUE_S = 15.0  # for a rank that is left to say what it has learned; a group takes 7 s to find out who is lost
 
 
 class Meeting(NamedTuple):
@@ -106,6 +106,11 @@ class Rank:
         self._policy.get_attribute("nonfinite_steps")
         flat = pack_learn_state(self._policy.learn_mode.state_dict())[1]
         return zlib.crc32(pack_state(flat).body.data)
+
+    def interrupt(self) -> None:
+        """Have a call that waits for other threads fail; a process group finds out by itself, and in its own thread."""
+        if isinstance(self._group, ThreadRanks):
+            self._group.close()
 
     def close(self) -> None:
         """Leave the others; may be called again."""
@@ -218,7 +223,7 @@ class GradientRanks:
         """Take over what a rank has learned that is left; return how that went."""
         left = [worker for worker in self._ranks if worker.name not in lost]
         for worker in left:
-            worker.control("leave_ranks")  # so that nobody waits for those who are lost
+            worker.control("interrupt_rank")
         for worker in left:
             call = worker.call("of_rank", "learned")
             try:
@@ -232,7 +237,8 @@ class GradientRanks:
     def close(self) -> None:
         """Have the ranks leave; the workers are their pool's."""
         for worker in self._ranks:
-            worker.control("leave_ranks")
+            worker.control("interrupt_rank")
+            worker.call("leave_ranks")
 
 
 def _joined(
