@@ -9,6 +9,7 @@ _END = "ding_like/pipeline/build/collect_end.py"
 _FACTORIES = "ding_like/pipeline/build/factories.py"
 _HELD = "ding_like/pipeline/build/held_weights.py"
 _WORKER = "ding_like/pipeline/ray/c_worker.py"
+_PARTS = "ding_like/pipeline/build/collecting_parts.py"
 _SET = "ding_like/pipeline/ray/c_worker_set.py"
 
 _FRAMES = "tests/comm/workers/test_columns.py::"
@@ -123,7 +124,7 @@ MUTATIONS = (
     ),
     # Envs that are replaced stay open.
     Mutation(
-        _WORKER,
+        _PARTS,
         "        if before is not None:\n            before.close()\n        if envs",
         "        if envs",
         (f"{_WORKERS}test_recurrent_state_is_seen_and_begins_anew_with_other_envs",),
