@@ -406,6 +406,21 @@ def test_weights_that_come_during_a_collection_act_in_the_next_one(tmp_path: Pat
     assert following["ActorVersion"] == {"DataCollection": 2} == {"DataCollection": worker.actor_version}
 
 
+def test_of_weights_that_come_during_a_collection_the_newest_act_next_in_whatever_order_they_came(
+    tmp_path: Path, tellers: list[CWorker]
+) -> None:
+    worker = teller(tellers, tmp_path, fraction=1.0)
+    state, versions = worker.actor.collect_mode.state_dict(), {5: 7, 6: 3}
+    TellingEnv.told = lambda step: (
+        worker.set_weights({"version": versions[step], "weights": state}) if step in versions else None
+    )
+
+    worker.collect_data()
+    _, following = worker.collect_data()
+
+    assert following["ActorVersion"] == {"DataCollection": 7}
+
+
 def test_initial_weights_are_those_that_act_first(factories: SchemeFactories) -> None:
     policy = factories.actor()
     for parameter in policy.get_attribute("model").parameters():
@@ -529,6 +544,18 @@ def test_another_actor_acts_with_the_newest_weights_while_open_episodes_go_on(
     assert (rows["step"][:8] > 0).any()
     # All outputs are equal, so that the greedy action is 0.
     assert (rows["action"] == 0).mean() > 0.8 and info["Version"] == (0, 0)
+
+
+def test_another_actor_is_given_the_weights_that_came_before_it(worker: CWorker, factories: SchemeFactories) -> None:
+    learned = factories.actor()
+    for parameter in learned.get_attribute("model").parameters():
+        parameter.data.fill_(0.25)
+    worker.set_weights({"version": 2, "weights": learned.collect_mode.state_dict()})
+
+    worker.replace_agent_component("actor", factories.actor)
+
+    assert all((parameter == 0.25).all() for parameter in worker.actor.get_attribute("model").parameters())
+    assert worker.actor_version == 2
 
 
 def test_other_test_envs_are_played_and_those_before_are_closed(factories: SchemeFactories) -> None:
