@@ -10,7 +10,7 @@ from ding_like.comm.workers.acknowledged import acknowledged
 from ding_like.comm.workers.host import WorkerHandle
 from ding_like.pipeline.ray.g_worker import GWorker, GWorkerSet
 from ding_like.pipeline.ray.worker import Worker
-from ding_like.pipeline.roles.changed_everywhere import ChangedEverywhere
+from ding_like.pipeline.roles.over_workers import ChangedEverywhere
 from ding_like.pipeline.roles.turn_thread import STOP_S, TurnThread
 
 logger = logging.getLogger(__name__)
@@ -84,6 +84,11 @@ class UWorker(ChangedEverywhere, Worker):
         """Stand between two updates, with all that was learned in this process, until the next `step`."""
         self.updater.settle()
         self._gradients.settle()
+
+    def replace_agent_component(self, component_name: str, new_component_factory: Callable[..., Any]) -> bool:
+        """Put what a factory makes in the place of a part of the workers that collect; see `GWorker`."""
+        self.settle()
+        return self.local_worker.replace_agent_component(component_name, new_component_factory)
 
     def _everywhere(self, method: str, name: str, value: Any) -> bool:
         self.settle()
