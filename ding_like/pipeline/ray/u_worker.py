@@ -11,7 +11,7 @@ from ding_like.comm.workers.host import WorkerHandle
 from ding_like.pipeline.ray.g_worker import GWorker, GWorkerSet
 from ding_like.pipeline.ray.worker import Worker
 from ding_like.pipeline.roles.over_workers import ChangedEverywhere
-from ding_like.pipeline.roles.turn_thread import STOP_S, TurnThread
+from ding_like.pipeline.roles.turn_thread import TurnThread
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +102,8 @@ class UWorker(ChangedEverywhere, Worker):
 
     def stop(self) -> None:
         """End the thread and all workers, within 10 s; may be called again."""
-        if not self.updater.stop():
-            logger.warning("the updater's turn goes on %g s after it was to stop; it ends with the process.", STOP_S)
-        self.grad_workers.stop(timeout_s=5.0)
+        self.updater.stop(timeout_s=2.0)
+        self.local_worker.c_workers.stop(timeout_s=3.0)  # which ends a turn that waits for rows
+        self.grad_workers.stop(timeout_s=3.0)
+        if not self.updater.stop(timeout_s=1.0):
+            logger.warning("the updater's turn does not end; it does with the process.")

@@ -13,7 +13,7 @@ from ding_like.errors import CommError
 
 _LOOK_S = 1.0  # between two looks at whether the thread lives
 _SETTLE_S = 600.0  # for the turn under way
-STOP_S = 4.0  # likewise, where nobody waits for what comes of it
+_STOP_S = 4.0  # likewise, where nobody waits for what comes of it
 
 
 class TurnThread(threading.Thread):
@@ -83,7 +83,7 @@ class TurnThread(threading.Thread):
             if not self._changed.wait_for(lambda: self._is_between or not self.is_alive(), timeout_s):
                 raise CommError(f"a turn of '{self.name}' is not over after {timeout_s:g} s: nothing can be saved now.")
 
-    def stop(self, *, timeout_s: float = STOP_S) -> bool:
+    def stop(self, *, timeout_s: float = _STOP_S) -> bool:
         """End the thread after the turn under way, and tell whether it has ended in time; may be called again."""
         with self._changed:
             self.stopped = True

@@ -251,7 +251,7 @@ def test_a_worker_that_dies_alone_has_its_minibatch_computed_by_another(tmp_path
 # --- on every rank
 
 
-@pytest.mark.parametrize("name", ["dqn prioritised", "ppo", "sac", "impala", "r2d2"])
+@pytest.mark.parametrize("name", ["dqn prioritised", "ppo", "sac", "impala", "r2d2", "iqn prioritised", "rainbow"])
 def test_ranks_that_average_and_apply_themselves_learn_what_one_process_does(name: str, tmp_path: Path) -> None:
     wanted = central(name, tmp_path, 4)
     settings = GradientSettings(compare_every=2, step_timeout_s=20.0)
