@@ -26,10 +26,11 @@ from ding_like.entry.learners import RunArguments
 from ding_like.entry.ray_plan import NO_CLUSTER, RayConfig, RayPlan, claimed, described, plan_run, wanted
 from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
 from ding_like.errors import DingError, TrainingError
-from ding_like.pipeline.build import training_process
+from ding_like.pipeline.build import prepare_worker, training_process
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.ray.settings import RaySettings
+from ding_like.pipeline.ray.turns import scheme_turns
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
@@ -175,7 +176,7 @@ def _on_ray(settings: RaySettings) -> Iterator[Place]:
         if not cluster.is_own:
             plan_on_cluster(needs).check()
         words = f"Ray at {cluster.address}, {'started for this run' if cluster.is_own else 'which stays'}"
-        with ClusterWatch(cluster) as watch, closing(RayHost()) as host:
+        with ClusterWatch(cluster) as watch, closing(RayHost(prepare=prepare_worker)) as host:
             yield Place(host, words, cluster.folder, watch)
 
 
@@ -233,10 +234,9 @@ def _place_in_worker(error: BaseException | None) -> str | None:
 def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
     cfg, arguments = plan.cfg, plan.arguments
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
-    from ding_like.pipeline.ray.turns import scheme_turns
-
     collects = plan.settings.collect.workers == 0
     parts = build_driver(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed, collects=collects)
+    assert parts.evaluator_env is not None, "a driver evaluates"
     try:
         opening = opening_lines(
             cfg,
