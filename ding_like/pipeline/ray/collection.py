@@ -94,13 +94,13 @@ class SynchronousCollection:
         self._remote.publish(self._remote.publish_timeout_s)
         while random_rows > 0 and not self._remote.is_leaving():
             # Collectors act at random at a run's first env steps.
-            random_rows -= self._remote.intake.put_random(self._round(random_rows, env_step=0))
+            random_rows -= self._remote.intake.put_random(self._round(random_rows, env_step=0, fraction=1.0))
 
     def collect(self, order: Order) -> Order:
         remote = self._remote
         remote.publish(remote.publish_timeout_s)
         began_s = remote.clock()
-        parts = self._round(order.rows, env_step=order.env_step)
+        parts = self._round(order.rows, env_step=order.env_step, fraction=remote.fraction_workers)
         remote.intake.report.note_round(remote.clock() - began_s)
         return remote.intake.put(parts, order)
 
@@ -118,14 +118,14 @@ class SynchronousCollection:
         listen_to = (("sync", self._round_id),)
         self._remote.calls.begin(worker, "collect_data", listen_to=listen_to, order=order, place=place, rows=rows)
 
-    def _round(self, rows: int, *, env_step: int) -> list[Collected]:
+    def _round(self, rows: int, *, env_step: int, fraction: float) -> list[Collected]:
         """Return what the workers of a round return, by place; fewer parts where workers are lost."""
         calls, workers = self._remote.calls, self._present()
         self._round_id += 1
         for place, (worker, share) in enumerate(zip(workers, shares(rows, len(workers)), strict=True)):
             if share:
                 self._give(worker, place=place, rows=share, env_step=env_step)
-        needed = math.ceil(self._remote.fraction_workers * len(calls.tasks) - 1e-9)  # 0.07 * 100 is a little over 7
+        needed = math.ceil(fraction * len(calls.tasks) - 1e-9)  # 0.07 * 100 is a little over 7
         parts: dict[int, Collected] = {}
         is_told, end_s = False, math.inf
         while calls.tasks and self._remote.clock() < end_s:

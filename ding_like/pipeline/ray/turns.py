@@ -53,7 +53,7 @@ class SchemeTurns:
 
     def state_dict(self) -> State:
         """Return how much was collected and how many updates were made of it."""
-        return {"rows": self._scheme.end.rows.state_dict()}
+        return {"rows": self._scheme.end.rows_state()}
 
     def load_state_dict(self, state: State) -> None:
         """Go on from what `state_dict` returned."""
