@@ -54,7 +54,7 @@ def unpack_rows(
     `max_nbytes` of content, or that hold something else.
     """
     columns, header = unpack(_content(frame, max_nbytes))
-    names = header.get("names")
+    names = header.get("names") if isinstance(header, Mapping) else None
     if not isinstance(names, list) or sorted(map(str, names)) != sorted(columns):
         raise CommError(f"a frame of rows names other columns than it has: {sorted(columns)}.")
     parts: dict[str, dict[str, Array]] = {part: {} for part in (_ROWS, _INITIAL, _PER_WINDOW, _OBSERVED)}
@@ -67,7 +67,7 @@ def unpack_rows(
         if header.get("is_of_windows") is True:
             return SequenceBatch(parts[_ROWS], parts[_INITIAL], parts[_PER_WINDOW]), parts[_OBSERVED]
         return TransitionBatch(parts[_ROWS]), parts[_OBSERVED]
-    except SchemaError as error:
+    except (SchemaError, TypeError, IndexError) as error:  # the latter two: a column without a row, or a window
         raise CommError(f"a frame of rows does not fit together: {error}") from error
 
 
