@@ -5,40 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ding_like.comm.workers.acknowledged import acknowledged
-from ding_like.comm.workers.failures import FailureLog, FailurePolicy
 from ding_like.comm.workers.host import Host
 from ding_like.errors import ConfigError
-from ding_like.pipeline.ray.gradients import Gradients, choose_gradients
+from ding_like.pipeline.ray.gradients import DecentralisedUpdates, Gradients, choose_gradients
 from ding_like.pipeline.ray.worker import Worker
 from ding_like.pipeline.ray.worker_set import WorkerSet
 from ding_like.pipeline.roles.gradient_replica import GradientReplica
 from ding_like.pipeline.roles.gradient_rounds import Driver
+from ding_like.pipeline.roles.over_workers import OverCollectors
+from ding_like.pipeline.roles.turn_info import TurnInfo
 
 # (device, initial weights, index of the parent) -> CWorkerSet. Any: of the collectors' module.
 CWorkersFactory = Callable[[Any, Any, int], Any]
 
 
-class ChangeableWorker(Worker):
-    """Have what is changed be changed in all workers that belong to this one: once each, and acknowledged."""
-
-    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
-        """Set an attribute of `algo` everywhere; "lr" sets the optimizers too. Tell whether all have it."""
-        return self._everywhere("update_algorithm_parameter", parameter_name, new_parameter_value)
-
-    def update_storage_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
-        """Set an attribute of `storage` everywhere; tell whether all have it."""
-        return self._everywhere("update_storage_parameter", parameter_name, new_parameter_value)
-
-    def replace_agent_component(self, component_name: str, new_component_factory: Callable[..., Any]) -> bool:
-        """Put what a factory makes in the place of a part everywhere, see `CWorker`; tell whether all have it."""
-        return self._everywhere("replace_agent_component", component_name, new_component_factory)
-
-    def _everywhere(self, method: str, name: str, value: Any) -> bool:
-        raise NotImplementedError
-
-
-class GWorker(ChangeableWorker, GradientReplica):
+class GWorker(OverCollectors, GradientReplica, Worker):
     """Compute gradients; the local worker, of index 0, has the rows, the optimizer and the collectors.
 
     A remote worker is a replica of the policy: it is sent its rows of a minibatch and what has changed of what a
@@ -54,7 +35,7 @@ class GWorker(ChangeableWorker, GradientReplica):
         self.col_communication, self.col_execution = col_communication, col_execution
         self.col_fraction_workers, self.compress_grads_to_send = col_fraction_workers, compress_grads_to_send
         self.device = device
-        self.driver: Driver | None = None
+        self.driver: Driver | None = None  # of the local one
         self.gradients: Gradients | None = None
         self.c_workers = col_workers_factory(device, initial_weights, index_worker)
         local = self.c_workers.local_worker()
@@ -66,6 +47,11 @@ class GWorker(ChangeableWorker, GradientReplica):
         return self._version if self.driver is None else self.driver.learner.train_iter
 
     # --- in the driver
+
+    @property
+    def learns_here(self) -> bool:
+        """Tell whether the run's own policy learns here."""
+        return self.driver is not None
 
     def learn_by(self, workers: GWorkerSet, execution: str, communication: str, *, decentralized: bool) -> Gradients:
         """Choose how gradients are computed and applied; see `choose_gradients`."""
@@ -85,30 +71,25 @@ class GWorker(ChangeableWorker, GradientReplica):
         """Have the rows of one turn collected, and return what is said of them."""
         return self._driven().collect()
 
-    def step(self) -> dict[str, Any]:
-        """Take one turn: collect what is ordered and train on what came; return what is said of both."""
-        info, gradients = dict(self.get_data()), self.gradients
-        assert gradients is not None, "learn_by was called before the first turn"
-        num_updates = gradients.train_ready()
-        monitor = self._driven().learner.monitor
-        learned = {} if monitor is None or not num_updates else monitor.averages()
-        return {**info, **learned, **gradients.measures(), "Updates": num_updates, "ActorUpdate": self.actor_version}
+    def step(self, distribute_gradients: bool | None = None) -> Mapping[str, Any]:
+        """Take one turn: collect what is ordered and train on what came; return what is said of both.
+
+        `distribute_gradients` says whether all ranks apply gradients themselves, which was chosen before; None: as it
+        was. Raises ConfigError where it was chosen otherwise.
+        """
+        info, gradients, learner = self.get_data(), self.gradients, self._driven().learner
+        if gradients is None or distribute_gradients not in (None, isinstance(gradients, DecentralisedUpdates)):
+            raise ConfigError("how gradients are applied is chosen by UWorker(decentralized_update_execution=...).")
+        num_updates, monitor = gradients.train_ready(), learner.monitor
+        known = {**info, **gradients.measures(), "Updates": num_updates, "ActorVersion": self._versions(info)}
+        return TurnInfo(known, dict if monitor is None else monitor.averages)
+
+    def _versions(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {**info.get("ActorVersion", {}), "ActorUpdate": self.actor_version}
 
     def save_model(self, fname: str) -> None:
         """Write a checkpoint of the learner under this name, whole or not at all, where its other checkpoints are."""
         self._driven().learner.save_checkpoint(fname)
-
-    # --- what is changed while it runs
-
-    def set_weights(self, actor_weights: Any) -> None:  # Any: as `CWorker.set_weights` takes them
-        """Take weights over."""
-        self.c_workers.local_worker().set_weights(actor_weights)
-
-    def _everywhere(self, method: str, name: str, value: Any) -> bool:
-        local = self.c_workers.local_worker()
-        is_set = bool(getattr(local, method)(name, value))
-        self.actor, self.algo, self.storage = local.actor, local.algo, local.storage
-        return acknowledged(self.c_workers.remote_workers(), method, name, value) and is_set
 
     def stop(self) -> None:
         """Leave the ranks and end the collectors; may be called again."""
@@ -129,10 +110,10 @@ class GWorkerSet(WorkerSet):
         col_communication: str, col_workers_factory: CWorkersFactory, col_fraction_workers: float = 1.0,
         grad_worker_resources: Mapping[str, Any] | None = None, compress_grads_to_send: bool = False,
         initial_weights: Any = None, *, local_col_workers_factory: CWorkersFactory | None = None,
-        worker_class: type[GWorker] = GWorker, host: Host | None = None, standby: int = 0,
-        policy: FailurePolicy | None = None, log: FailureLog | None = None,
+        worker_class: type[GWorker] = GWorker, host: Host | None = None, **settings: Any,  # Any: of WorkerSet
     ) -> None:  # fmt: skip
         self.index_parent = index_parent
+        own_factory = local_col_workers_factory or col_workers_factory
         has_gpu = float((grad_worker_resources or {}).get("num_gpus", 0)) > 0
         params = dict(
             col_workers_factory=col_workers_factory, col_communication=col_communication,
@@ -142,8 +123,8 @@ class GWorkerSet(WorkerSet):
         )  # fmt: skip
         super().__init__(
             worker_class, params, num_workers=num_workers, remote_config=grad_worker_resources,
-            local_params={"device": local_device, "col_workers_factory": local_col_workers_factory or col_workers_factory},
-            host=host, kind="gradient", standby=standby, policy=policy, log=log,
+            local_params={"device": local_device, "col_workers_factory": own_factory}, host=host, kind="gradient",
+            **settings,
         )  # fmt: skip
         given = self._own_host if host is None else host
         assert given is not None, "a set without a host has one of its own"

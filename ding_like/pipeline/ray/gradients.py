@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
-
-import numpy as np
+from collections.abc import Mapping
+from typing import Protocol
 
 from ding_like.comm.workers.host import Host
 from ding_like.comm.workers.pool import WorkerPool
-from ding_like.errors import ConfigError, TrainingError
-from ding_like.pipeline.roles.gradient_ranks import GradientRanks
-from ding_like.pipeline.roles.gradient_rounds import Driver, GradientRounds
-from ding_like.pipeline.roles.gradient_workers import Computed, GradientTask, GradientWorkers
+from ding_like.pipeline.roles.gradient_ranks import GradientRanks, RankUpdates
+from ding_like.pipeline.roles.gradient_rounds import Driver, GradientRounds, check_words, train_by
+from ding_like.pipeline.roles.gradient_stream import GradientStream
+from ding_like.pipeline.roles.gradient_workers import GradientWorkers
 from ding_like.pipeline.roles.measured_rows import MeasuredRows
 from ding_like.pipeline.roles.train import TrainRole
-from ding_like.policy.sharing import begun_of, check_sharing, parts_of, weaken
-from ding_like.types import Array, Info
 
 _NOTHING: tuple[()] = ()  # what the learner is given where it only applies what is under way
 
@@ -60,12 +55,6 @@ class CentralGradients:
     def close(self) -> None:
         """Do nothing: nothing was begun."""
 
-    def _train_by(self, **fields: Callable[..., Any]) -> None:  # Any: of a learn mode's fields
-        """Have the learner train by other functions of its mode; its counts and its monitor stay."""
-        state = self._learner.state_dict()
-        self._learner.policy = self._learner.policy._replace(**fields)
-        self._learner.load_state_dict(state)
-
 
 class SynchronousGradients(CentralGradients):
     """Share each minibatch among the workers and apply the mean of what they find: the whole's gradient, to rounding.
@@ -75,76 +64,23 @@ class SynchronousGradients(CentralGradients):
 
     def __init__(self, driver: Driver, workers: GradientWorkers) -> None:
         super().__init__(driver)
-        self._train_by(grad=GradientRounds(workers, driver.settings, self._rows).grad)
+        train_by(self._learner, grad=GradientRounds(workers, driver.settings, self._rows).grad)
 
 
 class AsynchronousGradients(CentralGradients):
     """Give each worker a minibatch of its own, and apply what comes first; it alone is sent the newest weights then.
 
-    A gradient that is older than `max_staleness` updates when it comes is computed again with newer weights, or counts
-    less (`GradientSettings.staleness`). Rows that only the present policy may learn from are learned from to the end
-    before others are collected; of other rows gradients stay under way from turn to turn.
+    `GradientStream` says what happens to gradients that are too old, and what stays under way from turn to turn.
     """
 
     def __init__(self, driver: Driver, workers: GradientWorkers) -> None:
         super().__init__(driver)
-        check_sharing(workers.policy, 1)
-        self._role = TrainRole(self._learner, self._rows)  # whose priorities come is known here alone
-        self._driver = driver
-        self._workers = workers
-        self._is_on_policy = bool(workers.policy.cfg.on_policy)
-        self._minibatches_of = self._learner.policy.minibatches
-        self._waiting: deque[GradientTask] = deque()  # for a worker; also those to be computed again
-        self._num_tasks = self._learner.train_iter
-        self._train_by(minibatches=self._arriving, grad=self._take)
+        self._role = TrainRole(self._learner, self._rows)  # the stream knows whose priorities come
+        stream = GradientStream(driver, workers, self._rows)
+        train_by(self._learner, minibatches=stream.minibatches, grad=stream.grad)
 
     def settle(self) -> None:
         self._learner.train(_NOTHING)
-
-    def _arriving(self, batch: Any, rng: np.random.Generator) -> Iterator[Computed]:  # Any: rows of any kind
-        """Hand out a batch's minibatches, and yield what comes meanwhile, of whichever batch; of no batch, all."""
-        is_end = len(batch) == 0
-        for minibatch in () if is_end else self._minibatches_of(batch, rng):
-            [part] = parts_of(self._workers.policy, minibatch, 1)
-            # Noise of its own: what is computed at the same time would draw the same.
-            self._waiting.append(GradientTask(self._num_tasks, part, self._workers.begun, self._num_tasks, batch))
-            self._num_tasks += 1
-            while self._waiting:
-                yield from self._next(wait=not self._workers.idle)
-        while (self._is_on_policy or is_end) and (self._waiting or self._workers.tasks):
-            yield from self._next(wait=True)
-
-    def _next(self, *, wait: bool) -> Iterator[Computed]:
-        """Have idle workers begin, and yield what has come; `wait` for the first."""
-        settings = self._driver.settings
-        for worker in self._workers.idle[: len(self._waiting)]:
-            self._workers.begin(worker, self._waiting.popleft())
-        for each in self._workers.ready(timeout_s=settings.step_timeout_s if wait else 0.0):
-            is_stale = each.gradient is not None and self._is_stale(each)
-            self._rows.stale_gradients += is_stale
-            if each.gradient is None or (is_stale and settings.staleness == "drop"):
-                self._waiting.append(each.task)
-            else:
-                yield each
-
-    def _is_stale(self, computed: Computed) -> bool:
-        limit = self._driver.settings.max_staleness
-        return limit is not None and self._learner.train_iter - computed.version > limit
-
-    def _take(self, computed: Computed) -> tuple[Info, Array | None]:
-        """Do what `grad` does: take over a gradient that a worker has found, and tell its rows their priorities."""
-        policy, asynchrony = self._workers.policy, self._learner.train_iter - computed.version
-        batch, gradient = computed.task.batch, computed.gradient
-        assert gradient is not None and computed.info is not None, "what was lost is computed again"
-        if not self._is_on_policy:  # schedules go on from where they are now, not from where they were then
-            next(iter(self._minibatches_of(batch, np.random.default_rng(0))))
-        if self._is_stale(computed):
-            gradient = weaken(policy, gradient, 1.0 / (1.0 + asynchrony))
-        policy.load_gradient({**gradient, "moves": begun_of(policy)})
-        self._rows.note_applied(asynchrony)
-        if self._driver.with_priority:
-            self._rows.feedback(self._learner.train_iter + 1, priority=computed.priority, info=dict, batch=batch)
-        return {**computed.info, "GradientAsynchrony": asynchrony}, None
 
 
 class DecentralisedUpdates(CentralGradients):
@@ -157,20 +93,11 @@ class DecentralisedUpdates(CentralGradients):
     def __init__(self, driver: Driver, ranks: GradientRanks) -> None:
         super().__init__(driver)
         self._ranks = ranks
-        own_state = self._learner.policy.state_dict
-
-        def state_dict() -> dict[str, Any]:  # Any: of a checkpoint
-            ranks.take_learned()
-            return own_state()
-
-        self._train_by(minibatches=self._updates, grad=lambda found: found, apply=lambda: None, state_dict=state_dict)
-
-    def _updates(self, batch: Any, rng: np.random.Generator) -> Iterator[tuple[Info, Array | None]]:  # Any: any rows
-        try:
-            yield from self._ranks.train(batch, rng)
-        except TrainingError:
-            self._learner.last_iter.update(self._ranks.num_updates)  # those that are kept
-            raise
+        updates = RankUpdates(ranks, self._learner)
+        train_by(
+            self._learner, minibatches=updates.minibatches, grad=updates.grad, apply=updates.apply,
+            state_dict=updates.state_dict,
+        )  # fmt: skip
 
     def train_ready(self) -> int:
         num_updates = super().train_ready()
@@ -189,20 +116,10 @@ def choose_gradients(
     driver: Driver, host: Host, pool: WorkerPool, execution: str, communication: str, *, decentralized: bool
 ) -> Gradients:
     """Return the pattern that these words name. Raises ConfigError, with the reason, for those that exclude another."""
-    if execution not in ("Central", "Parallel", "Parallelised"):
-        raise ConfigError(f"grad_execution is {execution!r}; expected 'Central', or 'Parallel' ('Parallelised').")
-    if communication not in ("synchronous", "asynchronous"):
-        raise ConfigError(f"grad_communication is {communication!r}; expected 'synchronous' or 'asynchronous'.")
-    settings, is_central = driver.settings, execution == "Central"
-    if decentralized and (is_central or communication == "asynchronous"):
-        raise ConfigError(
-            "decentralised updates are made by all gradient workers together: they need grad_execution='Parallel' and "
-            "grad_communication='synchronous'."
-        )
-    if is_central:
+    settings = driver.settings
+    check_words(execution, communication, decentralized=decentralized, num_workers=len(pool.workers))
+    if execution == "Central":
         return CentralGradients(driver)
-    if not pool.workers:
-        raise ConfigError("gradients in parallel need workers: give at least one, or grad_execution='Central'.")
     train_iter, timeout_s = driver.learner.train_iter, settings.step_timeout_s
     if decentralized:
         ranks = GradientRanks(

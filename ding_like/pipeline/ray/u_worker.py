@@ -8,7 +8,9 @@ from typing import Any
 
 from ding_like.comm.workers.acknowledged import acknowledged
 from ding_like.comm.workers.host import WorkerHandle
-from ding_like.pipeline.ray.g_worker import ChangeableWorker, GWorker, GWorkerSet
+from ding_like.pipeline.ray.g_worker import GWorker, GWorkerSet
+from ding_like.pipeline.ray.worker import Worker
+from ding_like.pipeline.roles.over_workers import ChangedEverywhere
 from ding_like.pipeline.roles.turn_thread import STOP_S, TurnThread
 
 logger = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ class UpdaterThread(TurnThread):
         super().__init__(local_worker.step, is_ahead=grad_communication == "asynchronous", name="updater")
 
 
-class UWorker(ChangeableWorker):
+class UWorker(ChangedEverywhere, Worker):
     """Update the policy with the gradients of a set of GWorkers. Source: PyTorchRL's UWorker.
 
     The local GWorker of what `grad_workers_factory(device, index)` makes has its `driver`. Raises ConfigError for words
@@ -47,8 +49,6 @@ class UWorker(ChangeableWorker):
         self.grad_execution, self.grad_communication = grad_execution, grad_communication
         self.grad_workers = grad_workers_factory(local_device, index_worker)
         self.local_worker = local = self.grad_workers.local_gradient_worker
-        self.remote_workers = self.grad_workers.remote_workers()
-        self.num_workers = len(self.remote_workers)
         try:
             self._gradients = local.learn_by(
                 self.grad_workers, grad_execution, grad_communication, decentralized=decentralized_update_execution
@@ -60,6 +60,16 @@ class UWorker(ChangeableWorker):
         except BaseException:
             self.grad_workers.stop()
             raise
+
+    @property
+    def remote_workers(self) -> list[WorkerHandle]:
+        """Return the remote gradient workers that work now."""
+        return self.grad_workers.remote_workers()
+
+    @property
+    def num_workers(self) -> int:
+        """Return their number."""
+        return self.grad_workers.num_workers
 
     @property
     def actor_version(self) -> int:
@@ -74,6 +84,11 @@ class UWorker(ChangeableWorker):
         """Stand between two updates, with all that was learned in this process, until the next `step`."""
         self.updater.settle()
         self._gradients.settle()
+
+    def replace_agent_component(self, component_name: str, new_component_factory: Callable[..., Any]) -> bool:
+        """Put what a factory makes in the place of a part of the workers that collect; see `GWorker`."""
+        self.settle()
+        return self.local_worker.replace_agent_component(component_name, new_component_factory)
 
     def _everywhere(self, method: str, name: str, value: Any) -> bool:
         self.settle()

@@ -12,7 +12,7 @@ import socket
 import time
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +30,9 @@ from ding_like.policy.share import Share
 from ding_like.policy.sharing import check_sharing, joined_info, joined_priority, parts_of, whole_part
 from ding_like.types import Array, Info, State
 from ding_like.utils.seeding import rng_state, set_rng_state
+from ding_like.worker import BaseLearner
 
-_RESCUE_S = 5.0  # for a rank that is left to say what it has learned
+_RESCUE_S = 15.0  # for a rank that is left to say what it has learned; a group takes 7 s to find out who is lost
 
 
 class Meeting(NamedTuple):
@@ -106,6 +107,11 @@ class Rank:
         self._policy.get_attribute("nonfinite_steps")
         flat = pack_learn_state(self._policy.learn_mode.state_dict())[1]
         return zlib.crc32(pack_state(flat).body.data)
+
+    def interrupt(self) -> None:
+        """Have a call that waits for other threads fail; a process group finds out by itself, and in its own thread."""
+        if isinstance(self._group, ThreadRanks):
+            self._group.close()
 
     def close(self) -> None:
         """Leave the others; may be called again."""
@@ -218,7 +224,7 @@ class GradientRanks:
         """Take over what a rank has learned that is left; return how that went."""
         left = [worker for worker in self._ranks if worker.name not in lost]
         for worker in left:
-            worker.control("leave_ranks")  # so that nobody waits for those who are lost
+            worker.control("interrupt_rank")
         for worker in left:
             call = worker.call("of_rank", "learned")
             try:
@@ -232,7 +238,38 @@ class GradientRanks:
     def close(self) -> None:
         """Have the ranks leave; the workers are their pool's."""
         for worker in self._ranks:
-            worker.control("leave_ranks")
+            worker.control("interrupt_rank")
+            worker.call("leave_ranks")
+
+
+class RankUpdates:
+    """Be what a learner trains by where ranks do: fields of a learn mode."""
+
+    def __init__(self, ranks: GradientRanks, learner: BaseLearner) -> None:
+        self._ranks = ranks
+        self._learner = learner
+        self._own_state = learner.policy.state_dict
+
+    def minibatches(self, batch: Any, rng: np.random.Generator) -> Iterator[tuple[Info, Array | None]]:  # Any: any rows
+        """Have the ranks learn from a batch, and yield what each update found."""
+        try:
+            yield from self._ranks.train(batch, rng)
+        except TrainingError:
+            self._learner.last_iter.update(self._ranks.num_updates)  # those that are kept
+            raise
+
+    @staticmethod
+    def grad(found: tuple[Info, Array | None]) -> tuple[Info, Array | None]:
+        """Return what an update found."""
+        return found
+
+    def apply(self) -> None:
+        """Do nothing: the ranks have."""
+
+    def state_dict(self) -> State:
+        """Return what the ranks have learned: in the middle of a batch, with all of that batch."""
+        self._ranks.take_learned()
+        return self._own_state()
 
 
 def _joined(

@@ -64,6 +64,11 @@ class GradientReplica:
         """Do what a method of this worker's rank does."""
         return getattr(self._rank, method)(*args)
 
+    def interrupt_rank(self) -> None:
+        """Have a call that waits for other ranks in vain fail; called beside it."""
+        if self._rank is not None:
+            self._rank.interrupt()
+
     def leave_ranks(self) -> None:
         """Leave the other ranks; may be called again."""
         if self._rank is not None:

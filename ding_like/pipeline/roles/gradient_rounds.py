@@ -71,6 +71,28 @@ class Driver:
     settings: GradientSettings = field(default_factory=GradientSettings)
 
 
+def check_words(execution: str, communication: str, *, decentralized: bool, num_workers: int) -> None:
+    """Raise ConfigError, with the reason, for words of a pattern that are unknown or exclude each other."""
+    if execution not in ("Central", "Parallel", "Parallelised"):
+        raise ConfigError(f"grad_execution is {execution!r}; expected 'Central', or 'Parallel' ('Parallelised').")
+    if communication not in ("synchronous", "asynchronous"):
+        raise ConfigError(f"grad_communication is {communication!r}; expected 'synchronous' or 'asynchronous'.")
+    if decentralized and (execution == "Central" or communication == "asynchronous"):
+        raise ConfigError(
+            "decentralised updates are made by all gradient workers together: they need grad_execution='Parallel' and "
+            "grad_communication='synchronous'."
+        )
+    if execution != "Central" and not num_workers:
+        raise ConfigError("gradients in parallel need workers: give at least one, or grad_execution='Central'.")
+
+
+def train_by(learner: BaseLearner, **fields: Callable[..., Any]) -> None:  # Any: of a learn mode's fields
+    """Have a learner train by other functions of its mode; its counts and its monitor stay."""
+    state = learner.state_dict()
+    learner.policy = learner.policy._replace(**fields)
+    learner.load_state_dict(state)
+
+
 class GradientRounds:
     """Fill a policy's gradient with the mean of what workers find, each of its part of the minibatch.
 

@@ -45,7 +45,9 @@ class MeasuredRows:
         if isinstance(batch, (TransitionBatch, SequenceBatch)):
             version = batch.columns.get("policy_version")
             if version is not None:
-                self._lags.append(self._train_iter() - float(np.mean(version)))
+                self._lags.append(
+                    self._train_iter() - np.add.reduce(version) / len(version)
+                )  # np.mean takes thrice as long
         return batch
 
     def feedback(
@@ -70,7 +72,7 @@ class MeasuredRows:
             "GradientAsynchrony": sum(self._asynchronies) / max(len(self._asynchronies), 1),
         }
         if self._lags:
-            found["PolicyLag"] = sum(self._lags) / len(self._lags)
+            found["PolicyLag"] = float(sum(self._lags) / len(self._lags))
         return found
 
     def close(self) -> None:

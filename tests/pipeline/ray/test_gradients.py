@@ -194,7 +194,7 @@ def test_a_gradient_that_is_too_old_is_computed_again_or_counts_less(
     staleness: str, tmp_path: Path, host: ThreadHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     factors: list[float] = []
-    weaken = "ding_like.pipeline.ray.gradients.weaken"
+    weaken = "ding_like.pipeline.roles.gradient_stream.weaken"
     monkeypatch.setattr(weaken, lambda policy, gradient, factor: factors.append(factor) or gradient)
     gate = Gate(index=1, call=1)
     settings = GradientSettings(max_staleness=2, staleness=staleness, step_timeout_s=20.0)
@@ -276,13 +276,13 @@ def test_a_lost_rank_ends_the_run_with_what_the_others_have_learned(tmp_path: Pa
         def kill() -> None:
             gate.entered.wait(20.0)
             host.kill(victim)
-            gate.opened.set()
 
         killer = threading.Thread(target=kill)
         killer.start()
         with pytest.raises(TrainingError, match=r"gradient2: lost .* 5 updates is kept.*ding --resume"):
             run.learn(4)
         killer.join()
+        gate.opened.set()  # a thread's method goes on, and is of no use to anybody
         run.u_worker.settle()
 
     assert run.learner.train_iter == 5
