@@ -233,7 +233,7 @@ def _place_in_worker(error: BaseException | None) -> str | None:
 def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
     cfg, arguments = plan.cfg, plan.arguments
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
-    from ding_like.pipeline.ray.turns import scheme_turns
+    from ding_like.pipeline.build.scheme_turns import scheme_turns
 
     collects = plan.settings.collect.workers == 0
     parts = build_driver(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed, collects=collects)

@@ -13,7 +13,7 @@ from ding_like.comm.workers.calls import WorkerCalls
 from ding_like.comm.workers.host import WorkerLostError
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import TrainingError
-from ding_like.pipeline.ray.collection import Remote
+from ding_like.pipeline.roles.collect_rounds import Remote
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.update_ratio import UpdateRatio
