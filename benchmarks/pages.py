@@ -63,7 +63,7 @@ def _unrecorded(name: str) -> str:
 
 
 def fill_index(index: str, records: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the index with its marked rows (`| who <!-- NAME --> |`) written afresh from the records that there are."""
+    """Return the index with its marked rows (`| who <!-- NAME --> |`) written afresh, where there is a record."""
 
     def written(found: re.Match[str]) -> str:
         record = records.get(found["name"])

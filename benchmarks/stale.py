@@ -27,6 +27,11 @@ _SERIAL_FILES = (
 _PARALLEL = ("pipeline/parallel", "comm")
 _RAY = ("pipeline/ray", "comm/ray", "comm/workers", "comm/weights")
 _MODE_OF = {"parallel": _PARALLEL, "ray": _RAY}
+# What makes each report of runs on Ray.
+_RAY_REPORTS = {
+    "ray_early_stop": "tests/pipeline/ray/early_stop.py",
+    "ray_gcs_kills": "tests/pipeline/ray/gcs_kills.py",
+}
 # What a benchmark measures beside its contenders.
 _BENCHMARKS = {
     "buffer": (("worker/replay_buffer", "data"), "buffer_*"),
@@ -148,7 +153,7 @@ def _report(path: Path, root: Path) -> Recording:
         own = ("ding_like/comm/weights/shared_*", "tests/comm/weights/torn.py")
         command = f"python -m tests.comm.weights.torn --publications 10000 --readers 4 --out {name}"
         return Recording(name, own, command)
-    if path.stem == "ray_latency":
+    if path.stem == "ray_hosts":
         own = (*_in_package(("comm/ray", "comm/workers")), "tests/comm/ray/latency.py")
         return Recording(name, own, f"python -m tests.comm.ray.latency --out {name}")
     if path.stem == "two_learners":
@@ -158,6 +163,11 @@ def _report(path: Path, root: Path) -> Recording:
     if path.stem == "serve":
         parts = ("comm/serve", "comm/rest/http_limits.py", "pipeline/serve", "entry/serve.py", "policy/forward.py")
         return Recording(name, (*_in_package(parts), "tests/serve/load.py"), f"python -m tests.serve.load --out {name}")
+    if path.stem in _RAY_REPORTS:
+        own = _RAY_REPORTS[path.stem]
+        parts = (*_RAY, "pipeline/roles", "pipeline/build")
+        module = own.removesuffix(".py").replace("/", ".")
+        return Recording(name, (*_in_package(parts), own), f"python -m {module} --out {name}")
     command = f"DING_CHAOS_REPORT=$PWD/{name} pytest -m chaos tests/chaos/test_env_faults.py"
     return {"env_faults": Recording(name, (*_in_package(("envs",)), "tests/envs/faulty_env.py"), command)}[path.stem]
 

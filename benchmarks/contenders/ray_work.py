@@ -122,7 +122,7 @@ def report_work(run: Run) -> None:
 def report_solve(run: Run) -> None:
     """Print what it took until `SOLVED`, from the start of the command until its last process had ended.
 
-    A run that gave up at a limit of env steps or seconds prints `solved` 0: its seconds are less than what solving would take.
+    A run that gave up at a limit of env steps or seconds prints `solved` 0: solving would take more than it took.
     """
     done = run.marks["done"].facts
     emit("cpu_to_475", round(run.cpu_s, 2), "cpu-s")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.pages import DOCS, ablation_table, draw, draw_ablation, fill, load, table
+from benchmarks.pages import DOCS, ablation_table, draw, draw_ablation, fill, fill_index, load, table
 
 PAGES = sorted((DOCS / "algorithms").glob("*.md"))
 RECORD = {
@@ -52,9 +52,30 @@ def test_what_stands_between_the_marks_is_written_afresh_and_the_rest_stays() ->
     assert fill(filled, {"cartpole_x": RECORD}) == filled
 
 
+def test_a_mark_without_a_record_says_that_there_is_none_yet() -> None:
+    page = "a\n<!-- recorded: cartpole_x -->\nold\n<!-- end of recorded -->\nb\n"
+
+    assert "Not recorded yet." in fill(page, {}) and "old" not in fill(page, {})
+
+
+def test_a_marked_row_of_the_index_is_written_from_its_record_and_others_stay() -> None:
+    record = {"config": "x.py", "median_eval_value": 500.0, "worst_eval_value": 479.96, "median_env_step": 9088}
+    index = "| A | `x.py` | 1 |\n| A, `ray` <!-- a_ray --> | `x.py` | - | - | - | - |\n| B <!-- b --> | `y.py` | - |\n"
+
+    filled = fill_index(index, {"a_ray": {**record, "most_env_steps": 11104}})
+
+    assert filled.splitlines() == [
+        "| A | `x.py` | 1 |",
+        "| A, `ray` <!-- a_ray --> | `x.py` | 500.0 | 480.0 | 9,088 | 11,104 |",
+        "| B <!-- b --> | `y.py` | - |",
+    ]
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_pages_are_up_to_date(path: Path) -> None:
-    assert fill(path.read_text(), load()) == path.read_text(), "run python -m benchmarks.pages"
+    text = path.read_text()
+
+    assert fill_index(fill(text, load()), load()) == text, "run python -m benchmarks.pages"
 
 
 def test_every_record_is_on_a_page_with_its_picture() -> None:
@@ -142,6 +163,10 @@ HELD = (
     "| seed | simple_spread",  # tests/learning/test_games.py
     "| what was done | lost |",  # tests/chaos/test_docs.py
     "| server, collectors |",  # tests/chaos/test_docs.py
+    "| 2 processors | ours | RLlib |",  # tests/benchmarks/test_ray_page.py
+    "| DQN, env steps/s | 2 workers |",  # tests/benchmarks/test_ray_page.py
+    "| 2 workers, 5 seeds |",  # tests/benchmarks/test_ray_page.py
+    "| what happens, milliseconds |",  # tests/benchmarks/test_ray_page.py
 )
 
 

@@ -92,6 +92,33 @@ def test_a_ratio_is_held_to_its_bar(peer, is_short, is_met):
     assert (row["name"], row["bar"], row["is_met"]) == ("ours / peer", 1.5, is_met)
 
 
+@pytest.mark.parametrize(("peer", "is_met"), [(8.0, True), (6.0, False)])
+def test_a_bar_may_be_an_upper_one_and_of_another_metric(peer, is_met):
+    series = [Series(name, "memory", "MiB", [value]) for name, value in (("ours", 4.0), ("peer", peer))]
+    benchmark = TWO._replace(metrics=("speed", "memory"), bars=(Bar("ours", "peer", at_most=0.5, metric="memory"),))
+
+    *_, row = summarise(benchmark, Measured(series, {}, {}))
+
+    assert (row["metric"], row["bar"], row["bar_is"], row["is_met"]) == ("memory", 0.5, "at most", is_met)
+
+
+def test_contenders_are_told_the_number_of_the_round(monkeypatch):
+    told = []
+    monkeypatch.setattr(rounds, "_run", lambda contender, *, number, **_: told.append(number) or Done())
+
+    measure({"x": Contender("x")}, rounds=3, timeout_s=1)
+
+    assert told == [0, 1, 2]
+
+
+class Done:
+    """Be a process that has printed a measurement."""
+
+    returncode = 0
+    stdout = '{"metric": "speed", "value": 1.0, "unit": ""}'
+    stderr = ""
+
+
 def test_main_writes_one_line_a_row_and_the_circumstances(printed, tmp_path, monkeypatch):
     monkeypatch.setitem(BENCHMARKS, "two", TWO)
     printed.update(x_ours=[4.0], x_peer=[2.0])

@@ -35,7 +35,6 @@ from tests.chaos.recording_host import RecordedWorker, RecordingHost
 CONFIG = Path(__file__).with_name("ray_config.py")
 _LOOK_S = 0.02
 _PATIENCE_S = 60.0  # for a worker to strike
-_SETTLE_S = 10.0  # after the last strike
 
 
 class Recorder:
@@ -102,8 +101,11 @@ class Recorder:
 class Striker:
     """Strike workers by a plan of (seconds, kind, "killed" or "stopped"), then let the run end."""
 
-    def __init__(self, plan: Sequence[Sequence[Any]], kinds: Sequence[str], recorder: Recorder) -> None:
+    def __init__(
+        self, plan: Sequence[Sequence[Any]], kinds: Sequence[str], recorder: Recorder, *, settle_s: float
+    ) -> None:
         self._plan = plan
+        self._settle_s = settle_s
         self._kinds = kinds
         self._recorder = recorder
         self._rng = random.Random(0)
@@ -121,7 +123,7 @@ class Striker:
                 victim = self._victim(kind, _PATIENCE_S)
                 if victim is not None:
                     self._strike(victim, what)
-            time.sleep(_SETTLE_S)
+            time.sleep(self._settle_s)
             for kind in self._kinds:
                 self._victim(kind, _PATIENCE_S)
         finally:
@@ -156,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     plan = json.loads((folder / "plan.json").read_text())
     recorder = Recorder()
     recorder.install()
-    striker = Striker(plan["strikes"], plan["kinds"], recorder)
+    striker = Striker(plan["strikes"], plan["kinds"], recorder, settle_s=plan["settle_s"])
 
     def recorded(inner: Host) -> RecordingHost:
         striker.host = RecordingHost(inner, {"collect_data": recorder.hand_over})

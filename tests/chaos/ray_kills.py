@@ -64,6 +64,7 @@ def _plan(setting: dict[str, Any]) -> dict[str, Any]:
             (slice_s * (number + rng.uniform(0.1, 0.9)), _KINDS[number % 2], what) for number, what in enumerate(whats)
         ],
         "kinds": _KINDS,
+        "settle_s": 2.0 if setting["local"] else 10.0,  # after the last
         "local": setting["local"],
         "overrides": [f"system.ray.{name}={value}" for name, value in overrides.items()],
     }
@@ -151,11 +152,23 @@ def _judge_replacements(report: Report, strikes: list[Strike], rows: list[dict[s
             [each.successor_works_s - each.at_s for each in killed if each.successor_works_s is not None]
         ),
     }
-    report.figures.update(figures, losses=len(rows), rows_lost_with_workers=sum(row["rows_lost"] for row in rows))
+    report.figures.update(
+        figures,
+        losses=len(rows),
+        rows_lost_with_workers=sum(row["rows_lost"] for row in rows),
+        strikes=[_described(each) for each in strikes],
+    )
     if timed:
         report.at_most("kill to known, p95 ms", figures["kill_known_ms"]["p95"], 50)
         report.at_most("known to replaced, median ms", figures["replaced_ms"]["median"], 100)
         report.at_most("stop to known, worst ms", figures["stop_known_ms"]["worst"], 1000 * (_STEP_TIMEOUT_S + 2))
+
+
+def _described(strike: Strike) -> dict[str, Any]:
+    """Return when a strike was known, replaced and worked for again, in ms from the strike on."""
+    since = {"known_ms": strike.known_s, "next_works_ms": strike.successor_works_s}
+    found = {name: None if at_s is None else round(1000 * (at_s - strike.at_s), 1) for name, at_s in since.items()}
+    return {"worker": strike.worker, "what": strike.what, **found, "replaced_ms": strike.replaced_ms}
 
 
 def _workers(rows: list[dict[str, Any]]) -> set[str]:

@@ -17,7 +17,7 @@ RECORDS = ROOT / "docs/learning"
 BAR = 475.0
 MOST = 1.5  # times the env steps that serial takes
 ALGORITHMS = ("dqn", "ppo", "impala")
-RECORDED = [path for path in sorted(RECORDS.glob("cartpole_*_ray.json"))]
+RECORDED = sorted(RECORDS.glob("cartpole_*_ray.json"))
 
 
 def serial_of(algorithm: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any
 from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.shell import Process, Raised, Shell
 from ding_like.comm.workers.host import Call, Resources, WorkerHandle, WorkerLostError
+from ding_like.comm.workers.raised import WorkerTracebackError
 from ding_like.errors import CommError
 from ding_like.utils.processes import wait_for_end
 
@@ -26,10 +27,6 @@ logger = logging.getLogger(__name__)
 
 _LONGEST = 300  # characters of what Ray says
 _FETCH_S = 60.0  # for a value that is there, and known to be
-
-
-class WorkerTracebackError(Exception):
-    """Carry, as the cause of an error of a worker, where in the worker's process it was raised."""
 
 
 class RayCall:
@@ -58,7 +55,7 @@ class RayCall:
             if self._ref is not None:
                 self._settle()
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)  # where it was raised is in its cause; by calls it would grow
         return self._value
 
     def on_done(self, callback: Callable[[], None]) -> None:
@@ -187,7 +184,8 @@ class RayHost:
         for name, group in of_group.items():
             setattr(shell, name, ray.method(concurrency_group=group)(getattr(Shell, name)))
         # Never restarted by Ray: a call under way would hang for seconds, and the state would be gone all the same.
-        self._actor_class = ray.remote(max_restarts=0, max_task_retries=0, concurrency_groups=groups)(shell)
+        settings = dict(max_restarts=0, max_task_retries=0, allow_out_of_order_execution=False)
+        self._actor_class = ray.remote(concurrency_groups=groups, **settings)(shell)
 
     def start(self, make: Callable[[], object], *, name: str, resources: Resources) -> RayWorker:
         """Start a worker; see `Host`. `make` is sent by Ray's own means; raises CommError if it cannot be."""
@@ -203,7 +201,8 @@ class RayHost:
         worker = None
         try:
             worker = RayWorker(self._actor_class.options(**needs).remote(), name)
-            worker.actor.make.remote(make, self._prepare)
+            # In a list, and by reference, so that the worker reads it within `make` and can say that it cannot.
+            worker.actor.make.remote([self._ray.put((make, self._prepare))])
         except (self._ray.exceptions.RayError, TypeError, ValueError) as error:
             if worker is not None:
                 self._kill(worker, "it could not be sent.")
@@ -294,7 +293,10 @@ def _process(error: Exception) -> str:
 
 def _brief(error: Exception) -> str:
     """Return what an exception of Ray's says has happened, out of a page that lists what may have."""
-    text = " ".join(str(error).split())
+    lines = str(error).split("\n")
+    if "raised in its creation task" in lines[0]:
+        return f"its process could not begin: {lines[-1].strip()}"[:_LONGEST]
+    text = " ".join(" ".join(lines).split())
     exit_told = re.search(r"Worker exit type: (\w+) Worker exit detail: (.*?)(?= Some common causes|$)", text)
     if exit_told:
         return f"its process has died ({exit_told[1]}: {exit_told[2]})."

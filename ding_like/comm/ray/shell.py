@@ -1,4 +1,4 @@
-"""Be the end of a worker in its own process: an actor of any kind of object, without an import of ray.
+"""Be the end of a worker in its own process: an actor of any kind of object.
 
 What a method raises is returned, not raised: Ray would give it another type, of which the driver knows less.
 """
@@ -13,7 +13,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ding_like.comm.ray.library import load_ray
 from ding_like.errors import CommError
+
+_READ_S = 60.0  # for a function that comes from another machine, perhaps
 
 
 class Process(NamedTuple):
@@ -43,9 +46,13 @@ class Shell:
         """Return where this is, even while the object is made."""
         return Process(os.getpid(), platform.node())
 
-    def make(self, make: Callable[[], object], prepare: Callable[[], None] | None) -> Raised | None:
-        """Make the object, in the thread that does its calls; return what that raised."""
+    def make(self, given: list[Any]) -> Raised | None:  # Any: ray.ObjectRef
+        """Make the object, in the thread that does its calls; return what that raised.
+
+        `given` is what stands for the function that makes it, and one to be called before, or None.
+        """
         try:
+            make, prepare = self._read(given)
             if prepare is not None:
                 prepare()
             self._object = make()
@@ -53,6 +60,15 @@ class Shell:
             self._failure = _raised(error)._replace(in_making=True)
         self._is_made.set()
         return self._failure
+
+    def _read(self, given: list[Any]) -> tuple[Callable[[], object], Callable[[], None] | None]:
+        ray = load_ray()
+        try:
+            found: tuple[Callable[[], object], Callable[[], None] | None] = ray.get(given[0], timeout=_READ_S)
+        except ray.exceptions.RayError as error:
+            first = str(error).split("\n")[0].removeprefix("System error: ")
+            raise CommError(f"a worker cannot read what it is to make: {first}. Is the code on its machine?") from error
+        return found
 
     def call(self, name: str, /, *args: Any, **kwargs: Any) -> Any:  # Any: of whatever method
         """Call a method; return what it returns, or what it raises as Raised."""

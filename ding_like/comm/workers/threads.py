@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
+from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +35,7 @@ class ThreadCall:
         self._changed = changed
         self._value: Any = None  # Any: whatever the method returns
         self._error: BaseException | None = None
+        self._where: TracebackType | None = None  # of the error
         self._is_done = False
         self._callbacks: list[Callable[[], None]] = []
 
@@ -53,7 +55,7 @@ class ThreadCall:
             if not self._is_done:
                 raise CommError(f"a call of worker {self._worker.name!r} is under way: wait for it first.")
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(self._where)  # each `raise` adds to it: as it was when it came
         return self._value
 
     def on_done(self, callback: Callable[[], None]) -> None:
@@ -70,6 +72,7 @@ class ThreadCall:
             if self._is_done:
                 return
             self._value, self._error, self._is_done = value, error, True
+            self._where = None if error is None else error.__traceback__
             callbacks, self._callbacks = self._callbacks, []
             self._changed.notify_all()
         for callback in callbacks:
@@ -211,6 +214,8 @@ class ThreadHost:
             if name in self._names:
                 raise CommError(f"a worker named {name!r} was started before: names are used once.")
             self._names.add(name)
+            for ended in [each for each in self._workers.values() if each.join(0.0)]:
+                del self._workers[ended]
             worker = ThreadWorker(make, name, self._changed)
             self._workers[worker] = worker
         return worker

@@ -18,7 +18,7 @@ from ding_like.pipeline.build.envs import (
 from ding_like.pipeline.build.opponents import Opponents
 from ding_like.pipeline.build.parts import build_buffer, build_collector, build_evaluator, build_learner
 from ding_like.pipeline.build.policies import build_policy
-from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.build.process import prepare_worker, training_process
 from ding_like.pipeline.build.row_schema import rows_schema
 from ding_like.pipeline.build.serial import SerialParts, build_serial
 from ding_like.pipeline.build.spaces import fit_policy_config
@@ -38,6 +38,7 @@ __all__ = [
     "build_single_env",
     "fit_policy_config",
     "one_player_sees",
+    "prepare_worker",
     "rows_schema",
     "training_process",
 ]

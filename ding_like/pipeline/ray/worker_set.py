@@ -40,7 +40,8 @@ class WorkerSet:
         self.worker_class = worker_class
         self.worker_params = dict(worker_params)
         self.remote_config = dict(remote_config or {})
-        resources = resources_of(self.remote_config)
+        ignored = () if num_workers else ("object_store_memory",)  # what nobody is given needs no warning
+        resources = resources_of({key: value for key, value in self.remote_config.items() if key not in ignored})
         self._local = worker_class(index_worker=0, **{**self.worker_params, **(local_params or {})})
         self._own_host: ThreadHost | None = None
         if host is None:

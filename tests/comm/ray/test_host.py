@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import threading
@@ -15,9 +16,11 @@ import torch
 
 from ding_like.comm.ray.cluster import RayCluster
 from ding_like.comm.ray.host import RayHost, RayWorker
+from ding_like.comm.ray.shell import Shell
 from ding_like.comm.workers.host import Call, Resources, WorkerLostError
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import CommError
+from ding_like.pipeline.build.process import prepare_worker
 from tests.contracts.host_worker import Recorder
 
 pytestmark = pytest.mark.ray
@@ -56,8 +59,7 @@ _prepared: list[int] = []
 
 
 def prepare() -> None:
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
+    prepare_worker()
     _prepared.append(threading.get_ident())
 
 
@@ -165,6 +167,51 @@ def test_a_worker_whose_object_cannot_be_sent_is_refused(ray_cluster: RayCluster
 
     with pytest.raises(CommError, match=r"'worker' cannot be started.*lock"):
         start(ray_host, lambda: lock)
+
+
+def test_code_that_is_not_where_the_worker_runs_is_named(
+    ray_cluster: RayCluster, ray_host: RayHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here.py").write_text("class Worker:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    worker = start(ray_host, importlib.import_module("only_here").Worker)
+
+    for call in (worker.call("give", 1), worker.control("give", 1)):
+        with pytest.raises(CommError, match="cannot read what it is to make.*only_here"):
+            outcome(ray_host, call)
+    with pytest.raises(WorkerLostError, match="could not be made.*only_here"):
+        outcome(ray_host, worker.ended)
+
+
+def test_a_process_that_cannot_begin_is_told_of_in_a_line(
+    ray_cluster: RayCluster, ray_host: RayHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(Shell):
+        def __init__(self) -> None:
+            raise ModuleNotFoundError("No module named 'ding_like'")
+
+    monkeypatch.setattr("ding_like.comm.ray.host.Shell", Broken)
+    host = RayHost()
+    try:
+        worker = start(host)
+        for call in (worker.call("give", 1), worker.control("give", 1), worker.ended):
+            with pytest.raises(WorkerLostError, match=r"could not begin: ModuleNotFoundError: No module") as told:
+                outcome(host, call)
+            assert len(str(told.value)) < 400
+    finally:
+        host.close()
+
+
+def test_calls_are_in_order_whatever_they_are_given(ray_cluster: RayCluster, ray_host: RayHost) -> None:
+    worker = start(ray_host, Recorder)
+    calls = []
+    for number in range(10):
+        worker.call("note", ray_host.share(np.full(1_000_000, number)) if number % 2 == 0 else number)
+        calls.append(worker.control("note", -1))
+
+    found = outcome(ray_host, worker.call("noted"))
+    numbers = [int(np.max(each)) for each in found]
+    assert [each for each in numbers if each >= 0] == list(range(10))
 
 
 def test_an_argument_that_cannot_be_sent_is_the_callers_error(ray_cluster: RayCluster, ray_host: RayHost) -> None:

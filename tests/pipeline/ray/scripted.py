@@ -124,7 +124,7 @@ class ScriptedPool:
     def wait_ready(self, *, timeout_s: float) -> bool:
         return bool(self.workers)
 
-    def lost(self, worker: Any, *, how: str, rows_lost: int, last: str = "", wait_s: float | None = None) -> Any:
+    def lost(self, worker: Any, *, how: str, rows_lost: int, detail: str = "", wait_s: float | None = None) -> Any:
         self.losses.append((worker.name, how, rows_lost))
         place = self.workers.index(worker)
         if not self.standbys:

@@ -14,6 +14,7 @@ from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import ConfigError
 from ding_like.pipeline.ray.worker import Worker
 from ding_like.pipeline.ray.worker_set import WorkerSet
+from ding_like.utils import log
 
 
 class Algorithm:
@@ -104,6 +105,18 @@ def test_a_set_of_none_has_its_local_worker(make_set: Made) -> None:
     assert workers.local_worker().index_worker == 0
 
 
+def test_a_set_of_none_does_not_warn_of_what_nobody_is_given(
+    make_set: Made, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_warned", set())
+    with caplog.at_level(logging.WARNING, "ding_like"):
+        make_set(num_workers=0, remote_config={"object_store_memory": 2**31})
+        assert not caplog.records
+        make_set(num_workers=1, remote_config={"object_store_memory": 2**31})
+
+    assert "object_store_memory" in caplog.text
+
+
 def test_params_of_the_local_worker_may_differ(make_set: Made) -> None:
     workers = make_set(num_workers=1, local_params={"envs": None})
 
@@ -133,15 +146,15 @@ def test_added_workers_have_indexes_that_none_has_had(make_set: Made) -> None:
 
 
 def test_a_worker_is_replaced_by_one_with_another_index(make_set: Made) -> None:
-    log = FailureLog()
-    workers = make_set(num_workers=2, standby=1, log=log)
+    losses = FailureLog()
+    workers = make_set(num_workers=2, standby=1, log=losses)
     assert workers.pool.wait_ready(timeout_s=10.0)
 
     found = workers.replace(workers.remote_workers()[0])
 
     assert found is not None and found.name == "worker3"
     assert [worker.name for worker in workers.remote_workers()] == ["worker3", "worker2"]
-    assert [(row.worker, row.how, row.replaced_by) for row in log.rows] == [
+    assert [(row.worker, row.how, row.replaced_by) for row in losses.rows] == [
         ("worker1", "replaced on request", "worker3")
     ]
 

@@ -1,0 +1,194 @@
+"""Make what docs/ray.md says of measurements: beside RLlib, beside our own serial, CartPole's records, what breaks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.table import BENCHMARKS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "ray.md"
+RESULTS = ROOT / "benchmarks" / "results"
+LEARNING = ROOT / "docs" / "learning"
+REPORTS = ROOT / "docs" / "reports"
+NOT_YET = "Not recorded yet."
+# In the order of the page.
+FAILURES = ("ray_latency", "ray_early_stop", "chaos_ray_kills_sync", "chaos_ray_kills_async", "ray_gcs_kills")
+ALGORITHMS = {"dqn": "DQN", "ppo": "PPO", "impala": "IMPALA"}
+
+Found = Mapping[tuple[str, str], Mapping[str, Any]]  # rows of a result, by name and metric
+
+
+def load(benchmark: str) -> Found | None:
+    """Return the rows of a recorded benchmark, None if there is no recording yet."""
+    path = RESULTS / f"{benchmark}.jsonl"
+    if not path.exists():
+        return None
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {(row["name"], row["metric"]): row for row in rows if "metric" in row}
+
+
+def rllib_table(results: Mapping[str, Found | None]) -> str:
+    """Return ours beside RLlib as a table in Markdown, with the bars."""
+    lines = ["| 2 processors | ours | RLlib | ours / RLlib | bar |", "|---|---|---|---|---|"]
+    if (work := results["ray_ppo_work"]) is not None:
+        for workers in ("0", "2"):
+            pair = f"ours_{workers}_workers", f"rllib_{workers}_workers"
+            what = f"PPO, the same work, {workers} workers: "
+            lines.append(_row(f"{what}env steps per CPU-second", work, pair, "env_steps_cpu"))
+            lines.append(_row(f"{what}memory of all processes, MiB", work, pair, "peak_memory"))
+    for algorithm in ("ppo", "impala"):
+        if (solve := results[f"ray_{algorithm}_solve"]) is not None:
+            what = f"{ALGORITHMS[algorithm]} until CartPole is solved, 2 workers: "
+            lines.append(_row(f"{what}CPU-seconds, cluster start included", solve, ("ours", "rllib"), "cpu_to_475"))
+            lines.append(_row(f"{what}env steps", solve, ("ours", "rllib"), "env_steps"))
+            lines.append(_row(f"{what}memory of all processes, MiB", solve, ("ours", "rllib"), "peak_memory"))
+    return "\n".join(lines) if len(lines) > 2 else NOT_YET
+
+
+def _row(what: str, found: Found, pair: tuple[str, str], metric: str) -> str:
+    cells = [_cell(found, name, metric) for name in pair]
+    ratio = found.get((f"{pair[0]} / {pair[1]}", metric))
+    if ratio is None:
+        return f"| {what} | {cells[0]} | {cells[1]} | | |"
+    bar = ""
+    if "bar" in ratio:
+        verdict = {True: "met", False: "missed", None: "not judged"}[ratio["is_met"]]
+        bar = f"{ratio.get('bar_is', 'at least')} {ratio['bar']:g}: {verdict}"
+    spread = f"{ratio['value']:.2f} ({ratio['lo']:.2f} to {ratio['hi']:.2f})"
+    return f"| {what} | {cells[0]} | {cells[1]} | {spread} | {bar} |"
+
+
+def _cell(found: Found, name: str, metric: str) -> str:
+    value = found[name, metric]["value"]
+    text = f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+    solved = found.get((name, "solved"))
+    if metric == "peak_memory" or solved is None or solved["lo"] == 1:
+        return text
+    return f"{text}, {'never' if solved['hi'] == 0 else 'not always'} solved"
+
+
+def serial_table(results: Mapping[str, Found | None]) -> str:
+    """Return DQN on Ray beside the same in one process, as a table in Markdown."""
+    lines = [
+        "| DQN, env steps/s | 2 workers | serial | 2 workers / serial | bar | start-up, s |",
+        "|---|---|---|---|---|---|",
+    ]
+    names = {"ray_slow_env": "CartPole with steps of 0.5 ms", "ray_cartpole": "CartPole"}
+    for benchmark, what in names.items():
+        if (found := results[benchmark]) is not None:
+            row = _row(what, found, ("ours", "ours_serial"), "env_steps_wall")
+            lines.append(f"{row} {found['ours', 'startup']['value']:.1f} |")
+    return "\n".join(lines) if len(lines) > 2 else NOT_YET
+
+
+def learning_table(records: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return CartPole's records on Ray beside serial's, as a table in Markdown; `records` are by name."""
+    lines = [
+        "| 2 workers, 5 seeds | fresh 20 episodes, median | worst | env steps, median | serial's | ratio |",
+        "|---|---|---|---|---|---|",
+    ]
+    for algorithm, what in ALGORITHMS.items():
+        if (found := records.get(f"cartpole_{algorithm}_ray")) is not None:
+            steps, serial = found["median_env_step"], records[f"cartpole_{algorithm}"]["median_env_step"]
+            values = f"{found['median_eval_value']:.1f} | {found['worst_eval_value']:.1f}"
+            lines.append(f"| {what} | {values} | {steps:,} | {serial:,} | {steps / serial:.2f} |")
+    return "\n".join(lines) if len(lines) > 2 else NOT_YET
+
+
+def failures_table(reports: Sequence[Mapping[str, Any]]) -> str:
+    """Return the summaries of reports as one table in Markdown."""
+    lines = ["| what happens, milliseconds | times | p50 | p95 | worst | bar |", "|---|---|---|---|---|---|"]
+    for row in (row for report in reports for row in rows_of(report)):
+        if "count" in row:
+            lines.append(f"| {row['what']}: {row['count']} | {row['n']:,} | | | | |")
+            continue
+        times = " | ".join(f"{row[key]:,.1f}" if key in row else "" for key in ("p50_ms", "p95_ms", "worst_ms"))
+        lines.append(f"| {row['what']} | {row['n']:,} | {times} | {_bar(row)} |")
+    return "\n".join(lines) if len(lines) > 2 else NOT_YET
+
+
+def rows_of(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what the page says of a report: what it calls its summary, or what is made of its figures here.
+
+    A row has `what` and `n`, and either times (p50_ms, p95_ms, worst_ms; `bar_ms` is of `bar_of`) or a `count`.
+    """
+    if "summary" in report:
+        return list(report["summary"])
+    if "milliseconds" in report:
+        return [_times(what, found) for what, found in report["milliseconds"]["ray"].items()]
+    return _kill_rows(report)
+
+
+def _kill_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    setting, found = report["setting"], report["figures"]
+    checks = {check["what"]: check for check in report["checks"]}
+    who = f"{setting['kills']} workers killed in {setting['minutes']:g} minutes, gradients {setting['gradients']}"
+    spoiled = [
+        f"{checks[what]['found']:g} {short}"
+        for what, short in (
+            ("rows handed over and lost", f"of {found['rows']:,} rows handed over lost"),
+            ("rows doubled, or from nowhere", "doubled"),
+            ("batches drawn and lost, whole or in part", f"of {found['updates']:,} batches lost"),
+            ("batches applied twice, or of no batch", "trained on twice"),
+        )
+    ]
+    limits = {"kill to known, p95 ms": "p95_ms", "known to replaced, median ms": "p50_ms"}
+    bars = [{"bar_ms": checks[what]["at_most"], "bar_of": of} if what in checks else {} for what, of in limits.items()]
+    return [
+        {"what": who, "n": setting["kills"], "count": ", ".join(spoiled)},
+        _times("a kill until it is known", found["kill_known_ms"]) | bars[0],
+        _times("known until a worker that stands by has its place", found["replaced_ms"]) | bars[1],
+        _times("a kill until the next worker has brought something", found["kill_to_work_of_the_next_ms"]),
+    ]
+
+
+def _times(what: str, found: Mapping[str, float]) -> dict[str, Any]:
+    """Return a row of a spread, as `tests.chaos.report` or `tests.comm.ray.latency` names its figures."""
+    number, p50, worst = ("count", "median", "worst") if "median" in found else ("number", "p50", "most")
+    return {
+        "what": what,
+        "n": int(found[number]),
+        "p50_ms": found[p50],
+        "p95_ms": found["p95"],
+        "worst_ms": found[worst],
+    }
+
+
+def _bar(row: Mapping[str, Any]) -> str:
+    if "bar_ms" not in row:
+        return ""
+    of = row.get("bar_of", "worst_ms")
+    verdict = "met" if row[of] <= row["bar_ms"] else "missed"
+    return f"{of.removesuffix('_ms')} at most {row['bar_ms']:g}: {verdict}"
+
+
+def parts() -> dict[str, str]:
+    """Return what stands between the marks of the page, by name."""
+    results = {name: load(name) for name in BENCHMARKS if name.startswith("ray_")}
+    records = {path.stem: json.loads(path.read_text()) for path in LEARNING.glob("cartpole_*.json")}
+    paths = [REPORTS / f"{name}.json" for name in FAILURES]
+    return {
+        "ray_rllib": rllib_table(results),
+        "ray_serial": serial_table(results),
+        "ray_learning": learning_table(records),
+        "ray_failures": failures_table([json.loads(path.read_text()) for path in paths if path.exists()]),
+    }
+
+
+def fill(page: str, written: Mapping[str, str]) -> str:
+    """Return the page with its measured parts written afresh."""
+
+    def between(found: re.Match[str]) -> str:
+        return f"<!-- measured: {found['name']} -->\n\n{written[found['name']]}\n\n<!-- end of measured -->"
+
+    return re.sub(r"<!-- measured: (?P<name>\w+) -->.*?<!-- end of measured -->", between, page, flags=re.DOTALL)
+
+
+def write() -> None:
+    """Write the measured parts of the page."""
+    PAGE.write_text(fill(PAGE.read_text(), parts()))
