@@ -120,6 +120,7 @@ def test_sigterm_saves_a_point_that_the_run_goes_on_from(comm, caplog):
     assert runs.result("scheme")["train_iter"] == (runs.result("scheme")["env_step"] - 64) // 4
 
 
+@pytest.mark.slow  # what hangs is given its time to end
 @pytest.mark.parametrize("comm", ["sync", "async"])
 def test_a_worker_that_hangs_holds_up_neither_sigterm_nor_what_was_collected(comm, monkeypatch):
     gate = threading.Event()
