@@ -16,6 +16,7 @@ from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import CommError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.turns import TurnsLostError
+from ding_like.utils.checkpoint import load_state
 from tests.pipeline.ray import runs
 from tests.pipeline.ray.match_env import Match
 from tests.pipeline.ray.test_scheme import dqn, ppo
@@ -237,3 +238,59 @@ def test_metrics_have_lag_age_and_rates(monkeypatch):
     said = [line for line in lines if line["source"] == "collector"][-1]
     assert said["PolicyLag"] >= 0 and said["data_age_s"] > 0 and said["envstep_per_sec"] > 0
     assert 0 <= said["reward_mean"] <= 8 and said["avg_envstep_per_episode"] == 8
+
+
+# --- what else a serial config may have
+
+
+@pytest.mark.parametrize("comm", ["sync", "async"])
+def test_normalised_observations_are_merged_from_all_collectors_and_saved(comm):
+    main, create = endless(dqn())
+    main["env"]["wrappers"] = [dict(type="obs_norm"), dict(type="reward_norm", gamma=0.9)]
+
+    runs.scheme((main, create), runs.settings(2, comm), max_env_step=600)
+    runs.scheme(None, runs.settings(2, comm), max_env_step=1200, resumes=True)
+
+    saved = resume_store("scheme").load_newest()
+    counts = {name: float(value) for name, value in saved.parts["run"]["statistics"].items() if name.endswith("count")}
+    # An observation for each step, and one for each of the 8 envs' first episodes and those that followed.
+    assert all(count >= saved.step for count in counts.values()) and len(counts) == 2
+    newest = max(Path("scheme/ckpt").glob("iteration_*.pth.tar"), key=lambda path: int(path.name.split("_")[1][:-8]))
+    [lane] = load_state(newest)["env_wrappers"]["lanes"]  # the outermost wrapper first
+    assert [each["type"] for each in lane] == ["RewardNorm", "ObsNorm"]
+
+
+@pytest.mark.parametrize("comm", ["sync", "async"])
+def test_whole_episodes_are_shared_among_the_collectors(comm):
+    main, create = endless(ppo())
+    main["policy"]["collect"] = dict(n_episode=8, collector=dict(get_train_sample=True))
+    create["collector"] = dict(type="episode")
+
+    runs.scheme((main, create), runs.settings(2, comm), max_env_step=8 * 64)
+
+    found = runs.result("scheme")
+    assert found["env_step"] == 8 * 64, "an episode has 8 steps"
+    lines = [json.loads(line) for line in Path("scheme/metrics.jsonl").read_text().splitlines()]
+    assert {"collector", "learner", "evaluator"} >= {line["source"] for line in lines}
+
+
+def test_a_board_game_is_played_by_both_players_in_each_collector():
+    main = dict(
+        exp_name="exp",
+        env=dict(
+            env_id="classic/tictactoe-v3", flatten=True, collector_env_num=4, evaluator_env_num=4, n_evaluator_episode=8
+        ),
+        policy=dict(
+            model=dict(encoder_hidden_size_list=[16]),
+            learn=dict(update_per_collect=2, batch_size=16),
+            collect=dict(n_sample=16),
+            eval=dict(evaluator=dict(eval_freq=1000)),
+        ),
+    )
+    create = dict(
+        env=dict(type="petting_zoo"), env_manager=dict(type="game"), policy=dict(type="dqn"),
+    )  # fmt: skip
+
+    runs.scheme((main, create), runs.settings(2), max_env_step=400)
+
+    assert runs.result("scheme")["train_iter"] >= 30
