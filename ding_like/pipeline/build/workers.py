@@ -19,8 +19,12 @@ def faults_of_sections(system: Mapping[str, Any], *, mode: str, section: str) ->
             yield Fault(f"system.{key}", f"is not of mode {mode}, which reads system.{section} alone: leave it out")
 
 
-def faults_of_workers(cfg: Any, *, mode: str, collectors: int, gradient_workers: int) -> Iterator[Fault]:
-    """Yield what a compiled config asks for that workers elsewhere cannot do."""
+def faults_of_workers(cfg: Any, *, mode: str, collect: Mapping[str, Any], gradient_workers: int) -> Iterator[Fault]:
+    """Yield what a compiled config asks for that workers elsewhere cannot do.
+
+    `collect` says how many `workers` collect, and by its `comm` "sync" that they share what is collected at a time.
+    """
+    collectors = int(collect["workers"])
     policy = cfg.policy
     if policy.other.get("league") and has_league(cfg):
         yield Fault(
@@ -41,6 +45,6 @@ def faults_of_workers(cfg: Any, *, mode: str, collectors: int, gradient_workers:
             path = "policy.other.replay_buffer.type"
             yield Fault(path, str(error).removeprefix(f"{path} "))
     wanted = int(policy.collect.get("n_sample") or policy.collect.get("n_episode") or 0)
-    if 0 < wanted < collectors:
+    if collect["comm"] == "sync" and 0 < wanted < collectors:
         name = "n_sample" if policy.collect.get("n_sample") else "n_episode"
         yield Fault(f"policy.collect.{name}", f"is {wanted}, fewer than the {collectors} collectors that share it")

@@ -22,8 +22,8 @@ from ding_like.worker.collector.stop_rule import StopSignals, whole_number
 class CWorker(Worker):
     """Collect rows with an actor in envs of its own, and evaluate it; a worker without envs holds parameters.
 
-    `set_weights` and `stop_collecting` may be called while the worker collects. The parts `algo`, `actor`, `storage`,
-    `envs_train` and `envs_test` are as their factories made them. Source: PyTorchRL's CWorker.
+    `set_weights` and `stop_collecting` may be called while it collects. `algo`, `actor`, `storage`, `envs_train` and
+    `envs_test` are as their factories made them. Source: PyTorchRL's CWorker.
     """
 
     # Any, here and below: a part is of any class that has what is used of it.
@@ -123,9 +123,8 @@ class CWorker(Worker):
     ) -> CollectionResult:  # fmt: skip
         """Collect `num_steps` rows, or what `order` wants, into `storage`; open episodes go on from call to call."""
         end, started = self._collecting(), time.perf_counter()
-        if order is None:
-            rows = self.update_every if num_steps is None else whole_number("num_steps", num_steps)
-            order = Order(False, rows, end.collector.envstep, None)
+        rows = whole_number("num_steps", self.update_every if num_steps is None else num_steps)
+        order = order or Order(False, rows, end.collector.envstep, None)
         order = order._replace(rows=min(order.rows, self.storage.max_size or order.rows))
         with self._weights.in_use():
             end.role.random_steps = self.algo.start_steps

@@ -81,7 +81,7 @@ def read_ray(
     collect, grad = values["collect"], values["grad"]
     collect["comm"] = defaults["collect"]["comm"] = collect["comm"] or ("sync" if cfg.policy.on_policy else "async")
     faults += [*faults_of_sections(system, mode="ray", section="ray"), *faults_together(values, defaults)]
-    faults += faults_of_workers(cfg, mode="ray", collectors=collect["workers"], gradient_workers=grad["workers"])
+    faults += faults_of_workers(cfg, mode="ray", collect=collect, gradient_workers=grad["workers"])
     if faults:
         raise config_error(faults, source, {path: each.text for path, each in (overrides or {}).items()})
     collect["resources"], grad["resources"] = Resources(**collect["resources"]), Resources(**grad["resources"])

@@ -117,7 +117,8 @@ NO_EFFECT = [
     (dict(collect=dict(comm="sync", fraction_workers=0.5)), "collect.fraction_workers", "fraction_samples below 1 too"),
     (dict(collect=dict(comm="sync", segment_rows=64)), "collect.segment_rows", "share n_sample"),
     (dict(collect=dict(comm="sync", max_policy_lag=3)), "collect.max_policy_lag", "newest weights"),
-    (dict(collect=dict(workers=0, standby=2)), "collect.standby", "this process collects"),
+    (dict(collect=dict(workers=0, standby=2)), "collect.standby", "no workers elsewhere"),
+    (dict(collect=dict(workers=0, compress=True)), "collect.compress", "this process collects"),
     (dict(collect=dict(workers=0, resources=dict(num_gpus=1))), "collect.resources.num_gpus", "this process collects"),
     (dict(collect=dict(workers=0), weights=dict(interval=2)), "weights.interval", "this process collects"),
     (dict(collect=dict(workers=0), failure=dict(step_timeout_s=9)), "failure.step_timeout_s", "no workers elsewhere"),
@@ -174,10 +175,13 @@ def test_a_league_is_refused() -> None:
     assert fault.startswith("policy.other.league chooses opponents by the games that one process plays")
 
 
-def test_more_collectors_than_rows_are_refused() -> None:
-    assert faults_of(compiled("cartpole_dqn", "policy.collect.n_sample=3"), collect=dict(workers=4)) == [
+def test_more_collectors_than_rows_to_share_are_refused() -> None:
+    cfg = compiled("cartpole_dqn", "policy.collect.n_sample=3")
+
+    assert faults_of(cfg, collect=dict(workers=4, comm="sync")) == [
         "policy.collect.n_sample is 3, fewer than the 4 collectors that share it"
     ]
+    assert read(cfg, collect=dict(workers=4, comm="async")).collect.workers == 4
 
 
 def test_windows_of_rows_are_refused_where_others_collect() -> None:
