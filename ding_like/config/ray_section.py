@@ -121,7 +121,7 @@ def _idle(
     """Yield (keys or sections, why they change nothing)."""
     fractions = ("collect.fraction_samples", "collect.fraction_workers")
     if not collect["workers"]:
-        keys = tuple(f"collect.{key}" for key in collect if key != "workers")
+        keys = tuple(f"collect.{key}" for key in collect if key not in ("workers", "standby"))
         yield (*keys, "weights"), "collect.workers is 0, so that this process collects"
     elif collect["comm"] == "async":
         yield fractions, "only a synchronous round has others to wait for; set collect.comm='sync'"
@@ -147,4 +147,4 @@ def _idle(
     if update["decentralized"]:
         yield ("grad.min_workers", "grad.compress"), "decentralised updates need all workers, who sum among themselves"
     if not collect["workers"] and grad["workers"] < 2:
-        yield ("address", "failure"), "there are no workers elsewhere"
+        yield ("address", "failure", "collect.standby"), "there are no workers elsewhere"

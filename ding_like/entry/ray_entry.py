@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -12,14 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-import ding_like
 from ding_like.comm.ray.cluster import RayCluster
-from ding_like.comm.ray.host import RayHost, WorkerTracebackError
+from ding_like.comm.ray.host import RayHost
 from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.needs import plan_here, plan_on_cluster
 from ding_like.comm.ray.watch import ClusterWatch
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.comm.workers.host import Host
+from ding_like.comm.workers.raised import place_raised, worker_of
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.config import read_config
 from ding_like.entry.learners import RunArguments
@@ -28,9 +27,9 @@ from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
 from ding_like.errors import DingError, TrainingError
 from ding_like.pipeline.build import prepare_worker, training_process
 from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.scheme_turns import scheme_turns
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.ray.settings import RaySettings
-from ding_like.pipeline.ray.turns import scheme_turns
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
@@ -40,8 +39,6 @@ from ding_like.pipeline.watched_turns import watched
 from ding_like.policy import Policy
 
 logger = logging.getLogger(__name__)
-
-_OTHERS = str(Path(ding_like.__file__).parent)  # whose code is not the user's
 
 
 def ray_pipeline(
@@ -208,34 +205,24 @@ def _clear_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        where = _place_in_worker(error)
+        where = worker_of(error)
         if where is None:
             raise
-        text = str(error) if isinstance(error, DingError) else f"{type(error).__name__}: {error}"
-        kind = type(error) if isinstance(error, DingError) else TrainingError
-        raise kind(f"{text}\n  raised {where}") from error
-
-
-def _place_in_worker(error: BaseException | None) -> str | None:
-    """Return in which worker an error was raised and at which line, the user's own if one is known; None elsewhere."""
-    while error is not None and not isinstance(error, WorkerTracebackError):
-        error = error.__cause__
-    if error is None:
-        return None
-    worker, _, trace = str(error).partition(":\n")
-    frames = re.findall(r'File "(.+?)", line (\d+), in (\S+)', trace)
-    own = [frame for frame in frames if not frame[0].startswith(_OTHERS) and "site-packages" not in frame[0]]
-    if not frames:
-        return worker
-    file, line, function = (own or frames)[-1]
-    return f"{worker}, at {file}, line {line}, in {function}"
+        is_ours = isinstance(error, DingError)
+        text, kind = (str(error), type(error)) if is_ours else (f"{type(error).__name__}: {error}", TrainingError)
+        raise kind(f"{text}\n  raised {where}, at {place_raised(error)}") from error
 
 
 def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
     cfg, arguments = plan.cfg, plan.arguments
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
-    collects = plan.settings.collect.workers == 0
-    parts = build_driver(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed, collects=collects)
+    parts = build_driver(
+        cfg,
+        seed=arguments.seed,
+        dynamic_seed=arguments.dynamic_seed,
+        collects=plan.settings.collect.workers == 0,
+        device=plan.settings.update.device,
+    )
     assert parts.evaluator_env is not None, "a driver evaluates"
     try:
         opening = opening_lines(

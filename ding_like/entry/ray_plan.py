@@ -116,9 +116,11 @@ def _number(number: int, what: str) -> str:
 def wanted(settings: RaySettings) -> list[Need]:
     """Return what the workers of a run ask a cluster for; empty where there are none elsewhere."""
     collect, grad = settings.collect, settings.grad
+    gradient_workers = grad.workers if grad.workers > 1 else 0
     needs = [
         Need("collector", collect.workers, collect.resources),
         Need("standby", collect.standby if collect.workers else 0, collect.resources),
-        Need("gradient worker", grad.workers if grad.workers > 1 else 0, grad.resources),
+        Need("gradient worker", gradient_workers, grad.resources),
+        Need("gradient standby", collect.standby if gradient_workers else 0, grad.resources),
     ]
     return [need for need in needs if need.number]

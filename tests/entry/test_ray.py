@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from ding_like.comm.ray.host import WorkerTracebackError
+import ding_like
+from ding_like.comm.workers.raised import WorkerTracebackError
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.entry import cli, ray_entry, ray_pipeline, resume_pipeline
 from ding_like.entry.learners import RunArguments
@@ -266,7 +267,7 @@ RuntimeError: the motor is on fire
 
 @pytest.mark.parametrize("error", [EnvError("the motor is on fire"), RuntimeError("the motor is on fire")])
 def test_an_error_of_a_worker_names_the_users_own_line(error: Exception) -> None:
-    trace = TRACE.format(package=ray_entry._OTHERS)
+    trace = TRACE.format(package=Path(ding_like.__file__).parent)
     error.__cause__ = WorkerTracebackError(f"in worker 'collector1':\n{trace}")
 
     with pytest.raises((EnvError, TrainingError)) as raised:

@@ -20,6 +20,7 @@ from typing import Any
 from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.shell import Process, Raised, Shell
 from ding_like.comm.workers.host import Call, Resources, WorkerHandle, WorkerLostError
+from ding_like.comm.workers.raised import WorkerTracebackError
 from ding_like.errors import CommError
 from ding_like.utils.processes import wait_for_end
 
@@ -28,10 +29,6 @@ logger = logging.getLogger(__name__)
 _LONGEST = 300  # characters of what Ray says
 _KILL_S = 1.0  # for Ray to hear that a worker is to end
 _FETCH_S = 60.0  # for a value that is there, and known to be
-
-
-class WorkerTracebackError(Exception):
-    """Carry, as the cause of an error of a worker, where in the worker's process it was raised."""
 
 
 class RayCall:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ding_like.comm.workers.host import Call, Host, WorkerHandle, WorkerLostError
 from ding_like.comm.workers.pool import WorkerPool
+from ding_like.comm.workers.raised import place_raised
 from ding_like.errors import ConfigError, SchemaError
 
 
@@ -99,8 +100,10 @@ class WorkerCalls:
         except WorkerLostError as error:
             return self._lose(task, "process died", str(error))
         except Exception as error:  # an env of one's own raises anything: a worker with fresh ones goes on
-            return self._lose(task, "raised an error", f"{type(error).__name__}: {error}")
+            place = place_raised(error)
+            at = f" (raised at {place})" if place else ""
+            return self._lose(task, "raised an error", f"{type(error).__name__}: {error}{at}")
 
-    def _lose(self, task: Task, how: str, last: str = "") -> Returned:
-        found = self._pool.lost(task.worker, how=how, rows_lost=task.rows, last=last, wait_s=self._replace_s)
+    def _lose(self, task: Task, how: str, detail: str = "") -> Returned:
+        found = self._pool.lost(task.worker, how=how, rows_lost=task.rows, detail=detail, wait_s=self._replace_s)
         return Returned(task, is_lost=True, replacement=found)

@@ -40,19 +40,21 @@ class CWorkerSet(WorkerSet):
         local: dict[str, Any] = dict(device=local_device, actor_factory=local_actor_factory or actor_factory)
         if holds_parameters or num_workers > 0:
             local |= dict(train_envs_factory=no_envs, test_envs_factory=no_envs)
-        self._notes = TemporaryDirectory(prefix="ding-like-")  # a folder of this user's alone
+        kind, number = collector_name("", index_parent), 0 if holds_parameters else num_workers
+        # A folder of this user's alone; a set in a worker, which may be killed, has no remote ones, and none.
+        self._notes = TemporaryDirectory(prefix="ding-like-") if number else None
         params = dict(
             index_parent=index_parent, algo_factory=algo_factory, actor_factory=actor_factory,
             storage_factory=storage_factory, fraction_samples=fraction_samples,
             compress_data_to_send=compress_data_to_send, train_envs_factory=train_envs_factory,
-            test_envs_factory=test_envs_factory, initial_weights=initial_weights, notes=self._notes.name,
+            test_envs_factory=test_envs_factory, initial_weights=initial_weights,
+            notes=self._notes and self._notes.name,
         )  # fmt: skip
-        kind, number = collector_name("", index_parent), 0 if holds_parameters else num_workers
         pool: dict[str, Any] = dict(remote_config=worker_remote_config, kind=kind, last_action=self.last_action)
         try:
             super().__init__(CWorker, params, num_workers=number, local_params=local, **(pool | settings))
         except BaseException:
-            self._notes.cleanup()
+            self._forget_notes()
             raise
 
     @classmethod
@@ -76,8 +78,12 @@ class CWorkerSet(WorkerSet):
 
     def last_action(self, worker: WorkerHandle) -> str:
         """Return what a worker of this machine did last, also when it was killed; '' where that is not known."""
-        return last_action(self._notes.name, worker.name)
+        return "" if self._notes is None else last_action(self._notes.name, worker.name)
 
     def stop(self, *, timeout_s: float = 10.0) -> None:
         super().stop(timeout_s=timeout_s)
-        self._notes.cleanup()
+        self._forget_notes()
+
+    def _forget_notes(self) -> None:
+        if self._notes is not None:
+            self._notes.cleanup()
