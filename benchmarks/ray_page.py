@@ -36,18 +36,24 @@ def rllib_table(results: Mapping[str, Found | None]) -> str:
     """Return ours beside RLlib as a table in Markdown, with the bars."""
     lines = ["| 2 processors | ours | RLlib | ours / RLlib | bar |", "|---|---|---|---|---|"]
     if (work := results["ray_ppo_work"]) is not None:
-        for workers in ("0", "2"):
-            pair = f"ours_{workers}_workers", f"rllib_{workers}_workers"
-            what = f"PPO, the same work, {workers} workers: "
+        for ours in ("ours_0_workers", "ours_2_workers", "ours_2_workers_standby"):
+            number = ours.split("_")[1]
+            what = f"PPO, the same work, {number} workers{_standby(ours)}: "
+            pair = ours, f"rllib_{number}_workers"
             lines.append(_row(f"{what}env steps per CPU-second", work, pair, "env_steps_cpu"))
             lines.append(_row(f"{what}memory of all processes, MiB", work, pair, "peak_memory"))
     for algorithm in ("ppo", "impala"):
         if (solve := results[f"ray_{algorithm}_solve"]) is not None:
-            what = f"{ALGORITHMS[algorithm]} until CartPole is solved, 2 workers: "
-            lines.append(_row(f"{what}CPU-seconds, cluster start included", solve, ("ours", "rllib"), "cpu_to_475"))
-            lines.append(_row(f"{what}env steps", solve, ("ours", "rllib"), "env_steps"))
-            lines.append(_row(f"{what}memory of all processes, MiB", solve, ("ours", "rllib"), "peak_memory"))
+            for ours in ("ours", "ours_standby"):
+                what = f"{ALGORITHMS[algorithm]} until CartPole is solved, 2 workers{_standby(ours)}: "
+                lines.append(_row(f"{what}CPU-seconds, cluster start included", solve, (ours, "rllib"), "cpu_to_475"))
+                lines.append(_row(f"{what}env steps", solve, (ours, "rllib"), "env_steps"))
+                lines.append(_row(f"{what}memory of all processes, MiB", solve, (ours, "rllib"), "peak_memory"))
     return "\n".join(lines) if len(lines) > 2 else NOT_YET
+
+
+def _standby(ours: str) -> str:
+    return ", one more stands by" if ours.endswith("_standby") else ""
 
 
 def _row(what: str, found: Found, pair: tuple[str, str], metric: str) -> str:
