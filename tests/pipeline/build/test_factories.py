@@ -85,7 +85,7 @@ def test_envs_and_a_model_of_ones_own_are_used(tmp_path: Path) -> None:
 
     assert worker.obs.shape == (2, 4) and len(asked) == 1 + 2
     actors = own.actor(), own.actor()
-    given = own.model.state_dict()
+    given = {name: value.clone() for name, value in own.model.state_dict().items()}
     for actor in actors:
         state = actor.get_attribute("model").state_dict()
         assert all(torch.equal(state[name], given[name]) for name in given)
