@@ -13,7 +13,7 @@ from ding_like.pipeline.ray.worker_set import WorkerSet
 from ding_like.pipeline.roles.gradient_replica import GradientReplica
 from ding_like.pipeline.roles.gradient_rounds import Driver
 from ding_like.pipeline.roles.over_workers import OverCollectors
-from ding_like.pipeline.roles.turn_info import TurnInfo
+from ding_like.pipeline.roles.turn_info import turn_info
 
 # (device, initial weights, index of the parent) -> CWorkerSet. Any: of the collectors' module.
 CWorkersFactory = Callable[[Any, Any, int], Any]
@@ -80,12 +80,7 @@ class GWorker(OverCollectors, GradientReplica, Worker):
         info, gradients, learner = self.get_data(), self.gradients, self._driven().learner
         if gradients is None or distribute_gradients not in (None, isinstance(gradients, DecentralisedUpdates)):
             raise ConfigError("how gradients are applied is chosen by UWorker(decentralized_update_execution=...).")
-        num_updates, monitor = gradients.train_ready(), learner.monitor
-        known = {**info, **gradients.measures(), "Updates": num_updates, "ActorVersion": self._versions(info)}
-        return TurnInfo(known, dict if monitor is None else monitor.averages)
-
-    def _versions(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        return {**info.get("ActorVersion", {}), "ActorUpdate": self.actor_version}
+        return turn_info(info, learner, gradients.train_ready(), gradients.measures())
 
     def save_model(self, fname: str) -> None:
         """Write a checkpoint of the learner under this name, whole or not at all, where its other checkpoints are."""

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from ding_like.comm.workers.host import Host
 from ding_like.comm.workers.pool import WorkerPool
 from ding_like.pipeline.roles.gradient_ranks import GradientRanks, RankUpdates
 from ding_like.pipeline.roles.gradient_rounds import Driver, GradientRounds, check_words, train_by
+from ding_like.pipeline.roles.gradient_rounds import Gradients as Gradients  # who chooses needs its type
 from ding_like.pipeline.roles.gradient_stream import GradientStream
 from ding_like.pipeline.roles.gradient_workers import GradientWorkers
 from ding_like.pipeline.roles.measured_rows import MeasuredRows
 from ding_like.pipeline.roles.train import TrainRole
 
 _NOTHING: tuple[()] = ()  # what the learner is given where it only applies what is under way
-
-
-class Gradients(Protocol):
-    """Be how a scheme learns, chosen once for a learner that stands where the run begins or goes on."""
-
-    def train_ready(self) -> int:
-        """Train on every batch that can be had without waiting; return the number of updates that were applied."""
-
-    def settle(self) -> None:
-        """Apply what is under way, and have in this process all that was learned."""
-
-    def measures(self) -> Mapping[str, float]:
-        """Return recent means of PolicyLag and GradientAsynchrony, in updates, and counts of what was left out."""
-
-    def close(self) -> None:
-        """End what was begun; parts and workers are their owners'."""
 
 
 class CentralGradients:

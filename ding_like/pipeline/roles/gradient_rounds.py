@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -69,6 +69,22 @@ class Driver:
     collect: Callable[[], Mapping[str, Any]]  # Any: numbers, in nested mappings
     with_priority: bool = False  # rows are drawn by priority, which the policy gives
     settings: GradientSettings = field(default_factory=GradientSettings)
+
+
+class Gradients(Protocol):
+    """Be how a scheme learns, chosen once for a learner that stands where the run begins or goes on."""
+
+    def train_ready(self) -> int:
+        """Train on every batch that can be had without waiting; return the number of updates that were applied."""
+
+    def settle(self) -> None:
+        """Apply what is under way, and have in this process all that was learned."""
+
+    def measures(self) -> Mapping[str, float]:
+        """Return recent means of PolicyLag and GradientAsynchrony, in updates, and counts of what was left out."""
+
+    def close(self) -> None:
+        """End what was begun; parts and workers are their owners'."""
 
 
 def check_words(execution: str, communication: str, *, decentralized: bool, num_workers: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ding_like.comm.workers.acknowledged import acknowledged
+from ding_like.comm.workers.host import WorkerHandle
 
 logger = logging.getLogger(__name__)
 
@@ -63,3 +64,40 @@ class OverCollectors(ChangedEverywhere):
         is_set = bool(getattr(local, method)(name, value))
         self.actor, self.algo, self.storage = local.actor, local.algo, local.storage
         return acknowledged(self.c_workers.remote_workers(), method, name, value) and is_set
+
+
+class OverGradientWorkers(ChangedEverywhere):
+    """Be a worker with a set of gradient workers, `grad_workers`; what is asked for is done between two turns."""
+
+    grad_workers: Any  # a GWorkerSet, of a module above this one
+    local_worker: Any  # its local GWorker
+
+    @property
+    def remote_workers(self) -> list[WorkerHandle]:
+        """Return the remote gradient workers that work now."""
+        workers: list[WorkerHandle] = self.grad_workers.remote_workers()
+        return workers
+
+    @property
+    def num_workers(self) -> int:
+        """Return their number."""
+        return int(self.grad_workers.num_workers)
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Stand between two updates."""
+
+    def replace_agent_component(self, component_name: str, new_component_factory: Callable[..., Any]) -> bool:
+        """Put what a factory makes in the place of a part of the workers that collect; see `GWorker`."""
+        self.settle()
+        return self.local_worker.replace_agent_component(component_name, new_component_factory)
+
+    def _everywhere(self, method: str, name: str, value: Any) -> bool:
+        self.settle()
+        is_set = getattr(self.local_worker, method)(name, value)
+        return acknowledged(self.grad_workers.remote_workers(), method, name, value) and is_set
+
+    def save_model(self, fname: str) -> None:
+        """Write a checkpoint under this name, see `GWorker.save_model`."""
+        self.settle()
+        self.local_worker.save_model(fname)
