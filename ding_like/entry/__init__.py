@@ -9,7 +9,7 @@ from typing import Any
 _HOMES = {
     "serial_pipeline": "ding_like.entry.serial_entry",
     "serial_pipeline_onpolicy": "ding_like.entry.serial_entry",
-    "resume_pipeline": "ding_like.entry.serial_entry",
+    "resume_pipeline": "ding_like.entry.resume",
     "parallel_pipeline": "ding_like.entry.parallel_entry",
     "ray_pipeline": "ding_like.entry.ray_entry",
     "launch_coordinator": "ding_like.entry.coordinator_entry",

@@ -164,7 +164,7 @@ def _resume(options: dict[str, Any]) -> None:
         raise ConfigError("--dry-run is of new runs in mode ray, not of --resume.")
     if options["overrides"]:
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
-    from ding_like.entry.serial_entry import resume_pipeline
+    from ding_like.entry.resume import resume_pipeline
 
     env_step, train_iter = options["env_step"], options["train_iter"]
     resume_pipeline(

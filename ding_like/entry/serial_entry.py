@@ -100,33 +100,18 @@ def serial_pipeline_onpolicy(
     return _start(input_cfg, arguments, env_setting, model, overrides, exp_name, load_path)
 
 
-def resume_pipeline(
+def resume_serial(
     exp_name: str,
+    arguments: RunArguments,
+    *,
     env_setting: EnvSetting | None = None,
     model: torch.nn.Module | None = None,
-    max_train_iter: int | None = None,
-    max_env_step: int | None = None,
-    *,
     learners: int | None = None,
-    workers: int | None = None,
-    address: str | None = None,
 ) -> Policy:
     """Go on with an interrupted run from its newest valid saved point, and return the policy.
 
-    `exp_name` is the run's folder. `env_setting` and `model` must be given again if the run was started with them; the
-    limits are those it was started with unless others are given, and there are as many learners. A run of mode ray may
-    go on with other `workers`, and with the cluster at another `address`. Raises CheckpointError if there is nothing to
-    resume.
+    `arguments` are those that were saved with the point; see `resume_pipeline`.
     """
-    arguments = RunArguments(**resume_store(exp_name).newest_meta()["arguments"])
-    if max_train_iter is not None:
-        arguments = arguments._replace(max_train_iter=max_train_iter)
-    if max_env_step is not None:
-        arguments = arguments._replace(max_env_step=max_env_step)
-    if arguments.mode == "ray":
-        return _resume_ray(exp_name, arguments, learners=learners, workers=workers, address=address)
-    if workers is not None or address is not None:
-        raise ConfigError(f"{exp_name} is a run of mode {arguments.mode}: --workers and --address are of mode ray.")
     asked = number_of_learners(learners, default=arguments.num_learners)
     if asked != arguments.num_learners:
         had = "one learner" if arguments.num_learners == 1 else f"{arguments.num_learners} learners"
@@ -137,16 +122,6 @@ def resume_pipeline(
     config_file = Path(exp_name) / "total_config.py"
     cfg = load_config(config_file, seed=arguments.seed, exp_name=exp_name, save=False, renew_dir=False)
     return _train(cfg, arguments, env_setting=env_setting, model=model, resumes=True)
-
-
-def _resume_ray(
-    exp_name: str, arguments: RunArguments, *, learners: int | None, workers: int | None, address: str | None
-) -> Policy:
-    if learners is not None:
-        raise ConfigError(f"{exp_name} is a run of mode ray, which --learners is not of.")
-    from ding_like.entry.ray_entry import resume_ray  # which imports this module
-
-    return resume_ray(exp_name, arguments, workers=workers, address=address)
 
 
 def _start(

@@ -31,6 +31,7 @@ from ding_like.pipeline.roles.collect_rounds import Remote
 from ding_like.pipeline.roles.gradient_rounds import GradientSettings
 
 _SYNC, _ASYNC = "synchronous", "asynchronous"
+_WEIGHTS_S = 30.0  # that a round waits for who does not take its weights: a run that is to end does so in a minute
 Factory = Callable[..., Any]  # of what a worker is made of: see `CWorker`
 
 
@@ -127,16 +128,17 @@ class Scheme:
 
     def _collection_of(self, num_workers: int, is_leaving: Callable[[], bool]) -> Collection:
         collect, timeout_s = self._settings.collect, self._settings.failure.step_timeout_s
+        patience_s = min(timeout_s, _WEIGHTS_S)
         if not num_workers:
             return CentralCollection(self.end.collect_role(), random=self.end.collect_at_random)
         remote = Remote(
             self.collectors.pool,
             WorkerCalls(self._col_host, self.collectors.pool, step_timeout_s=timeout_s),
             self.end.intake(max_policy_lag=collect.max_policy_lag),
-            partial(self.end.publish, self._publisher, interval=self._settings.weights.interval, timeout_s=timeout_s),
+            partial(self.end.publish, self._publisher, interval=self._settings.weights.interval, timeout_s=patience_s),
             is_leaving,
             collect.fraction_workers,
-            timeout_s,
+            patience_s,
         )
         if self._collect_words["col_communication"] == _SYNC:
             return SynchronousCollection(remote)

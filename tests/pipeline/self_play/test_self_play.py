@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from ding_like.config import deep_merge
-from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
-from ding_like.entry.serial_entry import resume_pipeline
+from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 from ding_like.utils.checkpoint import load_state
 from dizoo.league_demo.cartpole_pair import CartPolePair
