@@ -17,7 +17,7 @@ LEARNING = ROOT / "docs" / "learning"
 REPORTS = ROOT / "docs" / "reports"
 NOT_YET = "Not recorded yet."
 # In the order of the page.
-FAILURES = ("ray_latency", "ray_early_stop", "chaos_ray_kills_sync", "chaos_ray_kills_async", "ray_gcs_kills")
+FAILURES = ("ray_hosts", "ray_early_stop", "chaos_ray_kills_sync", "chaos_ray_kills_async", "ray_gcs_kills")
 ALGORITHMS = {"dqn": "DQN", "ppo": "PPO", "impala": "IMPALA"}
 
 Found = Mapping[tuple[str, str], Mapping[str, Any]]  # rows of a result, by name and metric
@@ -125,8 +125,6 @@ def rows_of(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     if "summary" in report:
         return list(report["summary"])
-    if "milliseconds" in report:
-        return [_times(what, found) for what, found in report["milliseconds"]["ray"].items()]
     return _kill_rows(report)
 
 
@@ -154,15 +152,9 @@ def _kill_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _times(what: str, found: Mapping[str, float]) -> dict[str, Any]:
-    """Return a row of a spread, as `tests.chaos.report` or `tests.comm.ray.latency` names its figures."""
-    number, p50, worst = ("count", "median", "worst") if "median" in found else ("number", "p50", "most")
-    return {
-        "what": what,
-        "n": int(found[number]),
-        "p50_ms": found[p50],
-        "p95_ms": found["p95"],
-        "worst_ms": found[worst],
-    }
+    """Return a row of a spread, as `tests.chaos.report` names its figures."""
+    times = {"p50_ms": found["median"], "p95_ms": found["p95"], "worst_ms": found["worst"]}
+    return {"what": what, "n": int(found["count"]), **times}
 
 
 def _bar(row: Mapping[str, Any]) -> str:

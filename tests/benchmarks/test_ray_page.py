@@ -130,11 +130,3 @@ def test_a_report_of_kills_says_what_was_lost_and_how_long_it_took() -> None:
     )
     assert lines[3] == "| a kill until it is known | 30 | 12.0 | 40.0 | 90.0 | p95 at most 50: met |"
     assert lines[4].endswith("| 12.0 | 40.0 | 90.0 |  |")
-
-
-def test_a_report_of_a_host_gives_its_times_on_ray() -> None:
-    times = {"least": 0.5, "p50": 0.81, "p95": 1.2, "most": 6.0, "number": 500}
-
-    lines = failures_table([{"milliseconds": {"threads": {"call": times}, "ray": {"call": times}}}]).splitlines()
-
-    assert lines[2:] == ["| call | 500 | 0.8 | 1.2 | 6.0 |  |"]
