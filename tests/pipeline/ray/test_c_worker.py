@@ -252,7 +252,6 @@ def teller(tellers: list[CWorker], folder: Path, *, fraction: float, num_envs: i
         (16, 0.75, 1, 16),  # told during step 16, which is its last
         (19, 0.75, 1, 19),
         (0, 0.07, 1, 2),
-        (0, 0.55, 1, 11),  # 0.55 * 20 is a little more than 11
         (0, 0.75, 4, 16),  # four envs at a time
         (0, 0.5, 4, 12),
         (99, 0.75, 1, 20),  # never told
@@ -273,6 +272,16 @@ def test_a_collection_that_is_told_to_stop_ends_with_the_first_step_at_which_it_
     assert TellingEnv.num_steps == taken
     assert info["NumberSamples"] == info["EnvSteps"] == len(rows["obs"]) == taken
     assert rows["step"].reshape(-1, num_envs)[:, 0].tolist() == [step % 3 for step in range(taken // num_envs)]
+
+
+def test_a_fraction_is_rounded_up_to_steps_but_not_for_what_floats_add_to_it(
+    tmp_path: Path, tellers: list[CWorker]
+) -> None:
+    assert 0.28 * 25 > 7
+    worker = teller(tellers, tmp_path, fraction=0.28, n_sample=25)
+    worker.stop_collecting(4)
+
+    assert worker.collect_data(listen_to=[("sync", 4)])[1]["NumberSamples"] == 7
 
 
 def test_a_worker_that_is_to_take_all_makes_all_rows_whatever_it_is_told(
