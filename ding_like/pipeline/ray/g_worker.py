@@ -109,11 +109,11 @@ class GWorkerSet(WorkerSet):
     ) -> None:  # fmt: skip
         self.index_parent = index_parent
         own_factory = local_col_workers_factory or col_workers_factory
-        has_gpu = float((grad_worker_resources or {}).get("num_gpus", 0)) > 0
+        device = "cuda" if float((grad_worker_resources or {}).get("num_gpus", 0)) > 0 else None
         params = dict(
             col_workers_factory=col_workers_factory, col_communication=col_communication,
             compress_grads_to_send=compress_grads_to_send, col_execution=col_execution,
-            col_fraction_workers=col_fraction_workers, initial_weights=initial_weights, device="cuda" if has_gpu else None,
+            col_fraction_workers=col_fraction_workers, initial_weights=initial_weights, device=device,
         )  # fmt: skip
         local = {"device": local_device, "col_workers_factory": own_factory}
         settings = dict(remote_config=grad_worker_resources, local_params=local, host=host, kind="gradient", **settings)
