@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from ding_like.comm.workers.host import Host
 from ding_like.errors import ConfigError
@@ -109,21 +109,16 @@ class GWorkerSet(WorkerSet):
     ) -> None:  # fmt: skip
         self.index_parent = index_parent
         own_factory = local_col_workers_factory or col_workers_factory
-        has_gpu = float((grad_worker_resources or {}).get("num_gpus", 0)) > 0
+        device = "cuda" if float((grad_worker_resources or {}).get("num_gpus", 0)) > 0 else None
         params = dict(
             col_workers_factory=col_workers_factory, col_communication=col_communication,
             compress_grads_to_send=compress_grads_to_send, col_execution=col_execution,
-            col_fraction_workers=col_fraction_workers, initial_weights=initial_weights,
-            device="cuda" if has_gpu else None,
+            col_fraction_workers=col_fraction_workers, initial_weights=initial_weights, device=device,
         )  # fmt: skip
-        super().__init__(
-            worker_class, params, num_workers=num_workers, remote_config=grad_worker_resources,
-            local_params={"device": local_device, "col_workers_factory": own_factory}, host=host, kind="gradient",
-            **settings,
-        )  # fmt: skip
-        given = self._own_host if host is None else host
-        assert given is not None, "a set without a host has one of its own"
-        self.host: Host = given
+        local = {"device": local_device, "col_workers_factory": own_factory}
+        settings = dict(remote_config=grad_worker_resources, local_params=local, host=host, kind="gradient", **settings)
+        super().__init__(worker_class, params, num_workers=num_workers, **settings)
+        self.host = cast(Host, self._own_host if host is None else host)  # a set without a host has one of its own
 
     @property
     def local_gradient_worker(self) -> GWorker:
