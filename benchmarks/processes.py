@@ -52,44 +52,53 @@ class ControlGroup:
 
     def __init__(self, parent: Path) -> None:
         """Make the group. Raises OSError where that is not allowed."""
-        self._folder = parent / f"bench-{uuid.uuid4().hex[:12]}"
-        self._folder.mkdir()
+        _remove_left(parent)
+        self.folder = parent / f"bench-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.folder.mkdir()
         try:
             # Not allowed to move a process in, or nothing counted: no use.
             self._moves_in()
             self.cpu_s()
         except (OSError, subprocess.CalledProcessError, ValueError) as error:
-            self._folder.rmdir()
-            raise OSError(f"{self._folder} counts nothing: {error}") from error
+            self.folder.rmdir()
+            raise OSError(f"{self.folder} counts nothing: {error}") from error
 
     def _moves_in(self) -> None:
         subprocess.run(self.command(["true"]), check=True, capture_output=True)
 
     def command(self, command: Sequence[str]) -> list[str]:
         """Return the command behind a shell that moves itself into the group first: nothing runs outside it."""
-        return ["/bin/sh", "-c", 'echo $$ > "$0"/cgroup.procs && exec "$@"', str(self._folder), *command]
+        return ["/bin/sh", "-c", 'echo $$ > "$0"/cgroup.procs && exec "$@"', str(self.folder), *command]
 
     def cpu_s(self) -> float:
         """Return the seconds of processors that the group has used."""
-        fields = dict(line.split() for line in (self._folder / "cpu.stat").read_text().splitlines())
+        fields = dict(line.split() for line in (self.folder / "cpu.stat").read_text().splitlines())
         if "usage_usec" not in fields:
             raise ValueError("cpu.stat has no usage_usec")
         return int(fields["usage_usec"]) / 1e6
 
     def pids(self) -> list[int]:
         """Return the processes that run now."""
-        return [int(pid) for pid in (self._folder / "cgroup.procs").read_text().split()]
+        return [int(pid) for pid in (self.folder / "cgroup.procs").read_text().split()]
 
     def close(self) -> None:
         """Remove the group."""
         deadline = time.monotonic() + 5.0
-        while self._folder.exists():
+        while self.folder.exists():
             try:
-                self._folder.rmdir()
+                self.folder.rmdir()
             except OSError:  # a process that has ended is in it until it is reaped
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
+
+
+def _remove_left(parent: Path) -> None:
+    """Remove groups whose maker was killed; those with processes in them cannot be, and stay."""
+    for folder in parent.glob("bench-*-*"):
+        if not (_PROC / folder.name.split("-")[1]).exists():
+            with suppress(OSError):
+                folder.rmdir()
 
 
 class Tree:
@@ -148,12 +157,15 @@ class Tree:
 
     def _look(self) -> None:
         with self._lock:
+            # What was waited for is read first: a process that is there afterwards is not among it, and counts once.
+            reaped_s, earlier = _reaped_s() - self._reaped_before, _stats()
+            reaped_s += sum(earlier[pid].reaped_s for pid in self._descendants(earlier))
             stats = _stats()
             mine = self._descendants(stats)
             for pid in mine:
                 self._seen[pid, stats[pid].started] = stats[pid].own_s
-            told = _reaped_s() - self._reaped_before + sum(stats[pid].own_s + stats[pid].reaped_s for pid in mine)
-            self._most = max(self._most, sum(self._seen.values()), told)
+            told_s = reaped_s + sum(stats[pid].own_s for pid in mine)
+            self._most = max(self._most, sum(self._seen.values()), told_s)
             self._reap({pid for pid in mine if stats[pid].state == "Z" and stats[pid].parent == os.getpid()})
 
     def _reap(self, ended: set[int]) -> None:

@@ -153,7 +153,7 @@ def _report(path: Path, root: Path) -> Recording:
         own = ("ding_like/comm/weights/shared_*", "tests/comm/weights/torn.py")
         command = f"python -m tests.comm.weights.torn --publications 10000 --readers 4 --out {name}"
         return Recording(name, own, command)
-    if path.stem == "ray_hosts":
+    if path.stem == "ray_latency":
         own = (*_in_package(("comm/ray", "comm/workers")), "tests/comm/ray/latency.py")
         return Recording(name, own, f"python -m tests.comm.ray.latency --out {name}")
     if path.stem == "two_learners":

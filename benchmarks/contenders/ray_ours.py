@@ -17,7 +17,7 @@ CONFIGS = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config"
 TUNED = {"ppo": CONFIGS / "cartpole_ppo_config.py", "impala": CONFIGS / "cartpole_impala_config.py"}
 
 
-def run_work(workers: int, steps: int) -> None:
+def run_work(steps: int, *, workers: int, overrides: list[str]) -> None:
     """Train for so many env steps; the first batch comes before the clock."""
     from benchmarks.contenders.ppo_ours import configs
     from ding_like.entry import ray_pipeline
@@ -38,14 +38,14 @@ def run_work(workers: int, steps: int) -> None:
     main, create = configs()
     main["env"]["collector_env_num"] = LANES // max(workers, 1)  # of each worker
     main["policy"]["learn"]["learner"] = dict(hook=dict(mark_after_iter=True))
-    ray_pipeline((main, create), seed=0, max_env_step=batches * BATCH, workers=workers)
+    ray_pipeline((main, create), seed=0, max_env_step=batches * BATCH, overrides=overrides, workers=workers)
 
 
-def run_solve(config: Path, *, workers: int, seed: int, limit: int) -> None:
+def run_solve(config: Path, *, workers: int, overrides: list[str], seed: int, limit: int) -> None:
     """Train with a shipped config until an evaluation of `EPISODES` episodes has a mean of `SOLVED`."""
     from ding_like.entry import ray_pipeline
 
-    overrides = [f"env.stop_value={SOLVED}", f"env.n_evaluator_episode={EPISODES}"]
+    overrides = [f"env.stop_value={SOLVED}", f"env.n_evaluator_episode={EPISODES}", *overrides]
     ray_pipeline(str(config), seed=seed, max_env_step=limit, overrides=overrides, exp_name="bench", workers=workers)
     result: dict[str, Any] = json.loads(Path("bench/result.json").read_text())
     mark("done", solved=result["stop"], env_steps=result["env_step"], mean_return=result["eval_value"])
@@ -53,11 +53,13 @@ def run_solve(config: Path, *, workers: int, seed: int, limit: int) -> None:
 
 def run_inside(args: argparse.Namespace) -> None:
     """Do the work in a cluster of one's own, as `ding -m ray` does."""
-    work.keep_pipes_here()
+    work.be_measured()
+    overrides = [f"system.ray.collect.standby={args.standby}"] if args.workers else []
     if args.solve is None:
-        run_work(args.workers, args.steps)
+        run_work(args.steps, workers=args.workers, overrides=overrides)
     else:
-        run_solve(TUNED[args.solve], workers=args.workers, seed=args.seed, limit=args.steps)
+        config = TUNED[args.solve]
+        run_solve(config, workers=args.workers, overrides=overrides, seed=args.seed, limit=args.steps)
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ def run_solve(config: Any, *, limit: int, limit_s: float) -> None:
 
 def run_inside(args: argparse.Namespace) -> None:
     """Do the work in a cluster of one's own."""
-    work.keep_pipes_here()
+    work.be_measured()
     os.environ["RAY_worker_niceness"] = "0"  # as ours: workers as they are, not put behind others
     import ray
 

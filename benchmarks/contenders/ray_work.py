@@ -8,8 +8,10 @@ is, and waits until the time has been read.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -31,6 +33,7 @@ LIMIT_STEPS = 100_000  # when solving is given up
 _MARKS = "BENCH_MARKS"  # the descriptors of the two pipes, where a run is measured
 _END_S = 30.0  # in which all processes are to have ended after the run
 _MIB = 1 << 20
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Mark(NamedTuple):
@@ -51,10 +54,13 @@ def mark(name: str, **facts: Any) -> None:
         raise RuntimeError("whoever measures this run has gone")
 
 
-def keep_pipes_here() -> None:
-    """Keep the pipes of `mark` out of processes that this one starts."""
-    for each in os.environ.get(_MARKS, "").split():
+def be_measured() -> None:
+    """Keep the pipes of `mark` out of processes that this one starts, and end with whoever measures."""
+    if (pipes := os.environ.get(_MARKS)) is None:
+        return
+    for each in pipes.split():
         os.set_inheritable(int(each), False)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class Run(NamedTuple):
@@ -139,6 +145,7 @@ def parse(description: str | None, *, solve: Collection[str]) -> argparse.Namesp
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, required=True, help="processes that collect; 0: the driver does")
+    parser.add_argument("--standby", type=int, default=0, help="workers that stand by; RLlib has none")
     parser.add_argument("--solve", choices=solve, help="train until solved, instead of the same work")
     parser.add_argument("--steps", type=int, help="env steps: of the work, or at most until solved")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("BENCH_ROUND", "0")))
@@ -154,7 +161,8 @@ def parse(description: str | None, *, solve: Collection[str]) -> argparse.Namesp
 
 def measure(module: str, args: argparse.Namespace) -> None:
     """Run a contender's work in a group, and print what it took."""
-    given = ["--workers", str(args.workers), "--steps", str(args.steps), "--seed", str(args.seed)]
+    given = ["--workers", str(args.workers), "--standby", str(args.standby)]
+    given += ["--steps", str(args.steps), "--seed", str(args.seed)]
     if args.solve is not None:
         given += ["--solve", args.solve, "--limit-s", str(args.limit_s)]
     run = run_measured(inside(module, given), timeout_s=args.timeout_s)

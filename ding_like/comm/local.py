@@ -89,6 +89,7 @@ class LocalRows:
         self._allowed = ratio.allowed_updates(0)  # updates for these
         self._granted = 0  # of which were handed out or passed over
         self._drawn: Batch | None = None
+        self.num_drawn = 0  # batches that were handed out
         self._is_finished = False
         self._changed = threading.Condition()
         self._num_waiting = 0  # threads: to wake nobody takes longer than to look here
@@ -158,6 +159,7 @@ class LocalRows:
             else:
                 self._granted += 1
             self._drawn = batch
+            self.num_drawn += batch is not None
             self._wake()
             return batch  # type: ignore[no-any-return]  # what a store samples is what it was given
 
@@ -192,10 +194,13 @@ class LocalRows:
             names = ("replay_buffer_idx", "replay_unique_id")
             self._store.update({"priority": priority, **{name: columns.get(name) for name in names}})
 
-    def state_dict(self) -> dict[str, int]:
-        """Return how much was collected and how many updates were made of it; the store saves itself."""
+    def state_dict(self, *, num_lost: int = 0) -> dict[str, int]:
+        """Return how much was collected and how many updates were made of it; the store saves itself.
+
+        `num_lost` batches were handed out and not learned from: they are handed out again.
+        """
         with self._changed:
-            return {"collected": self._collected, "granted": self._granted}
+            return {"collected": self._collected, "granted": self._granted - num_lost}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Go on from what `state_dict` returned."""

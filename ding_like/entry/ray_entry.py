@@ -27,9 +27,9 @@ from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
 from ding_like.errors import DingError, TrainingError
 from ding_like.pipeline.build import prepare_worker, training_process
 from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.scheme_turns import scheme_turns
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.ray.settings import RaySettings
-from ding_like.pipeline.ray.turns import scheme_turns
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,7 @@ class GradNoise:
         self._generator = torch.Generator(device)
         self._generator.manual_seed(int(torch.randint(2**62, ())))
         self._state = self._generator.get_state()
+        self._num_bytes = self._state.numel()
         self._has_drawn = False
 
     @property
@@ -52,7 +55,7 @@ class GradNoise:
 
     def load(self, state: Tensor) -> None:
         """Begin the next update at `state`."""
-        self._generator.set_state(state.cpu())
+        self._set(state)
         self._state, self._has_drawn = state, False
 
     def reseed(self, seed: int) -> None:
@@ -62,5 +65,13 @@ class GradNoise:
 
     def load_drawn(self, state: Tensor) -> None:
         """Let the update under way end at `state`, which another process's `drawn` was."""
-        self._generator.set_state(state.cpu())
+        self._set(state)
         self._has_drawn = True
+
+    def _set(self, state: Tensor) -> None:
+        """Let the generator be in a state; one of another kind of device, whose states have another size, seeds it."""
+        state = state.cpu()
+        if state.numel() == self._num_bytes:
+            self._generator.set_state(state)
+        else:
+            self._generator.manual_seed(zlib.crc32(state.numpy().data))

@@ -151,3 +151,16 @@ def test_faults_come_in_the_order_of_lines() -> None:
     faults = check({"data/b.py": "print(1)\nimport pickle", "data/a.py": "exec('')"})
 
     assert [fault.split(" ")[0] for fault in faults] == ["data/a.py:1", "data/b.py:1", "data/b.py:2"]
+
+
+def test_a_package_with_a_limit_is_counted_as_a_whole() -> None:
+    sources = {
+        "pipeline/ray/a.py": "x = 1\n" * 450,
+        "pipeline/ray/b.py": "x = 1\n" * 450,
+        "pipeline/c.py": "x = 1\n" * 450,
+    }
+
+    assert check(sources) == []
+    assert check({**sources, "pipeline/ray/d.py": "x = 1\n" * 301}) == [
+        "pipeline/ray/ has 1,201 lines, at most 1,200: move what is of use elsewhere"
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from benchmarks.table import BENCHMARKS, Bar, Contender
 
 # Says where it is after 0.2 s of work each.
 MARKED = (
-    "import time\nfrom benchmarks.contenders.ray_work import keep_pipes_here, mark\nkeep_pipes_here()\n"
+    "import time\nfrom benchmarks.contenders.ray_work import be_measured, mark\nbe_measured()\n"
     "def busy(s):\n    end = time.process_time() + s\n    while time.process_time() < end: pass\n"
     "busy(0.2)\nmark('started', env_steps=1024, updates=16)\nbusy(0.2)\nmark('trained', env_steps=3072, updates=48)\n"
 )
@@ -43,8 +44,29 @@ def test_time_is_read_where_a_run_says_that_it_is() -> None:
 def test_a_run_that_nobody_measures_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BENCH_MARKS", raising=False)
 
-    work.keep_pipes_here()
+    work.be_measured()
     work.mark("started")
+
+
+def test_a_run_ends_with_whoever_measures_it(tmp_path: Path) -> None:
+    inner = (
+        "import os, time\nfrom benchmarks.contenders.ray_work import be_measured, mark\nbe_measured()\n"
+        "print(os.getpid(), flush=True)\nmark('started')\ntime.sleep(60)\n"
+    )
+    outer = (
+        "import sys\nfrom benchmarks.contenders.ray_work import run_measured\n"
+        f"run_measured([sys.executable, '-c', {inner!r}], timeout_s=60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", outer], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    pid = int(process.stderr.readline())
+
+    process.kill()
+    process.wait(10)
+
+    with process.stderr:
+        process.stderr.read()  # until the run has ended, which has the other end too
+    assert not Path(f"/proc/{pid}/exe").exists()
 
 
 @pytest.mark.parametrize(("code", "timeout_s"), [("raise SystemExit(3)", 20.0), ("import time; time.sleep(60)", 0.5)])
@@ -98,7 +120,8 @@ COUNTED = {"cpu_counted_by_kernel", "processes_left"}
 def run_short(contender: Contender, steps: int) -> dict[str, float]:
     if not contender.python.exists():
         pytest.skip(f"bash benchmarks/setup.sh {contender.venv} makes the environment")
-    rows = run_once(contender, timeout_s=150, extra=["--steps", str(steps)])
+    limits = ["--limit-s", "30", "--timeout-s", "140"]
+    rows = run_once(contender, timeout_s=150, extra=["--steps", str(steps), *limits])
     assert any({"ray", "torch", "gymnasium"} <= row.get("versions", {}).keys() for row in rows)
     return {row["metric"]: row["value"] for row in rows if "metric" in row}
 

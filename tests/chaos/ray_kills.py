@@ -56,7 +56,7 @@ def _plan(setting: dict[str, Any]) -> dict[str, Any]:
         "collect.comm": setting["collect"],
         "grad.workers": setting["gradient_workers"],
         "grad.comm": setting["gradients"],
-        "failure.restarts_per_10min": 10_000,
+        "failure.restarts_per_10min": 3 * (setting["kills"] + setting["stops"]),
         "failure.step_timeout_s": setting["step_timeout_s"],
     }
     return {

@@ -14,6 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ding_like.comm.ray.library import load_ray
@@ -26,6 +27,7 @@ from ding_like.utils.processes import wait_for_end
 logger = logging.getLogger(__name__)
 
 _LONGEST = 300  # characters of what Ray says
+_KILL_S = 1.0  # for Ray to hear that a worker is to end
 _FETCH_S = 60.0  # for a value that is there, and known to be
 
 
@@ -205,7 +207,7 @@ class RayHost:
             worker.actor.make.remote([self._ray.put((make, self._prepare))])
         except (self._ray.exceptions.RayError, TypeError, ValueError) as error:
             if worker is not None:
-                self._kill(worker, "it could not be sent.")
+                self._end([worker], "it could not be sent.", _KILL_S)
             raise CommError(f"worker {name!r} cannot be started: {_brief(error)}") from error
         with self._guard:
             self._workers.add(worker)
@@ -240,7 +242,7 @@ class RayHost:
     def kill(self, worker: WorkerHandle) -> None:
         """End a worker's process; see `Host`."""
         if isinstance(worker, RayWorker):
-            self._kill(worker, "it was killed.")
+            self._end([worker], "it was killed.", _KILL_S)
 
     def where(self, worker: WorkerHandle) -> str:
         """Return the hostname of another machine; see `Host`."""
@@ -255,23 +257,38 @@ class RayHost:
         deadline = time.monotonic() + timeout_s
         pids = [each.pid for worker in workers if (each := worker.process) and each.machine == platform.node()]
         refs = [ref for worker in workers if (ref := worker.ended.ref) is not None]
-        for worker in workers:
-            self._kill(worker, "its host was closed.")
+        self._end(workers, "its host was closed.", deadline - time.monotonic())
         if refs and self._ray.is_initialized():
-            left = self._ray.wait(refs, num_returns=len(refs), timeout=timeout_s)[1]
+            left = self._ray.wait(refs, num_returns=len(refs), timeout=max(deadline - time.monotonic(), 0.0))[1]
             if left:
                 logger.warning("%d workers have not ended %g s after their host was closed", len(left), timeout_s)
         # A worker has ended for Ray when it is told to; its process on this machine is gone a little later.
         for pid in pids:
             wait_for_end(pid, timeout_s=deadline - time.monotonic())
 
-    def _kill(self, worker: RayWorker, why: str) -> None:
+    def _end(self, workers: Sequence[RayWorker], why: str, timeout_s: float) -> None:
+        """Have workers be lost, and tell Ray to end them, for at most `timeout_s`.
+
+        A cluster whose head has died answers never, so that a thread of its own asks: this one has to save a run.
+        """
+        for worker in workers:
+            if worker.lost is None:
+                worker.lost = WorkerLostError(f"worker {worker.name!r} was lost: {why}")
         with self._guard:
-            self._workers.discard(worker)
-        if worker.lost is None:
-            worker.lost = WorkerLostError(f"worker {worker.name!r} was lost: {why}")
-        if self._ray.is_initialized():
-            self._ray.kill(worker.actor, no_restart=True)
+            self._workers.difference_update(workers)
+
+        def end_all() -> None:
+            for worker in workers:
+                with suppress(self._ray.exceptions.RayError):  # it has ended already, or the cluster is gone
+                    self._ray.kill(worker.actor, no_restart=True)
+
+        if not workers or not self._ray.is_initialized():
+            return
+        asking = threading.Thread(target=end_all, name="kill", daemon=True)
+        asking.start()
+        asking.join(max(timeout_s, 0.0))
+        if asking.is_alive():
+            logger.warning("Ray has not ended %d workers within %g s: its head may be gone", len(workers), timeout_s)
 
     def _check_connected(self) -> None:
         if not self._ray.is_initialized():

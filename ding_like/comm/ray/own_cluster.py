@@ -19,7 +19,7 @@ from ding_like.comm.ray import leftovers
 from ding_like.comm.ray.environment import RayEnvironment, end_connection, kept_signals
 from ding_like.comm.ray.token import MODE, TOKEN, TOKEN_PATH, make_token
 from ding_like.errors import CommError, ConfigError
-from ding_like.utils.own_folder import make_own_folder
+from ding_like.utils.own_folder import make_own_folder, sweep
 from ding_like.utils.parent import start_child
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,11 @@ class OwnCluster:
         self.address = ""
         self._environment = environment
         self._ray = ray
-        self.folder = make_own_folder(_PREFIX, where=_base())
+        base = _base()
+        # Of a program that was killed together with its keeper.
+        for left in sweep(_PREFIX, base):
+            leftovers.end_processes(left, timeout_s=5.0)
+        self.folder = make_own_folder(_PREFIX, where=base)
         self._keeper: subprocess.Popen[bytes] | None = None
         try:
             self._keeper = _start_keeper(self.folder)

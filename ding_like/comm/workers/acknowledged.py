@@ -11,12 +11,15 @@ from ding_like.comm.workers.host import WorkerHandle, WorkerLostError
 from ding_like.errors import CommError
 
 
-def acknowledged(workers: Iterable[WorkerHandle], method: str, *args: Any, timeout_s: float = 10.0) -> bool:
-    """Call a control method of each worker, and tell whether all that live returned True.
+def acknowledged(
+    workers: Iterable[WorkerHandle], method: str, *args: Any, in_turn: bool = False, timeout_s: float = 10.0
+) -> bool:
+    """Call a method of each worker, and tell whether all that live returned True.
 
-    Raises what one raised, and CommError, naming them, where some do not answer in time.
+    It is called beside what they do, or `in_turn`: after the calls that are under way. Raises what one raised, and
+    CommError, naming them, where some do not answer in time.
     """
-    calls = [worker.control(method, *args) for worker in workers]
+    calls = [(worker.call if in_turn else worker.control)(method, *args) for worker in workers]
     done: SimpleQueue[None] = SimpleQueue()
     for call in calls:
         call.on_done(lambda: done.put(None))

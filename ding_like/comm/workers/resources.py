@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from ding_like.comm.workers.host import Resources
@@ -42,3 +43,9 @@ def resources_of(options: Mapping[str, Any]) -> Resources:  # Any: numbers, and 
         memory=None if memory is None else int(memory),
         custom={str(key): float(value) for key, value in custom.items()},
     )
+
+
+def options_of(resources: Resources) -> dict[str, Any]:  # Any: numbers, and a dict of them
+    """Return the options that `resources_of` reads as these."""
+    options = asdict(resources)
+    return {"resources": options.pop("custom"), **options}

@@ -6,7 +6,6 @@ of safetensors bytes. Nothing can be executed from either.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -50,7 +49,9 @@ def unpack_state(packed: PackedState) -> State:
 
 def _lz4() -> Any:  # Any: a module without types, of an extra
     try:
-        return importlib.import_module("lz4.frame")
+        import lz4.frame
+
+        return lz4.frame
     except ImportError as error:
         raise ConfigError(
             "gradients are compressed by the package lz4, which is not installed: pip install 'ding-like[ray]', or set "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,12 +66,14 @@ class CollectEnd:
         statistics: CollectorStatistics | None = None,
         name: str = "collector",
         rng: np.random.Generator | None = None,
+        folder: TemporaryDirectory[str] | None = None,
     ) -> None:
         """Make the collector, whose log bears `name`; `rng` is what it draws from, by default what follows from `seed`.
 
-        `statistics` are those of the envs' wrappers, which observe for them already.
+        `statistics` are those of the envs' wrappers, which observe for them already. `folder` is removed in the end.
         """
         self._cfg = cfg
+        self._folder = folder
         self._fitted = fitted
         self.envs = envs
         self.policy = policy
@@ -229,6 +232,8 @@ class CollectEnd:
     def close(self) -> None:
         """Close the envs and the collector's log; may be called again."""
         self.collector.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 # --- what a collector of a scheme returns

@@ -40,6 +40,7 @@ class DriverEnd:
             attempt=_ATTEMPT,
         )
         self._published: int | None = None
+        self._first_iter = parts.learner.train_iter
 
     @classmethod
     def of(cls, algo: Algorithm, *, collects: bool) -> DriverEnd:
@@ -128,6 +129,13 @@ class DriverEnd:
         return self.parts.collector.describe() if isinstance(self.parts.collector, RemoteCollectors) else {}
 
     # --- learning
+
+    def rows_state(self) -> State:
+        """Return how much was collected, and how many updates were made of it: those lost on their way are not."""
+        if self.parts.buffer is None:
+            return self.rows.state_dict()
+        made = self.parts.learner.train_iter - self._first_iter  # of a buffer, each update is of a batch of its own
+        return self.rows.state_dict(num_lost=max(0, self.rows.num_drawn - made))
 
     def driver(self, collect: Callable[[], Mapping[str, Any]], settings: GradientSettings) -> Driver:
         """Return what gradient strategies are given."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -274,14 +275,19 @@ class Algorithm:
         if not own.is_at_home and not is_first:
             set_pkg_seed(seed)  # what envs draw of the global generators differs from worker to worker
         adapt_collect_mode(self.policy.collect_mode).actor.reset()  # the envs are at first steps
+        cfg, folder = own.cfg, None
+        if not own.is_at_home and not Path(cfg.exp_name).is_dir():  # on another machine the run has no folder
+            folder = TemporaryDirectory(prefix="ding-like-")
+            cfg = FrozenConfig(deep_merge(cfg, {"exp_name": folder.name}))
         return CollectEnd(
-            own.cfg,
+            cfg,
             envs,
             self.policy,
             fitted=own.fitted,
             seed=own.seed,
             name=collector_name(index_worker, index_parent),
             rng=make_rng(own.seed, "collector", *(() if is_first else (str(index_parent), str(index_worker)))),
+            folder=folder,
         )
 
     def evaluate(self, envs: EnvManager, weights: LoadedWeights, *, number: int) -> EvalResult:

@@ -6,10 +6,13 @@ import importlib
 from typing import Any
 
 _HERE = "ding_like.pipeline.ray"
-_HOME_OF = {"CollectorThread": "ding_like.pipeline.roles.collector_thread"} | {
+_HOME_OF = {
+    "CollectorThread": "ding_like.pipeline.roles.collector_thread",
+    "Learner": "ding_like.pipeline.scheme_learner",
+} | {
     name: f"{_HERE}.{module}"
     for module, names in dict(
-        scheme="Scheme Learner", worker="Worker", worker_set="WorkerSet", c_worker="CWorker", c_worker_set="CWorkerSet",
+        scheme="Scheme", worker="Worker", worker_set="WorkerSet", c_worker="CWorker", c_worker_set="CWorkerSet",
         g_worker="GWorker GWorkerSet", u_worker="UWorker UpdaterThread",
     ).items()
     for name in names.split()

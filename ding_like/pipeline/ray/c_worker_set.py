@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
@@ -17,18 +16,16 @@ from ding_like.pipeline.build.factories import no_envs
 from ding_like.pipeline.ray.c_worker import CWorker
 from ding_like.pipeline.ray.worker_set import WorkerSet
 
-# What PyTorchRL gives a worker: bytes of memory, and a share of a GPU.
-RESOURCES: Mapping[str, float] = MappingProxyType(
-    {"memory": 5 * 2**30, "num_cpus": 1, "num_gpus": 0.2, "object_store_memory": 2 * 2**30}
-)
+# What PyTorchRL gives a worker.
+RESOURCES = MappingProxyType(dict(memory=5 * 2**30, num_cpus=1, num_gpus=0.2, object_store_memory=2 * 2**30))
 
 
 class CWorkerSet(WorkerSet):
     """Hold a local CWorker and `num_workers` remote ones, all of the parent `index_parent`.
 
     Rows are collected for parent 0: where there are others (`total_parent_workers` > 0) their sets hold parameters
-    only. The local worker collects where there is no remote one. `local_actor_factory` makes its actor, if given, and
-    the keywords behind are WorkerSet's. Source: PyTorchRL's CWorkerSet.
+    only. The local worker collects where there is no remote one; `local_actor_factory` may make its actor. The other
+    keywords are WorkerSet's. Source: PyTorchRL's CWorkerSet.
     """
 
     def __init__(
@@ -40,27 +37,24 @@ class CWorkerSet(WorkerSet):
         local_actor_factory: Callable[..., Any] | None = None, **settings: Any,  # Any: those of WorkerSet
     ) -> None:  # fmt: skip
         holds_parameters = total_parent_workers > 0 and index_parent > 0
-        local: dict[str, Any] = dict(device=local_device, compress_data_to_send=False)
+        local: dict[str, Any] = dict(device=local_device, actor_factory=local_actor_factory or actor_factory)
         if holds_parameters or num_workers > 0:
             local |= dict(train_envs_factory=no_envs, test_envs_factory=no_envs)
-        if local_actor_factory is not None:
-            local["actor_factory"] = local_actor_factory
-        # A folder of this user's alone.
-        self._notes = TemporaryDirectory(prefix="ding-like-")
+        kind, number = collector_name("", index_parent), 0 if holds_parameters else num_workers
+        # A folder of this user's alone; a set in a worker, which may be killed, has no remote ones, and none.
+        self._notes = TemporaryDirectory(prefix="ding-like-") if number else None
         params = dict(
             index_parent=index_parent, algo_factory=algo_factory, actor_factory=actor_factory,
             storage_factory=storage_factory, fraction_samples=fraction_samples,
             compress_data_to_send=compress_data_to_send, train_envs_factory=train_envs_factory,
-            test_envs_factory=test_envs_factory, initial_weights=initial_weights, notes=self._notes.name,
+            test_envs_factory=test_envs_factory, initial_weights=initial_weights,
+            notes=self._notes and self._notes.name,
         )  # fmt: skip
-        settings = {"kind": collector_name("", index_parent), "last_action": self.last_action, **settings}
-        number = 0 if holds_parameters else num_workers
+        pool: dict[str, Any] = dict(remote_config=worker_remote_config, kind=kind, last_action=self.last_action)
         try:
-            super().__init__(
-                CWorker, params, num_workers=number, remote_config=worker_remote_config, local_params=local, **settings
-            )
+            super().__init__(CWorker, params, num_workers=number, local_params=local, **(pool | settings))
         except BaseException:
-            self._notes.cleanup()
+            self._forget_notes()
             raise
 
     @classmethod
@@ -71,22 +65,25 @@ class CWorkerSet(WorkerSet):
         compress_data_to_send: bool = False, col_worker_resources: Mapping[str, Any] = RESOURCES, **settings: Any,
     ) -> Callable[[Any, Any, int], CWorkerSet]:  # fmt: skip
         """Return f(device, initial_weights, index_parent), which makes such a set; `settings` are the constructor's."""
-        return partial(
-            _make_set, cls, num_workers=num_workers, algo_factory=algo_factory, actor_factory=actor_factory,
-            storage_factory=storage_factory, test_envs_factory=test_envs_factory,
-            train_envs_factory=train_envs_factory, total_parent_workers=total_parent_workers,
-            fraction_samples=col_fraction_samples, compress_data_to_send=compress_data_to_send,
-            worker_remote_config=dict(col_worker_resources), **settings,
-        )  # fmt: skip
+        resources = dict(col_worker_resources)
+
+        def make(device: Any, initial_weights: Any, index_parent: int) -> CWorkerSet:
+            return cls(
+                num_workers, index_parent, algo_factory, actor_factory, storage_factory, device, initial_weights,
+                col_fraction_samples, total_parent_workers, compress_data_to_send, train_envs_factory,
+                test_envs_factory, resources, **settings,
+            )  # fmt: skip
+
+        return make
 
     def last_action(self, worker: WorkerHandle) -> str:
         """Return what a worker of this machine did last, also when it was killed; '' where that is not known."""
-        return last_action(self._notes.name, worker.name)
+        return "" if self._notes is None else last_action(self._notes.name, worker.name)
 
     def stop(self, *, timeout_s: float = 10.0) -> None:
         super().stop(timeout_s=timeout_s)
-        self._notes.cleanup()
+        self._forget_notes()
 
-
-def _make_set(cls: type[CWorkerSet], device: Any, initial_weights: Any, index_parent: int, **params: Any) -> CWorkerSet:
-    return cls(index_parent=index_parent, local_device=device, initial_weights=initial_weights, **params)
+    def _forget_notes(self) -> None:
+        if self._notes is not None:
+            self._notes.cleanup()

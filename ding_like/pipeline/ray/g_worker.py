@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ding_like.comm.workers.acknowledged import acknowledged
 from ding_like.comm.workers.host import Host
 from ding_like.errors import ConfigError
 from ding_like.pipeline.ray.gradients import DecentralisedUpdates, Gradients, choose_gradients
 from ding_like.pipeline.ray.worker import Worker
 from ding_like.pipeline.ray.worker_set import WorkerSet
-from ding_like.pipeline.roles.changed_everywhere import ChangedEverywhere
 from ding_like.pipeline.roles.gradient_replica import GradientReplica
 from ding_like.pipeline.roles.gradient_rounds import Driver
-from ding_like.pipeline.roles.turn_info import TurnInfo
+from ding_like.pipeline.roles.over_workers import OverCollectors
+from ding_like.pipeline.roles.turn_info import turn_info
 
 # (device, initial weights, index of the parent) -> CWorkerSet. Any: of the collectors' module.
 CWorkersFactory = Callable[[Any, Any, int], Any]
 
 
-class GWorker(ChangedEverywhere, GradientReplica, Worker):
+class GWorker(OverCollectors, GradientReplica, Worker):
     """Compute gradients; the local worker, of index 0, has the rows, the optimizer and the collectors.
 
     A remote worker is a replica of the policy: it is sent its rows of a minibatch and what has changed of what a
@@ -36,7 +35,7 @@ class GWorker(ChangedEverywhere, GradientReplica, Worker):
         self.col_communication, self.col_execution = col_communication, col_execution
         self.col_fraction_workers, self.compress_grads_to_send = col_fraction_workers, compress_grads_to_send
         self.device = device
-        self.driver: Driver | None = None
+        self.driver: Driver | None = None  # of the local one
         self.gradients: Gradients | None = None
         self.c_workers = col_workers_factory(device, initial_weights, index_worker)
         local = self.c_workers.local_worker()
@@ -48,6 +47,11 @@ class GWorker(ChangedEverywhere, GradientReplica, Worker):
         return self._version if self.driver is None else self.driver.learner.train_iter
 
     # --- in the driver
+
+    @property
+    def learns_here(self) -> bool:
+        """Tell whether the run's own policy learns here."""
+        return self.driver is not None
 
     def learn_by(self, workers: GWorkerSet, execution: str, communication: str, *, decentralized: bool) -> Gradients:
         """Choose how gradients are computed and applied; see `choose_gradients`."""
@@ -76,28 +80,11 @@ class GWorker(ChangedEverywhere, GradientReplica, Worker):
         info, gradients, learner = self.get_data(), self.gradients, self._driven().learner
         if gradients is None or distribute_gradients not in (None, isinstance(gradients, DecentralisedUpdates)):
             raise ConfigError("how gradients are applied is chosen by UWorker(decentralized_update_execution=...).")
-        num_updates, monitor = gradients.train_ready(), learner.monitor
-        known = {**info, **gradients.measures(), "Updates": num_updates, "ActorVersion": self._versions(info)}
-        return TurnInfo(known, dict if monitor is None else monitor.averages)
-
-    def _versions(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        return {**info.get("ActorVersion", {}), "ActorUpdate": self.actor_version}
+        return turn_info(info, learner, gradients.train_ready(), gradients.measures())
 
     def save_model(self, fname: str) -> None:
         """Write a checkpoint of the learner under this name, whole or not at all, where its other checkpoints are."""
         self._driven().learner.save_checkpoint(fname)
-
-    # --- what is changed while it runs
-
-    def set_weights(self, actor_weights: Any) -> None:  # Any: as `CWorker.set_weights` takes them
-        """Take weights over."""
-        self.c_workers.local_worker().set_weights(actor_weights)
-
-    def _everywhere(self, method: str, name: str, value: Any) -> bool:
-        local = self.c_workers.local_worker()
-        is_set = bool(getattr(local, method)(name, value))
-        self.actor, self.algo, self.storage = local.actor, local.algo, local.storage
-        return acknowledged(self.c_workers.remote_workers(), method, name, value) and is_set
 
     def stop(self) -> None:
         """Leave the ranks and end the collectors; may be called again."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from ding_like.comm.workers.calls import WorkerCalls
 from ding_like.comm.workers.failures import FailureLog
-from ding_like.comm.workers.host import Host, Resources
+from ding_like.comm.workers.host import Host
+from ding_like.comm.workers.resources import options_of
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.comm.workers.weights import HostWeightPublisher
 from ding_like.pipeline.build.driver_end import DriverEnd
@@ -22,17 +21,17 @@ from ding_like.pipeline.ray.collection import (
     AsynchronousCollection,
     CentralCollection,
     Collection,
-    Remote,
     SynchronousCollection,
 )  # fmt: skip
 from ding_like.pipeline.ray.g_worker import GWorkerSet
 from ding_like.pipeline.ray.gradients import Gradients
 from ding_like.pipeline.ray.settings import RaySettings
 from ding_like.pipeline.ray.u_worker import UWorker
+from ding_like.pipeline.roles.collect_rounds import Remote
 from ding_like.pipeline.roles.gradient_rounds import GradientSettings
 
-logger = logging.getLogger(__name__)
 _SYNC, _ASYNC = "synchronous", "asynchronous"
+_WEIGHTS_S = 30.0  # that a round waits for who does not take its weights: a run that is to end does so in a minute
 Factory = Callable[..., Any]  # of what a worker is made of: see `CWorker`
 
 
@@ -97,14 +96,13 @@ class Scheme:
 
     def _home(self, num_workers: int, actor_factory: Factory, train_envs_factory: Factory) -> Callable[..., CWorkerSet]:
         """Return what makes the set of the collectors, whose local worker has the driver's policy."""
-        collect = self._settings.collect
-        is_far = self._settings.address is not None
+        collect, is_far, policy = self._settings.collect, self._settings.address is not None, self.end.parts.policy
         return CWorkerSet.create_factory(
             num_workers, **self._parts, actor_factory=actor_factory,
             train_envs_factory=train_envs_factory if num_workers else no_envs,
             col_fraction_samples=collect.fraction_samples,
             compress_data_to_send=is_far if collect.compress == "auto" else bool(collect.compress),
-            col_worker_resources=_options(collect.resources), local_actor_factory=lambda device: self.end.parts.policy,
+            col_worker_resources=options_of(collect.resources), local_actor_factory=lambda device: policy,
             host=self._col_host, prepare=self._publisher.send_to, **self._pool(),
         )  # fmt: skip
 
@@ -119,7 +117,7 @@ class Scheme:
         workers = GWorkerSet.create_factory(
             number, **self._collect_words, col_workers_factory=away, local_col_workers_factory=home,
             col_fraction_workers=self._settings.collect.fraction_workers, compress_grads_to_send=grad.compress,
-            grad_worker_resources=_options(grad.resources), host=self._host, **self._pool(),
+            grad_worker_resources=options_of(grad.resources), host=self._host, **self._pool(),
         )(device, index)  # fmt: skip
         local = workers.local_gradient_worker
         gradients = GradientSettings(
@@ -130,16 +128,17 @@ class Scheme:
 
     def _collection_of(self, num_workers: int, is_leaving: Callable[[], bool]) -> Collection:
         collect, timeout_s = self._settings.collect, self._settings.failure.step_timeout_s
+        patience_s = min(timeout_s, _WEIGHTS_S)
         if not num_workers:
             return CentralCollection(self.end.collect_role(), random=self.end.collect_at_random)
         remote = Remote(
             self.collectors.pool,
             WorkerCalls(self._col_host, self.collectors.pool, step_timeout_s=timeout_s),
             self.end.intake(max_policy_lag=collect.max_policy_lag),
-            partial(self.end.publish, self._publisher, interval=self._settings.weights.interval, timeout_s=timeout_s),
+            partial(self.end.publish, self._publisher, interval=self._settings.weights.interval, timeout_s=patience_s),
             is_leaving,
             collect.fraction_workers,
-            timeout_s,
+            patience_s,
         )
         if self._collect_words["col_communication"] == _SYNC:
             return SynchronousCollection(remote)
@@ -177,45 +176,3 @@ class Scheme:
     def stop(self) -> None:
         """End all workers, and what else was opened, within 10 s; may be called again."""
         self._opened.close()
-
-
-def _options(resources: Resources) -> dict[str, Any]:
-    options = asdict(resources)
-    return {"resources": options.pop("custom"), **options}
-
-
-class Learner:
-    """Train by a scheme for `target_steps` env steps. Source: PyTorchRL's Learner."""
-
-    def __init__(self, scheme: Scheme, target_steps: int, log_dir: str | None = None) -> None:
-        """Take the first turn at the first `step`; checkpoints go into the experiment's folder, or `log_dir`."""
-        self.scheme, self.target_steps = scheme, target_steps
-        self._log_dir = log_dir
-        self._info: Mapping[str, Any] | None = None
-
-    def step(self) -> Mapping[str, Any]:
-        """Take one turn and return what is said of it: of episodes, versions, lag, times and losses, by name."""
-        if self._info is None:
-            self.scheme.collection.begin(self.scheme.end.random_rows)
-        self._info = self.scheme.update_worker.step()
-        return self._info
-
-    def done(self) -> bool:
-        """Tell whether `target_steps` env steps were taken."""
-        return self.scheme.end.rows.env_step >= self.target_steps
-
-    def print_info(self) -> None:
-        """Log what was said of the last turn."""
-        logger.info("env step %s: %s", f"{self.scheme.end.rows.env_step:,}", dict(self._info or {}))
-
-    def save_model(self, fname: str = "model.pth.tar") -> None:
-        """Write a checkpoint of the learner, whole or not at all."""
-        self.scheme.update_worker.save_model(fname)
-
-    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
-        """Set an attribute of the algorithm in all workers; tell whether all have it."""
-        return self.scheme.update_worker.update_algorithm_parameter(parameter_name, new_parameter_value)
-
-    def stop(self) -> None:
-        """End all workers."""
-        self.scheme.stop()

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-import torch
-
-from ding_like.comm.workers.failures import FailureLog
-from ding_like.comm.workers.host import Host
-from ding_like.config import FrozenConfig
 from ding_like.errors import CommError, TrainingError
-from ding_like.pipeline.build import EnvSetting, SerialParts
-from ding_like.pipeline.build.driver_end import DriverEnd
-from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.ray.scheme import Scheme
-from ding_like.pipeline.ray.settings import RaySettings
-from ding_like.pipeline.turns import Turns, TurnsLostError
+from ding_like.pipeline.turns import TurnsLostError
 from ding_like.types import Setting, State
-
-_COMMUNICATION = {"sync": "synchronous", "async": "asynchronous", None: "synchronous"}
 
 
 class SchemeTurns:
@@ -53,7 +41,7 @@ class SchemeTurns:
 
     def state_dict(self) -> State:
         """Return how much was collected and how many updates were made of it."""
-        return {"rows": self._scheme.end.rows.state_dict()}
+        return {"rows": self._scheme.end.rows_state()}
 
     def load_state_dict(self, state: State) -> None:
         """Go on from what `state_dict` returned."""
@@ -74,29 +62,3 @@ class SchemeTurns:
             if self._scheme.has_lost_workers:
                 raise TurnsLostError(str(error)) from error
             raise
-
-
-def scheme_turns(
-    cfg: FrozenConfig, parts: SerialParts, settings: RaySettings, host: Host, *, seed: int,
-    log: FailureLog | None = None, env_setting: EnvSetting | None = None, model: torch.nn.Module | None = None,
-    dynamic_seed: bool = True,
-) -> Callable[[Callable[[], bool]], Turns]:  # fmt: skip
-    """Return what makes the turns of a run with these parts (`build_driver`), whose workers run on `host`."""
-    fitted: Any = parts.policy.cfg
-    factories = SchemeFactories.of(
-        cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed, fitted=fitted
-    )
-
-    def make_turns(is_leaving: Callable[[], bool]) -> Turns:
-        scheme = Scheme(
-            factories.algo, factories.learning_actor, factories.storage, factories.train_envs,
-            num_col_workers=settings.collect.workers, num_grad_workers=settings.grad.workers,
-            col_workers_communication=_COMMUNICATION[settings.collect.comm if settings.collect.workers else "sync"],
-            grad_workers_communication=_COMMUNICATION[settings.grad.comm],
-            decentralized_update_execution=settings.update.decentralized, local_device=settings.update.device,
-            col_actor_factory=factories.actor, settings=settings, end=DriverEnd(cfg, parts), host=host, log=log,
-            is_leaving=is_leaving,
-        )  # fmt: skip
-        return SchemeTurns(scheme)
-
-    return make_turns

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ding_like.comm.workers.acknowledged import acknowledged
-from ding_like.comm.workers.host import WorkerHandle
-from ding_like.pipeline.ray.g_worker import GWorker, GWorkerSet
+from ding_like.pipeline.ray.g_worker import GWorkerSet
 from ding_like.pipeline.ray.worker import Worker
-from ding_like.pipeline.roles.changed_everywhere import ChangedEverywhere
-from ding_like.pipeline.roles.turn_thread import STOP_S, TurnThread
+from ding_like.pipeline.roles.over_workers import OverGradientWorkers
+from ding_like.pipeline.roles.turn_thread import UpdaterThread
 
-logger = logging.getLogger(__name__)
-
-
-class UpdaterThread(TurnThread):
-    """Take turns: have rows collected, have gradients computed and apply them. Source: PyTorchRL's UpdaterThread.
-
-    Synchronous, `step` takes one in the caller's thread; asynchronous, the thread does, which begins with the first.
-    """
-
-    def __init__(
-        self, local_worker: GWorker, remote_workers: Sequence[WorkerHandle], decentralized_update_execution: bool,
-        col_fraction_workers: float = 1.0, grad_execution: str = "Central", grad_communication: str = "synchronous",
-    ) -> None:  # fmt: skip
-        self.local_worker, self.remote_workers, self.num_workers = local_worker, remote_workers, len(remote_workers)
-        self.decentralized_update_execution = decentralized_update_execution
-        self.col_fraction_workers = col_fraction_workers
-        self.grad_execution, self.grad_communication = grad_execution, grad_communication
-        super().__init__(local_worker.step, is_ahead=grad_communication == "asynchronous", name="updater")
+__all__ = ["UWorker", "UpdaterThread"]
 
 
-class UWorker(ChangedEverywhere, Worker):
+class UWorker(OverGradientWorkers, Worker):
     """Update the policy with the gradients of a set of GWorkers. Source: PyTorchRL's UWorker.
 
     The local GWorker of what `grad_workers_factory(device, index)` makes has its `driver`. Raises ConfigError for words
@@ -62,16 +42,6 @@ class UWorker(ChangedEverywhere, Worker):
             raise
 
     @property
-    def remote_workers(self) -> list[WorkerHandle]:
-        """Return the remote gradient workers that work now."""
-        return self.grad_workers.remote_workers()
-
-    @property
-    def num_workers(self) -> int:
-        """Return their number."""
-        return self.grad_workers.num_workers
-
-    @property
     def actor_version(self) -> int:
         """Return the number of updates of the actor; a run that goes on counts on."""
         return self.local_worker.actor_version
@@ -85,18 +55,9 @@ class UWorker(ChangedEverywhere, Worker):
         self.updater.settle()
         self._gradients.settle()
 
-    def _everywhere(self, method: str, name: str, value: Any) -> bool:
-        self.settle()
-        is_set = getattr(self.local_worker, method)(name, value)
-        return acknowledged(self.grad_workers.remote_workers(), method, name, value) and is_set
-
-    def save_model(self, fname: str) -> None:
-        """Write a checkpoint under this name, see `GWorker.save_model`."""
-        self.settle()
-        self.local_worker.save_model(fname)
-
     def stop(self) -> None:
         """End the thread and all workers, within 10 s; may be called again."""
-        if not self.updater.stop():
-            logger.warning("the updater's turn goes on %g s after it was to stop; it ends with the process.", STOP_S)
-        self.grad_workers.stop(timeout_s=5.0)
+        self.updater.stop(timeout_s=2.0)
+        self.local_worker.c_workers.stop(timeout_s=3.0)  # which ends a turn that waits for rows
+        self.grad_workers.stop(timeout_s=3.0)
+        self.updater.stop(timeout_s=1.0)

@@ -22,21 +22,13 @@ class WorkerSet:
     """
 
     def __init__(
-        self,
-        worker_class: type[Worker],
-        worker_params: Mapping[str, Any],  # Any: arguments of any class
-        *,
-        num_workers: int = 1,
-        remote_config: Mapping[str, Any] | None = None,
-        local_params: Mapping[str, Any] | None = None,
-        host: Host | None = None,
-        kind: str = "worker",
-        standby: int = 0,
-        policy: FailurePolicy | None = None,
-        log: FailureLog | None = None,
-        prepare: Callable[[WorkerHandle], Call | None] | None = None,
+        self, worker_class: type[Worker], worker_params: Mapping[str, Any], *, num_workers: int = 1,
+        remote_config: Mapping[str, Any] | None = None, local_params: Mapping[str, Any] | None = None,
+        host: Host | None = None, kind: str = "worker", standby: int = 0, policy: FailurePolicy | None = None,
+        log: FailureLog | None = None, prepare: Callable[[WorkerHandle], Call | None] | None = None,
         last_action: Callable[[WorkerHandle], str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
+        # Any: arguments of any class, options of Ray's
         self.worker_class = worker_class
         self.worker_params = dict(worker_params)
         self.remote_config = dict(remote_config or {})

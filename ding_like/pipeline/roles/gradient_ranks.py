@@ -12,7 +12,7 @@ import socket
 import time
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from ding_like.policy.share import Share
 from ding_like.policy.sharing import check_sharing, joined_info, joined_priority, parts_of, whole_part
 from ding_like.types import Array, Info, State
 from ding_like.utils.seeding import rng_state, set_rng_state
+from ding_like.worker import BaseLearner
 
 _RESCUE_S = 15.0  # for a rank that is left to say what it has learned; a group takes 7 s to find out who is lost
 
@@ -239,6 +240,36 @@ class GradientRanks:
         for worker in self._ranks:
             worker.control("interrupt_rank")
             worker.call("leave_ranks")
+
+
+class RankUpdates:
+    """Be what a learner trains by where ranks do: fields of a learn mode."""
+
+    def __init__(self, ranks: GradientRanks, learner: BaseLearner) -> None:
+        self._ranks = ranks
+        self._learner = learner
+        self._own_state = learner.policy.state_dict
+
+    def minibatches(self, batch: Any, rng: np.random.Generator) -> Iterator[tuple[Info, Array | None]]:  # Any: any rows
+        """Have the ranks learn from a batch, and yield what each update found."""
+        try:
+            yield from self._ranks.train(batch, rng)
+        except TrainingError:
+            self._learner.last_iter.update(self._ranks.num_updates)  # those that are kept
+            raise
+
+    @staticmethod
+    def grad(found: tuple[Info, Array | None]) -> tuple[Info, Array | None]:
+        """Return what an update found."""
+        return found
+
+    def apply(self) -> None:
+        """Do nothing: the ranks have."""
+
+    def state_dict(self) -> State:
+        """Return what the ranks have learned: in the middle of a batch, with all of that batch."""
+        self._ranks.take_learned()
+        return self._own_state()
 
 
 def _joined(

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -69,6 +69,44 @@ class Driver:
     collect: Callable[[], Mapping[str, Any]]  # Any: numbers, in nested mappings
     with_priority: bool = False  # rows are drawn by priority, which the policy gives
     settings: GradientSettings = field(default_factory=GradientSettings)
+
+
+class Gradients(Protocol):
+    """Be how a scheme learns, chosen once for a learner that stands where the run begins or goes on."""
+
+    def train_ready(self) -> int:
+        """Train on every batch that can be had without waiting; return the number of updates that were applied."""
+
+    def settle(self) -> None:
+        """Apply what is under way, and have in this process all that was learned."""
+
+    def measures(self) -> Mapping[str, float]:
+        """Return recent means of PolicyLag and GradientAsynchrony, in updates, and counts of what was left out."""
+
+    def close(self) -> None:
+        """End what was begun; parts and workers are their owners'."""
+
+
+def check_words(execution: str, communication: str, *, decentralized: bool, num_workers: int) -> None:
+    """Raise ConfigError, with the reason, for words of a pattern that are unknown or exclude each other."""
+    if execution not in ("Central", "Parallel", "Parallelised"):
+        raise ConfigError(f"grad_execution is {execution!r}; expected 'Central', or 'Parallel' ('Parallelised').")
+    if communication not in ("synchronous", "asynchronous"):
+        raise ConfigError(f"grad_communication is {communication!r}; expected 'synchronous' or 'asynchronous'.")
+    if decentralized and (execution == "Central" or communication == "asynchronous"):
+        raise ConfigError(
+            "decentralised updates are made by all gradient workers together: they need grad_execution='Parallel' and "
+            "grad_communication='synchronous'."
+        )
+    if execution != "Central" and not num_workers:
+        raise ConfigError("gradients in parallel need workers: give at least one, or grad_execution='Central'.")
+
+
+def train_by(learner: BaseLearner, **fields: Callable[..., Any]) -> None:  # Any: of a learn mode's fields
+    """Have a learner train by other functions of its mode; its counts and its monitor stay."""
+    state = learner.state_dict()
+    learner.policy = learner.policy._replace(**fields)
+    learner.load_state_dict(state)
 
 
 class GradientRounds:

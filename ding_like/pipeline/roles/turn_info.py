@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ding_like.worker import BaseLearner
+
 
 class TurnInfo(Mapping[str, Any]):  # Any: numbers, in nested mappings
     """Hold what is known of a turn, and `learned`, what the learner logged of late: read when it is first asked for."""
@@ -30,3 +32,12 @@ class TurnInfo(Mapping[str, Any]):  # Any: numbers, in nested mappings
 
     def __repr__(self) -> str:
         return f"TurnInfo({self._found()})"
+
+
+def turn_info(
+    collected: Mapping[str, Any], learner: BaseLearner, num_updates: int, measures: Mapping[str, float]
+) -> TurnInfo:
+    """Return what is said of a turn: of what was collected, of so many updates, and of how old things were."""
+    versions = {**collected.get("ActorVersion", {}), "ActorUpdate": learner.train_iter}
+    known = {**collected, **measures, "Updates": num_updates, "ActorVersion": versions}
+    return TurnInfo(known, dict if learner.monitor is None else learner.monitor.averages)

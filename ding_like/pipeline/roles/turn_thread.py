@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from ding_like.comm.workers.host import WorkerHandle
 from ding_like.errors import CommError
+
+logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0  # between two looks at whether the thread lives
 _SETTLE_S = 600.0  # for the turn under way
-STOP_S = 4.0  # likewise, where nobody waits for what comes of it
+_STOP_S = 4.0  # likewise, where nobody waits for what comes of it
 
 
 class TurnThread(threading.Thread):
@@ -83,11 +87,32 @@ class TurnThread(threading.Thread):
             if not self._changed.wait_for(lambda: self._is_between or not self.is_alive(), timeout_s):
                 raise CommError(f"a turn of '{self.name}' is not over after {timeout_s:g} s: nothing can be saved now.")
 
-    def stop(self, *, timeout_s: float = STOP_S) -> bool:
+    def stop(self, *, timeout_s: float = _STOP_S) -> bool:
         """End the thread after the turn under way, and tell whether it has ended in time; may be called again."""
         with self._changed:
             self.stopped = True
             self._changed.notify_all()
         if self.ident is not None and self is not threading.current_thread():
             self.join(timeout_s)
+            if self.is_alive():
+                logger.warning("a turn of '%s' is not over %g s after it was to stop.", self.name, timeout_s)
         return not self.is_alive()
+
+
+class UpdaterThread(TurnThread):
+    """Take turns: have rows collected, have gradients computed and apply them. Source: PyTorchRL's UpdaterThread.
+
+    Synchronous, `step` takes one in the caller's thread; asynchronous, the thread does, which begins with the first.
+    """
+
+    # Any: the local worker is a GWorker, of a module above this one.
+
+    def __init__(
+        self, local_worker: Any, remote_workers: Sequence[WorkerHandle], decentralized_update_execution: bool,
+        col_fraction_workers: float = 1.0, grad_execution: str = "Central", grad_communication: str = "synchronous",
+    ) -> None:  # fmt: skip
+        self.local_worker, self.remote_workers, self.num_workers = local_worker, remote_workers, len(remote_workers)
+        self.decentralized_update_execution = decentralized_update_execution
+        self.col_fraction_workers = col_fraction_workers
+        self.grad_execution, self.grad_communication = grad_execution, grad_communication
+        super().__init__(local_worker.step, is_ahead=grad_communication == "asynchronous", name="updater")

@@ -111,7 +111,11 @@ def hold() -> None:
     told = threading.Event()
     watch = ClusterWatch(cluster, interval_s=1.0, on_lost=told.set)
     worker = start_worker(RayHost())
-    say(folder=str(cluster.folder), address=cluster.address, processes=cluster.processes, worker=worker)
+    held: Any = cluster._held  # Any: what the keeper is is nobody else's
+    say(
+        folder=str(cluster.folder), address=cluster.address, processes=cluster.processes, worker=worker,
+        keeper=held._keeper.pid,
+    )  # fmt: skip
     sys.stdin.readline()
     started = time.monotonic()
     noticed = told.wait(30.0)

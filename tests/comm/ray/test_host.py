@@ -108,6 +108,7 @@ def test_a_killed_process_is_known_with_what_killed_it(
         assert len(str(told.value)) < 400, "Ray's page of causes is left out"
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_itself_is_known_too(ray_cluster: RayCluster, ray_host: RayHost) -> None:
     worker = start(ray_host)
 
@@ -183,6 +184,7 @@ def test_code_that_is_not_where_the_worker_runs_is_named(
         outcome(ray_host, worker.ended)
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_begin_is_told_of_in_a_line(
     ray_cluster: RayCluster, ray_host: RayHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +249,7 @@ def test_shared_values_are_freed_when_nobody_needs_them(ray_cluster: RayCluster,
         del shared
 
 
+@pytest.mark.slow
 def test_workers_of_two_hosts_may_have_the_same_names(ray_cluster: RayCluster, ray_host: RayHost) -> None:
     other = RayHost()
     try:

@@ -123,13 +123,30 @@ def test_a_second_cluster_is_refused_while_one_is_open(life: tuple[dict[str, Any
 
 
 @pytest.mark.ray
-def test_nothing_is_left_of_a_driver_that_was_killed() -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_is_left_of_a_driver_that_was_killed(number: signal.Signals) -> None:
     with child("hold") as program:
         held = program.hear()
         pids = find_processes(held["folder"])
-        program.process.kill()
+        program.process.send_signal(number)
 
         assert held["worker"]["child"] in pids and wait_until_gone(held["folder"]) == ([], False)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_the_next_start_removes_what_a_driver_left_that_was_killed_with_its_keeper() -> None:
+    with child("hold") as program:
+        held = program.hear()
+        os.kill(held["keeper"], signal.SIGKILL)
+        program.process.kill()
+        program.process.wait(30)
+        assert os.path.exists(held["folder"])
+
+        with child("life") as another:
+            another.hear()
+            assert (find_processes(held["folder"]), os.path.exists(held["folder"])) == ([], False)
+            another.hear()
 
 
 @pytest.mark.ray

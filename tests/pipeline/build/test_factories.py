@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_envs_and_a_model_of_ones_own_are_used(tmp_path: Path) -> None:
 
     assert worker.obs.shape == (2, 4) and len(asked) == 1 + 2
     actors = own.actor(), own.actor()
-    given = own.model.state_dict()
+    given = {name: value.clone() for name, value in own.model.state_dict().items()}
     for actor in actors:
         state = actor.get_attribute("model").state_dict()
         assert all(torch.equal(state[name], given[name]) for name in given)
@@ -189,3 +190,19 @@ def test_names_of_lanes_stay_within_the_seeds_that_there_are(tmp_path: Path) -> 
     seeds = [factories.lane_seed(worker, 0) for worker in range(1, 5)]
 
     assert all(0 <= seed <= 2**32 - 1 - 3 for seed in seeds) and len(set(seeds)) == 4
+
+
+def test_on_a_machine_without_the_runs_folder_a_worker_logs_into_one_that_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    factories = SchemeFactories.of(small_config(tmp_path), seed=3)
+    monkeypatch.setattr(module, "_PROCESS", "another one")
+
+    worker = make_worker(factories)
+
+    (folder,) = (tmp_path / "tmp").iterdir()
+    assert (folder / "log").is_dir() and not (tmp_path / "exp").exists()
+    worker.stop()
+    assert not folder.exists()

@@ -31,6 +31,7 @@ from ding_like.comm.workers.host import Host, WorkerHandle
 from ding_like.config import compile_config
 from ding_like.pipeline.build.collect_end import segment_of
 from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.build.process import prepare_worker
 from ding_like.pipeline.ray.c_worker_set import CWorkerSet
 from ding_like.pipeline.ray.collection import Remote, SynchronousCollection
 from ding_like.pipeline.roles.loaded_weights import UNTRAINED
@@ -219,7 +220,7 @@ def main() -> None:
     from ding_like.comm.ray.own_cluster import Amounts
 
     with TemporaryDirectory() as folder, RayCluster(amounts=Amounts(num_cpus=16)):
-        host = RayHost()
+        host = RayHost(prepare=prepare_worker)
         try:
             report = {**made_with, **run(host, Path(folder), stops=args.stops, rounds=args.rounds)}
         finally:

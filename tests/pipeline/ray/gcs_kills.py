@@ -80,7 +80,7 @@ class Run:
         return None
 
     def wait_for(self, seen: Callable[[], Any], timeout_s: float) -> Any:
-        """Return what `seen` returns once it is true. Raises AssertionError if the run ends before, or the time does."""
+        """Return what `seen` returns once it is true. Raises AssertionError if the run, or the time, ends before."""
         deadline_s = time.monotonic() + timeout_s
         while not (found := seen()):
             if self.process.poll() is not None or time.monotonic() > deadline_s:

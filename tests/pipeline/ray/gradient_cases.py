@@ -80,7 +80,7 @@ class HeldPolicy:
     def remote_workers(self) -> list[Any]:
         return []
 
-    def stop(self) -> None:
+    def stop(self, *, timeout_s: float = 10.0) -> None:
         self.is_stopped = True
 
 

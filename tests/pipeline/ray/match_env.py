@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -14,6 +15,8 @@ BEST = float(STEPS)
 class Match(gymnasium.Env):
     """Show one of three numbers, give 1 for its action; an episode has 8 steps, so that 8 is the best there is."""
 
+    before_step: Callable[[], None] = staticmethod(lambda: None)  # what a test has every env do
+
     def __init__(self, **_: Any) -> None:
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (3,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(3)
@@ -24,6 +27,7 @@ class Match(gymnasium.Env):
         return self._show(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        type(self).before_step()
         reward = float(action == self._shown)
         self._step += 1
         return self._show(), reward, self._step == STEPS, False, {}

@@ -14,9 +14,9 @@ from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.serial_entry import load_config
 from ding_like.pipeline.build import training_process
 from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.scheme_turns import scheme_turns
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.ray.settings import RaySettings
-from ding_like.pipeline.ray.turns import scheme_turns
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import NoConsole
 from ding_like.pipeline.serial import SerialRun

@@ -13,7 +13,7 @@ from ding_like.comm.workers.calls import WorkerCalls
 from ding_like.comm.workers.host import WorkerLostError
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import TrainingError
-from ding_like.pipeline.ray.collection import Remote
+from ding_like.pipeline.roles.collect_rounds import Remote
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.update_ratio import UpdateRatio
@@ -124,7 +124,7 @@ class ScriptedPool:
     def wait_ready(self, *, timeout_s: float) -> bool:
         return bool(self.workers)
 
-    def lost(self, worker: Any, *, how: str, rows_lost: int, last: str = "", wait_s: float | None = None) -> Any:
+    def lost(self, worker: Any, *, how: str, rows_lost: int, detail: str = "", wait_s: float | None = None) -> Any:
         self.losses.append((worker.name, how, rows_lost))
         place = self.workers.index(worker)
         if not self.standbys:

@@ -252,7 +252,7 @@ def teller(tellers: list[CWorker], folder: Path, *, fraction: float, num_envs: i
         (16, 0.75, 1, 16),  # told during step 16, which is its last
         (19, 0.75, 1, 19),
         (0, 0.07, 1, 2),
-        (0, 0.15, 1, 3),  # 0.15 * 20 is a little more than 3
+        (0, 0.55, 1, 11),  # 0.55 * 20 is a little more than 11
         (0, 0.75, 4, 16),  # four envs at a time
         (0, 0.5, 4, 12),
         (99, 0.75, 1, 20),  # never told
@@ -273,6 +273,18 @@ def test_a_collection_that_is_told_to_stop_ends_with_the_first_step_at_which_it_
     assert TellingEnv.num_steps == taken
     assert info["NumberSamples"] == info["EnvSteps"] == len(rows["obs"]) == taken
     assert rows["step"].reshape(-1, num_envs)[:, 0].tolist() == [step % 3 for step in range(taken // num_envs)]
+
+
+def test_a_worker_that_is_to_take_all_makes_all_rows_whatever_it_is_told(
+    tmp_path: Path, tellers: list[CWorker]
+) -> None:
+    factories = SchemeFactories.of(telling_config(tmp_path, nstep=3), seed=0)
+    tellers.append(make_worker(factories, fraction_samples=1.0))
+    tellers[0].stop_collecting(4)
+
+    _, info = tellers[0].collect_data(listen_to=[("sync", 4)])
+
+    assert info["NumberSamples"] == 20 < info["EnvSteps"] == 21  # the last two rows lacked their windows' ends
 
 
 def test_a_late_signal_does_not_stop_a_later_round_and_a_newer_one_stops_an_earlier(
@@ -392,6 +404,21 @@ def test_weights_that_come_during_a_collection_act_in_the_next_one(tmp_path: Pat
 
     assert info["Version"] == (0, 0) and not rows["policy_version"].any()
     assert following["ActorVersion"] == {"DataCollection": 2} == {"DataCollection": worker.actor_version}
+
+
+def test_of_weights_that_come_during_a_collection_the_newest_act_next_in_whatever_order_they_came(
+    tmp_path: Path, tellers: list[CWorker]
+) -> None:
+    worker = teller(tellers, tmp_path, fraction=1.0)
+    state, versions = worker.actor.collect_mode.state_dict(), {5: 7, 6: 3}
+    TellingEnv.told = lambda step: (
+        worker.set_weights({"version": versions[step], "weights": state}) if step in versions else None
+    )
+
+    worker.collect_data()
+    _, following = worker.collect_data()
+
+    assert following["ActorVersion"] == {"DataCollection": 7}
 
 
 def test_initial_weights_are_those_that_act_first(factories: SchemeFactories) -> None:
@@ -517,6 +544,18 @@ def test_another_actor_acts_with_the_newest_weights_while_open_episodes_go_on(
     assert (rows["step"][:8] > 0).any()
     # All outputs are equal, so that the greedy action is 0.
     assert (rows["action"] == 0).mean() > 0.8 and info["Version"] == (0, 0)
+
+
+def test_another_actor_is_given_the_weights_that_came_before_it(worker: CWorker, factories: SchemeFactories) -> None:
+    learned = factories.actor()
+    for parameter in learned.get_attribute("model").parameters():
+        parameter.data.fill_(0.25)
+    worker.set_weights({"version": 2, "weights": learned.collect_mode.state_dict()})
+
+    worker.replace_agent_component("actor", factories.actor)
+
+    assert all((parameter == 0.25).all() for parameter in worker.actor.get_attribute("model").parameters())
+    assert worker.actor_version == 2
 
 
 def test_other_test_envs_are_played_and_those_before_are_closed(factories: SchemeFactories) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from ding_like.entry.serial_entry import load_config
+from ding_like.pipeline.build import training_process
+from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.roles.train import TrainRole
+from ding_like.pipeline.turns import has_priorities, rows_of, store_of
 from tests.pipeline.ray import runs
 
 UPDATES = 1000
@@ -47,7 +54,9 @@ def assert_equal(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("configs", [runs.dqn, runs.ppo, runs.sac], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "configs", [runs.dqn, runs.ppo, pytest.param(runs.sac, marks=pytest.mark.slow)], ids=["dqn", "ppo", "sac"]
+)
 def test_one_synchronous_worker_equals_serial(configs, workers):
     alone = runs.serial(configs(), seed=3, max_train_iter=UPDATES, exp_name="alone")
 
@@ -57,3 +66,59 @@ def test_one_synchronous_worker_equals_serial(configs, workers):
     found, expected = runs.result("scheme"), runs.result("alone")
     assert found["train_iter"] == expected["train_iter"] >= UPDATES
     assert found["env_step"] == expected["env_step"] and found["eval_value_raw"] == expected["eval_value_raw"]
+
+
+@pytest.mark.parametrize(
+    "configs", [runs.dqn, runs.ppo, pytest.param(runs.sac, marks=pytest.mark.slow)], ids=["dqn", "ppo", "sac"]
+)
+def test_two_synchronous_collectors_equal_serial_that_is_fed_the_same_rows_in_the_same_order(configs):
+    fed: list[tuple[str, Any]] = []
+
+    def record(make: Any) -> Any:
+        def made(is_leaving: Any) -> Any:
+            turns = make(is_leaving)
+            rows = turns._scheme.end.rows
+            for name in ("put", "put_random"):
+                setattr(rows, name, _noting(getattr(rows, name), name, fed))
+            return turns
+
+        return made
+
+    by_scheme = runs.scheme(configs(), runs.settings(2), seed=3, max_train_iter=400, wrap=record)
+
+    cfg = load_config(configs(), seed=3, exp_name="fed")
+    with training_process(), closing(build_driver(cfg, seed=3)) as parts:
+        rows = rows_of(cfg, parts, store=store_of(parts), batch_size=cfg.policy.learn.batch_size)
+        train = TrainRole(parts.learner, rows, with_priority=has_priorities(cfg, parts))
+        for name, segment in fed:
+            getattr(rows, name)(segment)
+            train.train_ready()
+        assert parts.learner.train_iter >= 400
+        assert_equal(parts.policy, by_scheme)
+
+
+def _noting(put: Any, name: str, fed: list[tuple[str, Any]]) -> Any:
+    def noted(segment: Any) -> Any:
+        fed.append((name, segment))
+        return put(segment)
+
+    return noted
+
+
+def test_rows_of_two_collectors_are_of_envs_with_seeds_of_their_own():
+    seen: list[Any] = []
+
+    def record(make: Any) -> Any:
+        def made(is_leaving: Any) -> Any:
+            turns = make(is_leaving)
+            rows = turns._scheme.end.rows
+            rows.put = _noting(rows.put, "put", seen)
+            return turns
+
+        return made
+
+    runs.scheme(runs.ppo(), runs.settings(2), seed=3, max_env_step=64, wrap=record)
+
+    first = seen[0][1].batch["obs"].reshape(2, 32, 4)
+    starts = first[:, :4].reshape(8, 4)  # what each of the two workers' four envs began with
+    assert len(np.unique(starts, axis=0)) == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from ding_like.comm.workers.host import Resources
 from ding_like.comm.workers.states import pack_state, unpack_state
+from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline import ray
 from ding_like.pipeline.ray import GWorker, GWorkerSet
@@ -148,3 +151,27 @@ def test_workers_that_are_given_a_gpu_are_told_to_compute_on_it() -> None:
         ).stop()
 
     assert devices == [(0, "cpu"), (1, None), (0, "cpu"), (1, "cuda")]
+
+
+def test_what_a_run_learns_with_is_not_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Run("dqn", tmp_path, execution="Central", num_workers=0) as run:
+        assert not run.u_worker.replace_agent_component("algo", lambda device, actor: None)
+        assert "stays as it is" in caplog.text
+        assert run.u_worker.local_worker.actor is run.policy
+
+
+def test_parts_of_remote_collectors_are_replaced_after_what_they_do(tmp_path: Path) -> None:
+    class Collector:
+        replaced: list[str] = []  # of one test
+
+        def replace_agent_component(self, name: str, factory: Any) -> bool:
+            self.replaced.append(name)
+            return True
+
+    with closing(ThreadHost()) as host, Run("dqn", tmp_path, execution="Central", num_workers=0) as run:
+        collector = host.start(Collector, name="collector1", resources=Resources())
+        run.u_worker.local_worker.c_workers.remote_workers = lambda: [collector]
+
+        assert run.u_worker.replace_agent_component("envs_train", lambda device, worker, parent: None)
+
+    assert Collector.replaced == ["envs_train"]

@@ -87,13 +87,13 @@ def test_a_worker_that_dies_in_a_round_loses_no_part_and_none_is_applied_twice(
 
 def test_a_worker_that_hangs_is_replaced_and_its_part_given_to_another(tmp_path: Path, host: ThreadHost) -> None:
     wanted, gate = central("ppo", tmp_path, 2), Gate(index=2, call=4)
-    settings = GradientSettings(step_timeout_s=0.5)
+    settings = GradientSettings(step_timeout_s=1.5)
     with Run("ppo", tmp_path / "run", host=host, worker_class=gated(gate), standby=1, settings=settings) as run:
         run.learn(2)
         gate.opened.set()
 
     [row] = run.log.rows
-    assert (row.worker, row.how) == ("gradient2", "no answer for 0.5 s")
+    assert (row.worker, row.how) == ("gradient2", "no answer for 1.5 s")
     assert_close(run.state, wanted.state)
 
 
@@ -118,7 +118,7 @@ def test_a_round_without_a_standby_goes_on_with_those_that_are_left(tmp_path: Pa
 
 def test_a_late_part_is_left_out_and_counted_when_the_round_is_over(tmp_path: Path, host: ThreadHost) -> None:
     gate = Gate(index=2, call=2)
-    settings = GradientSettings(round_timeout_s=0.5, step_timeout_s=20.0)
+    settings = GradientSettings(round_timeout_s=1.5, step_timeout_s=20.0)
     with Run("dqn prioritised", tmp_path, host=host, worker_class=gated(gate), settings=settings) as run:
         run.learn(2)
         measured = run.u_worker.local_worker.gradients.measures()
@@ -135,7 +135,7 @@ def test_a_late_part_is_left_out_and_counted_when_the_round_is_over(tmp_path: Pa
 
 def test_a_round_with_too_few_parts_ends_the_run(tmp_path: Path, host: ThreadHost) -> None:
     gate = Gate(index=2, call=2)
-    settings = GradientSettings(min_workers=2, round_timeout_s=0.3)
+    settings = GradientSettings(min_workers=2, round_timeout_s=1.0)
     with Run("dqn", tmp_path, host=host, worker_class=gated(gate), settings=settings) as run:
         with pytest.raises(TrainingError, match=r"1 of 2 parts .* fewer than grad.min_workers=2"):
             run.learn(2)
@@ -251,7 +251,7 @@ def test_a_worker_that_dies_alone_has_its_minibatch_computed_by_another(tmp_path
 # --- on every rank
 
 
-@pytest.mark.parametrize("name", ["dqn prioritised", "ppo", "sac", "impala", "r2d2"])
+@pytest.mark.parametrize("name", ["dqn prioritised", "ppo", "sac", "impala", "r2d2", "iqn prioritised", "rainbow"])
 def test_ranks_that_average_and_apply_themselves_learn_what_one_process_does(name: str, tmp_path: Path) -> None:
     wanted = central(name, tmp_path, 4)
     settings = GradientSettings(compare_every=2, step_timeout_s=20.0)

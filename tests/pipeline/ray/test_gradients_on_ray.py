@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,12 @@ def central(name: str, folder: Path, turns: int) -> Run:
         return run.learn(turns)
 
 
-@pytest.mark.parametrize("name", ["dqn prioritised", "ppo", "sac"])
+def slow(*names: str) -> list[Any]:
+    """Return cases that the short suite leaves out."""
+    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("name", ["dqn prioritised", *slow("ppo", "sac")])
 def test_processes_that_share_minibatches_teach_what_one_does(name: str, tmp_path: Path, ray_host: RayHost) -> None:
     wanted = central(name, tmp_path, 4)
     with Run(name, tmp_path / "ray", host=ray_host, compress=name == "ppo") as run:
@@ -54,7 +60,7 @@ def test_every_minibatch_is_learned_from_once_by_processes_at_their_own_pace(tmp
         assert run.learner.train_iter == len(run.store.drawn) == len(run.store.updates)
 
 
-@pytest.mark.parametrize("name", ["dqn prioritised", "ppo"])
+@pytest.mark.parametrize("name", ["dqn prioritised", *slow("ppo")])
 def test_processes_of_a_group_learn_what_one_does(name: str, tmp_path: Path, ray_host: RayHost) -> None:
     wanted = central(name, tmp_path, 4)
     settings = GradientSettings(compare_every=2, step_timeout_s=40.0)
@@ -64,6 +70,7 @@ def test_processes_of_a_group_learn_what_one_does(name: str, tmp_path: Path, ray
     assert_close(run.state, wanted.state)
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_run_with_what_the_other_has_learned(tmp_path: Path, ray_host: RayHost) -> None:
     settings = GradientSettings(step_timeout_s=40.0)
     with Run("dqn", tmp_path / "ray", decentralized=True, host=ray_host, settings=settings) as run:

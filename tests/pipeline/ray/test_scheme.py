@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ding_like.entry.serial_entry import load_config
+from ding_like.errors import ConfigError
+from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.build.patterns import check_patterns
+from ding_like.pipeline.ray import Learner, Scheme
 from tests.pipeline.ray import runs
 from tests.pipeline.ray.match_env import BEST
 
@@ -64,3 +71,106 @@ def test_every_legal_combination_reaches_the_optimum(collect, grad, configs):
 
     found = runs.result("scheme")
     assert found["stop"] and found["eval_value"] == BEST
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "reason"),
+    [
+        (
+            dict(decentralized_update_execution=True),
+            {},
+            "decentralised updates are made by several gradient workers together, and gradients are central",
+        ),
+        (
+            dict(decentralized_update_execution=True, num_grad_workers=2, grad_workers_communication="asynchronous"),
+            {},
+            "asynchronous gradients are not those of one step",
+        ),
+        (
+            dict(num_col_workers=2, col_workers_communication="asynchronous"),
+            dict(fraction_workers=0.5, fraction_samples=0.5),
+            "ends a round, and asynchronous collection has none",
+        ),
+        (dict(), dict(fraction_workers=0.5, fraction_samples=0.5), "ends a round of several collectors, and collect"),
+        (dict(num_col_workers=2), dict(fraction_workers=0.5), "ends no round while fraction_samples is 1"),
+        (dict(num_col_workers=2), dict(fraction_samples=0.0), "fraction_samples is 0.0, expected more than 0"),
+        (
+            dict(num_col_workers=2, col_workers_communication="asynchronous"),
+            dict(max_policy_lag=0),
+            "asynchronous rows are older than an update almost always",
+        ),
+        (dict(col_workers_communication="sync"), {}, "expected 'synchronous' or 'asynchronous'"),
+    ],
+)
+def test_patterns_that_exclude_each_other_are_refused_with_the_reason(words, changes, reason):
+    with pytest.raises(ConfigError, match=reason):
+        made(ppo(), settings=runs.settings(**changes), **words)
+
+
+def test_an_on_policy_policy_with_a_replay_buffer_is_refused():
+    words = dict(col_execution="Central", col_communication="synchronous", grad_execution="Central")
+    with pytest.raises(ConfigError, match="rows of an on-policy policy are used once"):
+        check_patterns(**words, grad_communication="synchronous", limits={}, is_on_policy=True, has_buffer=True)
+
+
+def test_what_a_refused_scheme_had_opened_is_closed():
+    # tests/leaks.py looks for the threads of its host.
+    with pytest.raises(ConfigError):
+        made(ppo(), num_col_workers=2, decentralized_update_execution=True)
+
+
+# --- a loop of one's own
+
+
+def made(configs: Any, *, settings: Any = None, **words: Any) -> Scheme:
+    """Return a scheme as a user makes it, from factories alone."""
+    factories = SchemeFactories.of(load_config(configs, seed=0, exp_name="own"), seed=0)
+    return Scheme(
+        factories.algo, factories.learning_actor, factories.storage, factories.train_envs, settings=settings, **words
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        dict(),
+        dict(col_workers_communication="asynchronous"),  # central, ahead of the learner in a thread
+        dict(num_col_workers=2),
+        dict(num_col_workers=2, col_workers_communication="asynchronous", num_grad_workers=2),
+        dict(num_grad_workers=2, grad_workers_communication="asynchronous"),
+    ],
+    ids=lambda words: "-".join(map(str, words.values())) or "central",
+)
+def test_a_learner_trains_by_a_scheme_until_its_target_of_env_steps(words):
+    learner = Learner(made(dqn(), **words), target_steps=1500)
+    try:
+        rewards = []
+        while not learner.done():
+            rewards.append(learner.step()["Episodes"]["TrainReward"])
+        learner.scheme.update_worker.settle()
+        assert learner.scheme.end.rows.env_step >= 1500
+        assert learner.scheme.update_worker.actor_version > 300
+        assert np.nanmean(rewards[-5:]) > np.nanmean(rewards[:5]), "episodes get better"
+    finally:
+        learner.stop()
+
+
+def test_a_learner_saves_prints_and_changes_parameters_while_it_runs(caplog):
+    caplog.set_level("INFO", logger="ding_like")
+    learner = Learner(made(dqn(), num_col_workers=1), target_steps=500)
+    try:
+        learner.step()
+        learner.print_info()
+        assert learner.update_algorithm_parameter("lr", 0.5)
+        learner.save_model("kept.pth.tar")
+        learner.step()
+        policy = learner.scheme.end.parts.policy
+        assert {optimizer.learning_rate for optimizer in policy._optimizers()} == {0.5}
+    finally:
+        learner.stop()
+        learner.stop()
+
+    assert "env step" in caplog.text and Path("own/ckpt/kept.pth.tar").is_file()

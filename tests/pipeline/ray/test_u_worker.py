@@ -110,7 +110,9 @@ def test_a_step_is_a_turn_and_says_what_came_of_it(execution: str, communication
     assert all(info["NumberSamples"] == 4 for info in infos)
     assert infos[-1]["total_loss"] > 0
     assert {"PolicyLag", "GradientAsynchrony", "Updates"} <= infos[-1].keys()
-    assert infos[-1]["ActorVersion"] == {"ActorUpdate": 6}
+    # Gradients that are under way at a turn's end are applied in a later one.
+    under_way = 2 if execution != "Central" and communication == "asynchronous" else 0
+    assert 6 - under_way <= infos[-1]["ActorVersion"]["ActorUpdate"] <= 6
 
 
 def test_policy_lag_is_measured_between_collection_and_gradient(tmp_path: Path) -> None:

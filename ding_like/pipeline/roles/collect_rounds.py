@@ -1,0 +1,103 @@
+"""Have collectors of a pool collect: in rounds that end early if need be, or one call after another."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ding_like.comm.channels import Order
+from ding_like.comm.workers.calls import WorkerCalls
+from ding_like.comm.workers.host import WorkerHandle
+from ding_like.comm.workers.pool import WorkerPool
+from ding_like.pipeline.build.collect_end import segment_of
+from ding_like.pipeline.roles.intake import Collected, Intake, shares
+
+LOOK_S = 1.0  # between two looks at whether the run is to end
+_LEAVE_S = 5.0  # that a round may still take then
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Hold what collecting in workers needs of a run's driver.
+
+    `publish` sends the learner's weights out, and waits for so many seconds until all have them, or not (None).
+    """
+
+    pool: WorkerPool
+    calls: WorkerCalls
+    intake: Intake
+    publish: Callable[[float | None], object]
+    is_leaving: Callable[[], bool]
+    fraction_workers: float = 1.0
+    publish_timeout_s: float = 60.0
+    clock: Callable[[], float] = time.monotonic
+
+
+class CollectRounds:
+    """Give calls to collectors; each round has a number, by which its collections are stopped and no later ones.
+
+    The share of a worker that is lost goes to the one that takes its place, or the round goes on with those present.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+        self._round_id = 0
+        self._came: deque[Collected] = deque()
+
+    def _present(self) -> list[WorkerHandle]:
+        pool = self._remote.pool
+        pool.check()
+        return pool.workers or (pool.workers if pool.wait_ready(timeout_s=LOOK_S) else [])
+
+    def _give(self, worker: WorkerHandle, *, place: int, rows: int, env_step: int) -> None:
+        order = Order(False, rows, env_step, self._remote.intake.newest())
+        listen_to = (("sync", self._round_id),)
+        self._remote.calls.begin(worker, "collect_data", listen_to=listen_to, order=order, place=place, rows=rows)
+
+    def collect(self, rows: int, *, env_step: int, fraction: float) -> list[Collected]:
+        """Return what the workers of a round return, by place; fewer parts where workers are lost."""
+        calls, workers = self._remote.calls, self._present()
+        self._round_id += 1
+        for place, (worker, share) in enumerate(zip(workers, shares(rows, len(workers)), strict=True)):
+            if share:
+                self._give(worker, place=place, rows=share, env_step=env_step)
+        needed = math.ceil(fraction * len(calls.tasks) - 1e-9)  # 0.07 * 100 is a little over 7
+        parts: dict[int, Collected] = {}
+        is_told, end_s = False, math.inf
+        while calls.tasks and self._remote.clock() < end_s:
+            for back in calls.ready(timeout_s=LOOK_S):
+                place = back.task.place
+                if not back.is_lost:
+                    parts[place] = self._received(back.task.worker, back.value)
+                elif back.replacement is not None and not is_told:
+                    self._give(back.replacement, place=place, rows=back.task.rows, env_step=env_step)
+            if self._remote.is_leaving():
+                needed, end_s = 0, min(end_s, self._remote.clock() + _LEAVE_S)
+            if not is_told and len(parts) >= needed:
+                is_told = True
+                calls.control("stop_collecting", self._round_id)
+        calls.forget()
+        return [parts[place] for place in sorted(parts)]
+
+    def _received(self, worker: WorkerHandle, value: Any) -> Collected:
+        return Collected(worker.name, segment_of(*value), self._remote.clock())
+
+    def first(self, rows: int) -> Collected | None:
+        """Give a call to each worker that has none, and return what came first; None if nothing did in time."""
+        calls = self._remote.calls
+        for place, worker in enumerate(self._present()):
+            if worker.name not in calls.tasks:
+                self._round_id += 1
+                self._give(worker, place=place, rows=rows, env_step=self._remote.intake.env_step)
+        if not self._came:
+            came = [back for back in calls.ready(timeout_s=LOOK_S) if not back.is_lost]
+            self._came.extend(self._received(back.task.worker, back.value) for back in came)
+        return self._came.popleft() if self._came else None
+
+    def stop(self) -> None:
+        """Tell those who still collect that it is enough."""
+        self._remote.calls.control("stop_collecting", self._round_id)
