@@ -81,4 +81,4 @@ class WatchedTurns:
         try:
             self._watch.check()
         except CommError as error:
-            raise TurnsLostError(str(error)) from error
+            raise TurnsLostError(f"{str(error).rstrip('.')}.") from error
