@@ -15,6 +15,7 @@ from ding_like.comm.workers.host import WorkerHandle
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import CommError
 from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.ray import CWorker
 from ding_like.pipeline.turns import TurnsLostError
 from ding_like.utils.checkpoint import load_state
 from tests.pipeline.ray import runs
@@ -134,6 +135,14 @@ def test_a_worker_that_hangs_holds_up_neither_sigterm_nor_what_was_collected(com
         monkeypatch.setattr(Match, "before_step", staticmethod(hang))
         threading.Timer(0.5, signal.raise_signal, (signal.SIGTERM,)).start()
 
+    workers: list[CWorker] = []
+    make = CWorker.__init__
+
+    def noted(self: CWorker, *args: Any, **kwargs: Any) -> None:
+        workers.append(self)
+        make(self, *args, **kwargs)
+
+    monkeypatch.setattr(CWorker, "__init__", noted)
     began_s = time.monotonic()
     try:
         with pytest.raises(SystemExit):
@@ -141,6 +150,11 @@ def test_a_worker_that_hangs_holds_up_neither_sigterm_nor_what_was_collected(com
     finally:
         took_s = time.monotonic() - began_s
         gate.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("collector"):
+                thread.join(10.0)
+        for worker in workers:  # a thread cannot be killed, as a process is with all that it has open
+            worker.stop()
 
     assert took_s < 30
     saved = resume_store("scheme").load_newest()
