@@ -15,13 +15,14 @@ from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.gradient_rounds import Driver, GradientSettings
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
+from ding_like.pipeline.sample_unit import steps_per_row
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
 from ding_like.pipeline.turns import collect_at_random, collect_role, has_priorities, rows_of, store_of
 from ding_like.types import State
 
 # Later than that of a policy as a collector has made it, so that even the first weights are taken.
 _ATTEMPT = 1
-_LEAST_ROWS = 64  # of an asynchronous call: fewer cost more to send than to collect
+_LEAST_STEPS = 64  # env steps of an asynchronous call: fewer cost more to send than to collect
 
 
 class DriverEnd:
@@ -71,7 +72,8 @@ class DriverEnd:
         collect = self._policy_cfg.collect
         if asked or not collect.get("n_sample"):
             return asked or max(1, int(collect.get("n_episode") or 1) // workers)
-        return int(collect.n_sample) if self.is_on_policy else max(int(collect.n_sample), _LEAST_ROWS)
+        least = 1 if self.is_on_policy else -(-_LEAST_STEPS // steps_per_row(self._policy_cfg))
+        return max(int(collect.n_sample), least)
 
     def newest(self) -> Version:
         """Return the version of the learner's weights."""
