@@ -47,16 +47,22 @@ def _of_ray() -> dict[str, str]:
 
 @contextmanager
 def kept_signals() -> Iterator[None]:
-    """Put the handler of SIGTERM back at the end: `ray.init` takes it, and a run that is asked to leave saves first."""
+    """Put the handler of SIGTERM back at the end: `ray.init` takes it, and a run that is asked to leave saves first.
+
+    What is started meanwhile does not get SIGTERM, as Ray itself sees to with SIGINT: one that is sent to all processes
+    of a run would else end the cluster before the run, which still has to end its workers.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.getsignal(signal.SIGTERM)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         yield
     finally:
         if before is not None:
             signal.signal(signal.SIGTERM, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @contextmanager

@@ -134,6 +134,19 @@ def test_nothing_is_left_of_a_driver_that_was_killed(number: signal.Signals) -> 
 
 
 @pytest.mark.ray
+def test_a_sigterm_to_all_processes_of_a_run_ends_the_driver_alone() -> None:
+    with child("hold") as program:
+        held = program.hear()
+
+        blocked = {
+            name: int(Path(f"/proc/{pid}/status").read_text().partition("SigBlk:")[2].split()[0], 16)
+            for name, pid in held["processes"].items()
+        }
+        assert set(blocked) == {"gcs_server", "raylet"}
+        assert all(mask >> (signal.SIGTERM - 1) & 1 for mask in blocked.values())
+
+
+@pytest.mark.ray
 @pytest.mark.slow
 def test_the_next_start_removes_what_a_driver_left_that_was_killed_with_its_keeper() -> None:
     with child("hold") as program:
