@@ -144,7 +144,7 @@ class Scheme:
             return SynchronousCollection(remote)
         rows = self.end.segment_rows(collect.segment_rows, num_workers)
         return AsynchronousCollection(
-            remote, segment_rows=rows, max_queue_size=1 if self.end.is_on_policy else num_workers
+            remote, segment_rows=rows, max_queue_size=1 if self.end.is_on_policy else max(1, num_workers // 2)
         )
 
     def collect(self) -> Mapping[str, Any]:

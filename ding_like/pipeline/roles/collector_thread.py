@@ -8,12 +8,14 @@ from collections.abc import Callable
 
 from ding_like.pipeline.roles.intake import Collected
 
+_LOOK_S = 1.0  # between two looks at whether the thread is to end
+
 
 class CollectorThread(threading.Thread):
     """Collect by `collect`: in the thread of whoever calls `step`, or ("asynchronous") here, ahead of it.
 
-    At most `max_queue_size` segments wait, which limits how old the policy is that collected them. `broadcast` sends
-    the weights out, in the caller's thread, before every `broadcast_interval`-th step.
+    While `max_queue_size` segments wait nothing more is asked for, which limits how old the policy is that collects.
+    `broadcast` sends the weights out, in the caller's thread, before every `broadcast_interval`-th step.
     """
 
     def __init__(
@@ -27,7 +29,8 @@ class CollectorThread(threading.Thread):
     ) -> None:
         super().__init__(name="collector thread", daemon=True)
         self.stopped = False
-        self.outqueue: queue.Queue[tuple[Collected | None, BaseException | None]] = queue.Queue(max_queue_size)
+        self.outqueue: queue.SimpleQueue[tuple[Collected | None, BaseException | None]] = queue.SimpleQueue()
+        self._room = threading.Semaphore(max_queue_size)
         self._collect = collect
         self._is_asynchronous = col_communication == "asynchronous"
         self._broadcast = broadcast
@@ -49,14 +52,21 @@ class CollectorThread(threading.Thread):
             return None
         if error is not None:
             raise error
+        self._room.release()
         return collected
 
     def run(self) -> None:
         """Collect until stopped; what goes wrong is the last thing in the queue."""
         try:
+            # Room first: calls that are given while there is none would be made with weights that are older then.
             while not self.stopped:
+                has_room = self._room.acquire(timeout=_LOOK_S)
+                if not has_room or self.stopped:
+                    continue
                 collected = self._collect()
-                if collected is not None:
+                if collected is None:
+                    self._room.release()
+                else:
                     self.outqueue.put((collected, None))
         except BaseException as error:
             self.outqueue.put((None, error))
@@ -64,8 +74,7 @@ class CollectorThread(threading.Thread):
     def stop(self, *, timeout_s: float = 5.0) -> bool:
         """End the thread, and tell whether it has ended in time; what waits in the queue is dropped."""
         self.stopped = True
-        while not self.outqueue.empty():  # at most one more thing comes, and there is room for it
-            self.outqueue.get_nowait()
+        self._room.release()  # should it wait
         if self.ident is not None:
             self.join(timeout_s)
         return not self.is_alive()
