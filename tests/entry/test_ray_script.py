@@ -30,7 +30,7 @@ _DING = (
     + """
 if "--dry-run" in sys.argv:
     here = os.environ["NOTES"] + "ray"
-    sys.exit(os.path.exists(here) and len(open(here).readlines()) < 3)
+    sys.exit(not os.path.exists(here) or len(open(here).readlines()) < 3)
 note()
 sys.exit(int(os.environ.get("STATUS", 0)))
 """

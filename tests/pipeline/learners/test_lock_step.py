@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from ding_like.comm.channels import Order, Segment, Version
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.learners.lock_step import Alone, InStep, Turn
+from ding_like.pipeline.learners.statistics import SharedStatistics
 from tests.pipeline.learners.group_of_threads import ThreadGroup, run_ranks
 
 
@@ -196,7 +198,7 @@ def test_learners_are_compared_again_and_again() -> None:
 def test_statistics_are_merged_with_every_segment() -> None:
     def put(group: ThreadGroup) -> int:
         own, merged = parts(), []
-        own.statistics = SimpleNamespace(merge=merged.append)
+        own.statistics = Mock(SharedStatistics, merge=merged.append)
         sink = step(group, own).sink(SimpleNamespace(put=lambda each: Order(False, 1, 0, None)))
         for _ in range(2):
             sink.put(Segment(rows(0.0), Version(0, 0), 0))
