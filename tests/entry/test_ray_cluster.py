@@ -215,7 +215,8 @@ def test_with_its_token_a_cluster_that_runs_is_asked_what_it_has(ray_cluster: Ra
 
     run = ding(
         "-m", "ray", "-c", str(CONFIG), "--address", ray_cluster.address, "--dry-run",
-        "--workers", "20", "policy.collect.n_sample=64", RAY_AUTH_TOKEN_PATH=str(ray_cluster.folder / "token"), RAY_AUTH_MODE="token",
+        "--workers", "20", "policy.collect.n_sample=64",
+        RAY_AUTH_TOKEN_PATH=str(ray_cluster.folder / "token"), RAY_AUTH_MODE="token",
     )  # fmt: skip
 
     assert run.returncode == 1, run.stderr
