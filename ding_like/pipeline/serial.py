@@ -74,8 +74,7 @@ class SerialRun:
                 stop = self._loop(signals)
                 self._turns.settle()
             except TurnsLostError as error:
-                self._save()
-                raise TurnsLostError(f"{error} The run ended {self._saved_at()}") from error
+                raise TurnsLostError(f"{error} The run ended {self._rescued()}") from error
             self._console.update(self._progress())
             self._save()
             self._lock_step.leave()
@@ -120,6 +119,18 @@ class SerialRun:
         """Save a point to resume from."""
         if self._checkpointer is not None:
             self._checkpointer.save({**self._record.state_dict(), "turns": self._turns.state_dict()})
+
+    def _rescued(self) -> str:
+        """Save a point where that can still be done, and say from where the run goes on."""
+        if self._turns.rescue():
+            self._save()
+            return self._saved_at()
+        newest = None if self._checkpointer is None else self._checkpointer.newest_step()
+        torn = f"at {self._place()}, which is not saved: what was learned last is lost with those who learned it"
+        if newest is None:
+            return f"{torn}, and no point was saved before."
+        again = f"go on from env step {newest:,}, saved before, with  ding --resume {self._cfg.exp_name}"
+        return f"{torn}; {again}"
 
     def _evaluate_role(self) -> EvaluateRole | None:
         parts, evaluator, env = self._parts, self._parts.evaluator, self._parts.evaluator_env

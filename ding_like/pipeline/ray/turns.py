@@ -35,6 +35,14 @@ class SchemeTurns:
         """Apply the gradients that are under way; rows that are still to come are put after."""
         self._or_lost(self._gradients.settle)
 
+    def rescue(self) -> bool:
+        """Settle with whoever is left; decentralised updates that nobody can tell of leave the parts torn."""
+        try:
+            self._gradients.settle()
+        except (CommError, TrainingError):
+            return not self._scheme.is_decentralized
+        return True
+
     def workers(self) -> Mapping[str, str]:
         """Return how the workers stand, for the run's panel."""
         return self._scheme.describe()
