@@ -20,6 +20,7 @@ from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.pipeline.roles.record import RunRecord, RunResult
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.pipeline.turns import SerialTurns, Turns, TurnsLostError
+from ding_like.types import State
 from ding_like.utils.resume import Saved
 
 logger = logging.getLogger(__name__)
@@ -67,10 +68,11 @@ class SerialRun:
         """
         parts, self._record = self._parts, RunRecord(self._cfg.exp_name)
         with StopSignal() as signals, ExitStack() as opened:
-            self._begin(opened, lambda: signals.received is not None)
-            self._evaluate = self._evaluate_role()
-            self._console.start(self._progress())
+            state = self._begin(opened, lambda: signals.received is not None)
             try:
+                self._begin_turns(state)
+                self._evaluate = self._evaluate_role()
+                self._console.start(self._progress())
                 stop = self._loop(signals)
                 self._turns.settle()
             except TurnsLostError as error:
@@ -93,8 +95,8 @@ class SerialRun:
             train_iter=parts.learner.train_iter,
         )
 
-    def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> None:
-        """Bring the parts to where the run goes on from, its beginning or a saved point, and make the turns."""
+    def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
+        """Bring the parts to where the run goes on from, and make the turns; return a saved point's state, if any."""
         parts, state = self._parts, None
         if self._saved is not None:
             assert self._checkpointer is not None, "the constructor saw to it"
@@ -106,6 +108,9 @@ class SerialRun:
         self._lock_step.begin(goes_on=state is not None)
         self._turns = self._make_turns(is_leaving)
         opened.callback(self._turns.close)
+        return state
+
+    def _begin_turns(self, state: State | None) -> None:
         if state is None:
             self._turns.begin()
         else:

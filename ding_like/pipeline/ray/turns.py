@@ -16,6 +16,7 @@ class SchemeTurns:
     def __init__(self, scheme: Scheme) -> None:
         self._scheme = scheme
         self._gradients = scheme.gradients
+        self._random_rows = scheme.end.random_rows  # that are still to be collected
 
     @property
     def setting(self) -> Setting:
@@ -24,7 +25,11 @@ class SchemeTurns:
 
     def begin(self) -> None:
         """Collect the rows of random actions."""
-        self._or_lost(lambda: self._scheme.collection.begin(self._scheme.end.random_rows))
+        self._or_lost(self._collect_at_random)
+
+    def _collect_at_random(self) -> None:
+        for rows in self._scheme.collection.begin(self._random_rows):
+            self._random_rows -= rows
 
     def take(self) -> None:
         """Collect what is ordered, unless updates are behind, and learn from what there is."""
@@ -49,12 +54,15 @@ class SchemeTurns:
 
     def state_dict(self) -> State:
         """Return how much was collected and how many updates were made of it."""
-        return {"rows": self._scheme.end.rows_state()}
+        return {"rows": self._scheme.end.rows_state(), "random_rows": self._random_rows}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from what `state_dict` returned."""
+        """Go on from what `state_dict` returned, with the rows of random actions that were not collected by then."""
         if state:
             self._scheme.end.rows.load_state_dict(state["rows"])
+        self._random_rows = max(0, state.get("random_rows", 0))
+        if self._random_rows:
+            self.begin()
 
     def close(self) -> None:
         """End the strategies and the workers."""
