@@ -44,5 +44,5 @@ def _status(error: BaseException | None) -> int:
         return 1
     if error.code is None or isinstance(error.code, int):
         return (error.code or 0) & 0xFF
-    print(error.code, file=sys.stderr)
+    sys.stderr.write(f"{error.code}\n")
     return 1
