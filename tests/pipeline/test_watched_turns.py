@@ -46,7 +46,7 @@ class Turns:
 def made(*, answers: bool = True, lost: str | None = "head gone") -> tuple[Turns, WatchedTurns]:
     turns, watch = Turns(answers=answers), Watch()
     watch.lost = lost
-    found: Any = watched(lambda is_leaving: turns, watch, turns.lose)(lambda: False)  # type: ignore[arg-type, return-value]
+    found: Any = watched(lambda is_leaving: turns, watch, turns.lose)(lambda: False)
     return turns, found
 
 
