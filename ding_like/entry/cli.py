@@ -356,6 +356,17 @@ def _sub_command(name: str) -> click.Command:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; an expected error is one message and exit status 1, `--debug` shows its traceback."""
+    from ding_like.utils.process_end import end_process
+
+    try:
+        _main(argv)
+    except BaseException as error:
+        end_process(error)
+        raise
+    end_process(None)
+
+
+def _main(argv: Sequence[str] | None) -> None:
     from ding_like.utils.log import close_console, setup_console
 
     arguments = list(sys.argv[1:] if argv is None else argv)

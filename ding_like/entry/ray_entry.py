@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -159,6 +159,7 @@ class Place(NamedTuple):
     words: str  # for the console
     logs: Path | None = None  # folder of what the workers wrote, if it goes with the cluster
     watch: ClusterWatch | None = None
+    lose: Callable[[str], None] = lambda why: None  # tells the host that its cluster is lost
 
 
 @contextmanager
@@ -174,7 +175,7 @@ def _on_ray(settings: RaySettings) -> Iterator[Place]:
             plan_on_cluster(needs).check()
         words = f"Ray at {cluster.address}, {'started for this run' if cluster.is_own else 'which stays'}"
         with ClusterWatch(cluster) as watch, closing(RayHost(prepare=prepare_worker)) as host:
-            yield Place(host, words, cluster.folder, watch)
+            yield Place(host, words, cluster.folder, watch, host.lose)
 
 
 def _keep_logs(
@@ -251,7 +252,7 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
                 console=console,
                 checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
                 saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
-                make_turns=watched(make_turns, place.watch),
+                make_turns=watched(make_turns, place.watch, place.lose),
             ).run()
             write_pictures(cfg, parts.policy, seed=arguments.seed)
             console.close_summary(closing_lines(cfg.exp_name, mode="ray"))

@@ -79,6 +79,10 @@ class Checkpointer:
             return False
         return True
 
+    def newest_step(self) -> int | None:
+        """Return the env step of the newest valid point, None if there is none."""
+        return next(iter(self._store.whole_steps()), None)
+
     def save(self, run_state: State) -> Path:
         """Save now and return the folder."""
         parts = self._parts
@@ -107,6 +111,24 @@ class Checkpointer:
             return state
         return {**state, "env": statistics.replayable(state["env"])}
 
+    def _has_moved(self, saved: Saved) -> bool:
+        """Tell whether rows are collected here and were elsewhere, or the other way round."""
+        return ("loop" in saved.parts["collector"]) != (self._parts.collector_env is not None)
+
+    def _carry_over(self, saved: Saved) -> None:
+        """Have the collector go on from the env step that one of another kind has come to."""
+        state, statistics = saved.parts["collector"], self._parts.statistics
+        if saved.parts["run"].get("statistics") or (statistics is not None and statistics.resume_state()):
+            raise CheckpointError(
+                "env.wrappers that normalise by what they have seen are saved in one way where the run's own process "
+                "collects, and in another where workers do: resume with workers if the run had any, with 0 if it had "
+                "none."
+            )
+        logger.info("rows are collected elsewhere than before: open episodes begin anew, the env steps go on.")
+        is_here = self._parts.collector_env is not None
+        step = state["envstep"] if is_here else state["envstep_offset"] + state["loop"]["counters"][0]
+        self._parts.collector.envstep = step
+
     def restore(self, saved: Saved) -> State:
         """Bring all parts to a saved point and return the run's own state."""
         parts, run = self._parts, saved.parts["run"]
@@ -118,13 +140,17 @@ class Checkpointer:
             parts.policy.learn_mode.load_state_dict(saved.parts["policy"])
             if parts.buffer is not None:
                 parts.buffer.load_state_dict(saved.parts["buffer"])
-            parts.collector.load_state_dict(saved.parts["collector"])
+            has_moved = self._has_moved(saved)
+            if has_moved:
+                self._carry_over(saved)
+            else:
+                parts.collector.load_state_dict(saved.parts["collector"])
             parts.learner.load_state_dict(run["learner"])
             if parts.evaluator is not None:
                 parts.evaluator.load_state_dict(run["evaluator"])
             if parts.metrics is not None:
                 parts.metrics.load_state_dict(run["metrics"])
-            if parts.statistics is not None:
+            if parts.statistics is not None and not has_moved:
                 parts.statistics.load_resume_state(run["statistics"])
             if parts.league is not None:
                 parts.league.load_state_dict(run["league"])

@@ -24,7 +24,8 @@ class Learner:
     def step(self) -> Mapping[str, Any]:
         """Take one turn and return what is said of it: of episodes, versions, lag, times and losses, by name."""
         if self._info is None:
-            self.scheme.collection.begin(self.scheme.end.random_rows)
+            for _ in self.scheme.collection.begin(self.scheme.end.random_rows):
+                pass  # all that it yields is counted where the rows are put
         self._info = self.scheme.update_worker.step()
         return self._info
 

@@ -20,6 +20,7 @@ from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.pipeline.roles.record import RunRecord, RunResult
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.pipeline.turns import SerialTurns, Turns, TurnsLostError
+from ding_like.types import State
 from ding_like.utils.resume import Saved
 
 logger = logging.getLogger(__name__)
@@ -67,15 +68,15 @@ class SerialRun:
         """
         parts, self._record = self._parts, RunRecord(self._cfg.exp_name)
         with StopSignal() as signals, ExitStack() as opened:
-            self._begin(opened, lambda: signals.received is not None)
-            self._evaluate = self._evaluate_role()
-            self._console.start(self._progress())
+            state = self._begin(opened, lambda: signals.received is not None)
             try:
+                self._begin_turns(state)
+                self._evaluate = self._evaluate_role()
+                self._console.start(self._progress())
                 stop = self._loop(signals)
                 self._turns.settle()
             except TurnsLostError as error:
-                self._save()
-                raise TurnsLostError(f"{error} The run ended {self._saved_at()}") from error
+                raise TurnsLostError(f"{error} The run ended {self._rescued()}") from error
             self._console.update(self._progress())
             self._save()
             self._lock_step.leave()
@@ -94,8 +95,8 @@ class SerialRun:
             train_iter=parts.learner.train_iter,
         )
 
-    def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> None:
-        """Bring the parts to where the run goes on from, its beginning or a saved point, and make the turns."""
+    def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
+        """Bring the parts to where the run goes on from, and make the turns; return a saved point's state, if any."""
         parts, state = self._parts, None
         if self._saved is not None:
             assert self._checkpointer is not None, "the constructor saw to it"
@@ -107,6 +108,9 @@ class SerialRun:
         self._lock_step.begin(goes_on=state is not None)
         self._turns = self._make_turns(is_leaving)
         opened.callback(self._turns.close)
+        return state
+
+    def _begin_turns(self, state: State | None) -> None:
         if state is None:
             self._turns.begin()
         else:
@@ -120,6 +124,18 @@ class SerialRun:
         """Save a point to resume from."""
         if self._checkpointer is not None:
             self._checkpointer.save({**self._record.state_dict(), "turns": self._turns.state_dict()})
+
+    def _rescued(self) -> str:
+        """Save a point where that can still be done, and say from where the run goes on."""
+        if self._turns.rescue():
+            self._save()
+            return self._saved_at()
+        newest = None if self._checkpointer is None else self._checkpointer.newest_step()
+        torn = f"at {self._place()}, which is not saved: what was learned last is lost with those who learned it"
+        if newest is None:
+            return f"{torn}, and no point was saved before."
+        again = f"go on from env step {newest:,}, saved before, with  ding --resume {self._cfg.exp_name}"
+        return f"{torn}; {again}"
 
     def _evaluate_role(self) -> EvaluateRole | None:
         parts, evaluator, env = self._parts, self._parts.evaluator, self._parts.evaluator_env

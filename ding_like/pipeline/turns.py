@@ -23,7 +23,7 @@ from ding_like.worker import EpisodeSerialCollector, IBuffer, SampleSerialCollec
 
 
 class TurnsLostError(CommError):
-    """Report that those who take a run's turns are lost; its parts stand between two updates and can be saved."""
+    """Report that those who take a run's turns are lost; `Turns.rescue` tells whether its parts can be saved."""
 
 
 class Turns(Protocol):
@@ -42,6 +42,9 @@ class Turns(Protocol):
     def settle(self) -> None:
         """Bring the parts to a state that can be saved or evaluated: nothing is under way that would be torn."""
 
+    def rescue(self) -> bool:
+        """Settle after TurnsLostError, with whoever is left; tell whether the parts can be saved as they stand."""
+
     def workers(self) -> Mapping[str, str]:
         """Return how those who work for the run stand, for its panel."""
 
@@ -49,7 +52,7 @@ class Turns(Protocol):
         """Return what the turns of a resumed run go on from, beside the parts; empty where it is nothing."""
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from what `state_dict` returned, in place of `begin`."""
+        """Go on from what `state_dict` returned, in place of `begin`. Raises TurnsLostError as `take` does."""
 
     def close(self) -> None:
         """End what was started, within 10 s; may be called again."""
@@ -95,6 +98,10 @@ class SerialTurns:
 
     def settle(self) -> None:
         """Do nothing: between two turns nothing is under way."""
+
+    def rescue(self) -> bool:
+        """Return True: the parts are all here."""
+        return True
 
     def workers(self) -> Mapping[str, str]:
         """Return nothing: there are no others."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ding_like.errors import CommError
 from ding_like.pipeline.turns import Turns, TurnsLostError
 from ding_like.types import Setting, State
+
+_RESCUE_S = 15.0  # for workers of a lost cluster to answer: Ray ends this process after a minute
 
 MakeTurns = Callable[[Callable[[], bool]], Turns]
 
@@ -26,19 +29,23 @@ class Watch(Protocol):
         """Return what says in words how much is stored there."""
 
 
-def watched(make_turns: MakeTurns, watch: Watch | None) -> MakeTurns:
-    """Return what makes turns that end, with a point saved, when a watch says that they are lost; None: the same."""
+def watched(make_turns: MakeTurns, watch: Watch | None, lose: Callable[[str], None]) -> MakeTurns:
+    """Return what makes turns that end, with a point saved, when a watch says that they are lost; None: the same.
+
+    `lose` is told why before they are closed, so that nobody waits for workers that are lost.
+    """
     if watch is None:
         return make_turns
-    return lambda is_leaving: WatchedTurns(make_turns(lambda: is_leaving() or watch.lost is not None), watch)
+    return lambda is_leaving: WatchedTurns(make_turns(lambda: is_leaving() or watch.lost is not None), watch, lose)
 
 
 class WatchedTurns:
     """Implement Turns over others: each turn begins with a look at the watch, which knows what turns see too late."""
 
-    def __init__(self, turns: Turns, watch: Watch) -> None:
+    def __init__(self, turns: Turns, watch: Watch, lose: Callable[[str], None]) -> None:
         self._turns = turns
         self._watch = watch
+        self._lose = lose
 
     @property
     def setting(self) -> Setting:
@@ -57,9 +64,21 @@ class WatchedTurns:
         self._turns.take()
 
     def settle(self) -> None:
-        """Bring the parts to a state that can be saved; of a lost cluster, they are in one."""
-        self._check()
+        """Bring the parts to a state that can be saved, also of a lost cluster whose workers answer."""
         self._turns.settle()
+
+    def rescue(self) -> bool:
+        """Settle with whoever is left: workers may answer while the head of their cluster does not."""
+        if self._watch.lost is None:
+            return self._turns.rescue()
+        giving_up = threading.Timer(_RESCUE_S, self._lose, [self._watch.lost])
+        giving_up.daemon = True
+        giving_up.start()
+        try:
+            return self._turns.rescue()
+        finally:
+            giving_up.cancel()
+            giving_up.join()
 
     def workers(self) -> Mapping[str, str]:
         """Return how the workers stand, and what is stored for them."""
@@ -74,7 +93,9 @@ class WatchedTurns:
         self._turns.load_state_dict(state)
 
     def close(self) -> None:
-        """End what was started."""
+        """End what was started; of what is lost, without waiting for it."""
+        if self._watch.lost is not None:
+            self._lose(self._watch.lost)
         self._turns.close()
 
     def _check(self) -> None:

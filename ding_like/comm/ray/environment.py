@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ding_like.comm.ray.leftovers import MARK
+from ding_like.utils.process_end import skip_finalisation
 
 _ALSO = (MARK, "PYTHONBREAKPOINT")  # ray.init sets the second
 
@@ -90,4 +91,6 @@ def end_connection(ray: Any, *, timeout_s: float) -> bool:  # Any: the module ra
     if thread.is_alive():
         # Else the end of the process would wait for it.
         atexit.unregister(ray.shutdown)
+        # Threads of Ray's that outlive the interpreter have crashed the process.
+        skip_finalisation()
     return not thread.is_alive()

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 _LONGEST = 300  # characters of what Ray says
 _KILL_S = 1.0  # for Ray to hear that a worker is to end
 _FETCH_S = 60.0  # for a value that is there, and known to be
+_SLICE_S = 0.5  # of a wait: a lost cluster ends no call, so that it is looked at
 
 
 class RayCall:
@@ -180,6 +181,7 @@ class RayHost:
         self._names: set[str] = set()
         self._workers: set[RayWorker] = set()
         self._is_closed = False
+        self._lost: str | None = None
         groups = {"work": 1, "control": 1, "watch": 1}
         of_group = {"make": "work", "call": "work", "describe": "control", "control": "control", "watch": "watch"}
         shell = type("Shell", (Shell,), {})
@@ -215,11 +217,20 @@ class RayHost:
 
     def wait(self, calls: Sequence[Call], *, timeout_s: float) -> list[Call]:
         """Return the calls that are done, in the order given; see `Host`."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(deadline_s - time.monotonic(), 0.0)
+            done = self._done(calls, timeout_s=min(left_s, _SLICE_S))
+            if done or left_s <= _SLICE_S:
+                return done
+
+    def _done(self, calls: Sequence[Call], *, timeout_s: float) -> list[Call]:
+        self._check_there()
         pending = {id(call): _pending(call) for call in calls}
         refs = list({ref: None for ref in pending.values() if ref is not None})
         if refs:
             self._check_connected()
-            timeout = max(timeout_s, 0.0) if len(refs) == len(pending) else 0.0
+            timeout = timeout_s if len(refs) == len(pending) else 0.0
             try:
                 ready, others = self._ray.wait(refs, num_returns=1, timeout=timeout)
                 if ready and others:
@@ -244,6 +255,13 @@ class RayHost:
         if isinstance(worker, RayWorker):
             self._end([worker], "it was killed.", _KILL_S)
 
+    def lose(self, why: str) -> None:
+        """Have all workers be lost, since the cluster is: who waits for a call is told so in a moment."""
+        with self._guard:
+            self._lost = self._lost or why
+            workers = list(self._workers)
+        self._note_lost(workers, why)
+
     def where(self, worker: WorkerHandle) -> str:
         """Return the hostname of another machine; see `Host`."""
         process = worker.process if isinstance(worker, RayWorker) else None
@@ -254,6 +272,8 @@ class RayHost:
         with self._guard:
             self._is_closed = True
             workers = list(self._workers)
+        if self._lost is not None:
+            return
         deadline = time.monotonic() + timeout_s
         pids = [each.pid for worker in workers if (each := worker.process) and each.machine == platform.node()]
         refs = [ref for worker in workers if (ref := worker.ended.ref) is not None]
@@ -271,18 +291,14 @@ class RayHost:
 
         A cluster whose head has died answers never, so that a thread of its own asks: this one has to save a run.
         """
-        for worker in workers:
-            if worker.lost is None:
-                worker.lost = WorkerLostError(f"worker {worker.name!r} was lost: {why}")
-        with self._guard:
-            self._workers.difference_update(workers)
+        self._note_lost(workers, why)
 
         def end_all() -> None:
             for worker in workers:
                 with suppress(self._ray.exceptions.RayError):  # it has ended already, or the cluster is gone
                     self._ray.kill(worker.actor, no_restart=True)
 
-        if not workers or not self._ray.is_initialized():
+        if not workers or self._lost is not None or not self._ray.is_initialized():
             return
         asking = threading.Thread(target=end_all, name="kill", daemon=True)
         asking.start()
@@ -290,7 +306,19 @@ class RayHost:
         if asking.is_alive():
             logger.warning("Ray has not ended %d workers within %g s: its head may be gone", len(workers), timeout_s)
 
+    def _note_lost(self, workers: Sequence[RayWorker], why: str) -> None:
+        for worker in workers:
+            if worker.lost is None:
+                worker.lost = WorkerLostError(f"worker {worker.name!r} was lost: {why}")
+        with self._guard:
+            self._workers.difference_update(workers)
+
+    def _check_there(self) -> None:
+        if self._lost is not None:
+            raise CommError(f"the Ray cluster is lost: {self._lost}")
+
     def _check_connected(self) -> None:
+        self._check_there()
         if not self._ray.is_initialized():
             raise CommError("this process is not connected to a Ray cluster any more.")
 

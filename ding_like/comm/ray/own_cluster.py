@@ -21,6 +21,7 @@ from ding_like.comm.ray.token import MODE, TOKEN, TOKEN_PATH, make_token
 from ding_like.errors import CommError, ConfigError
 from ding_like.utils.own_folder import make_own_folder, sweep
 from ding_like.utils.parent import start_child
+from ding_like.utils.process_end import skip_finalisation
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ _MAX_SOCKET = 107  # characters of a unix socket's path
 _IN_FOLDER = "/r/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 _OWN_NAME = "dr-01234567-3fffff-ffffffff-abcdefgh"
 _GRACE_S = 4.0  # for Ray to end what it has started, before it is killed
+_LOST_S = 0.5  # where there is nothing left to end
 _STORE_BYTES = 2 * 2**30  # by default at most; memory is taken up as it is used
 _LEAST_STORE_BYTES = 75 * 2**20  # Ray takes no less
 _SHARED_MEMORY = Path("/dev/shm")
@@ -110,9 +112,10 @@ class OwnCluster:
         is_whole = all(_answers(pid) for pid in self.processes.values())
         if not is_whole:
             leftovers.end_processes(self.folder, timeout_s=timeout_s / 2)
-        has_ended = end_connection(self._ray, timeout_s=min(_GRACE_S, timeout_s / 2))
+            skip_finalisation()  # questions to the daemons may wait in threads of Ray's
+        has_ended = end_connection(self._ray, timeout_s=min(_GRACE_S if is_whole else _LOST_S, timeout_s / 2))
         left = leftovers.end_processes(self.folder, timeout_s=max(deadline_s - time.monotonic(), 1.0))
-        if left or not has_ended:
+        if left or (is_whole and not has_ended):
             logger.warning("Ray did not end in %g s: processes %s, its thread %s", timeout_s, left or "none",
                            "has ended" if has_ended else "still waits")  # fmt: skip
         shutil.rmtree(self.folder, ignore_errors=True)

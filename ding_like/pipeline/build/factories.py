@@ -73,6 +73,7 @@ class SchemeFactories:
     model: torch.nn.Module | None
     dynamic_seed: bool
     made_in: str
+    begun_at: int = 0  # env steps: a run that goes on from a saved point draws other numbers than it began with
 
     @classmethod
     def of(
@@ -136,8 +137,15 @@ class SchemeFactories:
     def lane_seed(self, index_worker: int, index_parent: int) -> int:
         """Return the seed of a worker's first lane; lane i has i more."""
         place = max(index_worker - 1, 0) + index_parent * _WORKERS_PER_PARENT
-        num_lanes = len(self.env_setting[1])
-        return (self.seed + place * num_lanes) % (MAX_SEED + 1 - num_lanes)
+        num_lanes, first = len(self.env_setting[1]), self.seed
+        if self.begun_at and self.dynamic_seed:
+            first = int(make_rng(self.seed, "lanes", *self.resumed).integers(MAX_SEED))
+        return (first + place * num_lanes) % (MAX_SEED + 1 - num_lanes)
+
+    @property
+    def resumed(self) -> tuple[str, ...]:
+        """Return what generators of a run that goes on are named by besides; nothing for one that begins."""
+        return ("resumed", str(self.begun_at)) if self.begun_at else ()
 
     def _policy(self, device: str | torch.device, modes: list[str] | None) -> Policy:
         named = device_named(device)
@@ -272,7 +280,8 @@ class Algorithm:
         """Return what a worker collects with, in `envs`, which are closed with it."""
         own, seed = self._factories, self._factories.lane_seed(index_worker, index_parent)
         is_first = index_worker <= 1 and index_parent == 0
-        if not own.is_at_home and not is_first:
+        place = () if is_first else (str(index_parent), str(index_worker))
+        if not own.is_at_home and (not is_first or own.begun_at):
             set_pkg_seed(seed)  # what envs draw of the global generators differs from worker to worker
         adapt_collect_mode(self.policy.collect_mode).actor.reset()  # the envs are at first steps
         cfg, folder = own.cfg, None
@@ -286,7 +295,7 @@ class Algorithm:
             fitted=own.fitted,
             seed=own.seed,
             name=collector_name(index_worker, index_parent),
-            rng=make_rng(own.seed, "collector", *(() if is_first else (str(index_parent), str(index_worker)))),
+            rng=make_rng(own.seed, "collector", *place, *own.resumed),
             folder=folder,
         )
 

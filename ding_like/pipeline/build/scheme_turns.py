@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,11 +36,13 @@ def scheme_turns(
 ) -> Callable[[Callable[[], bool]], Turns]:
     """Return what makes the turns of a run with these parts (`build_driver`), whose workers run on `host`."""
     fitted: Any = parts.policy.cfg
-    factories = SchemeFactories.of(
+    made = SchemeFactories.of(
         cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed, fitted=fitted
     )
 
     def make_turns(is_leaving: Callable[[], bool]) -> Turns:
+        # Known once the parts stand where the run begins or goes on.
+        factories = replace(made, begun_at=parts.collector.envstep)
         scheme = Scheme(
             factories.algo,
             factories.learning_actor,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from ding_like.comm.channels import Order
@@ -18,8 +18,8 @@ class Collection(Protocol):
     @property
     def setting(self) -> Setting: ...
 
-    def begin(self, random_rows: int) -> None:
-        """Begin a run: collect rows of random actions, which allow no updates."""
+    def begin(self, random_rows: int) -> Iterator[int]:
+        """Collect rows of random actions, which allow no updates, and say how many as they are put."""
 
     def collect(self, order: Order) -> Order:
         """Put the rows of a turn and return the next order. Raises CommError or TrainingError for lost workers."""
@@ -38,9 +38,10 @@ class CentralCollection:
     def setting(self) -> Setting:
         return self._role.setting
 
-    def begin(self, random_rows: int) -> None:
+    def begin(self, random_rows: int) -> Iterator[int]:
         if random_rows > 0:
             self._random()
+            yield random_rows
 
     def close(self) -> None:
         """Do nothing: the collector is its owner's."""
@@ -60,11 +61,13 @@ class SynchronousCollection:
     def setting(self) -> Setting:
         return self._remote.intake.report.setting
 
-    def begin(self, random_rows: int) -> None:
+    def begin(self, random_rows: int) -> Iterator[int]:
         self._remote.publish(self._remote.publish_timeout_s)
         while random_rows > 0 and not self._remote.is_leaving():
             # Collectors act at random at a run's first env steps.
-            random_rows -= self._remote.intake.put_random(self._rounds.collect(random_rows, env_step=0, fraction=1.0))
+            rows = self._remote.intake.put_random(self._rounds.collect(random_rows, env_step=0, fraction=1.0))
+            random_rows -= rows
+            yield rows
 
     def collect(self, order: Order) -> Order:
         remote = self._remote

@@ -55,7 +55,7 @@ class Scheme:
         col_actor_factory: Factory | None = None, settings: RaySettings | None = None, end: DriverEnd | None = None,
         host: Host | None = None, log: FailureLog | None = None, is_leaving: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
-        self._settings, self._is_decentralized = settings or RaySettings(), decentralized_update_execution
+        self._settings, self.is_decentralized = settings or RaySettings(), decentralized_update_execution
         self._collect_words = dict(
             col_execution="Parallel" if num_col_workers else "Central", col_communication=col_workers_communication
         )
@@ -165,7 +165,7 @@ class Scheme:
     def has_lost_workers(self) -> bool:
         """Tell whether workers were lost that cannot be replaced."""
         pools = self.collectors.pool, self.update_worker.grad_workers.pool
-        return self._is_decentralized or any(pool.has_failed for pool in pools)
+        return self.is_decentralized or any(pool.has_failed for pool in pools)
 
     def describe(self) -> dict[str, str]:
         """Return how the workers stand: rows of a run's panel."""

@@ -16,6 +16,7 @@ class SchemeTurns:
     def __init__(self, scheme: Scheme) -> None:
         self._scheme = scheme
         self._gradients = scheme.gradients
+        self._random_rows = scheme.end.random_rows  # that are still to be collected
 
     @property
     def setting(self) -> Setting:
@@ -24,7 +25,11 @@ class SchemeTurns:
 
     def begin(self) -> None:
         """Collect the rows of random actions."""
-        self._or_lost(lambda: self._scheme.collection.begin(self._scheme.end.random_rows))
+        self._or_lost(self._collect_at_random)
+
+    def _collect_at_random(self) -> None:
+        for rows in self._scheme.collection.begin(self._random_rows):
+            self._random_rows -= rows
 
     def take(self) -> None:
         """Collect what is ordered, unless updates are behind, and learn from what there is."""
@@ -35,18 +40,29 @@ class SchemeTurns:
         """Apply the gradients that are under way; rows that are still to come are put after."""
         self._or_lost(self._gradients.settle)
 
+    def rescue(self) -> bool:
+        """Settle with whoever is left; decentralised updates that nobody can tell of leave the parts torn."""
+        try:
+            self._gradients.settle()
+        except (CommError, TrainingError):
+            return not self._scheme.is_decentralized
+        return True
+
     def workers(self) -> Mapping[str, str]:
         """Return how the workers stand, for the run's panel."""
         return self._scheme.describe()
 
     def state_dict(self) -> State:
         """Return how much was collected and how many updates were made of it."""
-        return {"rows": self._scheme.end.rows_state()}
+        return {"rows": self._scheme.end.rows_state(), "random_rows": self._random_rows}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from what `state_dict` returned."""
+        """Go on from what `state_dict` returned, with the rows of random actions that were not collected by then."""
         if state:
             self._scheme.end.rows.load_state_dict(state["rows"])
+        self._random_rows = max(0, state.get("random_rows", 0))
+        if self._random_rows:
+            self.begin()
 
     def close(self) -> None:
         """End the strategies and the workers."""

@@ -130,6 +130,7 @@ class GradientRanks:
         self._ranks = pool.workers
         self._timeout_s = timeout_s
         self._compare_every = compare_every
+        self._fault: TrainingError | None = None  # after which the ranks cannot learn, nor tell of it
         self.num_updates = self._compared = self._learned = num_updates
         check_sharing(policy, len(self._ranks))
         meeting = self._meeting()
@@ -192,15 +193,18 @@ class GradientRanks:
         self, method: str, arguments: Sequence[tuple[Any, ...]], ranks: Sequence[WorkerHandle] | None = None
     ) -> list[Any]:  # Any: of the workers' methods
         """Return what a method returns on each rank; TrainingError if one is lost or silent."""
+        if self._fault is not None:  # what was asked for then was asked of all that are left
+            raise self._fault.with_traceback(None)
         workers = self._ranks if ranks is None else ranks
         calls = [worker.call(method, *given) for worker, given in zip(workers, arguments, strict=True)]
         lost = self._await(calls)
         if lost:
             said = "; ".join(f"{name}: {how}" for name, how in lost.items())
-            raise TrainingError(
+            self._fault = TrainingError(
                 f"decentralised updates need every rank, and {said}. {self._rescue(set(lost))} Go on with "
                 "ding --resume; updates that one process applies (update.decentralized=False) survive lost workers."
             )
+            raise self._fault
         return [call.result() for call in calls]
 
     def _await(self, calls: Sequence[Call]) -> dict[str, str]:

@@ -266,3 +266,30 @@ def test_calls_of_threads_are_not_waited_for_on_ray(ray_cluster: RayCluster, ray
     with pytest.raises(CommError, match="another host"):
         ray_host.wait([call], timeout_s=MOMENT_S)
     threads.close()
+
+
+def test_who_waits_for_workers_of_a_lost_cluster_is_told_so_at_once(ray_cluster: RayCluster) -> None:
+    host = RayHost()
+    worker = host.start(Process, name="left", resources=SMALL)
+    said: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            host.wait([worker.ended], timeout_s=FAR_S)
+        except CommError as error:
+            said.append(error)
+
+    assert host.wait([worker.call("niceness")], timeout_s=SOON_S)
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    pid = os.getpid() if worker.process is None else worker.process.pid
+    began_s = time.monotonic()
+    host.lose("its gcs_server has ended")
+    waiting.join(FAR_S)
+
+    assert time.monotonic() - began_s < 5.0 and "its gcs_server has ended" in str(said)
+    with pytest.raises(WorkerLostError, match="gcs_server"):
+        worker.call("niceness").result()
+    host.close()
+    assert time.monotonic() - began_s < 5.0
+    os.kill(pid, signal.SIGKILL)  # this cluster is there, after all

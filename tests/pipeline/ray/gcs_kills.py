@@ -170,11 +170,16 @@ def _folder_of(head: int) -> str:
     return str(Path(session).parents[1])
 
 
+def _is_clean(kill: Kill) -> bool:
+    """Tell whether the run ended as one that says why does: with status 1, by no signal, and nothing is left."""
+    return kill.status == 1 and kill.has_line and kill.left == 0
+
+
 def summary(found: Sequence[Kill], *, kills: int, goes_on: bool) -> list[dict[str, Any]]:
     """Return rows for the page: times with the bar they are held to, and counts."""
     ends = sorted(each.end_s for each in found)
     points = sum(before < now for before, now in pairwise([-1, *(each.env_step for each in found)]))
-    clean = sum(each.has_line and each.left == 0 and each.status not in (None, 0) for each in found)
+    clean = sum(map(_is_clean, found))
     return [
         {
             "what": "the head (GCS) was killed: the run has saved, said how to go on, and ended",
@@ -197,7 +202,7 @@ def is_ok(found: Sequence[Kill], *, kills: int, goes_on: bool) -> bool:
     return (
         goes_on
         and len(found) == kills
-        and all(each.end_s < END_S and each.has_line and each.left == 0 for each in found)
+        and all(each.end_s < END_S and _is_clean(each) for each in found)
         and all(before < now for before, now in pairwise(steps))
     )
 

@@ -66,7 +66,7 @@ def test_env_steps_that_made_no_row_count_too():
 def test_random_rows_allow_no_updates_and_are_collected_at_env_step_0():
     scripted = Scripted(2)
 
-    SynchronousCollection(scripted.remote()).begin(20)
+    assert sum(SynchronousCollection(scripted.remote()).begin(20)) == 20
 
     assert len(scripted.store.rows) == 20 and scripted.rows.next(timeout_s=0.0) is None
     assert [call.order.env_step for worker in scripted.workers for call in worker.calls] == [0, 0]

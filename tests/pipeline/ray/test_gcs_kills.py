@@ -28,6 +28,8 @@ def test_kills_with_the_promised_end_are_good() -> None:
         {"env_step": 100},
         {"env_step": -1},
         {"left": 1},
+        {"status": -11},
+        {"status": 0},
     ],
 )
 def test_a_kill_with_another_end_is_told(fault: dict[str, float]) -> None:

@@ -1,0 +1,131 @@
+"""A run goes on with other numbers of workers, from within its random actions, and with episodes of its own."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.errors import CheckpointError
+from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.roles.intake import Intake
+from ding_like.pipeline.turns import TurnsLostError
+from tests.pipeline.ray import runs
+from tests.pipeline.ray.test_run import LosableHost, endless
+from tests.pipeline.ray.test_scheme import dqn
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+# --- other numbers of workers
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 0), (0, 2), (2, 1)])
+def test_the_counts_go_on_with_any_number_of_workers(before: int, after: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="ding_like")
+    runs.scheme(endless(dqn()), runs.settings(before), max_env_step=500)
+    first = runs.result("scheme")
+    runs.scheme(None, runs.settings(after), max_env_step=1000, resumes=True)
+
+    found = runs.result("scheme")
+    assert found["env_step"] >= 1000 > first["env_step"] >= 500
+    assert found["train_iter"] == (found["env_step"] - 64) // 4
+    assert resume_store("scheme").load_newest().parts["buffer"]["push_count"] == found["env_step"]
+    assert "begin anew" in caplog.text
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 0), (0, 2)])
+def test_statistics_that_cannot_be_carried_over_are_refused(before: int, after: int) -> None:
+    main, create = endless(dqn())
+    main["env"]["wrappers"] = [dict(type="obs_norm")]
+    runs.scheme((main, create), runs.settings(before), max_env_step=200)
+
+    with pytest.raises(CheckpointError, match="env.wrappers"):
+        runs.scheme(None, runs.settings(after), max_env_step=400, resumes=True)
+
+
+# --- random actions
+
+
+def at_random(number: int, act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have something done once so many segments of random actions were put."""
+    put, count = Intake.put_random, [0]
+
+    def counted(self: Intake, parts: Any) -> int:
+        rows = put(self, parts)
+        count[0] += 1
+        if count[0] == number:
+            act()
+        return rows
+
+    monkeypatch.setattr(Intake, "put_random", counted)
+
+
+def slow_start(rows: int) -> Any:
+    """Return configs of a run with so many random rows, of whole episodes of 8, and so of several rounds."""
+    main, create = endless(dqn())
+    main["policy"]["random_collect_size"] = rows
+    return main, create
+
+
+def cut(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Have a round of random actions bring at most so many rows."""
+    from ding_like.pipeline.roles.collect_rounds import CollectRounds
+
+    collect = CollectRounds.collect
+    monkeypatch.setattr(CollectRounds, "collect", lambda self, asked, **given: collect(self, min(asked, rows), **given))
+
+
+@pytest.mark.parametrize("comm", ["sync", "async"])
+def test_a_run_interrupted_in_its_random_actions_goes_on_with_them(comm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut(monkeypatch, 32)
+    at_random(3, lambda: signal.raise_signal(signal.SIGTERM), monkeypatch)
+    with pytest.raises(SystemExit):
+        runs.scheme(slow_start(320), runs.settings(2, comm), max_env_step=9000)
+    assert resume_store("scheme").load_newest().step == 96
+
+    runs.scheme(None, runs.settings(2, comm), max_env_step=1000, resumes=True)
+
+    found = runs.result("scheme")
+    assert found["train_iter"] == (found["env_step"] - 320) // 4
+
+
+def test_a_host_lost_in_the_random_actions_leaves_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = LosableHost()
+    cut(monkeypatch, 32)
+    at_random(3, lambda: setattr(host, "is_lost", True), monkeypatch)
+    with pytest.raises(TurnsLostError, match="saved, go on with"):
+        runs.scheme(slow_start(320), runs.settings(2), host=host, max_env_step=9000)
+    assert resume_store("scheme").load_newest().step == 96
+
+    runs.scheme(None, runs.settings(2), max_env_step=1000, resumes=True)
+    assert runs.result("scheme")["train_iter"] == (runs.result("scheme")["env_step"] - 320) // 4
+
+
+# --- seeds
+
+
+def test_a_run_that_goes_on_meets_other_episodes_than_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ding_like.pipeline.build.factories import SchemeFactories
+
+    seeds: list[int] = []
+    lane_seed = SchemeFactories.lane_seed
+
+    def noted(self: SchemeFactories, index_worker: int, index_parent: int) -> int:
+        seeds.append(lane_seed(self, index_worker, index_parent))
+        return seeds[-1]
+
+    monkeypatch.setattr(SchemeFactories, "lane_seed", noted)
+    runs.scheme(endless(dqn()), runs.settings(2), max_env_step=200, seed=3)
+    first = set(seeds)
+    seeds.clear()
+    runs.scheme(None, runs.settings(2), max_env_step=400, seed=3, resumes=True)
+
+    assert 3 in first and len(set(seeds)) == len(first)
+    assert np.abs(np.subtract.outer(list(first), seeds)).min() >= 4, "of 4 envs each, none has a seed of before"
