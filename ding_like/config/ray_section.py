@@ -136,7 +136,7 @@ def _idle(
             yield fractions[:1], "all workers are waited for; set collect.fraction_workers below 1 too"
     rounds = ("grad.min_workers", "grad.round_timeout_s")
     if grad["workers"] < 2:
-        keys = (*rounds, "grad.max_staleness", "grad.staleness", "grad.compress", "grad.resources")
+        keys = ("grad.comm", *rounds, "grad.max_staleness", "grad.staleness", "grad.compress", "grad.resources")
         yield keys, f"grad.workers is {grad['workers']}, so that this process computes the gradients"
     elif grad["comm"] == "async":
         yield rounds, "only synchronous gradients have rounds; set grad.comm='sync'"

@@ -61,7 +61,10 @@ def plan_run(
         renew_dir=not resumes,
     )  # fmt: skip
     settings = read_ray(tree["system"], cfg, source=source, overrides=applied)
-    arguments = limited(cfg, arguments)._replace(system={"ray": asdict(settings)})
+    saved = asdict(settings)
+    # As it was given: what follows from the policy and the number of workers follows anew where they are others.
+    saved["collect"]["comm"] = (tree["system"].get("ray") or {}).get("collect", {}).get("comm")
+    arguments = limited(cfg, arguments)._replace(system={"ray": saved})
     return RayPlan((main, create), source, others, exp_name, cfg, settings, arguments, given)
 
 

@@ -9,6 +9,7 @@ The mean of the parts' gradients by their weights is the whole minibatch's gradi
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -103,6 +104,16 @@ def use_part(policy: Policy, share: Share, begun: State, *, noise_seed: int | No
     noise = getattr(policy, "_noise", None)  # Any: of policies whose gradients draw random numbers
     if noise_seed is not None and noise is not None:
         noise.reseed(noise_seed)
+
+
+def noise_seed_of(policy: Policy, number: int) -> int:
+    """Return the seed of the random numbers of gradient `number`, of several that are computed at the same time.
+
+    It follows from the random state of the policy, and so from the run's seed.
+    """
+    noise = getattr(policy, "_noise", None)  # Any: of policies whose gradients draw random numbers
+    state = 0 if noise is None else zlib.crc32(noise.state.numpy().data)
+    return int(np.random.SeedSequence([state, number]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def mean_gradient(gradients: Sequence[State], weights: Sequence[float]) -> State:

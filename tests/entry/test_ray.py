@@ -202,6 +202,18 @@ def test_its_total_config_runs_again(host: ThreadHost) -> None:
         assert "ding -m ray -c" in Path("exp", name).read_text().splitlines()[0]
 
 
+def test_its_total_config_runs_again_without_collectors_unless_it_says_how_they_collect() -> None:
+    arguments = RunArguments("ray", 0, NO_LIMIT, NO_LIMIT, dynamic_seed=True)
+    for name, given in (("exp", []), ("told", ["system.ray.collect.comm=async"])):
+        with closing(ThreadHost()) as host:
+            ray_pipeline(CONFIG, max_env_step=100, exp_name=name, overrides=given, host=host)
+
+    assert plan_run("exp/total_config.py", arguments).settings.collect.comm == "async"
+    assert plan_run("exp/total_config.py", arguments, workers=0).settings.collect.comm == "sync"
+    with pytest.raises(ConfigError, match="collect.comm .* changes nothing"):
+        plan_run("told/total_config.py", arguments, workers=0)
+
+
 def test_a_run_goes_on_with_other_workers_from_exact_counts(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "ding_like")
     with closing(ThreadHost()) as host:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ding_like.comm.workers.host import WorkerHandle, WorkerLostError
+from ding_like.comm.workers.host import Call, WorkerHandle, WorkerLostError
 from ding_like.errors import CommError
 
 
@@ -20,6 +20,11 @@ def acknowledged(
     CommError, naming them, where some do not answer in time.
     """
     calls = [(worker.call if in_turn else worker.control)(method, *args) for worker in workers]
+    return answered(calls, method, timeout_s=timeout_s)
+
+
+def answered(calls: Sequence[Call], method: str, *, timeout_s: float) -> bool:
+    """Wait for calls, and tell whether all whose workers live returned True. Raises as `acknowledged` does."""
     done: SimpleQueue[None] = SimpleQueue()
     for call in calls:
         call.on_done(lambda: done.put(None))
@@ -37,5 +42,5 @@ def acknowledged(
         try:
             answers.append(bool(call.result()))
         except WorkerLostError:
-            continue  # whoever replaces it is told what holds by then
+            continue  # whoever replaces it is told by `Changes`
     return all(answers)

@@ -119,6 +119,12 @@ class WorkerPool:
         return [member.worker for member in members if member is not None and member.state == "working"]
 
     @property
+    def taking_over(self) -> list[WorkerHandle]:
+        """Return the workers that are being prepared for a place."""
+        with self._changed:
+            return [member.worker for member in self._members.values() if member.state == "preparing"]
+
+    @property
     def standbys(self) -> list[WorkerHandle]:
         """Return the workers that stand by and are ready."""
         with self._changed:
@@ -148,20 +154,20 @@ class WorkerPool:
         with self._changed:
             return self._failure is not None
 
-    def wait_ready(self, *, timeout_s: float) -> bool:
-        """Wait until every place has its worker and all that stand by are ready; tell whether they are by then.
+    def wait_ready(self, *, timeout_s: float, standbys: bool = True) -> bool:
+        """Wait until every place has its worker, and all `standbys` are ready; tell whether they are by then.
 
         Raises what `check` raises.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self._failure is not None or self._is_complete(), timeout_s)
-            is_complete = self._is_complete()
-        self.check()
-        return is_complete
 
-    def _is_complete(self) -> bool:
-        is_filled = all(place.member is not None and place.member.state == "working" for place in self._places)
-        return is_filled and len(self._standbys) >= self._num_standbys
+        def is_complete() -> bool:
+            return all(map(_is_filled, self._places)) and (not standbys or len(self._standbys) >= self._num_standbys)
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure is not None or is_complete(), timeout_s)
+            is_ready = is_complete()
+        self.check()
+        return is_ready
 
     def _member(self, worker: WorkerHandle) -> _Member:
         with self._changed:

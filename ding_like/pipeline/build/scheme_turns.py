@@ -50,7 +50,7 @@ def scheme_turns(
             factories.train_envs,
             num_col_workers=settings.collect.workers,
             num_grad_workers=settings.grad.workers,
-            col_workers_communication=_COMMUNICATION[settings.collect.comm if settings.collect.workers else "sync"],
+            col_workers_communication=_COMMUNICATION[settings.collect.comm],
             grad_workers_communication=_COMMUNICATION[settings.grad.comm],
             decentralized_update_execution=settings.update.decentralized,
             local_device=settings.update.device,

@@ -24,8 +24,9 @@ class CWorkerSet(WorkerSet):
     """Hold a local CWorker and `num_workers` remote ones, all of the parent `index_parent`.
 
     Rows are collected for parent 0: where there are others (`total_parent_workers` > 0) their sets hold parameters
-    only. The local worker collects where there is no remote one; `local_actor_factory` may make its actor. The other
-    keywords are WorkerSet's. Source: PyTorchRL's CWorkerSet.
+    only. The local worker collects where there is no remote one; `local_actor_factory` may make its actor. Remote ones
+    act on `remote_device`, "cuda" say of those with a GPU; None: the CPU. The other keywords are WorkerSet's.
+    Source: PyTorchRL's CWorkerSet.
     """
 
     def __init__(
@@ -34,7 +35,8 @@ class CWorkerSet(WorkerSet):
         initial_weights: Any = None, fraction_samples: float = 1.0, total_parent_workers: int = 0,
         compress_data_to_send: bool = False, train_envs_factory: Callable[..., Any] = no_envs,
         test_envs_factory: Callable[..., Any] = no_envs, worker_remote_config: Mapping[str, Any] = RESOURCES, *,
-        local_actor_factory: Callable[..., Any] | None = None, **settings: Any,  # Any: those of WorkerSet
+        local_actor_factory: Callable[..., Any] | None = None, remote_device: str | None = None,
+        **settings: Any,  # Any: those of WorkerSet
     ) -> None:  # fmt: skip
         holds_parameters = total_parent_workers > 0 and index_parent > 0
         local: dict[str, Any] = dict(device=local_device, actor_factory=local_actor_factory or actor_factory)
@@ -47,7 +49,7 @@ class CWorkerSet(WorkerSet):
             index_parent=index_parent, algo_factory=algo_factory, actor_factory=actor_factory,
             storage_factory=storage_factory, fraction_samples=fraction_samples,
             compress_data_to_send=compress_data_to_send, train_envs_factory=train_envs_factory,
-            test_envs_factory=test_envs_factory, initial_weights=initial_weights,
+            test_envs_factory=test_envs_factory, initial_weights=initial_weights, device=remote_device,
             notes=self._notes and self._notes.name,
         )  # fmt: skip
         pool: dict[str, Any] = dict(remote_config=worker_remote_config, kind=kind, last_action=self.last_action)

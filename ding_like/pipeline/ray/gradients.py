@@ -20,9 +20,9 @@ _NOTHING: tuple[()] = ()  # what the learner is given where it only applies what
 class CentralGradients:
     """Compute and apply in this process, as a serial run does."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, *, waits: bool = False) -> None:
         self._learner = learner = driver.learner
-        self._rows = MeasuredRows(driver.rows, train_iter=lambda: learner.train_iter)
+        self._rows = MeasuredRows(driver.rows, train_iter=lambda: learner.train_iter, waits=waits)
         self._role = TrainRole(learner, self._rows, with_priority=driver.with_priority)
 
     def train_ready(self) -> int:
@@ -58,7 +58,7 @@ class AsynchronousGradients(CentralGradients):
     """
 
     def __init__(self, driver: Driver, workers: GradientWorkers) -> None:
-        super().__init__(driver)
+        super().__init__(driver, waits=True)
         self._role = TrainRole(self._learner, self._rows)  # the stream knows whose priorities come
         stream = GradientStream(driver, workers, self._rows)
         train_by(self._learner, minibatches=stream.minibatches, grad=stream.grad)

@@ -104,6 +104,7 @@ class Scheme:
             compress_data_to_send=is_far if collect.compress == "auto" else bool(collect.compress),
             col_worker_resources=options_of(collect.resources), local_actor_factory=lambda device: policy,
             host=self._col_host, prepare=self._publisher.send_to, **self._pool(),
+            remote_device="cuda" if collect.resources.num_gpus > 0 else None,
         )  # fmt: skip
 
     def _grad_workers(

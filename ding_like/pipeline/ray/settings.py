@@ -79,7 +79,8 @@ def read_ray(
     defaults = asdict(RaySettings())
     values, faults = check_section(ray_section(defaults), system.get("ray") or {}, overrides)
     collect, grad = values["collect"], values["grad"]
-    collect["comm"] = defaults["collect"]["comm"] = collect["comm"] or ("sync" if cfg.policy.on_policy else "async")
+    suits = "sync" if cfg.policy.on_policy or not collect["workers"] else "async"
+    defaults["collect"]["comm"], collect["comm"] = suits, collect["comm"] or suits
     faults += [*faults_of_sections(system, mode="ray", section="ray"), *faults_together(values, defaults)]
     faults += faults_of_workers(cfg, mode="ray", collect=collect, gradient_workers=grad["workers"])
     if faults:

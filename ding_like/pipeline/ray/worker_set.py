@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from ding_like.comm.workers.changes import Changes
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy
 from ding_like.comm.workers.host import Call, Host, WorkerHandle
 from ding_like.comm.workers.pool import WorkerPool
@@ -38,10 +39,21 @@ class WorkerSet:
         self._own_host: ThreadHost | None = None
         if host is None:
             host = self._own_host = ThreadHost()
+        self.has_remote, self._changes = num_workers > 0, Changes()
+        place, patience_s = host, (policy or FailurePolicy()).step_timeout_s
+
+        def catch_up(worker: WorkerHandle) -> Call | None:
+            call = self._changes.catch_up(worker)
+            if prepare is None or (call is not None and not place.wait([call], timeout_s=patience_s)):
+                return call  # the pool waits for it, and knows what to do where it does not come
+            if call is not None:
+                call.result()
+            return prepare(worker)
+
         try:
             self.pool = WorkerPool(
                 host, self._make, kind=kind, number=num_workers, resources=resources,
-                standby=standby if num_workers else 0, policy=policy, log=log or FailureLog(), prepare=prepare,
+                standby=standby if num_workers else 0, policy=policy, log=log or FailureLog(), prepare=catch_up,
                 last_action=last_action,
             )  # fmt: skip
         except BaseException:
@@ -64,8 +76,13 @@ class WorkerSet:
         """Return the remote workers that work now."""
         return self.pool.workers
 
+    def tell(self, method: str, *args: Any, in_turn: bool = False, timeout_s: float = 10.0) -> bool:
+        """Call a method of the remote workers, and of all that take over from them or are added; see `Changes`."""
+        return self._changes.tell(self.pool, method, *args, in_turn=in_turn, timeout_s=timeout_s)
+
     def add_workers(self, num_workers: int) -> list[WorkerHandle]:
         """Start more remote workers, with indexes of their own, and return them when they are ready."""
+        self.has_remote = True
         return self.pool.add(num_workers)
 
     def remove_workers(self, names: Iterable[str]) -> None:

@@ -51,7 +51,7 @@ class CollectRounds:
     def _present(self) -> list[WorkerHandle]:
         pool = self._remote.pool
         pool.check()
-        return pool.workers or (pool.workers if pool.wait_ready(timeout_s=LOOK_S) else [])
+        return pool.workers or (pool.workers if pool.wait_ready(timeout_s=LOOK_S, standbys=False) else [])
 
     def _give(self, worker: WorkerHandle, *, place: int, rows: int, env_step: int) -> None:
         order = Order(False, rows, env_step, self._remote.intake.newest())

@@ -11,7 +11,7 @@ import numpy as np
 from ding_like.pipeline.roles.gradient_rounds import Driver
 from ding_like.pipeline.roles.gradient_workers import Computed, GradientTask, GradientWorkers
 from ding_like.pipeline.roles.measured_rows import MeasuredRows
-from ding_like.policy.sharing import begun_of, check_sharing, parts_of, weaken
+from ding_like.policy.sharing import begun_of, check_sharing, noise_seed_of, parts_of, weaken
 from ding_like.types import Array, Info
 
 
@@ -33,7 +33,7 @@ class GradientStream:
         self._is_on_policy = bool(workers.policy.cfg.on_policy)
         self._minibatches_of: Callable[..., Iterator[Any]] = driver.learner.policy.minibatches
         self._waiting: deque[GradientTask] = deque()  # for a worker; also those to be computed again
-        self._num_tasks = driver.learner.train_iter
+        self._num_tasks = driver.learner.train_iter  # a run that goes on does not begin again at 0
 
     def minibatches(self, batch: Any, rng: np.random.Generator) -> Iterator[Computed]:  # Any: rows of any kind
         """Hand out a batch's minibatches, and yield what comes meanwhile, of whichever batch; of no batch, all."""
@@ -41,7 +41,8 @@ class GradientStream:
         for minibatch in () if is_end else self._minibatches_of(batch, rng):
             [part] = parts_of(self._workers.policy, minibatch, 1)
             # Noise of its own: what is computed at the same time would draw the same.
-            self._waiting.append(GradientTask(self._num_tasks, part, self._workers.begun, self._num_tasks, batch))
+            seed = noise_seed_of(self._workers.policy, self._num_tasks)
+            self._waiting.append(GradientTask(self._num_tasks, part, self._workers.begun, seed, batch))
             self._num_tasks += 1
             while self._waiting:
                 yield from self._next(wait=not self._workers.idle)
@@ -75,6 +76,7 @@ class GradientStream:
         if self._is_stale(computed):
             gradient = weaken(policy, gradient, 1.0 / (1.0 + asynchrony))
         policy.load_gradient({**gradient, "moves": begun_of(policy)})
+        self._rows.note_lag(batch, computed.version)
         self._rows.note_applied(asynchrony)
         if self._driver.with_priority:
             self._rows.feedback(self._learner.train_iter + 1, priority=computed.priority, info=dict, batch=batch)

@@ -131,7 +131,7 @@ class GradientWorkers:
         self.pool.check()
         if not self._under_way:
             if not self.pool.workers:
-                self.pool.wait_ready(timeout_s=min(timeout_s, _LOOK_S))
+                self.pool.wait_ready(timeout_s=min(timeout_s, _LOOK_S), standbys=False)
             return []
         end_s = self._clock() + timeout_s
         oldest_s = min(each.begun_s for each in self._under_way.values()) + self._step_timeout_s

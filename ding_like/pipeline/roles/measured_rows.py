@@ -24,9 +24,11 @@ class MeasuredRows:
     computed with, `GradientAsynchrony` the number between those and the ones that it is applied to.
     """
 
-    def __init__(self, rows: LocalRows, *, train_iter: Callable[[], int]) -> None:
+    def __init__(self, rows: LocalRows, *, train_iter: Callable[[], int], waits: bool = False) -> None:
+        """Measure lags when a batch is drawn; where it `waits` then, whoever computes its gradient calls `note_lag`."""
         self._rows = rows
         self._train_iter = train_iter
+        self._waits = waits
         self._lags: deque[float] = deque(maxlen=_RECENT)
         self._asynchronies: deque[float] = deque(maxlen=_RECENT)
         self.rows_not_learned = 0  # of minibatches whose other rows were learned from
@@ -42,13 +44,16 @@ class MeasuredRows:
 
     def next(self, *, timeout_s: float) -> Batch | None:
         batch = self._rows.next(timeout_s=timeout_s)
-        if isinstance(batch, (TransitionBatch, SequenceBatch)):
-            version = batch.columns.get("policy_version")
-            if version is not None:
-                self._lags.append(
-                    self._train_iter() - np.add.reduce(version) / len(version)
-                )  # np.mean takes thrice as long
+        if batch is not None and not self._waits:
+            self.note_lag(batch, self._train_iter())
         return batch
+
+    def note_lag(self, batch: Batch, version: int) -> None:
+        """Take note of a batch whose gradient is computed with the weights of so many updates."""
+        if isinstance(batch, (TransitionBatch, SequenceBatch)):
+            collected = batch.columns.get("policy_version")
+            if collected is not None:  # np.mean takes thrice as long
+                self._lags.append(version - np.add.reduce(collected) / len(collected))
 
     def feedback(
         self,

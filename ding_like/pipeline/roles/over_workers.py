@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from ding_like.comm.workers.acknowledged import acknowledged
 from ding_like.comm.workers.host import WorkerHandle
 
 logger = logging.getLogger(__name__)
@@ -17,7 +16,10 @@ _ENVS = ("envs_", "TrainEnvironment", "TestEnvironment")
 
 
 class ChangedEverywhere(ABC):
-    """Have what is changed be changed in all workers that belong to this one: once each, and acknowledged."""
+    """Have what is changed be changed in all workers that belong to this one: once each, and acknowledged.
+
+    Workers that take over from them, or are added, are told too before they work.
+    """
 
     def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
         """Set an attribute of `algo` everywhere; "lr" sets the optimizers too. Tell whether all have it."""
@@ -51,9 +53,10 @@ class OverCollectors(ChangedEverywhere):
 
         The policy and the rows that are learned with stay.
         """
-        remote, given = self.c_workers.remote_workers(), (component_name, new_component_factory)
-        if remote:
-            return acknowledged(remote, "replace_agent_component", *given, in_turn=True, timeout_s=_REPLACE_S)
+        given = component_name, new_component_factory
+        if self.c_workers.has_remote:
+            told: bool = self.c_workers.tell("replace_agent_component", *given, in_turn=True, timeout_s=_REPLACE_S)
+            return told
         if self.learns_here and not component_name.startswith(_ENVS):
             logger.warning("'%s' is what the run learns with: it stays as it is.", component_name)
             return False
@@ -63,7 +66,7 @@ class OverCollectors(ChangedEverywhere):
         local = self.c_workers.local_worker()
         is_set = bool(getattr(local, method)(name, value))
         self.actor, self.algo, self.storage = local.actor, local.algo, local.storage
-        return acknowledged(self.c_workers.remote_workers(), method, name, value) and is_set
+        return bool(self.c_workers.tell(method, name, value)) and is_set
 
 
 class OverGradientWorkers(ChangedEverywhere):
@@ -95,7 +98,7 @@ class OverGradientWorkers(ChangedEverywhere):
     def _everywhere(self, method: str, name: str, value: Any) -> bool:
         self.settle()
         is_set = getattr(self.local_worker, method)(name, value)
-        return acknowledged(self.grad_workers.remote_workers(), method, name, value) and is_set
+        return bool(self.grad_workers.tell(method, name, value)) and is_set
 
     def save_model(self, fname: str) -> None:
         """Write a checkpoint under this name, see `GWorker.save_model`."""

@@ -279,6 +279,16 @@ def test_lost_does_not_wait_if_told_so(pools: Pools, host: ScriptedHost) -> None
     assert names(pool) == ["collector3", "collector2"]
 
 
+def test_a_round_may_wait_for_the_places_and_not_for_those_that_stand_by(pools: Pools, host: ScriptedHost) -> None:
+    pool = pools(1, standby=1)
+    host.silent.add("collector3")
+
+    pool.lost(pool.workers[0], how="process died")
+
+    assert pool.wait_ready(timeout_s=10.0, standbys=False) and names(pool) == ["collector2"]
+    assert not pool.wait_ready(timeout_s=0.0)
+
+
 def test_lost_waits_no_longer_than_a_start_may_take(pools: Pools, host: ScriptedHost) -> None:
     pool = pools(1, standby=0, start_s=0.05)
     host.silent.add("collector2")

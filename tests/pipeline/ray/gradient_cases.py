@@ -80,6 +80,11 @@ class HeldPolicy:
     def remote_workers(self) -> list[Any]:
         return []
 
+    has_remote = False
+
+    def tell(self, *_: Any) -> bool:
+        return True
+
     def stop(self, *, timeout_s: float = 10.0) -> None:
         self.is_stopped = True
 

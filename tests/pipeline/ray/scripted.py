@@ -121,7 +121,7 @@ class ScriptedPool:
         if not self.workers:
             raise TrainingError("no worker is left, and none may be started.")
 
-    def wait_ready(self, *, timeout_s: float) -> bool:
+    def wait_ready(self, *, timeout_s: float, standbys: bool = True) -> bool:
         return bool(self.workers)
 
     def lost(self, worker: Any, *, how: str, rows_lost: int, detail: str = "", wait_s: float | None = None) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.comm.workers.host import Resources
 from ding_like.comm.workers.states import pack_state, unpack_state
-from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline import ray
 from ding_like.pipeline.ray import GWorker, GWorkerSet
+from ding_like.pipeline.ray.worker import Worker
+from ding_like.pipeline.ray.worker_set import WorkerSet
 from ding_like.policy.share import Share
 from ding_like.policy.sharing import begun_of, parts_of
 from tests.contracts.grad_cases import GRAD_CASES, batches_of
@@ -160,18 +159,18 @@ def test_what_a_run_learns_with_is_not_replaced(tmp_path: Path, caplog: pytest.L
         assert run.u_worker.local_worker.actor is run.policy
 
 
-def test_parts_of_remote_collectors_are_replaced_after_what_they_do(tmp_path: Path) -> None:
-    class Collector:
-        replaced: list[str] = []  # of one test
+def test_parts_of_remote_collectors_are_replaced_and_those_of_who_takes_over(tmp_path: Path) -> None:
+    class Collector(Worker):
+        replaced: list[tuple[int, str]] = []  # of one test
 
         def replace_agent_component(self, name: str, factory: Any) -> bool:
-            self.replaced.append(name)
+            self.replaced.append((self.index_worker, name))
             return True
 
-    with closing(ThreadHost()) as host, Run("dqn", tmp_path, execution="Central", num_workers=0) as run:
-        collector = host.start(Collector, name="collector1", resources=Resources())
-        run.u_worker.local_worker.c_workers.remote_workers = lambda: [collector]
+    with Run("dqn", tmp_path, execution="Central", num_workers=0) as run:
+        collectors = run.u_worker.local_worker.c_workers = WorkerSet(Collector, {}, num_workers=1, standby=1)
 
         assert run.u_worker.replace_agent_component("envs_train", lambda device, worker, parent: None)
+        collectors.replace(collectors.remote_workers()[0])
 
-    assert Collector.replaced == ["envs_train"]
+    assert Collector.replaced == [(1, "envs_train"), (2, "envs_train")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 from ding_like.comm.workers.failures import FailurePolicy
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import ConfigError, TrainingError
+from ding_like.pipeline.ray.g_worker import GWorker
 from ding_like.pipeline.ray.gradients import AsynchronousGradients
 from ding_like.pipeline.roles.gradient_rounds import GradientSettings
 from tests.pipeline.ray.gradient_cases import Gate, Run, assert_close, gated
@@ -212,16 +214,39 @@ def test_a_gradient_that_is_too_old_is_computed_again_or_counts_less(
         gate.opened.set()
         run.u_worker.settle()
         measured = worker.gradients.measures()
+        lags = worker.gradients._rows._lags
 
-    assert run.learner.train_iter == len(run.store.drawn) == 6
+    assert run.learner.train_iter == len(run.store.drawn) == len(lags) == 6
     assert len(run.store.updates) == 6
     assert measured["stale_gradients"] == 1
     if staleness == "drop":
         assert not factors
         assert measured["GradientAsynchrony"] <= 2
+        assert max(lags) >= 4, "the one that was held is of rows of the first policy, and computed with a late one"
     else:
         assert len(factors) == 1
         assert factors[0] in (1 / 5, 1 / 6), "four or five updates were made meanwhile"
+
+
+def test_noise_of_gradients_follows_from_the_seed_of_the_run_and_is_never_the_same(tmp_path: Path) -> None:
+    def seeds(seed: int) -> list[int]:
+        found: list[int] = []
+
+        class Noted(GWorker):
+            def get_grads(self, *args: Any, noise_seed: int | None = None, **kwargs: Any) -> Any:
+                found.append(int(noise_seed or 0))
+                return super().get_grads(*args, noise_seed=noise_seed, **kwargs)
+
+        name = str(len(list(tmp_path.iterdir())))
+        with Run("sac", tmp_path / name, communication="asynchronous", num_workers=1, worker_class=Noted) as run:
+            run.policy._noise.reseed(seed)
+            run.learn(3)
+        return found
+
+    first, again, other = seeds(1), seeds(1), seeds(2)
+
+    assert first == again and len(set(first)) == 6
+    assert not set(first) & set(other)
 
 
 def test_a_worker_that_dies_alone_has_its_minibatch_computed_by_another(tmp_path: Path, host: ThreadHost) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from ding_like.comm.workers.host import Resources
 from ding_like.entry.serial_entry import load_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.factories import SchemeFactories
@@ -174,3 +176,21 @@ def test_a_learner_saves_prints_and_changes_parameters_while_it_runs(caplog):
         learner.stop()
 
     assert "env step" in caplog.text and Path("own/ckpt/kept.pth.tar").is_file()
+
+
+@pytest.mark.parametrize(("num_gpus", "device"), [(0, "cpu"), (1, "cuda")])
+def test_collectors_that_are_given_a_gpu_act_on_it(num_gpus, device, monkeypatch):
+    # torch sees no GPU here: the name alone is passed on, and the policy made on the CPU.
+    monkeypatch.setattr("ding_like.pipeline.ray.c_worker.device_named", torch.device)
+    factories = SchemeFactories.of(load_config(dqn(), seed=0, exp_name="own"), seed=0)
+    asked = []
+
+    def actor(where: Any) -> Any:
+        asked.append(str(where))
+        return factories.actor()
+
+    chosen = runs.settings(2, resources=Resources(num_gpus=num_gpus))
+    scheme = made(dqn(), num_col_workers=2, settings=chosen, col_actor_factory=actor)
+    scheme.stop()
+
+    assert set(asked) == {device}

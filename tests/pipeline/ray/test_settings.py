@@ -127,6 +127,8 @@ NO_EFFECT = [
     (dict(grad=dict(resources=dict(num_gpus=1))), "grad.resources.num_gpus", "this process computes the gradients"),
     (dict(grad=dict(workers=2, max_staleness=3)), "grad.max_staleness", "set grad.comm='async'"),
     (dict(allow_open=True), "allow_open", "set address"),
+    (dict(grad=dict(comm="async")), "grad.comm", "this process computes the gradients"),
+    (dict(collect=dict(workers=0, comm="async")), "collect.comm", "this process collects"),
     (dict(grad=dict(workers=2, staleness="down_weight")), "grad.staleness", "set grad.comm='async'"),
     (dict(grad=dict(workers=2, comm="async", staleness="down_weight")), "grad.staleness", "set grad.max_staleness"),
     (dict(grad=dict(workers=2, comm="async", round_timeout_s=3.0)), "grad.round_timeout_s", "set grad.comm='sync'"),

@@ -190,6 +190,88 @@ def test_resources_that_make_no_sense_are_refused_before_anything_is_made() -> N
         WorkerSet(Plain, {"factor": 1, "stopped": stopped}, num_workers=1, remote_config={"cpus": 1})
 
 
+# --- what workers are told while they work
+
+
+def rates(workers: WorkerSet) -> list[float]:
+    host = workers._own_host
+    calls = [worker.call("rate") for worker in workers.remote_workers()]
+    while host is not None and len(host.wait(calls, timeout_s=10.0)) < len(calls):
+        pass
+    return [call.result() for call in calls]
+
+
+class Rated(Plain):
+    def rate(self) -> float:
+        return self.algo.lr * self.factor
+
+
+def replaced(workers: WorkerSet) -> str:
+    assert workers.pool.wait_ready(timeout_s=10.0)
+    found = workers.replace(workers.remote_workers()[0])
+    assert found is not None
+    return found.name
+
+
+@pytest.fixture
+def told() -> Iterator[WorkerSet]:
+    workers = WorkerSet(Rated, {"factor": 1, "stopped": []}, num_workers=2, standby=1)
+    yield workers
+    workers.stop()
+
+
+def test_workers_that_take_over_or_are_added_are_told_of_all_changes_in_order(told: WorkerSet) -> None:
+    assert told.pool.wait_ready(timeout_s=10.0)
+    assert told.tell("update_algorithm_parameter", "lr", 0.5)
+    assert told.tell("replace_agent_component", "algo", lambda device: Algorithm(), in_turn=True)
+    assert told.tell("update_algorithm_parameter", "lr", 0.3)
+    assert told.tell("replace_agent_component", "factor", lambda device: 10, in_turn=True)
+
+    assert replaced(told) == "worker3", "who stood by when they were told"
+    assert replaced(told) == "worker4", "who was made after"
+    told.add_workers(1)
+
+    assert rates(told) == [3.0, 3.0, 3.0]
+
+
+def test_of_a_parameter_that_is_set_again_and_again_the_last_value_is_kept(told: WorkerSet) -> None:
+    for step in range(100):
+        told.tell("update_algorithm_parameter", "lr", 1.0 - step / 100)
+
+    assert len(told._changes._made) == 1
+    replaced(told)
+    assert rates(told) == pytest.approx([0.01, 0.01])
+
+
+def test_a_change_that_workers_refuse_is_not_told_again(told: WorkerSet) -> None:
+    def fail(device: Any) -> None:
+        raise ValueError("no such part")
+
+    told.tell("update_algorithm_parameter", "lr", 0.5)
+    with pytest.raises(ValueError, match="no such part"):
+        told.tell("replace_agent_component", "factor", fail, in_turn=True)
+
+    replaced(told)
+    assert rates(told) == [0.5, 0.5]
+
+
+def test_weights_come_after_the_changes_to_a_worker_that_takes_over() -> None:
+    seen: list[tuple[str, float]] = []
+
+    class Sent(Rated):
+        def weights(self) -> None:
+            seen.append((str(self.index_worker), self.algo.lr))
+
+    workers = WorkerSet(
+        Sent, {"factor": 1, "stopped": []}, num_workers=1, standby=1, prepare=lambda worker: worker.control("weights")
+    )
+    workers.tell("update_algorithm_parameter", "lr", 0.7)
+    replaced(workers)
+    workers.stop()
+
+    assert seen == [("1", 0.1), ("2", 0.7)]
+
+
 # --- workers
 
 
