@@ -12,6 +12,9 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.statistics import MergedStatistics
 
+# Columns of numbers that every worker counts from 0.
+_NUMBERED = ("lane", "env_id", "episode_id")
+
 
 class Collected(NamedTuple):
     """Hold a segment that a worker returned, and when it came."""
@@ -83,13 +86,32 @@ class Intake:
 
 
 def _joined(parts: Sequence[Collected]) -> Segment:
-    """Return one segment of all rows, in order, with the oldest version."""
+    """Return one segment of all rows, in order, with the oldest version; each part's lanes and episodes are its own."""
     segments = [part.segment for part in parts]
     batches: list[Any] = [each.batch for each in segments]
     is_columns = all(isinstance(batch, TransitionBatch) for batch in batches)
-    batch = TransitionBatch.concat(batches) if is_columns else [row for batch in batches for row in batch]
+    batch = TransitionBatch.concat(_apart(batches)) if is_columns else [row for batch in batches for row in batch]
     version, env_steps = min(each.version for each in segments), sum(each.env_steps for each in segments)
     return Segment(batch, version, env_steps, segments[-1].stats)
+
+
+def _apart(batches: Sequence[TransitionBatch]) -> list[TransitionBatch]:
+    """Return batches of several workers, all of which number from 0, so that no two have a number in common.
+
+    Policies that follow a trajectory through a batch find it by these numbers. The first batch stays as it is.
+    """
+    firsts = dict.fromkeys(_NUMBERED, 0)
+    found = []
+    for batch in batches:
+        numbers = {name: batch[name] + firsts[name] for name in _NUMBERED if name in batch.columns and firsts[name]}
+        found.append(batch.with_columns(**numbers) if numbers else batch)
+        firsts.update({name: _after(found[-1][name], firsts[name]) for name in _NUMBERED if name in batch.columns})
+    return found
+
+
+def _after(numbers: Any, least: int) -> int:  # Any: a column of numbers [B]
+    """Return the first number above all of a column's."""
+    return max(least, int(numbers.max()) + 1) if len(numbers) else least
 
 
 def shares(rows: int, number: int) -> list[int]:
