@@ -15,13 +15,14 @@ from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.gradient_rounds import Driver, GradientSettings
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
-from ding_like.pipeline.sample_unit import steps_per_row
+from ding_like.pipeline.sample_unit import plays_episodes, steps_per_row
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
 from ding_like.pipeline.turns import collect_at_random, collect_role, has_priorities, rows_of, store_of
 from ding_like.types import State
 
 # Later than that of a policy as a collector has made it, so that even the first weights are taken.
 _ATTEMPT = 1
+_RANDOM_STEPS = 1_024  # env steps of a call at a run's begin: one call of all of them may take longer than it may
 _LEAST_STEPS = 64  # env steps of an asynchronous call: fewer cost more to send than to collect
 
 
@@ -61,6 +62,14 @@ class DriverEnd:
     def random_rows(self) -> int:
         """Return the rows of random actions that a run begins with."""
         return int(self._policy_cfg.random_collect_size)
+
+    @property
+    def random_share(self) -> int:
+        """Return the rows of random actions that a worker is asked for at a time, so that it answers soon.
+
+        Of whole episodes it is asked for 1, and plays one in each of its lanes, as a serial run does at a time.
+        """
+        return 1 if plays_episodes(self._policy_cfg) else max(1, _RANDOM_STEPS // steps_per_row(self._policy_cfg))
 
     @property
     def is_on_policy(self) -> bool:

@@ -61,10 +61,12 @@ class SynchronousCollection:
         return self._remote.intake.report.setting
 
     def begin(self, random_rows: int) -> None:
-        self._remote.publish(self._remote.publish_timeout_s)
-        while random_rows > 0 and not self._remote.is_leaving():
+        remote = self._remote
+        remote.publish(remote.publish_timeout_s)
+        while random_rows > 0 and not remote.is_leaving():
             # Collectors act at random at a run's first env steps.
-            random_rows -= self._remote.intake.put_random(self._rounds.collect(random_rows, env_step=0, fraction=1.0))
+            parts = self._rounds.collect(random_rows, env_step=0, fraction=1.0, most=remote.random_share)
+            random_rows -= remote.intake.put_random(parts)
 
     def collect(self, order: Order) -> Order:
         remote = self._remote

@@ -139,6 +139,7 @@ class Scheme:
             is_leaving,
             collect.fraction_workers,
             patience_s,
+            self.end.random_share,
         )
         if self._collect_words["col_communication"] == _SYNC:
             return SynchronousCollection(remote)

@@ -187,7 +187,7 @@ class Scripted:
     def newest(self) -> Version:
         return Version(1, self.update)
 
-    def remote(self, *, fraction_workers: float = 1.0, max_policy_lag: int | None = None) -> Remote:
+    def remote(self, *, fraction_workers: float = 1.0, max_policy_lag: int | None = None, **changes: Any) -> Remote:
         pool: Any = self.pool
         return Remote(
             pool,
@@ -197,6 +197,7 @@ class Scripted:
             is_leaving=lambda: self.is_leaving,
             fraction_workers=fraction_workers,
             clock=self.clock,
+            **changes,
         )
 
     def _publish(self, wait_s: float | None) -> None:

@@ -73,6 +73,15 @@ def test_random_rows_allow_no_updates_and_are_collected_at_env_step_0():
     assert scripted.report.envstep == 20
 
 
+def test_many_random_rows_are_collected_by_calls_of_a_few_each():
+    scripted = Scripted(2)
+
+    SynchronousCollection(scripted.remote(random_share=8)).begin(30)
+
+    asked = [[call.order.rows for call in worker.calls] for worker in scripted.workers]
+    assert asked == [[8, 7], [8, 7]] and len(scripted.store.rows) == 30
+
+
 # --- early stop
 
 
