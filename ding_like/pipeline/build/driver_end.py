@@ -69,7 +69,12 @@ class DriverEnd:
 
         Of whole episodes it is asked for 1, and plays one in each of its lanes, as a serial run does at a time.
         """
-        return 1 if plays_episodes(self._policy_cfg) else max(1, _RANDOM_STEPS // steps_per_row(self._policy_cfg))
+        return 1 if self.collects_episodes else max(1, _RANDOM_STEPS // steps_per_row(self._policy_cfg))
+
+    @property
+    def collects_episodes(self) -> bool:
+        """Tell whether collectors are asked for whole episodes."""
+        return plays_episodes(self._policy_cfg)
 
     @property
     def is_on_policy(self) -> bool:
@@ -80,7 +85,9 @@ class DriverEnd:
         """Return the rows of an asynchronous call (of whole episodes: episodes), by default what suits the policy."""
         collect = self._policy_cfg.collect
         if asked or not collect.get("n_sample"):
-            return asked or max(1, int(collect.get("n_episode") or 1) // workers)
+            # Each lane plays one at least, as in mode parallel.
+            lanes = int(self._cfg.env.collector_env_num)
+            return asked or max(lanes, -(-int(collect.get("n_episode") or 1) // workers))
         least = 1 if self.is_on_policy else -(-_LEAST_STEPS // steps_per_row(self._policy_cfg))
         return max(int(collect.n_sample), least)
 

@@ -7,10 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ding_like.comm.channels import Order
-from ding_like.comm.workers.calls import WorkerCalls
+from ding_like.comm.workers.calls import Returned, WorkerCalls
 from ding_like.comm.workers.host import WorkerHandle
 from ding_like.comm.workers.pool import WorkerPool
 from ding_like.pipeline.build.collect_end import segment_of
@@ -76,7 +75,7 @@ class CollectRounds:
             for back in calls.ready(timeout_s=LOOK_S):
                 place = back.task.place
                 if not back.is_lost:
-                    parts[place] = self._received(back.task.worker, back.value)
+                    parts[place] = self._received(back)
                 elif back.replacement is not None and not is_told:
                     self._give(back.replacement, place=place, rows=back.task.rows, env_step=env_step)
             if self._remote.is_leaving():
@@ -87,8 +86,8 @@ class CollectRounds:
         calls.forget()
         return [parts[place] for place in sorted(parts)]
 
-    def _received(self, worker: WorkerHandle, value: Any) -> Collected:
-        return Collected(worker.name, segment_of(*value), self._remote.clock())
+    def _received(self, back: Returned) -> Collected:
+        return Collected(back.task.worker.name, segment_of(*back.value), self._remote.clock(), back.task.rows)
 
     def first(self, rows: int) -> Collected | None:
         """Give a call to each worker that has none, and return what came first; None if nothing did in time."""
@@ -99,7 +98,7 @@ class CollectRounds:
                 self._give(worker, place=place, rows=rows, env_step=self._remote.intake.env_step)
         if not self._came:
             came = [back for back in calls.ready(timeout_s=LOOK_S) if not back.is_lost]
-            self._came.extend(self._received(back.task.worker, back.value) for back in came)
+            self._came.extend(self._received(back) for back in came)
         return self._came.popleft() if self._came else None
 
     def stop(self) -> None:

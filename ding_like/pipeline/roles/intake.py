@@ -17,11 +17,12 @@ _NUMBERED = ("lane", "env_id", "episode_id")
 
 
 class Collected(NamedTuple):
-    """Hold a segment that a worker returned, and when it came."""
+    """Hold a segment that a worker returned, when it came, and how many rows (or whole episodes) were asked for."""
 
     worker: str
     segment: Segment
     came_s: float
+    asked: int
 
 
 class Intake:
@@ -62,7 +63,7 @@ class Intake:
                 self.report.dropped_rows += len(part.segment.batch)
         if fresh:
             joined = _joined(fresh)
-            order = self._rows.put(joined)
+            order = self._rows.put(joined, asked=sum(part.asked for part in fresh))
             self.report.envstep = order.env_step
             self.report.note_put(train_iter=update, version=joined.version.update, came_s=fresh[0].came_s)
         self.report.envstep = self._rows.env_step

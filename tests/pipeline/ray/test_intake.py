@@ -25,7 +25,7 @@ class KeptBatches:
 def part(worker: int, **columns: list[int]) -> Collected:
     batch = TransitionBatch({name: np.array(column, np.int64) for name, column in columns.items()})
     segment = Segment(batch, Version(1, 0), len(batch), {}, {})
-    return Collected(f"collector{worker}", segment, 0.0)
+    return Collected(f"collector{worker}", segment, 0.0, len(batch))
 
 
 def joined(*parts: Collected) -> Any:
