@@ -67,9 +67,16 @@ class DriverEnd:
     def random_share(self) -> int:
         """Return the rows of random actions that a worker is asked for at a time, so that it answers soon.
 
-        Of whole episodes it is asked for 1, and plays one in each of its lanes, as a serial run does at a time.
+        Of whole episodes it plays one in each of its lanes, as a serial run does at a time.
         """
-        return 1 if self.collects_episodes else max(1, _RANDOM_STEPS // steps_per_row(self._policy_cfg))
+        if self.collects_episodes:
+            return self.least_share
+        return max(1, _RANDOM_STEPS // steps_per_row(self._policy_cfg))
+
+    @property
+    def least_share(self) -> int:
+        """Return the fewest rows that a worker can collect at a time, or whole episodes: one in each lane."""
+        return int(self._cfg.env.collector_env_num) if self.collects_episodes else 1
 
     @property
     def collects_episodes(self) -> bool:
@@ -85,9 +92,7 @@ class DriverEnd:
         """Return the rows of an asynchronous call (of whole episodes: episodes), by default what suits the policy."""
         collect = self._policy_cfg.collect
         if asked or not collect.get("n_sample"):
-            # Each lane plays one at least, as in mode parallel.
-            lanes = int(self._cfg.env.collector_env_num)
-            return asked or max(lanes, -(-int(collect.get("n_episode") or 1) // workers))
+            return asked or max(self.least_share, -(-int(collect.get("n_episode") or 1) // workers))
         least = 1 if self.is_on_policy else -(-_LEAST_STEPS // steps_per_row(self._policy_cfg))
         return max(int(collect.n_sample), least)
 

@@ -10,6 +10,7 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.sample_unit import check_buffer, plays_episodes
 from ding_like.pipeline.self_play import has_league
 from ding_like.policy import get_policy_cls
+from ding_like.utils.log import one_time_warning
 
 
 def faults_of_sections(system: Mapping[str, Any], *, mode: str, section: str) -> Iterator[Fault]:
@@ -64,10 +65,15 @@ def _faults_of_episodes(cfg: Any, *, mode: str, collect: Mapping[str, Any]) -> I
     if unit == "rows":
         return
     episodes, is_sync = int(policy.n_episode), collect["comm"] == "sync"
-    if is_sync and episodes // workers < lanes:
-        text = f"is {episodes}, but each of the {lanes} envs of {workers} collectors that share it plays one at least"
-        yield Fault(
-            "policy.collect.n_episode", f"{text}: raise it to {lanes * workers}, or lower env.collector_env_num"
+    if episodes < lanes:
+        text = (
+            f"is {episodes}, fewer than the {lanes} envs of a collector, each of which plays one: raise it, or lower "
+        )
+        yield Fault("policy.collect.n_episode", f"{text}env.collector_env_num")
+    elif is_sync and episodes < lanes * workers:
+        one_time_warning(
+            f"policy.collect.n_episode is {episodes}, but each of the {lanes} envs of {workers} collectors plays one "
+            f"at least: a round has {lanes * workers}. Lower env.collector_env_num or collect.workers for fewer."
         )
     if 0 < collect["segment_rows"] < lanes:
         text = f"is {collect['segment_rows']} (of n_episode: episodes), fewer than the {lanes} envs of a collector"

@@ -141,6 +141,7 @@ class Scheme:
             collect.fraction_workers,
             patience_s,
             self.end.random_share,
+            self.end.least_share,
         )
         if self._collect_words["col_communication"] == _SYNC:
             return SynchronousCollection(remote)

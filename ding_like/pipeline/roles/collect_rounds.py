@@ -34,6 +34,7 @@ class Remote:
     fraction_workers: float = 1.0
     publish_timeout_s: float = 60.0
     random_share: int = 1_024  # rows of random actions that a worker is asked for at a time, or whole episodes
+    least_share: int = 1  # that a worker is asked for at all: of whole episodes one in each of its lanes
     clock: Callable[[], float] = time.monotonic
 
 
@@ -61,13 +62,14 @@ class CollectRounds:
     def collect(self, rows: int, *, env_step: int, fraction: float, most: float = math.inf) -> list[Collected]:
         """Return what the workers of a round return, by place; fewer parts where workers are lost.
 
-        Each is asked for its share of `rows`, and for `most` at most.
+        Each is asked for its share of `rows`, for `most` at most, and for the least that it can collect.
         """
         calls, workers = self._remote.calls, self._present()
         self._round_id += 1
         for place, (worker, share) in enumerate(zip(workers, shares(rows, len(workers)), strict=True)):
             if share:
-                self._give(worker, place=place, rows=int(min(share, most)), env_step=env_step)
+                asked = max(int(min(share, most)), self._remote.least_share)
+                self._give(worker, place=place, rows=asked, env_step=env_step)
         needed = math.ceil(fraction * len(calls.tasks) - 1e-9)  # 0.07 * 100 is a little over 7
         parts: dict[int, Collected] = {}
         is_told, end_s = False, math.inf

@@ -73,6 +73,17 @@ def test_random_rows_allow_no_updates_and_are_collected_at_env_step_0():
     assert scripted.report.envstep == 20
 
 
+def test_no_worker_is_asked_for_fewer_episodes_than_it_can_play():
+    scripted = Scripted(2)
+    collection = SynchronousCollection(scripted.remote(random_share=4, least_share=4))
+
+    collection.begin(10)
+    collection.collect(scripted.rows.order(timeout_s=0.0)._replace(rows=6))
+
+    asked = [[call.order.rows for call in worker.calls] for worker in scripted.workers]
+    assert asked == [[4, 4, 4], [4, 4, 4]], "a lot of random ones until there are enough rows, then a round"
+
+
 def test_many_random_rows_are_collected_by_calls_of_a_few_each():
     scripted = Scripted(2)
 

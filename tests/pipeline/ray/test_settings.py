@@ -202,7 +202,7 @@ def episodes(number: int) -> FrozenConfig:
             dict(comm="sync", fraction_samples=0.5, fraction_workers=0.5),
             "system.ray.collect.fraction_samples is 0.5, but policy.collect.n_episode collects whole episodes, which",
         ),
-        (7, dict(comm="sync"), "policy.collect.n_episode is 7, but each of the 4 envs of 2 collectors"),
+        (3, dict(comm="sync"), "policy.collect.n_episode is 3, fewer than the 4 envs of a collector"),
         (8, dict(comm="async", segment_rows=3), "system.ray.collect.segment_rows is 3 (of n_episode: episodes), fewer"),
     ],
 )
@@ -213,6 +213,13 @@ def test_whole_episodes_are_refused_where_they_cannot_be_collected_so(
 
     assert fault.startswith(said)
     assert read(episodes(8), collect=dict(comm=collect["comm"])).collect.workers == 2
+
+
+def test_a_warning_says_that_a_round_has_more_episodes_than_are_to_be_shared(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING"):
+        read(episodes(7), collect=dict(workers=3, comm="sync"))
+
+    assert "n_episode is 7, but each of the 4 envs of 3 collectors plays one at least: a round has 12" in caplog.text
 
 
 def test_windows_of_rows_are_refused_where_others_collect() -> None:
