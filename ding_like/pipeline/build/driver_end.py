@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ding_like.comm.channels import Version, WeightPublisher, Weights
+from ding_like.comm.channels import Version, Weights
 from ding_like.comm.weights.extract import state_of
+from ding_like.comm.workers.host import WorkerHandle
+from ding_like.comm.workers.weights import HostWeightPublisher
 from ding_like.config import FrozenConfig
 from ding_like.pipeline.build.factories import Algorithm
 from ding_like.pipeline.build.scheme import build_driver
@@ -41,7 +43,7 @@ class DriverEnd:
             counts_rows=True,
             attempt=_ATTEMPT,
         )
-        self._published: int | None = None
+        self._published: Version | None = None
         self._first_iter = parts.learner.train_iter
 
     @classmethod
@@ -123,17 +125,24 @@ class DriverEnd:
             max_policy_lag=max_policy_lag,
         )
 
-    def publish(self, publisher: WeightPublisher, wait_s: float | None, *, interval: int, timeout_s: float) -> None:
+    def publish(
+        self, publisher: HostWeightPublisher, wait_s: float | None, *, interval: int, timeout_s: float
+    ) -> list[WorkerHandle]:
         """Send the weights to all collectors after every `interval` updates, and wait for `wait_s` until they came.
 
-        The first ones are waited for in any case: a collector has none before.
+        Return the collectors that do not have them then. The first weights are waited for in any case: a collector
+        has none before.
         """
         update = self.parts.learner.train_iter
-        if self._published is not None and update - self._published < interval:
-            return
-        wait_s = timeout_s if self._published is None else wait_s
-        self._published = update
-        publisher.publish(Weights("policy", self.newest(), state_of(self._acting_state())), wait_s=wait_s)
+        if self._published is None or update - self._published.update >= interval:
+            wait_s = timeout_s if self._published is None else wait_s
+            self._published = self.newest()
+            publisher.publish(Weights("policy", self._published, state_of(self._acting_state())), wait_s=None)
+        return [] if wait_s is None else publisher.bring(wait_s=wait_s)
+
+    def oldest(self) -> Version | None:
+        """Return the version of the weights that rows of a round must be collected with; None: they may be of any."""
+        return self._published if self.is_on_policy else None
 
     def _acting_state(self) -> State:
         """Return all that an actor needs: the collect mode's state, and by what its envs are normalised."""

@@ -62,7 +62,7 @@ class SynchronousCollection:
 
     def begin(self, random_rows: int) -> None:
         remote = self._remote
-        remote.publish(remote.publish_timeout_s)
+        self._rounds.publish()
         while random_rows > 0 and not remote.is_leaving():
             # Collectors act at random at a run's first env steps.
             parts = self._rounds.collect(random_rows, env_step=0, fraction=1.0, most=remote.random_share)
@@ -70,7 +70,7 @@ class SynchronousCollection:
 
     def collect(self, order: Order) -> Order:
         remote = self._remote
-        remote.publish(remote.publish_timeout_s)
+        self._rounds.publish()
         began_s = remote.clock()
         parts = self._rounds.collect(order.rows, env_step=order.env_step, fraction=remote.fraction_workers)
         remote.intake.report.note_round(remote.clock() - began_s)

@@ -142,6 +142,7 @@ class Scheme:
             patience_s,
             self.end.random_share,
             self.end.least_share,
+            self.end.oldest,
         )
         if self._collect_words["col_communication"] == _SYNC:
             return SynchronousCollection(remote)

@@ -59,8 +59,7 @@ class Intake:
         for part in parts:
             self._note(part)
             if part not in fresh:
-                self._rows.drop(part.segment)
-                self.report.dropped_rows += len(part.segment.batch)
+                self._drop(part)
         if fresh:
             joined = _joined(fresh)
             order = self._rows.put(joined, asked=sum(part.asked for part in fresh))
@@ -68,6 +67,16 @@ class Intake:
             self.report.note_put(train_iter=update, version=joined.version.update, came_s=fresh[0].came_s)
         self.report.envstep = self._rows.env_step
         return order
+
+    def drop(self, part: Collected) -> None:
+        """Count the env steps and the rows of a segment that is not to be learned from."""
+        self._note(part)
+        self._drop(part)
+        self.report.envstep = self._rows.env_step
+
+    def _drop(self, part: Collected) -> None:
+        self._rows.drop(part.segment)
+        self.report.dropped_rows += len(part.segment.batch)
 
     def put_random(self, parts: Sequence[Collected]) -> int:
         """Put rows of random actions, which allow no updates; return how many there are."""

@@ -123,9 +123,9 @@ def test_two_synchronous_collectors_equal_serial_that_is_fed_the_same_rows_in_th
 
 
 def _noting(put: Any, name: str, fed: list[tuple[str, Any]]) -> Any:
-    def noted(segment: Any) -> Any:
+    def noted(segment: Any, **asked: int) -> Any:
         fed.append((name, segment))
-        return put(segment)
+        return put(segment, **asked)
 
     return noted
 
