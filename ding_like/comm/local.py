@@ -61,7 +61,8 @@ class LocalRows:
     """Be both ends of the way of rows: a RowSink that fills a store, and the BatchSource that draws from it.
 
     Each segment, of `segment_rows` rows as a rule, allows updates by `ratio`; with `counts_rows` each row does, so that
-    a shorter segment allows fewer. Where the store has too few rows for a batch, the updates that are allowed by then
+    a shorter segment allows fewer; with `counts_episodes` each whole episode does, and `segment_rows` is a number of
+    them. Where the store has too few rows for a batch, the updates that are allowed by then
     are passed over and not made up later. `newest` returns the version of the learner's weights; `env_step` is what was
     taken before.
     """
@@ -76,6 +77,7 @@ class LocalRows:
         newest: Callable[[], Version],
         env_step: int = 0,
         counts_rows: bool = False,
+        counts_episodes: bool = False,
     ) -> None:
         self._store = store
         self._ratio = ratio
@@ -85,7 +87,8 @@ class LocalRows:
         self.env_step = env_step  # of all segments, and those before
         self.num_rows = 0  # that came
         self._counts_rows = counts_rows
-        self._collected = 0  # segments or rows that allow updates
+        self._counts_episodes = counts_episodes
+        self._collected = 0  # segments, rows or episodes that allow updates
         self._allowed = ratio.allowed_updates(0)  # updates for these
         self._granted = 0  # of which were handed out or passed over
         self._drawn: Batch | None = None
@@ -96,11 +99,17 @@ class LocalRows:
 
     # --- a collector's end
 
-    def put(self, segment: Segment) -> Order:
-        """Store a segment's rows; see `RowSink`."""
+    def put(self, segment: Segment, *, asked: int | None = None) -> Order:
+        """Store a segment's rows; see `RowSink`.
+
+        `asked` is how many episodes it was to have where episodes are counted, by default those of an order.
+        """
         with self._changed:
             self._keep(segment)
-            self._collected += len(segment.batch) if self._counts_rows else 1
+            if self._counts_episodes:
+                self._collected += self._segment_rows if asked is None else asked
+            else:
+                self._collected += len(segment.batch) if self._counts_rows else 1
             self._allowed = self._ratio.allowed_updates(self._collected)
             self._wake()
             return self._order()

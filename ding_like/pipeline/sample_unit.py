@@ -6,6 +6,7 @@ from typing import Any
 
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.types import SampleUnit
+from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.worker.replay_buffer.interface import check_sample_unit
 
 
@@ -23,6 +24,13 @@ def check_buffer(
     # A policy of another style than ours says nothing: it gets rows.
     unit: SampleUnit = getattr(get_policy_cls(policy_cfg), "sample_unit", "row") if name else "row"
     check_sample_unit(policy_cfg.other.replay_buffer, unit, policy=name, pipeline=pipeline, offered=offered)
+
+
+def plays_episodes(policy_cfg: Any) -> bool:
+    """Tell whether a config's collector plays whole episodes, and so is asked for a number of them."""
+    collector = policy_cfg.collect.collector
+    cls = SERIAL_COLLECTOR_REGISTRY.get(collector.type, collector.get("import_names") or ())
+    return bool(getattr(cls, "unit", "rows") == "episodes")
 
 
 def steps_per_row(policy_cfg: Any) -> int:

@@ -129,21 +129,23 @@ def rows_of(
     *,
     store: RowStore,
     batch_size: int,
-    counts_rows: bool = False,  # of what is drawn from a buffer; on-policy, each segment is learned from once
+    counts_rows: bool = False,  # or episodes, of what goes to a buffer; on-policy, each segment is learned from once
     attempt: int = 0,
 ) -> LocalRows:
     """Return the way of a run's rows, from where its parts stand."""
     collect, updates = cfg.policy.collect, 1 if parts.buffer is None else cfg.policy.learn.update_per_collect
     segment_rows = collect.get("n_sample") or collect.get("n_episode") or 1
-    counts_rows = counts_rows and parts.buffer is not None and bool(collect.get("n_sample"))
+    counts = counts_rows and parts.buffer is not None
+    counts_rows, counts_episodes = counts and bool(collect.get("n_sample")), counts and not collect.get("n_sample")
     return LocalRows(
         store,
-        UpdateRatio.per_rows(updates, segment_rows) if counts_rows else UpdateRatio.per_segment(updates),
+        UpdateRatio.per_rows(updates, segment_rows) if counts else UpdateRatio.per_segment(updates),
         segment_rows=segment_rows,
         batch_size=batch_size,
         newest=lambda: Version(attempt, parts.learner.train_iter),
         env_step=parts.collector.envstep,
         counts_rows=counts_rows,
+        counts_episodes=counts_episodes,
     )
 
 

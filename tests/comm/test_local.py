@@ -74,6 +74,24 @@ def test_updates_follow_rows_where_segments_are_of_different_sizes() -> None:
     assert sum(made) == 2 * 16 // 4
 
 
+def test_updates_follow_the_episodes_that_were_asked_for_where_segments_are_of_whole_ones() -> None:
+    rows = LocalRows(
+        Watched(),
+        UpdateRatio.per_rows(3, 8),
+        segment_rows=8,
+        batch_size=2,
+        newest=lambda: Version(0, 3),
+        counts_episodes=True,
+    )
+
+    made = []
+    for asked, size in ((4, 100), (4, 7), (2, 50), (6, 60), (None, 9)):
+        rows.put(segment(size), asked=asked)
+        made.append(num_updates(rows))
+
+    assert made == [1, 2, 0, 3, 3], "3 for each 8 episodes, of as many rows as they have"
+
+
 def test_whole_segments_give_the_same_orders_and_updates_by_rows_as_by_segments() -> None:
     counted = []
     for rows in (rows_over(Watched(), updates=3), by_rows(Watched(), updates=3, rows=4)):

@@ -54,6 +54,13 @@ class _Line:
         self.next: dict[str, _Sent] = {}  # the newest of each policy that is to be sent
         self.taken: dict[str, Version] = {}
         self.failed: dict[str, Version] = {}
+        self.is_lost = False  # the worker
+
+    def needs(self, sent: _Sent) -> bool:
+        """Tell whether these weights are neither there nor on their way."""
+        policy_id, version, _ = sent
+        is_under_way = self.under_way is not None and self.under_way[1:] == (policy_id, version)
+        return not (self.has_taken(policy_id, version) or is_under_way or policy_id in self.next or self.is_lost)
 
     def has_taken(self, policy_id: str, version: Version) -> bool:
         taken = self.taken.get(policy_id)
@@ -130,6 +137,30 @@ class HostWeightPublisher:
                 call = worker.control(self._method, shared)
             return call
 
+    def bring(self, *, wait_s: float) -> list[WorkerHandle]:
+        """Send the newest weights to those of `workers` that are not known to have them, and wait until they do.
+
+        Return those that have not by then, or that raised; not those that are lost, of which others tell.
+        """
+        with self._changed:
+            lines = [self._lines.setdefault(worker.name, _Line(worker)) for worker in self._workers()]
+            for line in lines:
+                for sent in filter(line.needs, self._newest.values()):
+                    line.failed.pop(sent[0], None)
+                    line.next[sent[0]] = sent
+                if line.under_way is None:
+                    self._send_next(line)
+            newest = [sent[:2] for sent in self._newest.values()]
+
+            def has_all(line: _Line) -> bool:
+                return line.is_lost or all(line.has_taken(*each) for each in newest)
+
+            def is_settled(line: _Line) -> bool:
+                return line.is_lost or all(line.has_taken(*each) or line.has_failed(*each) for each in newest)
+
+            self._changed.wait_for(lambda: all(map(is_settled, lines)), wait_s)
+            return [line.worker for line in lines if not has_all(line)]
+
     def close(self) -> None:
         """Let workers take what is under way or comes next, for at most CLOSE_S; see `WeightPublisher`."""
         with self._changed:
@@ -195,6 +226,7 @@ class HostWeightPublisher:
         except WorkerLostError:  # whoever started the worker tells of it
             line.failed.update({policy_id: version, **{name: sent[1] for name, sent in line.next.items()}})
             line.next.clear()
+            line.is_lost = True
         except Exception as error:
             logger.warning("worker %s could not take weights of version %s: %s", line.worker.name, version, error)
             line.failed[policy_id] = version

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ding_like.comm.channels import Version, WeightPublisher, Weights
+from ding_like.comm.channels import Version, Weights
 from ding_like.comm.weights.extract import state_of
+from ding_like.comm.workers.host import WorkerHandle
+from ding_like.comm.workers.weights import HostWeightPublisher
 from ding_like.config import FrozenConfig
 from ding_like.pipeline.build.factories import Algorithm
 from ding_like.pipeline.build.scheme import build_driver
@@ -15,13 +17,14 @@ from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.gradient_rounds import Driver, GradientSettings
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
-from ding_like.pipeline.sample_unit import steps_per_row
+from ding_like.pipeline.sample_unit import plays_episodes, steps_per_row
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
 from ding_like.pipeline.turns import collect_at_random, collect_role, has_priorities, rows_of, store_of
 from ding_like.types import State
 
 # Later than that of a policy as a collector has made it, so that even the first weights are taken.
 _ATTEMPT = 1
+_RANDOM_STEPS = 1_024  # env steps of a call at a run's begin: one call of all of them may take longer than it may
 _LEAST_STEPS = 64  # env steps of an asynchronous call: fewer cost more to send than to collect
 
 
@@ -40,7 +43,7 @@ class DriverEnd:
             counts_rows=True,
             attempt=_ATTEMPT,
         )
-        self._published: int | None = None
+        self._published: Version | None = None
         self._first_iter = parts.learner.train_iter
 
     @classmethod
@@ -63,6 +66,26 @@ class DriverEnd:
         return int(self._policy_cfg.random_collect_size)
 
     @property
+    def random_share(self) -> int:
+        """Return the rows of random actions that a worker is asked for at a time, so that it answers soon.
+
+        Of whole episodes it plays one in each of its lanes, as a serial run does at a time.
+        """
+        if self.collects_episodes:
+            return self.least_share
+        return max(1, _RANDOM_STEPS // steps_per_row(self._policy_cfg))
+
+    @property
+    def least_share(self) -> int:
+        """Return the fewest rows that a worker can collect at a time, or whole episodes: one in each lane."""
+        return int(self._cfg.env.collector_env_num) if self.collects_episodes else 1
+
+    @property
+    def collects_episodes(self) -> bool:
+        """Tell whether collectors are asked for whole episodes."""
+        return plays_episodes(self._policy_cfg)
+
+    @property
     def is_on_policy(self) -> bool:
         """Tell whether rows may be learned from only by the policy that collected them."""
         return bool(self._policy_cfg.on_policy)
@@ -71,7 +94,7 @@ class DriverEnd:
         """Return the rows of an asynchronous call (of whole episodes: episodes), by default what suits the policy."""
         collect = self._policy_cfg.collect
         if asked or not collect.get("n_sample"):
-            return asked or max(1, int(collect.get("n_episode") or 1) // workers)
+            return asked or max(self.least_share, -(-int(collect.get("n_episode") or 1) // workers))
         least = 1 if self.is_on_policy else -(-_LEAST_STEPS // steps_per_row(self._policy_cfg))
         return max(int(collect.n_sample), least)
 
@@ -102,17 +125,24 @@ class DriverEnd:
             max_policy_lag=max_policy_lag,
         )
 
-    def publish(self, publisher: WeightPublisher, wait_s: float | None, *, interval: int, timeout_s: float) -> None:
+    def publish(
+        self, publisher: HostWeightPublisher, wait_s: float | None, *, interval: int, timeout_s: float
+    ) -> list[WorkerHandle]:
         """Send the weights to all collectors after every `interval` updates, and wait for `wait_s` until they came.
 
-        The first ones are waited for in any case: a collector has none before.
+        Return the collectors that do not have them then. The first weights are waited for in any case: a collector
+        has none before.
         """
         update = self.parts.learner.train_iter
-        if self._published is not None and update - self._published < interval:
-            return
-        wait_s = timeout_s if self._published is None else wait_s
-        self._published = update
-        publisher.publish(Weights("policy", self.newest(), state_of(self._acting_state())), wait_s=wait_s)
+        if self._published is None or update - self._published.update >= interval:
+            wait_s = timeout_s if self._published is None else wait_s
+            self._published = self.newest()
+            publisher.publish(Weights("policy", self._published, state_of(self._acting_state())), wait_s=None)
+        return [] if wait_s is None else publisher.bring(wait_s=wait_s)
+
+    def oldest(self) -> Version | None:
+        """Return the version of the weights that rows of a round must be collected with; None: they may be of any."""
+        return self._published if self.is_on_policy else None
 
     def _acting_state(self) -> State:
         """Return all that an actor needs: the collect mode's state, and by what its envs are normalised."""

@@ -20,6 +20,7 @@ def check_patterns(
     decentralized: bool = False,
     is_on_policy: bool = False,
     has_buffer: bool = False,
+    collects_episodes: bool = False,
 ) -> None:
     """Raise ConfigError, with every reason, for what cannot be together.
 
@@ -38,6 +39,8 @@ def check_patterns(
         faults.append("asynchronous gradients are not those of one step, which decentralised updates take together")
     if is_on_policy and has_buffer:
         faults.append("rows of an on-policy policy are used once, and a replay buffer would use them again")
+    if collects_episodes and any(limit < 1 for limit in limits.values()):
+        faults.append("whole episodes are never cut, so that limits below 1 would end no round")
     if faults:
         raise ConfigError(f"this scheme cannot be: {'; '.join(faults)}.")
 

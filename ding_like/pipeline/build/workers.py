@@ -7,9 +7,10 @@ from typing import Any
 
 from ding_like.config.report import Fault
 from ding_like.errors import ConfigError
-from ding_like.pipeline.sample_unit import check_buffer
+from ding_like.pipeline.sample_unit import check_buffer, plays_episodes
 from ding_like.pipeline.self_play import has_league
 from ding_like.policy import get_policy_cls
+from ding_like.utils.log import one_time_warning
 
 
 def faults_of_sections(system: Mapping[str, Any], *, mode: str, section: str) -> Iterator[Fault]:
@@ -48,3 +49,36 @@ def faults_of_workers(cfg: Any, *, mode: str, collect: Mapping[str, Any], gradie
     if collect["comm"] == "sync" and 0 < wanted < collectors:
         name = "n_sample" if policy.collect.get("n_sample") else "n_episode"
         yield Fault(f"policy.collect.{name}", f"is {wanted}, fewer than the {collectors} collectors that share it")
+    elif collectors and wanted:
+        yield from _faults_of_episodes(cfg, mode=mode, collect=collect)
+
+
+def _faults_of_episodes(cfg: Any, *, mode: str, collect: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield what whole episodes cannot be collected by."""
+    policy, lanes, workers = cfg.policy.collect, int(cfg.env.collector_env_num), int(collect["workers"])
+    unit = "rows" if policy.get("n_sample") else "episodes"
+    if plays_episodes(cfg.policy) != (unit == "episodes"):
+        text = f"is '{policy.collector.type}', whose collector does not collect {unit}, but mode {mode} shares "
+        fix = "set it to 'sample'" if unit == "rows" else "set it to 'episode', with get_train_sample=True"
+        yield Fault("policy.collect.collector.type", f"{text}{'n_sample' if unit == 'rows' else 'n_episode'}: {fix}")
+        return
+    if unit == "rows":
+        return
+    episodes, is_sync = int(policy.n_episode), collect["comm"] == "sync"
+    if episodes < lanes:
+        text = (
+            f"is {episodes}, fewer than the {lanes} envs of a collector, each of which plays one: raise it, or lower "
+        )
+        yield Fault("policy.collect.n_episode", f"{text}env.collector_env_num")
+    elif is_sync and episodes < lanes * workers:
+        one_time_warning(
+            f"policy.collect.n_episode is {episodes}, but each of the {lanes} envs of {workers} collectors plays one "
+            f"at least: a round has {lanes * workers}. Lower env.collector_env_num or collect.workers for fewer."
+        )
+    if 0 < collect["segment_rows"] < lanes:
+        text = f"is {collect['segment_rows']} (of n_episode: episodes), fewer than the {lanes} envs of a collector"
+        yield Fault("system.ray.collect.segment_rows", f"{text}, each of which plays one: raise it, or omit it")
+    fractions = [name for name in ("fraction_samples", "fraction_workers") if collect[name] < 1]
+    if is_sync and len(fractions) == 2 and workers > 1:
+        text = f"is {collect[fractions[0]]}, but policy.collect.n_episode collects whole episodes, which are never cut"
+        yield Fault(f"system.ray.collect.{fractions[0]}", f"{text}: leave both fractions out, or give n_sample")

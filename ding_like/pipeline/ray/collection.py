@@ -62,16 +62,18 @@ class SynchronousCollection:
         return self._remote.intake.report.setting
 
     def begin(self, random_rows: int) -> Iterator[int]:
-        self._remote.publish(self._remote.publish_timeout_s)
-        while random_rows > 0 and not self._remote.is_leaving():
+        remote = self._remote
+        self._rounds.publish()
+        while random_rows > 0 and not remote.is_leaving():
             # Collectors act at random at a run's first env steps.
-            rows = self._remote.intake.put_random(self._rounds.collect(random_rows, env_step=0, fraction=1.0))
+            parts = self._rounds.collect(random_rows, env_step=0, fraction=1.0, most=remote.random_share)
+            rows = remote.intake.put_random(parts)
             random_rows -= rows
             yield rows
 
     def collect(self, order: Order) -> Order:
         remote = self._remote
-        remote.publish(remote.publish_timeout_s)
+        self._rounds.publish()
         began_s = remote.clock()
         parts = self._rounds.collect(order.rows, env_step=order.env_step, fraction=remote.fraction_workers)
         remote.intake.report.note_round(remote.clock() - began_s)

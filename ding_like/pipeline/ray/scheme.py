@@ -74,6 +74,7 @@ class Scheme:
                 **self._collect_words, grad_execution=words[0], grad_communication=words[1], limits=limits,
                 max_policy_lag=self._settings.collect.max_policy_lag, decentralized=decentralized_update_execution,
                 is_on_policy=end.is_on_policy, has_buffer=end.parts.buffer is not None,
+                collects_episodes=end.collects_episodes,
             )  # fmt: skip
             own_host = ThreadHost()
             opened.callback(own_host.close)
@@ -140,6 +141,9 @@ class Scheme:
             is_leaving,
             collect.fraction_workers,
             patience_s,
+            self.end.random_share,
+            self.end.least_share,
+            self.end.oldest,
         )
         if self._collect_words["col_communication"] == _SYNC:
             return SynchronousCollection(remote)

@@ -12,13 +12,17 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.statistics import MergedStatistics
 
+# Columns of numbers that every worker counts from 0.
+_NUMBERED = ("lane", "env_id", "episode_id")
+
 
 class Collected(NamedTuple):
-    """Hold a segment that a worker returned, and when it came."""
+    """Hold a segment that a worker returned, when it came, and how many rows (or whole episodes) were asked for."""
 
     worker: str
     segment: Segment
     came_s: float
+    asked: int
 
 
 class Intake:
@@ -55,15 +59,24 @@ class Intake:
         for part in parts:
             self._note(part)
             if part not in fresh:
-                self._rows.drop(part.segment)
-                self.report.dropped_rows += len(part.segment.batch)
+                self._drop(part)
         if fresh:
             joined = _joined(fresh)
-            order = self._rows.put(joined)
+            order = self._rows.put(joined, asked=sum(part.asked for part in fresh))
             self.report.envstep = order.env_step
             self.report.note_put(train_iter=update, version=joined.version.update, came_s=fresh[0].came_s)
         self.report.envstep = self._rows.env_step
         return order
+
+    def drop(self, part: Collected) -> None:
+        """Count the env steps and the rows of a segment that is not to be learned from."""
+        self._note(part)
+        self._drop(part)
+        self.report.envstep = self._rows.env_step
+
+    def _drop(self, part: Collected) -> None:
+        self._rows.drop(part.segment)
+        self.report.dropped_rows += len(part.segment.batch)
 
     def put_random(self, parts: Sequence[Collected]) -> int:
         """Put rows of random actions, which allow no updates; return how many there are."""
@@ -83,13 +96,32 @@ class Intake:
 
 
 def _joined(parts: Sequence[Collected]) -> Segment:
-    """Return one segment of all rows, in order, with the oldest version."""
+    """Return one segment of all rows, in order, with the oldest version; each part's lanes and episodes are its own."""
     segments = [part.segment for part in parts]
     batches: list[Any] = [each.batch for each in segments]
     is_columns = all(isinstance(batch, TransitionBatch) for batch in batches)
-    batch = TransitionBatch.concat(batches) if is_columns else [row for batch in batches for row in batch]
+    batch = TransitionBatch.concat(_apart(batches)) if is_columns else [row for batch in batches for row in batch]
     version, env_steps = min(each.version for each in segments), sum(each.env_steps for each in segments)
     return Segment(batch, version, env_steps, segments[-1].stats)
+
+
+def _apart(batches: Sequence[TransitionBatch]) -> list[TransitionBatch]:
+    """Return batches of several workers, all of which number from 0, so that no two have a number in common.
+
+    Policies that follow a trajectory through a batch find it by these numbers. The first batch stays as it is.
+    """
+    firsts = dict.fromkeys(_NUMBERED, 0)
+    found = []
+    for batch in batches:
+        numbers = {name: batch[name] + firsts[name] for name in _NUMBERED if name in batch.columns and firsts[name]}
+        found.append(batch.with_columns(**numbers) if numbers else batch)
+        firsts.update({name: _after(found[-1][name], firsts[name]) for name in _NUMBERED if name in batch.columns})
+    return found
+
+
+def _after(numbers: Any, least: int) -> int:  # Any: a column of numbers [B]
+    """Return the first number above all of a column's."""
+    return max(least, int(numbers.max()) + 1) if len(numbers) else least
 
 
 def shares(rows: int, number: int) -> list[int]:

@@ -158,6 +158,30 @@ def test_a_worker_that_comes_later_is_sent_the_newest(team: Team) -> None:
     assert seen_by(team.objects[2]) == 3.0 and team.objects[1].came == []
 
 
+def test_the_newest_weights_are_brought_to_those_that_do_not_have_them(team: Team) -> None:
+    team.objects[1].refuses = True
+    team.publisher.publish(weights(4), wait_s=SOON_S)
+    team.objects[1].refuses = False
+    team.add()  # prepared with nothing, or with what was published before
+
+    assert team.publisher.bring(wait_s=SOON_S) == []
+    assert [each.came for each in team.objects] == [[4], [4], [4]]
+    assert team.publisher.bring(wait_s=SOON_S) == [] and team.objects[0].came == [4], "nobody is sent them again"
+
+
+def test_who_does_not_take_the_weights_is_known_and_who_is_lost_is_others_to_tell(team: Team) -> None:
+    team.add()
+    team.publisher.publish(weights(4), wait_s=SOON_S)
+    team.objects[0].refuses = True
+    team.objects[1].gate.clear()
+    team.host.kill(team.handles[2])
+    team.publisher.publish(weights(5))
+
+    lacking = team.publisher.bring(wait_s=MOMENT_S)
+
+    assert [worker.name for worker in lacking] == ["worker0", "worker1"]
+
+
 def test_policies_do_not_stand_in_each_others_way(team: Team) -> None:
     slow, _ = team.objects
     slow.gate.clear()

@@ -112,7 +112,7 @@ class Round:
         intake: Any = SimpleNamespace(report=report, newest=lambda: UNTRAINED, put=self._put)
         calls = WorkerCalls(host, collecting.pool, step_timeout_s=_ANSWER_S)
         remote = Remote(
-            collecting.pool, calls, intake, lambda wait_s: None, lambda: False, fraction_workers=fraction_workers
+            collecting.pool, calls, intake, lambda wait_s: [], lambda: False, fraction_workers=fraction_workers
         )
         self._collection = SynchronousCollection(remote)
         self._num = len(collecting.remote_workers())

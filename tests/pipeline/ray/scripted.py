@@ -76,6 +76,7 @@ class ScriptedWorker:
         self.seconds_per_row = seconds_per_row
         self.dies_after_s: float | None = None
         self.hangs = False
+        self.is_deaf = False  # True: it takes no weights
         self.error: Exception | None = None
         self.version = Version(1, 0)
         self.dropped_steps = 0
@@ -124,7 +125,7 @@ class ScriptedPool:
     def wait_ready(self, *, timeout_s: float, standbys: bool = True) -> bool:
         return bool(self.workers)
 
-    def lost(self, worker: Any, *, how: str, rows_lost: int, detail: str = "", wait_s: float | None = None) -> Any:
+    def lost(self, worker: Any, *, how: str, rows_lost: int = 0, detail: str = "", wait_s: float | None = None) -> Any:
         self.losses.append((worker.name, how, rows_lost))
         place = self.workers.index(worker)
         if not self.standbys:
@@ -187,7 +188,7 @@ class Scripted:
     def newest(self) -> Version:
         return Version(1, self.update)
 
-    def remote(self, *, fraction_workers: float = 1.0, max_policy_lag: int | None = None) -> Remote:
+    def remote(self, *, fraction_workers: float = 1.0, max_policy_lag: int | None = None, **changes: Any) -> Remote:
         pool: Any = self.pool
         return Remote(
             pool,
@@ -197,9 +198,11 @@ class Scripted:
             is_leaving=lambda: self.is_leaving,
             fraction_workers=fraction_workers,
             clock=self.clock,
+            **changes,
         )
 
-    def _publish(self, wait_s: float | None) -> None:
+    def _publish(self, wait_s: float | None) -> list[Any]:
         self.published.append((self.update, wait_s))
         for worker in [] if self.are_deaf else self.pool.workers:
-            worker.version = self.newest()
+            worker.version = worker.version if worker.is_deaf else self.newest()
+        return [] if wait_s is None else [worker for worker in self.pool.workers if worker.is_deaf]

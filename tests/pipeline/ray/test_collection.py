@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from ding_like.comm.channels import Version
 from ding_like.errors import CommError, SchemaError, TrainingError
 from ding_like.pipeline.ray.collection import AsynchronousCollection, SynchronousCollection
 from ding_like.pipeline.roles.collector_thread import CollectorThread
@@ -71,6 +73,26 @@ def test_random_rows_allow_no_updates_and_are_collected_at_env_step_0():
     assert len(scripted.store.rows) == 20 and scripted.rows.next(timeout_s=0.0) is None
     assert [call.order.env_step for worker in scripted.workers for call in worker.calls] == [0, 0]
     assert scripted.report.envstep == 20
+
+
+def test_no_worker_is_asked_for_fewer_episodes_than_it_can_play():
+    scripted = Scripted(2)
+    collection = SynchronousCollection(scripted.remote(random_share=4, least_share=4))
+
+    collection.begin(10)
+    collection.collect(scripted.rows.order(timeout_s=0.0)._replace(rows=6))
+
+    asked = [[call.order.rows for call in worker.calls] for worker in scripted.workers]
+    assert asked == [[4, 4, 4], [4, 4, 4]], "a lot of random ones until there are enough rows, then a round"
+
+
+def test_many_random_rows_are_collected_by_calls_of_a_few_each():
+    scripted = Scripted(2)
+
+    SynchronousCollection(scripted.remote(random_share=8)).begin(30)
+
+    asked = [[call.order.rows for call in worker.calls] for worker in scripted.workers]
+    assert asked == [[8, 7], [8, 7]] and len(scripted.store.rows) == 30
 
 
 # --- early stop
@@ -176,6 +198,50 @@ def test_rows_that_a_killed_worker_had_handed_over_stay_and_none_is_put_twice():
 
     assert len(scripted.pool.losses) == 3
     assert len(scripted.store.rows) == len(set(scripted.store.rows)) == 72
+
+
+def test_a_worker_that_does_not_take_the_weights_of_a_round_is_replaced_before_it():
+    scripted = Scripted(2, standbys=1)
+    scripted.workers[0].is_deaf = True
+
+    collect(scripted, SynchronousCollection(scripted.remote()))
+
+    assert scripted.pool.losses == [("collector1", "did not take the weights", 0)]
+    assert scripted.workers[0].calls == [] and len(scripted.store.rows) == 8
+
+
+def test_a_share_that_was_collected_with_old_weights_is_collected_again():
+    scripted = Scripted(2)
+    scripted.update = 5
+    joins_late = iter([True])
+
+    def publish(wait_s: float | None) -> list[Any]:
+        lacking = scripted._publish(wait_s)
+        if next(joins_late, False):
+            scripted.workers[1].version = Version(1, 4)  # a standby that was prepared before
+        return lacking
+
+    remote = replace(scripted.remote(oldest=scripted.newest), publish=publish)
+    collect(scripted, SynchronousCollection(remote))
+
+    assert scripted.store.pushed == [[1000, 1001, 1002, 1003, 2004, 2005, 2006, 2007]] and not scripted.pool.losses
+    assert scripted.report.dropped_rows == 4 and scripted.rows.env_step == 12, "their env steps were taken"
+
+
+def test_a_worker_that_acts_with_old_weights_again_and_again_is_replaced():
+    scripted = Scripted(2, standbys=1)
+    scripted.update = 5
+
+    def publish(wait_s: float | None) -> list[Any]:
+        scripted._publish(wait_s)
+        scripted.workers[0].version = Version(1, 4)
+        scripted.standbys[0].version = Version(1, 5)
+        return []
+
+    collect(scripted, SynchronousCollection(replace(scripted.remote(oldest=scripted.newest), publish=publish)))
+
+    assert scripted.pool.losses == [("collector1", "did not take the weights", 4)]
+    assert scripted.store.pushed == [[3000, 3001, 3002, 3003, 2000, 2001, 2002, 2003]]
 
 
 def test_without_any_worker_left_it_is_an_error():

@@ -68,6 +68,31 @@ def test_one_synchronous_worker_equals_serial(configs, workers):
     assert found["env_step"] == expected["env_step"] and found["eval_value_raw"] == expected["eval_value_raw"]
 
 
+@pytest.mark.parametrize("configs", [runs.dqn, runs.sac], ids=["dqn", "sac"])
+def test_random_rows_that_are_collected_by_several_calls_are_those_of_one_call(configs, monkeypatch):
+    monkeypatch.setattr("ding_like.pipeline.build.driver_end._RANDOM_STEPS", 18)  # not all 4 envs alike
+    alone = runs.serial(configs(), seed=3, max_train_iter=60, exp_name="alone")
+
+    by_scheme = runs.scheme(configs(), runs.settings(1), seed=3, max_train_iter=60)
+
+    assert_equal(alone, by_scheme)
+    assert runs.result("scheme")["env_step"] == runs.result("alone")["env_step"]
+
+
+def test_random_whole_episodes_are_as_many_as_a_serial_run_plays():
+    def configs() -> Any:
+        collect = dict(n_episode=4, collector=dict(get_train_sample=True, collect_print_freq=1000))
+        main, create = runs.dqn(random_collect_size=150, collect=collect)
+        return main, {**create, "collector": dict(type="episode")}
+
+    alone = runs.serial(configs(), seed=3, max_train_iter=60, exp_name="alone")
+
+    by_scheme = runs.scheme(configs(), runs.settings(1), seed=3, max_train_iter=60)
+
+    assert_equal(alone, by_scheme)
+    assert runs.result("scheme")["env_step"] == runs.result("alone")["env_step"]
+
+
 @pytest.mark.parametrize(
     "configs", [runs.dqn, runs.ppo, pytest.param(runs.sac, marks=pytest.mark.slow)], ids=["dqn", "ppo", "sac"]
 )
@@ -98,9 +123,9 @@ def test_two_synchronous_collectors_equal_serial_that_is_fed_the_same_rows_in_th
 
 
 def _noting(put: Any, name: str, fed: list[tuple[str, Any]]) -> Any:
-    def noted(segment: Any) -> Any:
+    def noted(segment: Any, **asked: int) -> Any:
         fed.append((name, segment))
-        return put(segment)
+        return put(segment, **asked)
 
     return noted
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from easydict import EasyDict
 
-from ding_like.config import FrozenConfig, compile_config, read_config
+from ding_like.config import FrozenConfig, compile_config, read_config, to_plain
 from ding_like.config.override import take_overrides
 from ding_like.config.report import Fault
 from ding_like.errors import ConfigError
@@ -184,6 +184,44 @@ def test_more_collectors_than_rows_to_share_are_refused() -> None:
         "policy.collect.n_sample is 3, fewer than the 4 collectors that share it"
     ]
     assert read(cfg, collect=dict(workers=4, comm="async")).collect.workers == 4
+
+
+def episodes(number: int) -> FrozenConfig:
+    file = read_config(CARTPOLE / "cartpole_dqn_config.py")
+    main = to_plain(file.main_config)
+    main["env"]["collector_env_num"] = 4
+    main["policy"]["collect"].pop("n_sample", None)
+    main["policy"]["collect"].update(n_episode=number, collector=dict(get_train_sample=True))
+    create = {**to_plain(file.create_config), "collector": dict(type="episode")}
+    return compile_config(main, create, save=False)
+
+
+@pytest.mark.parametrize(
+    ("number", "collect", "said"),
+    [
+        (
+            8,
+            dict(comm="sync", fraction_samples=0.5, fraction_workers=0.5),
+            "system.ray.collect.fraction_samples is 0.5, but policy.collect.n_episode collects whole episodes, which",
+        ),
+        (3, dict(comm="sync"), "policy.collect.n_episode is 3, fewer than the 4 envs of a collector"),
+        (8, dict(comm="async", segment_rows=3), "system.ray.collect.segment_rows is 3 (of n_episode: episodes), fewer"),
+    ],
+)
+def test_whole_episodes_are_refused_where_they_cannot_be_collected_so(
+    number: int, collect: dict[str, Any], said: str
+) -> None:
+    (fault,) = faults_of(episodes(number), collect=collect)
+
+    assert fault.startswith(said)
+    assert read(episodes(8), collect=dict(comm=collect["comm"])).collect.workers == 2
+
+
+def test_a_warning_says_that_a_round_has_more_episodes_than_are_to_be_shared(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING"):
+        read(episodes(7), collect=dict(workers=3, comm="sync"))
+
+    assert "n_episode is 7, but each of the 4 envs of 3 collectors plays one at least: a round has 12" in caplog.text
 
 
 def test_windows_of_rows_are_refused_where_others_collect() -> None:
