@@ -1,7 +1,7 @@
 """RLlib beside ours, by its public API: PPO's work, or PPO and IMPALA until CartPole is solved.
 
-The settings of `solve` are after its tuned examples for CartPole, from memory: they were not compared with them. Its driver is one process that calls
-`train()`, without Tune, dashboard and logs: less than what its examples start.
+The settings of `solve` are after its tuned examples for CartPole, from memory: they were not compared with them.
+Its driver is one process that calls `train()`, without Tune, dashboard and logs: less than what its examples start.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.summary import closing_lines, opening_lines
+from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.serial import SerialRun
 from ding_like.pipeline.watched_turns import watched
 from ding_like.policy import Policy
@@ -235,6 +236,8 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
             overrides=plan.given,
             learners=described(plan, place.words),
         )
+        if place.watch is not None and isinstance(parts.collector, RemoteCollectors):
+            parts.collector.beside = place.watch.store_numbers
         make_turns = scheme_turns(
             cfg,
             parts,

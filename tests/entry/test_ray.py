@@ -19,7 +19,7 @@ from ding_like.comm.workers.raised import WorkerTracebackError
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.entry import cli, ray_entry, ray_pipeline, resume_pipeline
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.ray_plan import plan_run
+from ding_like.entry.ray_plan import claimed, plan_run
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.errors import CheckpointError, ConfigError, EnvError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
@@ -187,6 +187,33 @@ def test_any_serial_config_runs_as_it_is(config: Path, overrides: list[str], hos
 
     result = result_of("exp")
     assert result["env_step"] >= 1500 and result["train_iter"] > 0
+
+
+class FullStore:
+    """Be a watch of a cluster that is there, and whose store holds three bytes."""
+
+    lost = None
+
+    def check(self) -> None: ...
+
+    def store(self) -> str:
+        return "3 bytes"
+
+    def store_numbers(self) -> dict[str, float]:
+        return {"store_used_bytes": 3.0}
+
+
+def test_what_the_object_store_holds_is_in_the_metrics_beside_the_rates(
+    host: ThreadHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ding_like.pipeline.roles.remote_collectors._METRICS_S", 0.0)
+    watch: Any = FullStore()
+    plan = plan_run(CONFIG, RunArguments("ray", 0, NO_LIMIT, 1500, dynamic_seed=True), exp_name="exp")
+
+    ray_entry._train(claimed(plan), ray_entry.Place(host, "threads", None, watch), resumes=False)
+
+    lines = [json.loads(line) for line in Path("exp/metrics.jsonl").read_text().splitlines()]
+    assert any(each.get("store_used_bytes") == 3.0 and "rows_per_sec" in each for each in lines)
 
 
 def test_its_total_config_runs_again(host: ThreadHost) -> None:

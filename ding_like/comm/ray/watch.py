@@ -28,6 +28,11 @@ class StoreUse(NamedTuple):
     total: int
     spilled: int | None
 
+    def numbers(self) -> dict[str, float]:
+        """Return them by the names that they have among a run's metrics."""
+        on_disk = {} if self.spilled is None else {"store_spilled_bytes": float(self.spilled)}
+        return {"store_used_bytes": float(self.used), "store_total_bytes": float(self.total), **on_disk}
+
     def __str__(self) -> str:
         on_disk = f", {self.spilled / 2**20:.0f} MiB on disk" if self.spilled else ""
         return f"{self.used / 2**20:.0f} of {self.total / 2**20:.0f} MiB{on_disk}"
@@ -80,6 +85,10 @@ class ClusterWatch:
     def store(self) -> StoreUse:
         """Return what the object stores held when last asked."""
         return self._store
+
+    def store_numbers(self) -> dict[str, float]:
+        """Return the same for a run's metrics."""
+        return self._store.numbers()
 
     def close(self, *, timeout_s: float = 5.0) -> None:
         """Stop watching; may be called again.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,7 @@ class RemoteCollectors:
         self.envstep = 0
         self.setting: Setting = {}  # what a collector was told last
         self.dropped_rows = 0  # that were too old
+        self.beside: Callable[[], Mapping[str, float]] = dict  # what else goes into the metrics with the rates
         self._metrics = metrics
         self._clock = clock
         self._fares: dict[str, _Fare] = {}
@@ -114,6 +115,7 @@ class RemoteCollectors:
             "envstep_per_sec": sum(steps),
             "rows_per_sec": sum(rows),
             "dropped_rows": float(self.dropped_rows),
+            **self.beside(),
             **{name: float(value) for name, value in self.setting.items() if isinstance(value, (int, float))},
         }
         return {name: value for name, value in numbers.items() if not math.isnan(value)}

@@ -106,3 +106,8 @@ def test_an_answer_that_does_not_come_is_a_loss(ray_cluster: RayCluster, monkeyp
 def test_use_is_said_in_one_line() -> None:
     assert str(StoreUse(3 * MIB, 100 * MIB, None)) == "3 of 100 MiB"
     assert str(StoreUse(3 * MIB, 100 * MIB, 5 * MIB)) == "3 of 100 MiB, 5 MiB on disk"
+
+
+def test_use_is_numbers_for_the_metrics_without_what_is_not_seen() -> None:
+    assert StoreUse(3, 100, None).numbers() == {"store_used_bytes": 3.0, "store_total_bytes": 100.0}
+    assert StoreUse(3, 100, 5).numbers()["store_spilled_bytes"] == 5.0
