@@ -29,6 +29,7 @@ _RAY = ("pipeline/ray", "comm/ray", "comm/workers", "comm/weights")
 _MODE_OF = {"parallel": _PARALLEL, "ray": _RAY}
 # What makes each report of runs on Ray.
 _RAY_REPORTS = {
+    "ray_hosts": "tests/comm/ray/latency.py",
     "ray_early_stop": "tests/pipeline/ray/early_stop.py",
     "ray_gcs_kills": "tests/pipeline/ray/gcs_kills.py",
 }
@@ -153,9 +154,6 @@ def _report(path: Path, root: Path) -> Recording:
         own = ("ding_like/comm/weights/shared_*", "tests/comm/weights/torn.py")
         command = f"python -m tests.comm.weights.torn --publications 10000 --readers 4 --out {name}"
         return Recording(name, own, command)
-    if path.stem == "ray_latency":
-        own = (*_in_package(("comm/ray", "comm/workers")), "tests/comm/ray/latency.py")
-        return Recording(name, own, f"python -m tests.comm.ray.latency --out {name}")
     if path.stem == "two_learners":
         parts = (*_TRAINING, "comm/learner_group.py", "pipeline/learners", "pipeline/parallel/learner_aggregator.py")
         command = f"python -m tests.pipeline.learners.two_learners --out {name}"

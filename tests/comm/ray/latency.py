@@ -1,6 +1,6 @@
 """Measure what a host of workers costs on Ray, with threads beside it: deaths, control calls, weights, calls.
 
-python -m tests.comm.ray.latency --out docs/reports/ray_latency.json
+python -m tests.comm.ray.latency --out docs/reports/ray_hosts.json
 
 A death is a `kill -9` from here until `wait` returns; a control call is made while the worker's call runs pure Python,
 which keeps the interpreter's lock; weights are 10 MB of float32 to four workers, until all have taken them.
