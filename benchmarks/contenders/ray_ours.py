@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import emit_versions  # isort: skip  (pins the threads first)
-
 from benchmarks.contenders import ray_work as work
 from benchmarks.contenders.ray_work import BATCH, EPISODES, LANES, SOLVED, UPDATES, mark
 
@@ -62,15 +60,5 @@ def run_inside(args: argparse.Namespace) -> None:
         run_solve(config, workers=args.workers, overrides=overrides, seed=args.seed, limit=args.steps)
 
 
-def main() -> None:
-    """Run in a group, or inside it, and print what was measured."""
-    args = work.parse(__doc__, solve=TUNED)
-    if args.inside:
-        run_inside(args)
-        return
-    work.measure(MODULE, args)
-    emit_versions("ray", "torch", "numpy", "gymnasium")
-
-
 if __name__ == "__main__":
-    main()
+    work.run(MODULE, __doc__, run_inside, solve=TUNED)

@@ -12,8 +12,6 @@ import os
 import time
 from typing import Any
 
-from benchmarks.common import emit_versions  # isort: skip  (pins the threads first)
-
 from benchmarks.contenders import ray_work as work
 from benchmarks.contenders.ray_work import BATCH, EPISODES, LANE_STEPS, LANES, SOLVED, mark
 
@@ -147,15 +145,5 @@ def run_inside(args: argparse.Namespace) -> None:
     ray.shutdown()
 
 
-def main() -> None:
-    """Run in a group, or inside it, and print what was measured."""
-    args = work.parse(__doc__, solve=TUNED)
-    if args.inside:
-        run_inside(args)
-        return
-    work.measure(MODULE, args)
-    emit_versions("ray", "torch", "numpy", "gymnasium")
-
-
 if __name__ == "__main__":
-    main()
+    work.run(MODULE, __doc__, run_inside, solve=TUNED)

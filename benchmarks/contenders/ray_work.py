@@ -15,10 +15,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.common import emit
+from benchmarks.common import emit, emit_versions
 from benchmarks.processes import Group, Measured
 
 # PPO: 8 lanes of 128 steps, 4 epochs of 4 minibatches of 256.
@@ -157,6 +157,22 @@ def parse(description: str | None, *, solve: Collection[str]) -> argparse.Namesp
     if args.solve is None:
         args.steps = max(args.steps, 2 * BATCH)  # the first batch comes before the clock
     return args
+
+
+def run(
+    module: str,
+    description: str | None,
+    run_inside: Callable[[argparse.Namespace], None],
+    *,
+    solve: Collection[str],
+) -> None:
+    """Be a contender's program: run in a group, or inside it, and print what was measured."""
+    args = parse(description, solve=solve)
+    if args.inside:
+        run_inside(args)
+        return
+    measure(module, args)
+    emit_versions("ray", "torch", "numpy", "gymnasium")
 
 
 def measure(module: str, args: argparse.Namespace) -> None:
