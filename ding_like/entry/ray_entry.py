@@ -29,7 +29,7 @@ from ding_like.pipeline.build import prepare_worker, training_process
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.build.scheme_turns import scheme_turns
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
-from ding_like.pipeline.ray.settings import RaySettings
+from ding_like.pipeline.ray.settings import RaySettings, read_ray
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
@@ -95,7 +95,7 @@ def resume_ray(
     plan = plan_run(
         given, arguments, exp_name=exp_name, workers=workers, address=address, source=str(config_file), resumes=True
     )
-    before = plan_run(given, arguments, exp_name=exp_name, source=str(config_file), resumes=True).settings
+    before = read_ray(given[2], plan.cfg)
     for name, old, new in (
         ("collectors", before.collect.workers, plan.settings.collect.workers),
         ("address", before.address, plan.settings.address),
