@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,8 +39,8 @@ class WorkerCalls:
     """Give workers of a pool one call each, with a deadline; threads do not share it.
 
     A worker that dies, hangs for `step_timeout_s` or raises is lost to the pool, and its task comes back as lost, with
-    the worker that has its place within `replace_s`: whoever gave it gives it again. Errors that another worker would
-    raise as well are raised.
+    the worker that has its place within `replace_s`, with `replaces_in_time` also within the wait of `ready`: whoever
+    gave it gives it again. Errors that another worker would raise as well, of the kinds `raised`, are raised.
     """
 
     def __init__(
@@ -49,12 +50,16 @@ class WorkerCalls:
         *,
         step_timeout_s: float,
         replace_s: float = 1.0,  # one that stands by takes milliseconds
+        replaces_in_time: bool = False,
+        raised: tuple[type[Exception], ...] = (ConfigError, SchemaError),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
         self._pool = pool
         self._step_timeout_s = step_timeout_s
         self._replace_s = replace_s
+        self._replaces_in_time = replaces_in_time
+        self._raised = raised
         self._clock = clock
         self.tasks: dict[str, Task] = {}  # under way, by worker, the oldest first
 
@@ -70,15 +75,20 @@ class WorkerCalls:
         """
         if not self.tasks:
             return []
-        left_s = min(task.begun_s for task in self.tasks.values()) + self._step_timeout_s - self._clock()
+        end_s = self._clock() + timeout_s
+        hangs_s = min(task.begun_s for task in self.tasks.values()) + self._step_timeout_s
         calls = [task.call for task in self.tasks.values()]
-        done = {id(call) for call in self._host.wait(calls, timeout_s=min(timeout_s, max(left_s, 0.0)))}
+        done = {id(call) for call in self._host.wait(calls, timeout_s=max(min(end_s, hangs_s) - self._clock(), 0.0))}
         now = self._clock()
         found = [task for task in self.tasks.values() if id(task.call) in done or self._hangs(task, now)]
         for task in found:
             del self.tasks[task.worker.name]
+        last_s = end_s if self._replaces_in_time else math.inf
         silence = f"no answer for {self._step_timeout_s:g} s"
-        return [self._take(task) if id(task.call) in done else self._lose(task, silence) for task in found]
+        return [
+            self._take(task, last_s) if id(task.call) in done else self._lose(task, silence, last_s=last_s)
+            for task in found
+        ]
 
     def control(self, method: str, *args: Any) -> None:
         """Have all workers with a call under way do something beside it; nobody waits for their answers."""
@@ -92,18 +102,19 @@ class WorkerCalls:
     def _hangs(self, task: Task, now: float) -> bool:
         return now - task.begun_s >= self._step_timeout_s
 
-    def _take(self, task: Task) -> Returned:
+    def _take(self, task: Task, last_s: float) -> Returned:
         try:
             return Returned(task, task.call.result())
-        except (ConfigError, SchemaError):
-            raise
         except WorkerLostError as error:
-            return self._lose(task, "process died", str(error))
+            return self._lose(task, "process died", str(error), last_s=last_s)
+        except self._raised:
+            raise
         except Exception as error:  # an env of one's own raises anything: a worker with fresh ones goes on
             place = place_raised(error)
             at = f" (raised at {place})" if place else ""
-            return self._lose(task, "raised an error", f"{type(error).__name__}: {error}{at}")
+            return self._lose(task, "raised an error", f"{type(error).__name__}: {error}{at}", last_s=last_s)
 
-    def _lose(self, task: Task, how: str, detail: str = "") -> Returned:
-        found = self._pool.lost(task.worker, how=how, rows_lost=task.rows, detail=detail, wait_s=self._replace_s)
+    def _lose(self, task: Task, how: str, detail: str = "", *, last_s: float) -> Returned:
+        wait_s = min(self._replace_s, max(last_s - self._clock(), 0.0))
+        found = self._pool.lost(task.worker, how=how, rows_lost=task.rows, detail=detail, wait_s=wait_s)
         return Returned(task, is_lost=True, replacement=found)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from ding_like.comm.workers.host import Call, Host, WorkerHandle, WorkerLostError
+from ding_like.comm.workers.calls import Returned, WorkerCalls
+from ding_like.comm.workers.host import Host, WorkerHandle
 from ding_like.comm.workers.pool import WorkerPool
 from ding_like.comm.workers.states import PackedState, pack_state, unpack_state
 from ding_like.policy import Policy
@@ -44,12 +45,10 @@ class Computed:
     priority: Array | None = None
 
 
-@dataclass(frozen=True)
-class _UnderWay:
+class _Given(NamedTuple):
+    """Hold what a worker was given, and with which policy."""
+
     task: GradientTask
-    worker: WorkerHandle
-    call: Call
-    begun_s: float
     version: int
     state_version: dict[str, int]  # that the worker has once it answers
 
@@ -75,9 +74,10 @@ class GradientWorkers:
         self.pool = pool
         self.policy = policy
         self._train_iter = train_iter
-        self._step_timeout_s = step_timeout_s
-        self._clock = clock
-        self._under_way: dict[str, _UnderWay] = {}  # by worker
+        self._calls = WorkerCalls(
+            host, pool, step_timeout_s=step_timeout_s, replaces_in_time=True, raised=(Exception,), clock=clock
+        )
+        self._given: dict[str, _Given] = {}  # by worker
         self._held: dict[str, dict[str, int]] = {}  # version of the state that a worker has
         self._shared: dict[int, Any] = {}  # Any: what a host returns; of the newest state, by what it leaves out
         self._shared_number = 0
@@ -85,12 +85,12 @@ class GradientWorkers:
     @property
     def idle(self) -> list[WorkerHandle]:
         """Return the workers without a task, by place."""
-        return [worker for worker in self.pool.workers if worker.name not in self._under_way]
+        return [worker for worker in self.pool.workers if worker.name not in self._calls.tasks]
 
     @property
     def tasks(self) -> list[GradientTask]:
         """Return the tasks under way, the oldest first."""
-        return [each.task for each in self._under_way.values()]
+        return [self._given[name].task for name in self._calls.tasks]
 
     @property
     def begun(self) -> PackedState:
@@ -100,16 +100,20 @@ class GradientWorkers:
     def begin(self, worker: WorkerHandle, task: GradientTask) -> None:
         """Give a task to a worker that has none, to be computed with the policy as it is now."""
         state, state_version = self._newest_state(self._held.get(worker.name))
-        call = worker.call(
+        version = self._train_iter()
+        self._given[worker.name] = _Given(task, version, state_version)
+        self._calls.begin(
+            worker,
             "get_grads",
             task.part.rows,
             state,
+            place=task.number,
+            rows=0,  # are lost with a worker: they stay here
             share=tuple(task.part.share),
             begun=task.begun,
-            version=self._train_iter(),
+            version=version,
             noise_seed=task.noise_seed,
         )
-        self._under_way[worker.name] = _UnderWay(task, worker, call, self._clock(), self._train_iter(), state_version)
 
     def _newest_state(self, held: dict[str, int] | None) -> tuple[Any, dict[str, int]]:  # Any: what a host returns
         """Return (what stands for what has changed since the version `held`, the version that it leads to)."""
@@ -129,40 +133,18 @@ class GradientWorkers:
         any more.
         """
         self.pool.check()
-        if not self._under_way:
+        if not self._calls.tasks:
             if not self.pool.workers:
                 self.pool.wait_ready(timeout_s=min(timeout_s, _LOOK_S), standbys=False)
             return []
-        end_s = self._clock() + timeout_s
-        oldest_s = min(each.begun_s for each in self._under_way.values()) + self._step_timeout_s
-        calls = [each.call for each in self._under_way.values()]
-        done = {id(call) for call in self._host.wait(calls, timeout_s=max(min(end_s, oldest_s) - self._clock(), 0.0))}
-        now = self._clock()
-        found = [
-            each
-            for each in self._under_way.values()
-            if id(each.call) in done or now - each.begun_s >= self._step_timeout_s
-        ]
-        for each in found:
-            del self._under_way[each.worker.name]
-        silence = f"no answer for {self._step_timeout_s:g} s"
-        computed = []
-        for each in found:
-            taken = self._take(each) if id(each.call) in done else None
-            if taken is None:
-                how = "process died" if id(each.call) in done else silence
-                self._held.pop(each.worker.name, None)
-                # One that stands by takes milliseconds; for one that has to start, the others are not kept waiting.
-                self.pool.lost(each.worker, how=how, wait_s=min(max(end_s - self._clock(), 0.0), _LOOK_S))
-                taken = Computed(each.task, each.version)
-            computed.append(taken)
-        return computed
+        return [self._computed(back) for back in self._calls.ready(timeout_s=timeout_s)]
 
-    def _take(self, done: _UnderWay) -> Computed | None:
-        """Return what a worker found, None if it was lost."""
-        try:
-            answer = unpack_state(done.call.result())
-        except WorkerLostError:
-            return None
-        self._held[done.worker.name] = done.state_version
-        return Computed(done.task, done.version, answer["gradient"], answer["info"], answer.get("priority"))
+    def _computed(self, back: Returned) -> Computed:
+        name = back.task.worker.name
+        given = self._given.pop(name)
+        if back.is_lost:
+            self._held.pop(name, None)
+            return Computed(given.task, given.version)
+        self._held[name] = given.state_version
+        answer = unpack_state(back.value)
+        return Computed(given.task, given.version, answer["gradient"], answer["info"], answer.get("priority"))
