@@ -98,6 +98,10 @@ class RecordingHost:
         given: Any = worker
         self._inner.kill(given.inner)
 
+    def lose(self, why: str) -> None:
+        given: Any = self._inner
+        given.lose(why)
+
     def where(self, worker: WorkerHandle) -> str:
         given: Any = worker
         return self._inner.where(given.inner)

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _LONGEST = 300  # characters of what Ray says
 _KILL_S = 1.0  # for Ray to hear that a worker is to end
+_BEGIN_S = 5.0  # for a worker's process to be there, before Ray is told to end it
 _FETCH_S = 60.0  # for a value that is there, and known to be
 _SLICE_S = 0.5  # of a wait: a lost cluster ends no call, so that it is looked at
 
@@ -136,6 +137,11 @@ class RayWorker:
             return None
         return found
 
+    @property
+    def starting(self) -> Any:
+        """Return what Ray settles when the worker's process has begun, None where it has, or never will."""
+        return self._described.ref
+
     def call(self, method: str, *args: Any, **kwargs: Any) -> RayCall:
         """Begin to call a method; see `WorkerHandle`."""
         return self._begin(self.actor.call, method, args, kwargs)
@@ -182,6 +188,7 @@ class RayHost:
         self._workers: set[RayWorker] = set()
         self._is_closed = False
         self._lost: str | None = None
+        self._kills: list[threading.Thread] = []  # of workers that had no process yet
         groups = {"work": 1, "control": 1, "watch": 1}
         of_group = {"make": "work", "call": "work", "describe": "control", "control": "control", "watch": "watch"}
         shell = type("Shell", (Shell,), {})
@@ -278,6 +285,8 @@ class RayHost:
         pids = [each.pid for worker in workers if (each := worker.process) and each.machine == platform.node()]
         refs = [ref for worker in workers if (ref := worker.ended.ref) is not None]
         self._end(workers, "its host was closed.", deadline - time.monotonic())
+        for thread in self._kills:
+            thread.join(max(deadline - time.monotonic(), 0.0))
         if refs and self._ray.is_initialized():
             left = self._ray.wait(refs, num_returns=len(refs), timeout=max(deadline - time.monotonic(), 0.0))[1]
             if left:
@@ -289,22 +298,37 @@ class RayHost:
     def _end(self, workers: Sequence[RayWorker], why: str, timeout_s: float) -> None:
         """Have workers be lost, and tell Ray to end them, for at most `timeout_s`.
 
-        A cluster whose head has died answers never, so that a thread of its own asks: this one has to save a run.
+        A cluster whose head has died answers never, so that a thread of its own asks: this one has to save a run. A
+        worker that has no process yet is ended a little later, when it has: Ray 2.60 now and then keeps the CPUs of
+        one that is ended while its process is looked for, until the cluster ends.
         """
+        starting = [worker for worker in workers if worker.process is None and worker.starting is not None]
+        refs = [worker.starting for worker in starting]
         self._note_lost(workers, why)
-
-        def end_all() -> None:
-            for worker in workers:
-                with suppress(self._ray.exceptions.RayError):  # it has ended already, or the cluster is gone
-                    self._ray.kill(worker.actor, no_restart=True)
-
-        if not workers or self._lost is not None or not self._ray.is_initialized():
+        if self._lost is not None or not self._ray.is_initialized():
             return
-        asking = threading.Thread(target=end_all, name="kill", daemon=True)
-        asking.start()
-        asking.join(max(timeout_s, 0.0))
-        if asking.is_alive():
-            logger.warning("Ray has not ended %d workers within %g s: its head may be gone", len(workers), timeout_s)
+        if starting:
+            later = threading.Thread(target=self._kill, args=(starting, refs), name="kill later", daemon=True)
+            self._kills = [thread for thread in self._kills if thread.is_alive()] + [later]
+            later.start()
+        begun = [worker for worker in workers if worker not in starting]
+        if begun:
+            asking = threading.Thread(target=self._kill, args=(begun, []), name="kill", daemon=True)
+            asking.start()
+            asking.join(max(timeout_s, 0.0))
+            if asking.is_alive():
+                logger.warning("Ray has not ended %d workers within %g s: its head may be gone", len(begun), timeout_s)
+
+    def _kill(self, workers: Sequence[RayWorker], refs: Sequence[Any]) -> None:
+        """Tell Ray to end workers, once what `refs` stand for is there, or `_BEGIN_S` later."""
+        deadline_s, left = time.monotonic() + _BEGIN_S, list(refs)
+        with suppress(self._ray.exceptions.RayError):
+            while left and time.monotonic() < deadline_s and self._lost is None and self._ray.is_initialized():
+                left = self._ray.wait(left, num_returns=len(left), timeout=_SLICE_S)[1]
+        for worker in workers:
+            with suppress(self._ray.exceptions.RayError):  # it has ended already, or the cluster is gone
+                if self._ray.is_initialized():
+                    self._ray.kill(worker.actor, no_restart=True)
 
     def _note_lost(self, workers: Sequence[RayWorker], why: str) -> None:
         for worker in workers:
