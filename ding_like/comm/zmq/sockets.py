@@ -6,7 +6,6 @@ whatever was not sent when a socket is closed is dropped.
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import threading
@@ -295,17 +294,14 @@ def _check_endpoint(endpoint: str, *, has_keys: bool) -> None:
 
 
 def _own_context(zmq: Any) -> Any:
-    """Return this process's context, which is ended with the process: a child after a fork has one of its own."""
+    """Return this process's context; a child after a fork has one of its own.
+
+    It ends with the process, not before: ending it waits for its sockets, and closing those that a daemon thread still
+    polls aborts the process. What it holds are threads and memory, which no other process sees.
+    """
     global _context, _context_pid
     with _lock:
-        if _context is None or _context.closed or _context_pid != os.getpid():
+        if _context is None or _context_pid != os.getpid():
             _context, _context_pid = zmq.Context(), os.getpid()
             _context.max_sockets = 4_096
-            atexit.register(_end_context, _context, os.getpid())
         return _context
-
-
-def _end_context(context: Any, pid: int) -> None:
-    """Drop what was not sent: ending a context waits for its sockets, which a daemon thread may hold."""
-    if pid == os.getpid() and not context.closed:
-        context.destroy(linger=0)
