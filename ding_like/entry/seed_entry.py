@@ -93,9 +93,7 @@ def run_plan(
         if not resumes:
             plan = plan.claimed()
         cfg = plan.cfg
-        parts = build_driver(
-            cfg, seed=arguments.seed, env_setting=env_setting, dynamic_seed=arguments.dynamic_seed
-        )
+        parts = build_driver(cfg, seed=arguments.seed, env_setting=env_setting, dynamic_seed=arguments.dynamic_seed)
         with closing(parts):
             check_acts_remotely(parts.policy)
             turns = seed_turns(

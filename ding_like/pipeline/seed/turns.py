@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
-
 from ding_like.comm.channels import Version, WeightPublisher
+from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.roles.intake import Collected, shares
@@ -172,14 +171,15 @@ class SeedTurns:
         came = self._rows.take(timeout_s)
         for error in self._rows.errors():  # of those of this machine, whoever started them decides
             _logger.warning("%s: %s", error.source, error.text)
+        failure, now_s = self._settings.failure, self._clock()
         awaited = [name for name, source in self._actors().items() if source.outstanding]
         if came or not awaited:
-            self._heard_s = self._clock()
-        elif self._clock() - self._heard_s > self._settings.failure.step_timeout_s:
+            self._heard_s = now_s
+        elif now_s - self._heard_s > failure.step_timeout_s + failure.start_timeout_s:  # replaced ones came to nothing
             raise TurnsLostError(
-                f"{', '.join(awaited)} were asked for rows, and none have come for "
-                f"{self._settings.failure.step_timeout_s:g} s: see what holds them up (an env that hangs, a server "
-                "that is too slow), or raise system.seed.failure.step_timeout_s."
+                f"{', '.join(awaited)} were asked for rows, and none have come for {now_s - self._heard_s:.0f} s: see "
+                "what holds them up (an env that hangs, a server that is too slow), or raise "
+                "system.seed.failure.step_timeout_s."
             )
         return came
 
@@ -233,7 +233,8 @@ class SeedTurns:
     def _round(self, rows: int, *, env_step: int, most: float = math.inf) -> list[Arrived]:
         """Return what the actors that are there bring, by place: each its share, and the least that it can collect.
 
-        The share of an actor that is lost goes to the one that takes its place. A run that is to end waits half a second more.
+        The share of an actor that is lost goes to the one that takes its place. A run that is to end waits for half a
+        second more.
         """
         present = self._present()
         asked = {
