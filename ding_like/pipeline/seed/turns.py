@@ -7,10 +7,12 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from ding_like.comm.channels import Version, WeightPublisher
-from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
+from ding_like.comm.workers.supervision import Processes
+from ding_like.comm.zmq.row_book import Arrived, SourceState
+from ding_like.comm.zmq.row_server import RowServer
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.roles.intake import Collected, shares
@@ -23,19 +25,6 @@ _LOOK_S = 0.2  # between two looks at whether the run is to end, and at those wh
 _LEAVE_S = 0.5  # that a round may still take then
 
 _logger = logging.getLogger(__name__)
-
-
-class Workers(Protocol):
-    """Be the proxy, the servers and the actors that were started for a run."""
-
-    def check(self) -> None:
-        """Raise CommError where they are lost for good, and TrainingError with the cause where one has failed."""
-
-    def describe(self) -> Mapping[str, str]:
-        """Return rows of the run's panel: losses, say."""
-
-    def close(self) -> None:
-        """End them."""
 
 
 class Beat:
@@ -65,7 +54,8 @@ class Beat:
 class SeedTurns:
     """Take turns as `Turns` says: put the rows that actors bring, learn from them, and send the weights to the servers.
 
-    `rows` is where rows come in, `weights` is where the weights go, and `workers` are those who were started for both.
+    `rows` is where rows come in, `weights` is where the weights go, and `workers` are those who were started for both;
+    `close` ends it all.
     An actor has orders for up to `credit` segments, and none while updates are behind. With `comm` "sync" each turn is
     a round of rows that all actors share, computed with the newest weights.
     """
@@ -77,13 +67,15 @@ class SeedTurns:
         *,
         rows: RowServer,
         weights: WeightPublisher,
-        workers: Workers,
+        workers: Processes,
+        close: Callable[[], None] = lambda: None,
         is_leaving: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._end, self._settings = end, settings
         self._rows, self._weights, self._workers = rows, weights, workers
         self._is_leaving, self._clock = is_leaving, clock
+        self.close = close  # may be called again
         self._intake = end.intake(max_policy_lag=settings.max_policy_lag)
         self._train = end.train_role()
         self._segment_rows = end.segment_rows(settings.segment_rows, max(settings.num_actors, 1))
@@ -93,7 +85,6 @@ class SeedTurns:
         self._published: Version | None = None
         self._random_rows = end.random_rows  # that are still to be collected
         self._heard_s = clock()  # when rows came, or were not asked for
-        self._given_s: dict[str, float] = {}  # when each actor had its newest order
         self._report.beside = self._numbers
 
     @property
@@ -218,17 +209,7 @@ class SeedTurns:
         least = self._published if self._settings.comm == "sync" else self._first
         assert least is not None, "weights are published before the first order"
         newest, extra = self._published, {"least": list(least)}
-        is_taken = self._rows.give(name, rows, env_step=env_step, newest=newest, extra=extra) is not None
-        if is_taken:
-            self._given_s[name] = self._clock()
-        return is_taken
-
-    def heard(self) -> Mapping[str, float]:
-        """Return when each actor was heard last, or given an order: now if it has none. Any thread may ask."""
-        return {
-            name: max(each.heard_s, self._given_s.get(name, 0.0)) if each.outstanding else self._clock()
-            for name, each in self._rows.sources().items()
-        }
+        return self._rows.give(name, rows, env_step=env_step, newest=newest, extra=extra) is not None
 
     def _round(self, rows: int, *, env_step: int, most: float = math.inf) -> list[Arrived]:
         """Return what the actors that are there bring, by place: each its share, and the least that it can collect.
@@ -319,10 +300,6 @@ class SeedTurns:
             self._end.rows.load_state_dict(state["rows"])
         self._random_rows = state.get("random_rows", 0)
         self.begin()
-
-    def close(self) -> None:
-        """End the actors, the servers and the proxy."""
-        self._workers.close()
 
 
 def _collected(arrived: Arrived) -> Collected:
