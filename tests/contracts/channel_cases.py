@@ -61,6 +61,7 @@ def transports() -> dict[str, Transport]:
         rest_transport,
         shared_memory_transport,
         torch_dist_transport,
+        zmq_transport,
     )
 
     return {
@@ -73,6 +74,7 @@ def transports() -> dict[str, Transport]:
         "workers in threads": host_transport.TRANSPORT,
         "workers on ray": host_transport.OVER_RAY,
         "torch_dist": torch_dist_transport.TRANSPORT,
+        "zmq": zmq_transport.TRANSPORT,
         # Encodings of the weights, by those that have one.
         "rest, bfloat16": rest_transport.weights_only(dtype="bfloat16"),
         "rest over http, bfloat16": rest_transport.weights_only(dtype="bfloat16", over_http=True),
