@@ -27,3 +27,12 @@ def load_curve() -> Any:  # Any: as above
             "wheel, pip install --force-reinstall 'ding-like[seed]'."
         )
     return zmq
+
+
+def z85_of(key: bytes) -> str:
+    """Return 32 bytes as text of 40 characters."""
+    load_zmq()
+    from zmq.utils import z85
+
+    text: bytes = z85.encode(key)
+    return text.decode()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -43,10 +43,12 @@ class Socket:
     Only one thread may use it at a time. `raw` is the socket of pyzmq, for loops in which a call more counts.
     """
 
-    def __init__(self, raw: Any, endpoint: str, errors: Any) -> None:  # Any: zmq.Socket and the module zmq
+    def __init__(self, raw: Any, endpoint: str, zmq: Any, on_close: Callable[[], None]) -> None:
+        # Any: zmq.Socket and the module zmq
         self.raw = raw
         self.endpoint = endpoint
-        self._zmq = errors
+        self._zmq = zmq
+        self._on_close = on_close
 
     def send(self, frames: Sequence[Frame], *, wait_s: float = 0.0) -> bool:
         """Send a message, whose memory the caller may change afterwards; tell whether it was taken.
@@ -97,6 +99,7 @@ class Socket:
     def close(self) -> None:
         """Close the socket and drop what was not sent; may be called again."""
         self.raw.close(0)
+        self._on_close()
 
     def __enter__(self) -> Socket:
         return self
@@ -237,13 +240,14 @@ def open_socket(
         raise ValueError("give one of bind and connect")
     _check_endpoint(endpoint, has_keys=keys is not None)
     zmq = load_zmq()
-    raw = _own_context(zmq).socket(getattr(zmq, kind.upper()))
+    raw = own_context(zmq).socket(getattr(zmq, kind.upper()))
+    on_close: Callable[[], None] = _nothing
     try:
         _set_options(zmq, raw, kind, hwm=hwm, max_frame_nbytes=max_frame_nbytes, is_ipv6="[" in endpoint)
         if identity is not None:
             raw.identity = identity.encode() if isinstance(identity, str) else identity
         if keys is not None:
-            keys.secure(raw, is_server=bind is not None)
+            on_close = keys.secure(raw, is_server=bind is not None)
         if bind is not None:
             raw.bind(bind)
             endpoint = raw.last_endpoint.decode()
@@ -251,14 +255,18 @@ def open_socket(
                 os.chmod(bind.removeprefix("ipc://"), 0o600)
         else:
             raw.connect(endpoint)
-    except (zmq.ZMQError, OSError) as error:
+    except BaseException as error:
         raw.close(0)
+        on_close()
+        if not isinstance(error, (zmq.ZMQError, OSError)) or isinstance(error, CommError):
+            raise
         doing = "bound to" if bind else "connected to"
         raise CommError(f"a socket cannot be {doing} {endpoint}: {error}") from error
-    except BaseException:
-        raw.close(0)
-        raise
-    return Socket(raw, endpoint, zmq)
+    return Socket(raw, endpoint, zmq, on_close)
+
+
+def _nothing() -> None:
+    """Do nothing when a socket without keys is closed."""
 
 
 def _set_options(zmq: Any, raw: Any, kind: Kind, *, hwm: int, max_frame_nbytes: int, is_ipv6: bool) -> None:
@@ -293,7 +301,7 @@ def _check_endpoint(endpoint: str, *, has_keys: bool) -> None:
         )
 
 
-def _own_context(zmq: Any) -> Any:
+def own_context(zmq: Any) -> Any:  # Any: the module, and its Context
     """Return this process's context; a child after a fork has one of its own.
 
     It ends with the process, not before: ending it waits for its sockets, and closing those that a daemon thread still
