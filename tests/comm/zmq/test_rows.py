@@ -464,10 +464,9 @@ def test_nothing_of_an_earlier_run_comes_after_that_of_a_later_one(serve: Any, c
     give(server)
     old.order(timeout_s=SOON_S)
     joined(server, connect(server.endpoint, run_id=2))
-    old.put(segment(0))
 
     with pytest.raises(CommError, match="run 2 of actor1 has taken its place"):
-        old.settle(SOON_S)
+        put_and_settle(old, segment(0))
     assert server.take(MOMENT_S) == [] and server.queue_depth == 0
 
 
