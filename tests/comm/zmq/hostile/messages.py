@@ -20,7 +20,7 @@ Frames = list[bytes]
 
 @dataclass
 class Stranger:
-    """Hold what a stranger calls itself, and what it was told, by which some of its messages are believed for longer."""
+    """Hold what a stranger calls itself, and what it was told: some of its messages are believed for longer by that."""
 
     name: str
     run_id: int = 1
