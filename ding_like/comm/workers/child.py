@@ -37,6 +37,7 @@ _PR_SET_PDEATHSIG = 1
 _PARENT_SIGNAL = signal.SIGUSR1
 _KILL_S = 5.0  # for a process that was killed to be gone
 _environment = threading.Lock()  # while a child inherits a changed one
+_telling = threading.Lock()
 
 _logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class ChildProcess(SpawnProcess):
     ) -> None:
         """Name the process; what it prints goes to the end of the file `output`, by default where the parent prints.
 
-        One that is to have children by multiprocessing must not be a `daemon`.
+        A `daemon` is ended when its parent's program ends; it may have children by multiprocessing all the same.
         """
         super().__init__(name=name, daemon=daemon)
         self._output = None if output is None else Path(output)
@@ -80,7 +81,7 @@ class ChildProcess(SpawnProcess):
         """Send the parent a message, unless it has ended or does not read what it is sent."""
         assert self._child_end is not None, "only the process itself tells"
         message = json.dumps({**plain, "kind": kind}).encode()
-        with self._telling:
+        with _telling:
             poll = select.poll()
             poll.register(self._child_end, select.POLLOUT)
             # A pipe into which anything can be written has room for several messages.
@@ -90,8 +91,8 @@ class ChildProcess(SpawnProcess):
 
     def run(self) -> None:
         """Serve, in the process itself."""
-        self._telling = threading.Lock()
         assert self._child_end is not None, "start comes first"
+        self._config["daemon"] = False  # type: ignore[attr-defined]  # or multiprocessing would refuse it children
         os.setsid()  # Ctrl-C in the terminal is for the parent; and a kill takes along what this process has started
         if self._output is not None:
             _print_to(self._output)
@@ -107,15 +108,18 @@ class ChildProcess(SpawnProcess):
 
     def start(self) -> None:
         """Start the process, without waiting for it."""
-        self._parent_end, self._child_end = multiprocessing.connection.Pipe()
+        self._join_ends()
         try:
             with _environment, _single_threaded():
                 super().start()
         except BaseException:
-            self._parent_end.close()
+            self.release()
             raise
         finally:
-            self._child_end.close()
+            self._close_end()
+
+    def _join_ends(self) -> None:
+        self._parent_end, self._child_end = multiprocessing.connection.Pipe()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what goes to the child: all but the parent's end of the pipe, which would never close."""
@@ -134,8 +138,7 @@ class ChildProcess(SpawnProcess):
             while end is not None and end.poll():
                 found.append(json.loads(end.recv_bytes(1_000_000)))
         except (EOFError, OSError):
-            end.close()
-            self._parent_end = None
+            self._close_reports()
         for message in found:
             if message["kind"] == "ready":
                 self._info = {key: value for key, value in message.items() if key != "kind"}
@@ -160,8 +163,12 @@ class ChildProcess(SpawnProcess):
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise CommError(f"{self.name} was not ready within {timeout_s:g} s.")
-            waits = [self.sentinel] if self._parent_end is None else [self.sentinel, self._parent_end]
-            multiprocessing.connection.wait(waits, left_s)
+            ends = [] if self._parent_end is None else [self._parent_end]
+            multiprocessing.connection.wait([self.sentinel, *ends], left_s)
+
+    def _close_end(self) -> None:
+        assert self._child_end is not None, "start comes first"
+        self._child_end.close()
 
     def error(self) -> Exception | None:
         """Return what the process told that it failed with; None: nothing."""
@@ -200,9 +207,82 @@ class ChildProcess(SpawnProcess):
     def release(self) -> None:
         """Close what the parent holds of a process that has ended."""
         self.take_messages()
+        self._close_reports()
+
+    def _close_reports(self) -> None:
         if self._parent_end is not None:
             self._parent_end.close()
             self._parent_end = None
+
+
+class ChildThread:
+    """Do the work of a `ChildProcess` in a thread of this process, and behave like one; a thread cannot be killed."""
+
+    pid: int | None = None
+
+    def __init__(self, child: ChildProcess) -> None:
+        self._child = child
+        self._stop = threading.Event()
+        self.exitcode: int | None = None
+        self.sentinel, self._ended = os.pipe()
+        self._thread = threading.Thread(target=self._run, name=child.name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._child._join_ends()
+        self._thread.start()
+
+    def _run(self) -> None:
+        status = 1
+        try:
+            self._child.serve(self._stop)
+            status = 0
+        except Exception as error:
+            self._child.tell("failed", **describe_error(error))
+        finally:
+            self._child._close_end()
+            self.exitcode = status
+            os.close(self._ended)
+
+    @property
+    def reports(self) -> Connection | None:
+        """Return what becomes readable when there are messages."""
+        return self._child.reports
+
+    def take_messages(self) -> list[Mapping[str, Any]]:
+        """Return the messages that have come since, the oldest first."""
+        return self._child.take_messages()
+
+    def is_alive(self) -> bool:
+        """Tell whether it still works."""
+        return self._thread.ident is not None and self.exitcode is None
+
+    def error(self) -> Exception | None:
+        """Return what it failed with; None: nothing."""
+        return self._child.error()
+
+    def how_it_ended(self) -> str:
+        """Say how it ended."""
+        assert self.exitcode is not None, "it has not ended"
+        return describe_status(self.exitcode)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._stop.set()
+
+    kill = terminate
+
+    def release(self) -> None:
+        """Close what is held of one that has ended, or was never started; may be called again."""
+        if not self.is_alive():
+            self._child.release()
+            if self._thread.ident is not None:
+                self._thread.join()
+            elif self._ended >= 0:
+                os.close(self._ended)
+            if self._ended >= 0:
+                os.close(self.sentinel)
+            self._ended = -1
 
 
 def describe_error(error: BaseException) -> dict[str, str]:
