@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from ding_like.comm.channels import Version, WeightPublisher
 from ding_like.comm.workers.supervision import Processes
@@ -250,36 +249,39 @@ class SeedTurns:
         numbers = self._inference()
         said = {}
         if numbers:
-            said["batch"] = f"{numbers['batch_size_mean']:.3g} requests"
-            said["latency"] = f"{numbers['latency_p50_ms']:.3g} ms p50, {numbers['latency_p99_ms']:.3g} ms p99"
+            said["batch"] = f"{numbers['mean_batch']:.3g} observations"
+            said["latency"] = f"{numbers['inference_p50_ms']:.3g} ms p50, {numbers['inference_p99_ms']:.3g} ms p99"
             said["queue"] = f"{numbers['inference_queue']:.0f} requests, {self._rows.queue_depth} segments"
         return {**said, **self._end.describe(), **self._workers.describe()}
 
     def _inference(self) -> dict[str, float]:
         """Return what servers and actors measured in their last second; empty before they have.
 
-        The latency is that of the slowest: from an actor's request to the answer, or where no actor has said any, from
-        a server's receipt on.
+        A batch is so many observations. The latency is that of the slowest: from an actor's request to the answer, or
+        where no actor has said any, from a server's receipt on.
         """
-        said: dict[str, list[Mapping[str, Any]]] = {"server": [], "actor": []}
+        said: dict[str, list[Mapping[str, float]]] = {"server": [], "actor": []}
         for name, source in self._rows.sources().items():
-            if source.connected:
-                said[source.role].append(self._rows.stats(name))
-        servers = [each for each in said["server"] if each.get("requests")]
+            if source.connected:  # and has sent what may be anything: of some numbers there are none at times
+                numbers = self._rows.stats(name).items()
+                said[source.role].append(
+                    {key: float(value) for key, value in numbers if isinstance(value, int | float)}
+                )
+        servers = [each for each in said["server"] if each.keys() >= {"mean_batch", "p50_ms", "p99_ms", "queue"}]
         if not servers:
             return {}
-        waits = [each for each in said["actor"] if each.get("p50_ms") is not None] or servers
+        waits = [each for each in said["actor"] if each.keys() >= {"p50_ms", "p99_ms"}] or servers
         return {
-            "batch_size_mean": sum(each["mean_batch"] for each in servers) / len(servers),
-            "latency_p50_ms": max(each["p50_ms"] for each in waits),
-            "latency_p99_ms": max(each["p99_ms"] for each in waits),
+            "mean_batch": sum(each["mean_batch"] for each in servers) / len(servers),
+            "inference_p50_ms": max(each["p50_ms"] for each in waits),
+            "inference_p99_ms": max(each["p99_ms"] for each in waits),
             "inference_queue": sum(each["queue"] for each in servers),
         }
 
     def _numbers(self) -> Mapping[str, float]:
         """Return what goes into the metrics with the rates of all actors: each one's, and how inference fares."""
         rates = {f"envstep_per_sec/{name}": steps for name, (steps, _) in self._report.rates().items()}
-        return {**self._inference(), "segment_queue": float(self._rows.queue_depth), **rates}
+        return {**self._inference(), "queue_depth": float(self._rows.queue_depth), **rates}
 
     # --- the rest of Turns
 

@@ -313,9 +313,11 @@ def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixt
 
 def test_the_panel_says_how_inference_and_actors_fare(make: Make) -> None:
     run = make()
-    run.rows.states["server1"] = SourceState("server", 1, True, 0.0, (), 0, 0)
+    for name in ("server1", "server2"):
+        run.rows.states[name] = SourceState("server", 1, True, 0.0, (), 0, 0)
     run.rows.numbers = {
         "server1": {"requests": 9, "mean_batch": 3.5, "p50_ms": 1.0, "p99_ms": 2.0, "queue": 4},
+        "server2": {"requests": 9, "mean_batch": None, "p50_ms": None, "p99_ms": None, "queue": 0},
         "actor1": {"p50_ms": 1.5, "p99_ms": 8.0},
     }
     run.turns.begin()
@@ -325,7 +327,7 @@ def test_the_panel_says_how_inference_and_actors_fare(make: Make) -> None:
 
     said = run.turns.workers()
 
-    assert said["batch"] == "3.5 requests" and said["latency"] == "1.5 ms p50, 8 ms p99"
+    assert said["batch"] == "3.5 observations" and said["latency"] == "1.5 ms p50, 8 ms p99"
     assert said["queue"] == "4 requests, 3 segments" and said["policy lag"] and said["data age"]
     assert said["actor1"].endswith("env steps/s") and said["failures"] == "none lost"
 
@@ -339,8 +341,8 @@ def test_the_metrics_have_batches_latencies_queues_and_each_actors_rate(make: Ma
 
     numbers = run.parts.collector.beside()
 
-    assert numbers["batch_size_mean"] == 3.5 and numbers["latency_p99_ms"] == 2.0
-    assert numbers["inference_queue"] == 4 and numbers["segment_queue"] == 3
+    assert numbers["mean_batch"] == 3.5 and numbers["inference_p99_ms"] == 2.0
+    assert numbers["inference_queue"] == 4 and numbers["queue_depth"] == 3
     assert "envstep_per_sec/actor1" in numbers
 
 
