@@ -154,7 +154,8 @@ class DataLink:
         if now - self._urged_s >= self._patience_s:
             raise CommError(
                 f"the driver of the run has not answered {self.name} at {self._socket.endpoint} for "
-                f"{self._patience_s:g} s: it has ended, or cannot be reached from here."
+                f"{self._patience_s:g} s: it has ended, cannot be reached from here, or this key is not listed in its "
+                "key file."
             )
         self._said_s = now
         if self._is_joined:
