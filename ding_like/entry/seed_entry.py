@@ -96,12 +96,15 @@ def run_plan(
         parts = build_driver(cfg, seed=arguments.seed, env_setting=env_setting, dynamic_seed=arguments.dynamic_seed)
         with closing(parts):
             check_acts_remotely(parts.policy)
+            folder = Path(cfg.exp_name) / "log" / "seed"
+            folder.mkdir(parents=True, exist_ok=True)
             turns = seed_turns(
                 cfg,
                 parts,
                 plan.settings,
                 seed=arguments.seed,
                 log=FailureLog(Path(cfg.exp_name) / FAILURES_FILE),
+                folder=folder,
                 env_setting=env_setting,
                 dynamic_seed=arguments.dynamic_seed,
             )

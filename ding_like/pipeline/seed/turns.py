@@ -7,10 +7,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 from ding_like.comm.channels import Version, WeightPublisher
-from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
+from ding_like.comm.workers.supervision import Processes
+from ding_like.comm.zmq.row_book import Arrived, SourceState
+from ding_like.comm.zmq.row_server import RowServer
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.roles.intake import Collected, shares
@@ -23,19 +24,6 @@ _LOOK_S = 0.2  # between two looks at whether the run is to end, and at those wh
 _LEAVE_S = 0.5  # that a round may still take then
 
 _logger = logging.getLogger(__name__)
-
-
-class Workers(Protocol):
-    """Be the proxy, the servers and the actors that were started for a run."""
-
-    def check(self) -> None:
-        """Raise CommError where they are lost for good, and TrainingError with the cause where one has failed."""
-
-    def describe(self) -> Mapping[str, str]:
-        """Return rows of the run's panel: losses, say."""
-
-    def close(self) -> None:
-        """End them."""
 
 
 class Beat:
@@ -65,7 +53,8 @@ class Beat:
 class SeedTurns:
     """Take turns as `Turns` says: put the rows that actors bring, learn from them, and send the weights to the servers.
 
-    `rows` is where rows come in, `weights` is where the weights go, and `workers` are those who were started for both.
+    `rows` is where rows come in, `weights` is where the weights go, and `workers` are those who were started for both;
+    `close` ends it all.
     An actor has orders for up to `credit` segments, and none while updates are behind. With `comm` "sync" each turn is
     a round of rows that all actors share, computed with the newest weights.
     """
@@ -77,13 +66,15 @@ class SeedTurns:
         *,
         rows: RowServer,
         weights: WeightPublisher,
-        workers: Workers,
+        workers: Processes,
+        close: Callable[[], None] = lambda: None,
         is_leaving: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._end, self._settings = end, settings
         self._rows, self._weights, self._workers = rows, weights, workers
         self._is_leaving, self._clock = is_leaving, clock
+        self.close = close  # may be called again
         self._intake = end.intake(max_policy_lag=settings.max_policy_lag)
         self._train = end.train_role()
         self._segment_rows = end.segment_rows(settings.segment_rows, max(settings.num_actors, 1))
@@ -93,7 +84,6 @@ class SeedTurns:
         self._published: Version | None = None
         self._random_rows = end.random_rows  # that are still to be collected
         self._heard_s = clock()  # when rows came, or were not asked for
-        self._given_s: dict[str, float] = {}  # when each actor had its newest order
         self._report.beside = self._numbers
 
     @property
@@ -218,17 +208,7 @@ class SeedTurns:
         least = self._published if self._settings.comm == "sync" else self._first
         assert least is not None, "weights are published before the first order"
         newest, extra = self._published, {"least": list(least)}
-        is_taken = self._rows.give(name, rows, env_step=env_step, newest=newest, extra=extra) is not None
-        if is_taken:
-            self._given_s[name] = self._clock()
-        return is_taken
-
-    def heard(self) -> Mapping[str, float]:
-        """Return when each actor was heard last, or given an order: now if it has none. Any thread may ask."""
-        return {
-            name: max(each.heard_s, self._given_s.get(name, 0.0)) if each.outstanding else self._clock()
-            for name, each in self._rows.sources().items()
-        }
+        return self._rows.give(name, rows, env_step=env_step, newest=newest, extra=extra) is not None
 
     def _round(self, rows: int, *, env_step: int, most: float = math.inf) -> list[Arrived]:
         """Return what the actors that are there bring, by place: each its share, and the least that it can collect.
@@ -269,7 +249,7 @@ class SeedTurns:
         numbers = self._inference()
         said = {}
         if numbers:
-            said["batch"] = f"{numbers['batch_size_mean']:.3g} requests"
+            said["batch"] = f"{numbers['batch_size_mean']:.3g} observations"
             said["latency"] = f"{numbers['latency_p50_ms']:.3g} ms p50, {numbers['latency_p99_ms']:.3g} ms p99"
             said["queue"] = f"{numbers['inference_queue']:.0f} requests, {self._rows.queue_depth} segments"
         return {**said, **self._end.describe(), **self._workers.describe()}
@@ -277,17 +257,20 @@ class SeedTurns:
     def _inference(self) -> dict[str, float]:
         """Return what servers and actors measured in their last second; empty before they have.
 
-        The latency is that of the slowest: from an actor's request to the answer, or where no actor has said any, from
-        a server's receipt on.
+        A batch is so many observations. The latency is that of the slowest: from an actor's request to the answer, or
+        where no actor has said any, from a server's receipt on.
         """
-        said: dict[str, list[Mapping[str, Any]]] = {"server": [], "actor": []}
+        said: dict[str, list[Mapping[str, float]]] = {"server": [], "actor": []}
         for name, source in self._rows.sources().items():
-            if source.connected:
-                said[source.role].append(self._rows.stats(name))
-        servers = [each for each in said["server"] if each.get("requests")]
+            if source.connected:  # and has sent what may be anything: of some numbers there are none at times
+                numbers = self._rows.stats(name).items()
+                said[source.role].append(
+                    {key: float(value) for key, value in numbers if isinstance(value, int | float)}
+                )
+        servers = [each for each in said["server"] if each.keys() >= {"mean_batch", "p50_ms", "p99_ms", "queue"}]
         if not servers:
             return {}
-        waits = [each for each in said["actor"] if each.get("p50_ms") is not None] or servers
+        waits = [each for each in said["actor"] if each.keys() >= {"p50_ms", "p99_ms"}] or servers
         return {
             "batch_size_mean": sum(each["mean_batch"] for each in servers) / len(servers),
             "latency_p50_ms": max(each["p50_ms"] for each in waits),
@@ -319,10 +302,6 @@ class SeedTurns:
             self._end.rows.load_state_dict(state["rows"])
         self._random_rows = state.get("random_rows", 0)
         self.begin()
-
-    def close(self) -> None:
-        """End the actors, the servers and the proxy."""
-        self._workers.close()
 
 
 def _collected(arrived: Arrived) -> Collected:

@@ -110,7 +110,6 @@ class Workers:
     """Be the processes of a run, of which `lost` says why they cannot go on."""
 
     lost: Exception | None = None
-    closed = False
 
     def check(self) -> None:
         if self.lost is not None:
@@ -118,9 +117,6 @@ class Workers:
 
     def describe(self) -> dict[str, str]:
         return {"failures": "none lost"}
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def rows_of(number: int, actor: int) -> TransitionBatch:

@@ -31,13 +31,14 @@ class Run:
         self.parts, self.rows, self.clock = parts, rows, clock
         self.weights, self.workers, self.is_leaving = Published(), Workers(), False
         self.end = DriverEnd(cfg, parts, least_rows=chosen.minimum_buffer_size or 0)
-        parts_of: Any = rows
+        scripted: Any = rows
+        workers: Any = self.workers
         self.turns = SeedTurns(
             self.end,
             chosen,
-            rows=parts_of,
+            rows=scripted,
             weights=self.weights,
-            workers=self.workers,
+            workers=workers,
             is_leaving=lambda: self.is_leaving,
             clock=clock,
         )
@@ -297,15 +298,6 @@ def test_actors_that_bring_nothing_for_too_long_are_named(make: Make) -> None:
     assert 120 < run.clock.now - began_s < 122, "whoever supervises them has its chance before"
 
 
-def test_an_actor_without_orders_was_heard_just_now(make: Make) -> None:
-    run = make("actor1", "actor2", eager=False)
-    run.turns.begin()
-    run.rows.orders = {number: each for number, each in run.rows.orders.items() if each[0] == "actor1"}
-    given_s, run.clock.now = run.clock.now, run.clock.now + 30
-
-    assert run.turns.heard() == {"actor1": given_s, "actor2": run.clock.now}
-
-
 def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     run = make()
     run.turns.begin()
@@ -321,9 +313,11 @@ def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixt
 
 def test_the_panel_says_how_inference_and_actors_fare(make: Make) -> None:
     run = make()
-    run.rows.states["server1"] = SourceState("server", 1, True, 0.0, (), 0, 0)
+    for name in ("server1", "server2"):
+        run.rows.states[name] = SourceState("server", 1, True, 0.0, (), 0, 0)
     run.rows.numbers = {
         "server1": {"requests": 9, "mean_batch": 3.5, "p50_ms": 1.0, "p99_ms": 2.0, "queue": 4},
+        "server2": {"requests": 9, "mean_batch": None, "p50_ms": None, "p99_ms": None, "queue": 0},
         "actor1": {"p50_ms": 1.5, "p99_ms": 8.0},
     }
     run.turns.begin()
@@ -333,7 +327,7 @@ def test_the_panel_says_how_inference_and_actors_fare(make: Make) -> None:
 
     said = run.turns.workers()
 
-    assert said["batch"] == "3.5 requests" and said["latency"] == "1.5 ms p50, 8 ms p99"
+    assert said["batch"] == "3.5 observations" and said["latency"] == "1.5 ms p50, 8 ms p99"
     assert said["queue"] == "4 requests, 3 segments" and said["policy lag"] and said["data age"]
     assert said["actor1"].endswith("env steps/s") and said["failures"] == "none lost"
 
@@ -369,11 +363,3 @@ def test_the_state_is_what_a_resumed_run_goes_on_from(make: Make) -> None:
 
     assert state["rows"]["collected"] == run.stored and state["rows"]["granted"] >= run.updates
     assert np.isclose(state["random_rows"], 0)
-
-
-def test_closing_ends_the_workers(make: Make) -> None:
-    run = make()
-
-    run.turns.close()
-
-    assert run.workers.closed
