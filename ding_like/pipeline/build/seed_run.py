@@ -67,7 +67,9 @@ def seed_turns(
             opened.callback(weights.close)
             weights.start()
 
-            def welcome() -> Mapping[str, Any]:
+            def welcome() -> Mapping[str, Any] | None:
+                if any(each.endswith(":0") for each in (proxy.client_endpoint, proxy.server_endpoint)):
+                    return None  # who joins from elsewhere may be early: the proxy has no ports yet
                 return {
                     "clients": proxy.client_endpoint,
                     "servers": proxy.server_endpoint,
