@@ -53,7 +53,9 @@ class Batcher:
         """Return the requests of a batch that weights of `version` may answer now; none where no batch is due."""
         if not self._waiting or self.wait_s(version) > 0:
             return []
-        batch, left, rows = [], [], 0
+        batch: list[Waiting] = []
+        left: list[Waiting] = []
+        rows = 0
         for each in self._waiting:
             fits = len(batch) < self._batchsize and (not batch or rows + each.request.rows <= _MAX_ROWS)
             if fits and _may_answer(each, version):
