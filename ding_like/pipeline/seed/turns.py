@@ -261,7 +261,7 @@ class SeedTurns:
         A batch is so many observations. The latency is that of the slowest: from an actor's request to the answer, or
         where no actor has said any, from a server's receipt on.
         """
-        said: dict[str, list[Mapping[str, float]]] = {"server": [], "actor": []}
+        said: dict[str, list[Mapping[str, float]]] = {"server": [], "actor": [], "host": []}
         for name, source in self._rows.sources().items():
             if source.connected:  # and has sent what may be anything: of some numbers there are none at times
                 numbers = self._rows.stats(name).items()
