@@ -15,15 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ding_like.comm.channels import Version
-from ding_like.comm.zmq.inference_messages import (
-    Refusal,
-    Reply,
-    Request,
-    decode_answer,
-    encode_request,
-    inputs_of,
-)
+from ding_like.comm.zmq.frames import Frame
+from ding_like.comm.zmq.inference_messages import Refusal, Reply, Request, decode_answer, encode_request, inputs_of
 from ding_like.comm.zmq.latency import Latency, LatencyMeter
+from ding_like.comm.zmq.proxy import MAX_FRAMES
 from ding_like.comm.zmq.sockets import Poller, Wake, open_socket
 from ding_like.errors import CommError
 from ding_like.types import Array, Obs
@@ -110,7 +105,7 @@ class InferenceClient:
 
     def _ask(self, request: Request, state: Mapping[str, Array], *, deadline_s: float) -> tuple[str, Reply]:
         """Return (the server's name, its reply)."""
-        frames, said = encode_request(request), ""
+        frames, said = _frames_of(request), ""
         while True:
             if not self._is_stopped.is_set():
                 self._socket.send(frames)  # one that is not taken is sent again in time
@@ -130,7 +125,7 @@ class InferenceClient:
             # Once more, with the state: another server may get it, or this one asks for it.
             if state and not request.state:
                 request = request._replace(state=state)
-                frames = encode_request(request)
+                frames = _frames_of(request)
             self.num_resent += 1
 
     def _wait(self, request: Request, *, until_s: float) -> tuple[str, Reply] | Refusal | None:
@@ -192,3 +187,13 @@ class InferenceClient:
         """Close the socket; may be called again."""
         self._socket.close()
         self._wake.close()
+
+
+def _frames_of(request: Request) -> list[Frame]:
+    frames = encode_request(request)
+    if len(frames) > MAX_FRAMES:
+        raise CommError(
+            f"a request has {len(frames)} arrays, of which at most {MAX_FRAMES} are passed on: observe fewer entries "
+            f"(env.wrappers=[dict(type='FlattenObservation')]). They are {', '.join(request.inputs)[:400]}."
+        )
+    return frames

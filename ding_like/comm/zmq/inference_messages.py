@@ -1,15 +1,15 @@
 """Say what an inference client and a server write to each other: requests for R lanes, and what is answered.
 
-| kind      | from   | head                                                    | arrays                                      |
-|-----------|--------|---------------------------------------------------------|---------------------------------------------|
-| `infer`   | client | id, client, run_id, least (a version, or null), follows | obs..., columns/<name>, lanes, is_first;     |
-|           |        |                                                         | state/<name> where the server lacks it      |
-| `reply`   | server | id, version, server                                     | output, state/<name>: the state after it    |
-| `unknown` | server | id                                                      |                                             |
-| `error`   | server | id (null: of what could not be read), text, is_final    |                                             |
+| kind    | from   | head                                                    | arrays                              |
+|---------|--------|---------------------------------------------------------|-------------------------------------|
+| infer   | client | id, client, run_id, least (a version, or null), follows | obs..., columns/..., lanes,         |
+|         |        |                                                         | is_first; state/... where it lacks  |
+| reply   | server | id, version, server                                     | output, state/...: that after it    |
+| unknown | server | id                                                      |                                     |
+| error   | server | id (null: of what cannot be read), text, is_final       |                                     |
 
 `follows` names the server whose reply came before this request: it alone has the recurrent state that the client
-counts on. Any other answers `unknown`, and the client sends the request again with the state.
+counts on. Any other answers 'unknown', and the client sends the request again with the state.
 """
 
 from __future__ import annotations

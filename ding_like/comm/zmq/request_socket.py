@@ -26,14 +26,13 @@ from ding_like.comm.zmq.inference_messages import (
     encode_reply,
     encode_unknown,
 )
-from ding_like.comm.zmq.proxy import BEAT, BYE, HELLO
+from ding_like.comm.zmq.proxy import BEAT, BEAT_S, BYE, HELLO
 from ding_like.comm.zmq.sockets import open_socket
 from ding_like.errors import CommError
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys
 
-BEAT_S = 0.25
 MAX_CLIENTS = 4_096
 _HWM = 2 * MAX_CLIENTS  # messages: each client has one request under way, and may have sent it again
 
