@@ -57,7 +57,7 @@ class ChildProcess(SpawnProcess):
     ) -> None:
         """Name the process; what it prints goes to the end of the file `output`, by default where the parent prints.
 
-        One that is to have children by multiprocessing must not be a `daemon`.
+        A `daemon` is ended when its parent's program ends; it may have children by multiprocessing all the same.
         """
         super().__init__(name=name, daemon=daemon)
         self._output = None if output is None else Path(output)
@@ -92,6 +92,7 @@ class ChildProcess(SpawnProcess):
     def run(self) -> None:
         """Serve, in the process itself."""
         assert self._child_end is not None, "start comes first"
+        self._config["daemon"] = False  # type: ignore[attr-defined]  # or multiprocessing would refuse it children
         os.setsid()  # Ctrl-C in the terminal is for the parent; and a kill takes along what this process has started
         if self._output is not None:
             _print_to(self._output)
