@@ -89,8 +89,8 @@ class InferenceClient:
             self.least,
             self._follows,
             inputs_of(obs, columns),
-            np.asarray(lanes, np.int64),
-            np.asarray(is_first, np.bool_),
+            np.asarray(lanes, np.int64) if state else None,
+            np.asarray(is_first, np.bool_) if state else None,
             _NO_STATE,
         )
         begun_s = self._clock()

@@ -2,12 +2,13 @@
 
 | kind    | from   | head                                                    | arrays                              |
 |---------|--------|---------------------------------------------------------|-------------------------------------|
-| infer   | client | id, client, run_id, least (a version, or null), follows | obs..., columns/..., lanes,         |
-|         |        |                                                         | is_first; state/... where it lacks  |
-| reply   | server | id, version, server                                     | output, state/...: that after it    |
+| infer   | client | id, client, run_id, least (a version, or null), follows | obs..., columns/...                 |
+| reply   | server | id, version, server                                     | output                              |
 | unknown | server | id                                                      |                                     |
 | error   | server | id (null: of what cannot be read), text, is_final       |                                     |
 
+Of a recurrent network a request has besides: `lanes` [R, 2], the number of each lane and whether it begins an episode,
+and state/... [R, S...] where the server lacks it; a reply has state/..., that after the step.
 `follows` names the server whose reply came before this request: it alone has the recurrent state that the client
 counts on. Any other answers 'unknown', and the client sends the request again with the state.
 """
@@ -40,8 +41,8 @@ class Request(NamedTuple):
     least: Version | None  # weights that have to answer it at least
     follows: str  # the server that answered the request before; "": none
     inputs: Mapping[str, Array]  # [R, ...] by the name they travel under: observations and columns
-    lanes: Array  # [R] int64
-    is_first: Array  # [R] bool
+    lanes: Array | None  # [R] int64; None: of a network that remembers nothing
+    is_first: Array | None  # [R] bool
     state: Mapping[str, Array]  # [R, S...] before the step; empty where the server is to have it
 
     @property
@@ -52,7 +53,7 @@ class Request(NamedTuple):
     @property
     def rows(self) -> int:
         """Return R."""
-        return len(self.lanes)
+        return len(next(iter(self.inputs.values())))
 
 
 class Reply(NamedTuple):
@@ -99,7 +100,9 @@ def encode_request(request: Request) -> list[Frame]:
         "least": request.least,
         "follows": request.follows,
     }
-    arrays = {**request.inputs, "lanes": request.lanes, "is_first": request.is_first}
+    arrays = dict(request.inputs)
+    if request.lanes is not None and request.is_first is not None:
+        arrays["lanes"] = np.stack([request.lanes, request.is_first], axis=1)
     for name, column in request.state.items():
         arrays[f"{_STATE}/{name}"] = column
     return encode(head, arrays)
@@ -111,27 +114,37 @@ def decode_request(frames: Sequence[Frame], *, max_nbytes: int = MAX_NBYTES) -> 
     head, arrays = message.head, message.arrays
     if message.kind != "infer":
         raise CommError(f"a message '{message.kind[:40]}' came where requests do; expected 'infer'.")
-    lanes, is_first = arrays.pop("lanes", None), arrays.pop("is_first", None)
-    if lanes is None or lanes.dtype != np.int64 or lanes.ndim != 1 or not len(lanes):
-        raise CommError("a request has no lanes; expected an int64 array [R], of one lane at least.")
-    if is_first is None or is_first.dtype != np.bool_ or is_first.shape != lanes.shape:
-        raise CommError(f"a request of {len(lanes)} lanes does not say which begin an episode: expected bool [R].")
-    if int(lanes.min()) < 0 or int(lanes.max()) >= MAX_LANES or len(lanes) > MAX_LANES:
-        raise CommError(f"a request names lane {int(lanes.max())}; expected numbers from 0 to {MAX_LANES - 1:,}.")
-    for name, array in arrays.items():
-        if not array.ndim or len(array) != len(lanes):
-            raise CommError(f"a request of {len(lanes)} lanes has '{name[:40]}' of shape {array.shape}.")
-    state = _under(_STATE, arrays)
+    lanes, state = arrays.pop("lanes", None), _under(_STATE, arrays)
     inputs = {name: array for name, array in arrays.items() if not name.startswith(f"{_STATE}/")}
-    for name in inputs:
+    if not any(name == _OBS or name.startswith(f"{_OBS}/") for name in inputs):
+        raise CommError("a request has no observations; expected 'obs', or 'obs/...' for each entry.")
+    rows = inputs[next(iter(inputs))].shape[:1]
+    for name, array in inputs.items():
         if name != _OBS and not name.startswith((f"{_OBS}/", f"{_COLUMNS}/")):
             raise CommError(f"a request has the array '{name[:40]}'; expected observations and columns.")
-    if not any(name.startswith(_OBS) for name in inputs):
-        raise CommError("a request has no observations.")
+        _check_rows(name, array, rows)
+    for name, array in state.items():
+        _check_rows(name, array, rows)
+    own = (None, None) if lanes is None else _lanes(lanes, rows)
     client, follows = _name(head, "client"), _name(head, "follows", may_be_empty=True)
     least = None if head.get("least") is None else _version(head, "least")
     number, run_id = _count(head, "id"), _count(head, "run_id")
-    return Request(client, run_id, number, least, follows, inputs, lanes, is_first, state)
+    return Request(client, run_id, number, least, follows, inputs, *own, state)
+
+
+def _check_rows(name: str, array: Array, rows: tuple[int, ...]) -> None:
+    if not rows or not rows[0] or array.shape[:1] != rows:
+        raise CommError(f"a request has '{name[:40]}' of shape {array.shape}, expected as many rows as lanes: {rows}.")
+
+
+def _lanes(lanes: Array, rows: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return (lanes [R], which begin an episode [R])."""
+    if lanes.dtype != np.int64 or lanes.shape != (*rows, 2):
+        raise CommError(f"a request has lanes {lanes.dtype} of shape {lanes.shape}; expected int64 {[*rows, 2]}.")
+    number, is_first = lanes.T
+    if int(number.min()) < 0 or int(number.max()) >= MAX_LANES or int(is_first.min()) < 0 or int(is_first.max()) > 1:
+        raise CommError(f"a request names lanes that there are not; expected numbers from 0 to {MAX_LANES - 1:,}.")
+    return number, is_first.astype(np.bool_)
 
 
 def encode_reply(number: int, reply: Reply, *, server: str) -> list[Frame]:

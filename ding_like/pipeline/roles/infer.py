@@ -182,19 +182,20 @@ class ClientStates:
 
         Raises CommError for state of other names or shapes than the initial one's, and where there are too many lanes.
         """
+        lanes, is_first = _lanes_of(request)
         client = self._client(request)
-        is_new = client.of(request.lanes) < 0
+        is_new = client.of(lanes) < 0
         if request.state:
             given = {name: column.shape for name, column in request.state.items()}
             expected = {name: (request.rows, *shape) for name, shape in self._shapes.items()}
             if given != expected:
                 raise CommError(f"a request brings recurrent state of shapes {given}, expected {expected}.")
-        elif (is_new & ~request.is_first).any():
+        elif (is_new & ~is_first).any():
             return False
         if is_new.any():
-            self._give_slots(client, np.unique(request.lanes[is_new]))
+            self._give_slots(client, np.unique(lanes[is_new]))
         if request.state:
-            self._state.put(client.of(request.lanes), request.state)
+            self._state.put(client.of(lanes), request.state)
         return True
 
     def _client(self, request: Request) -> _Client:
@@ -218,7 +219,7 @@ class ClientStates:
 
     def take(self, requests: Sequence[Request]) -> dict[str, Array]:
         """Return the state before requests that are prepared, [B, S...] by name."""
-        return self._state.take(self._slots(requests), np.concatenate([request.is_first for request in requests]))
+        return self._state.take(self._slots(requests), np.concatenate([_lanes_of(each)[1] for each in requests]))
 
     def put(self, requests: Sequence[Request], state: Mapping[str, Array]) -> None:
         """Keep the state after requests. Raises SchemaError for other names or shapes than the initial state's."""
@@ -227,13 +228,20 @@ class ClientStates:
             self._clients[request.client].last_id = request.id
 
     def _slots(self, requests: Sequence[Request]) -> Array:
-        return np.concatenate([self._clients[request.client].of(request.lanes) for request in requests])
+        return np.concatenate([self._clients[each.client].of(_lanes_of(each)[0]) for each in requests])
 
     def forget(self, client: str) -> None:
         """Forget a client's lanes."""
         gone = self._clients.pop(client, None)
         if gone is not None:
             self._free.extend(gone.slots[gone.slots >= 0].tolist())
+
+
+def _lanes_of(request: Request) -> tuple[Array, Array]:
+    """Return (lanes [R], which begin an episode [R]) of a recurrent network's request."""
+    if request.lanes is None or request.is_first is None:
+        raise CommError("a request does not name its lanes, by which this network keeps recurrent state.")
+    return request.lanes, request.is_first
 
 
 def _schema_of(inputs: Mapping[str, Array]) -> Schema:
