@@ -12,7 +12,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench stale mutate simulate learn-short fuzz chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces clean
+.PHONY: help setup demo test check smoke fix bench stale mutate simulate learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ chaos: $(FULL) ## the same for an hour, with partitions and full disks (root); w
 
 fuzz: $(FULL) ## made-up requests to a coordinator, for ten minutes
 	$(BIN)/python -m tests.comm.rest.hostile.fuzz
+
+fuzz-seed: $(FULL) ## malformed messages to the sockets of central inference, for five minutes; writes docs/reports/seed_fuzz.json
+	$(BIN)/python -m tests.comm.zmq.hostile.fuzz
 
 simulate: $(FULL) ## a million simulated operations with faults of all kinds, by seeds; about a quarter of an hour
 	$(BIN)/python -m tests.simulation --operations 1000000

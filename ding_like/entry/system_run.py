@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from ding_like.comm.workers.raised import place_raised, worker_of
 from ding_like.entry.system_plan import SystemPlan
 from ding_like.errors import DingError, TrainingError
-from ding_like.pipeline.build import SerialParts
+from ding_like.pipeline.build import EnvSetting, SerialParts
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
@@ -26,11 +27,16 @@ def run_by_turns(
     make_turns: MakeTurns,
     *,
     said: Sequence[str],  # of who works where, before the run begins
+    env_setting: EnvSetting | None = None,
+    max_duration_s: float = math.inf,
     resumes: bool = False,
-) -> RunResult:
-    """Train with these parts to the end, and write what a serial run writes; return the result."""
+) -> tuple[RunResult, float]:
+    """Train with these parts to the end, and write what a serial run writes.
+
+    Return the result, and the seconds from the first turn to the last.
+    """
     cfg, arguments = plan.cfg, plan.arguments
-    limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
+    limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value, max_duration_s)
     assert parts.evaluator_env is not None, "a driver evaluates"
     opening = opening_lines(
         cfg,
@@ -42,7 +48,7 @@ def run_by_turns(
         learners=said,
     )
     with RunConsole(cfg.exp_name, limits, opening=opening) as console:
-        result = SerialRun(
+        run = SerialRun(
             cfg,
             parts,
             limits=limits,
@@ -50,11 +56,12 @@ def run_by_turns(
             checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
             saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
             make_turns=make_turns,
-        ).run()
+        )
+        result = run.run()
         assert result is not None, "a driver evaluates"
-        write_pictures(cfg, parts.policy, seed=arguments.seed)
+        write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
         console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
-    return result
+    return result, run.training_s
 
 
 @contextmanager

@@ -61,6 +61,7 @@ def transports() -> dict[str, Transport]:
         rest_transport,
         shared_memory_transport,
         torch_dist_transport,
+        zmq_transport,
         zmq_weights,
     )
 
@@ -74,6 +75,7 @@ def transports() -> dict[str, Transport]:
         "workers in threads": host_transport.TRANSPORT,
         "workers on ray": host_transport.OVER_RAY,
         "torch_dist": torch_dist_transport.TRANSPORT,
+        "zmq": zmq_transport.TRANSPORT,
         "zmq weights": zmq_weights.weights_only(),
         "zmq weights over tcp": zmq_weights.weights_only(is_ipc=False),
         # Encodings of the weights, by those that have one.

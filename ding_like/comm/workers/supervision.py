@@ -69,14 +69,14 @@ class Member(Protocol):
 class Post:
     """Name a place for one process after another.
 
-    `make` is given how many have filled it before, and `on_ready` what one says when it is ready. `sources` are the
-    names under which it is heard while it works; one that has none is never silent.
+    `make` is given how many have filled it before. `sources` are the names under which it is heard while it works; one
+    that has none is never silent, and others may be for `silent_s`, by default the policy's step_timeout_s.
     """
 
     name: str
     make: Callable[[int], Member]
     sources: tuple[str, ...] = ()
-    on_ready: Callable[[Mapping[str, Any]], None] | None = None
+    silent_s: float | None = None
 
     @property
     def kind(self) -> str:
@@ -278,7 +278,10 @@ class Processes:
             if place.state in ("starting", "waiting"):
                 yield place.due_s
             elif place.state == "working" and place.post.sources:
-                yield self._heard_last(place, heard)[0] + self._policy.step_timeout_s
+                yield self._heard_last(place, heard)[0] + self._silent_s(place)
+
+    def _silent_s(self, place: _Place) -> float:
+        return self._policy.step_timeout_s if place.post.silent_s is None else place.post.silent_s
 
     def _heard_last(self, place: _Place, heard: Mapping[str, float]) -> tuple[float, str]:
         """Return the source of a place that was not heard for the longest time, and when it was."""
@@ -297,9 +300,9 @@ class Processes:
                 self._lose(place, how, is_sure=True)
             elif place.state == "working" and place.post.sources:
                 last_s, source = self._heard_last(place, heard)
-                if now_s - last_s >= self._policy.step_timeout_s:
+                if now_s - last_s >= self._silent_s(place):
                     member.kill()
-                    self._lose(place, f"{source} was silent for {self._policy.step_timeout_s:g} s")
+                    self._lose(place, f"{source} was silent for {self._silent_s(place):g} s")
 
     def _look_at(self, place: _Place, member: Member) -> None:
         """Take a process's messages, and see whether it has ended: what it told before counts."""
@@ -316,7 +319,7 @@ class Processes:
     def _hear(self, place: _Place, message: Mapping[str, Any]) -> None:
         worker = str(message.get("worker", ""))
         if message["kind"] == "ready":
-            self._note_ready(place, message)
+            self._note_ready(place)
         elif message["kind"] == "lost":
             row = self._log.note(
                 worker,
@@ -333,9 +336,7 @@ class Processes:
         elif message["kind"] == "done":
             self._move(place, "done")
 
-    def _note_ready(self, place: _Place, info: Mapping[str, Any]) -> None:
-        if place.post.on_ready is not None:
-            place.post.on_ready(info)
+    def _note_ready(self, place: _Place) -> None:
         place.deaths = 0
         self._move(place, "working")
         if place.loss is not None:

@@ -158,7 +158,7 @@ class DataLink:
             self._send("hello", role=self.role, protocol=PROTOCOL)
 
     def _say_again(self) -> None:
-        self._send("ask", have=0)
+        self._send("ask", have=0, waiting=[])
 
     def _send(self, kind: str, arrays: Mapping[str, Array] | None = None, /, **fields: Any) -> None:
         self._socket.send(encode({"kind": kind, **self._sender(), **fields}, arrays))

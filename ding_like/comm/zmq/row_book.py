@@ -221,11 +221,16 @@ class RowBook:
         self._statistics = {name: array.copy() for name, array in arrays.items()}
         self._statistics_version += 1
 
-    def asked(self, source: _Source, have: int) -> list[Reply]:
-        """Return what a source has not got that has orders up to number `have`; nothing new is a sign of life."""
+    def asked(self, source: _Source, have: int, waiting: Sequence[int]) -> list[Reply]:
+        """Return what a source has not got: orders after number `have`, what became of the segments `waiting`.
+
+        Where there is nothing new it is told that somebody is here.
+        """
+        settled = [seq for seq in waiting if seq <= source.last_seq and seq not in source.waiting]
+        missing = [self._settled(source, seq) for seq in settled]
         if self.is_stopping:
-            return [self._reply(source.route, "stop")]
-        missing = [Reply(source.route, given.frames) for given in source.orders.values() if given.number > have]
+            return [*missing, self._reply(source.route, "stop")]
+        missing += [Reply(source.route, given.frames) for given in source.orders.values() if given.number > have]
         return missing or [self._reply(source.route, "here")]
 
     def stop_all(self) -> list[Reply]:
@@ -244,9 +249,13 @@ class RowBook:
         if seq == source.last_seq + 1:
             return None if order in source.orders else self.refuse(source, seq, order, f"order {order} was not given")
         self.count("duplicates")
+        return self._reply(route, "came", seq=seq) if seq in source.waiting else self._settled(source, seq)
+
+    def _settled(self, source: _Source, seq: int) -> Reply:
+        """Return what became of a segment that came and is not waiting."""
         if seq in source.refusals:
-            return self._reply(route, "refused", seq=seq, reason=source.refusals[seq])
-        return self._reply(route, "came" if seq in source.waiting else "ack", seq=seq)
+            return self._reply(source.route, "refused", seq=seq, reason=source.refusals[seq])
+        return self._reply(source.route, "ack", seq=seq)
 
     def accept(self, source: _Source, seq: int, order: int, segment: Segment) -> Reply:
         """Take a segment in, which waits to be taken and acknowledged."""

@@ -137,6 +137,14 @@ def count_of(head: Head, key: str) -> int:
     return int(value)  # type: ignore[arg-type]  # it is an int
 
 
+def counts_of(head: Head, key: str) -> list[int]:
+    """Return a list of whole numbers, 0 or more, in a head."""
+    value = head.get(key)
+    if not isinstance(value, list) or not all(_is_count(each) for each in value):
+        raise CommError(f"'{key}' is {_short(value)}; expected a list of whole numbers, 0 or more.")
+    return value
+
+
 def text_of(head: Head, key: str) -> str:
     """Return a text in a head, cut to MAX_TEXT characters."""
     value = head.get(key)

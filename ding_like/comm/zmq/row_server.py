@@ -17,6 +17,7 @@ from ding_like.comm.zmq.row_messages import (
     MAX_TEXT,
     RowSchema,
     count_of,
+    counts_of,
     hello_of,
     plain_of,
     segment_of,
@@ -270,7 +271,7 @@ class RowServer:
             if source is None:
                 return [self._book.unknown(sender, route)]
             if message.kind == "ask":
-                return self._book.asked(source, count_of(head, "have"))
+                return self._book.asked(source, count_of(head, "have"), counts_of(head, "waiting"))
             if message.kind == "stats":
                 self._book.note_stats(source, plain_of(head, "stats"))
                 return []

@@ -175,4 +175,4 @@ class ZmqRowSink(DataLink):
         for seq, frames in self._unacknowledged.items():
             if seq not in self._came:
                 self._socket.send(frames)
-        self._send("ask", have=self._num_orders)
+        self._send("ask", have=self._num_orders, waiting=sorted(self._came))

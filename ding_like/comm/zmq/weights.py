@@ -442,14 +442,14 @@ class _Ask(NamedTuple):
     @classmethod
     def parse(cls, frames: Sequence[Frame]) -> _Ask:
         """Read a question. Raises CommError for anything else."""
-        head = messages.decode(frames, max_nbytes=0).head
+        head: Any = messages.decode(frames, max_nbytes=0).head  # Any: of JSON
         name, number, has = head.get("name"), head.get("number"), head.get("has")
-        is_named = isinstance(name, str) and 0 < len(name) <= _MAX_NAME
-        if head["kind"] != "ask" or not is_named or not _is_count(number) or not isinstance(has, dict):
+        is_ask = head["kind"] == "ask" and isinstance(name, str) and 0 < len(name) <= _MAX_NAME
+        if not is_ask or not _is_count(number) or not isinstance(has, dict):
             raise CommError(f"a reader of weights asks with {str(head)[:200]}; expected name, number and has.")
         if not all(isinstance(each, list) and len(each) == 2 and all(map(_is_count, each)) for each in has.values()):
             raise CommError(f"a reader of weights has the versions {str(has)[:200]}; expected pairs of counts.")
-        return cls(str(name), int(number), {policy_id: Version(*each) for policy_id, each in has.items()})
+        return cls(name, number, {policy_id: Version(*each) for policy_id, each in has.items()})
 
 
 def _is_count(value: Any) -> bool:  # Any: of JSON
@@ -477,4 +477,4 @@ def _unpack(frames: Sequence[Frame]) -> Weights:
 
 def _checksum(encoded: Encoded) -> int:
     """Return the crc32 of weights and of what they say they are, version and names included."""
-    return zlib.crc32(encoded.body, zlib.crc32(json.dumps(encoded.head).encode()))
+    return zlib.crc32(encoded.body.data, zlib.crc32(json.dumps(encoded.head).encode()))

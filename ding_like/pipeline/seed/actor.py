@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ding_like.comm.channels import Order, Segment, Version
 from ding_like.comm.workers.child import ChildProcess, describe_error
-from ding_like.comm.workers.failures import FailurePolicy, RestartBudget
+from ding_like.comm.workers.failures import FailurePolicy
 from ding_like.comm.zmq.inference import InferenceClient
 from ding_like.comm.zmq.row_sink import ZmqRowSink
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import CollectEnd
 from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.roles.loaded_weights import LoadedWeights
-from ding_like.policy import Policy
-from ding_like.policy.remote_forward import act_remotely
-from ding_like.utils.interval import Interval
+from ding_like.pipeline.build.process import prepare_worker
+from ding_like.pipeline.build.remote_collect import RemoteOrders, collect_end_from_afar
+from ding_like.pipeline.roles.thread_crew import ThreadCrew
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys
@@ -28,9 +25,7 @@ _RUN_IDS = 1_000_000  # of an actor thread in one process; those in the process 
 _WAIT_S = 0.5  # for an order, before it is asked whether the thread is to end
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0  # before a thread that failed starts anew, doubled with each time in a row
 _MAX_FRUITLESS = 3  # failures in a row, with no rows between, after which a thread would fail again
-_STATS_S = 1.0
 
-Tell = Callable[..., None]  # (kind, **plain): see `ChildProcess.tell`
 _building = threading.Lock()  # policies and envs draw from the global generators of the process
 
 
@@ -109,19 +104,28 @@ class Actor(ChildProcess):
 
     def serve(self, stop: threading.Event) -> None:
         """Run the threads until they are done, have failed for good, or `stop` is set; see `run_threads`."""
+        prepare_worker()
         run_threads(self.settings, stop, self.tell)
+
+
+def name_of(number: int) -> str:
+    """Return the name of an actor thread in the run."""
+    return f"actor{number}"
 
 
 def _endpoint(port: int | str) -> str:
     return port if isinstance(port, str) else f"tcp://127.0.0.1:{port}"
 
 
-def run_threads(settings: ActorSettings, stop: threading.Event, tell: Tell = lambda *_, **__: None) -> None:
+def run_threads(
+    settings: ActorSettings, stop: threading.Event, tell: Callable[..., None] = lambda *_, **__: None
+) -> None:
     """Run actor threads until they are done or `stop` is set; they set it themselves when none is left.
 
     Raises what one failed with if it has failed for good before all were ready, or all have.
     """
-    crew = _Crew(settings, stop, tell)
+    names, restarts = [name_of(number) for number in settings.threads], settings.failure.restarts_per_10min
+    crew = ThreadCrew(names, restarts_per_10min=restarts, stop=stop, tell=tell)
     threads = [ActorThread(settings, number, crew) for number in settings.threads]
     for thread in threads:
         thread.start()
@@ -134,58 +138,6 @@ def run_threads(settings: ActorSettings, stop: threading.Event, tell: Tell = lam
     crew.end()
 
 
-class _Crew:
-    """Hold what the threads of an actor process share, and how each ended."""
-
-    def __init__(self, settings: ActorSettings, stop: threading.Event, tell: Tell) -> None:
-        self.stop, self.tell = stop, tell
-        self._lock = threading.Lock()  # holds all below
-        self._budget = RestartBudget(settings.failure.restarts_per_10min)
-        self._not_ready = set(settings.threads)
-        self._at_work = set(settings.threads)
-        self._failures: dict[int, BaseException] = {}  # for good, by thread
-
-    def note_ready(self, number: int) -> None:
-        """Take note that a thread can work; tell the parent when all can, and when this one can again."""
-        with self._lock:
-            is_last = self._not_ready == {number}
-            self._not_ready.discard(number)
-        self.tell("back", worker=f"actor{number}")
-        if is_last:
-            self.tell("ready")
-
-    @property
-    def is_ready(self) -> bool:
-        """Tell whether all threads could work."""
-        with self._lock:
-            return not self._not_ready
-
-    def may_restart(self) -> bool:
-        """Tell whether the budget allows one more start of a thread."""
-        with self._lock:
-            return self._budget.spend()
-
-    def note_end(self, number: int, failure: BaseException | None) -> None:
-        """Take note that a thread is done, or has failed for good; `stop` is set if nothing is left to be done."""
-        with self._lock:
-            if failure is not None:
-                self._failures[number] = failure
-            elif not self.stop.is_set():
-                self._at_work.discard(number)
-            is_broken = failure is not None and bool(self._not_ready)
-            if is_broken or self._at_work == self._failures.keys():
-                self.stop.set()
-
-    def end(self) -> None:
-        """Raise why the threads could not go on, if so; else tell the parent if all have done what there was."""
-        with self._lock:
-            if self._failures and (self._not_ready or self._at_work == self._failures.keys()):
-                raise next(iter(self._failures.values()))
-            is_done = not self._at_work
-        if is_done:
-            self.tell("done")
-
-
 class ActorThread(threading.Thread):
     """Collect the rows that the driver orders, in envs of its own, by actions that are chosen from afar.
 
@@ -194,8 +146,8 @@ class ActorThread(threading.Thread):
     envs, whose seeds nobody had before. It has failed for good when that is not allowed any more, or is of no use.
     """
 
-    def __init__(self, settings: ActorSettings, number: int, crew: _Crew) -> None:
-        super().__init__(name=f"actor{number}", daemon=True)
+    def __init__(self, settings: ActorSettings, number: int, crew: ThreadCrew) -> None:
+        super().__init__(name=name_of(number), daemon=True)
         self.number = number
         self._settings, self._crew = settings, crew
         self._run_id = settings.first_run_id
@@ -219,7 +171,7 @@ class ActorThread(threading.Thread):
                 failure = None
                 break
             self._run_id += 1
-        self._crew.note_end(self.number, failure)
+        self._crew.note_end(self.name, failure)
 
     def _may_start_anew(self, failure: BaseException) -> bool:
         """Tell the parent of a failure, and whether it is for good: it would happen again, or did too often."""
@@ -251,36 +203,12 @@ class ActorThread(threading.Thread):
         return None if self._crew.stop.is_set() else failure
 
     def _collect(self, sink: ZmqRowSink, opened: ExitStack) -> None:
-        with _building:
-            policy, end = self._build(opened)
-        welcome = sink.join()
-        client = self._reach(self._settings.clients or str(welcome["clients"]), opened)
-        act_remotely(policy, client)
-        orders = _Orders(sink, client, end)
-        end.connect(RemoteWeights(policy, client), orders, after_segment=orders.note_put)
-        self._crew.note_ready(self.number)
-        order = orders.order(timeout_s=_WAIT_S)
-        while not order.finish and not self._crew.stop.is_set():
-            if order.rows > 0:
-                order = end.collect(order)
-                self._fruitless = 0
-            else:
-                order = orders.order(timeout_s=_WAIT_S)
-
-    def _build(self, opened: ExitStack) -> tuple[Policy, CollectEnd]:
-        """Return the thread's policy and what it collects with, its envs launched."""
-        made = self._settings.factories_of(self._run_id)
-        policy = made.actor("cpu")
-        envs = made.train_envs("cpu", self.number, 0)
-        opened.callback(envs.close)
-        end = made.algo("cpu", policy).collect_end(envs, self.number, 0)
-        opened.callback(end.close)
-        return policy, end
-
-    def _reach(self, endpoint: str, opened: ExitStack) -> InferenceClient:
         settings = self._settings
+        with _building:
+            end = collect_end_from_afar(settings.factories_of(self._run_id), self.number, opened)
+        welcome = sink.join()
         client = InferenceClient(
-            endpoint,
+            settings.clients or str(welcome["clients"]),
             name=self.name,
             run_id=self._run_id,
             keys=settings.keys,
@@ -289,61 +217,18 @@ class ActorThread(threading.Thread):
         opened.callback(client.close)
         self._hold(client)
         opened.callback(self._hold, None)
-        if self._crew.stop.is_set():
-            client.stop()
-        return client
+        orders = RemoteOrders(sink, client, end)
+        self._crew.note_ready(self.name)
+        order = orders.order(timeout_s=_WAIT_S)
+        while not order.finish and not self._crew.stop.is_set():
+            if order.rows > 0:
+                order = end.collect(order)
+                self._fruitless = 0
+            else:
+                order = orders.order(timeout_s=_WAIT_S)
 
     def _hold(self, client: InferenceClient | None) -> None:
         with self._lock:
             self._client = client
-
-
-class RemoteWeights(LoadedWeights):
-    """Be a policy whose network is elsewhere: which version acts is known once it has."""
-
-    def __init__(self, policy: Policy, client: InferenceClient) -> None:
-        super().__init__(policy)
-        self._client = client
-
-    def acted(self, version: Version) -> Version:
-        """Return the oldest version that answered since this was asked last; `version` for random actions."""
-        return self._client.take_version() or version
-
-
-class _Orders:
-    """Be a driver's orders: what each says besides is passed on to those it is for."""
-
-    def __init__(self, sink: ZmqRowSink, client: InferenceClient, end: CollectEnd) -> None:
-        self._sink, self._client, self._end = sink, client, end
-        self._stats_due = Interval(_STATS_S)
-
-    def put(self, segment: Segment) -> Order:
-        """Hand a segment over; see `RowSink`."""
-        return self._passed_on(self._sink.put(segment))
-
-    def order(self, *, timeout_s: float) -> Order:
-        """Return what is to be done next; see `RowSink`."""
-        return self._passed_on(self._sink.order(timeout_s=timeout_s))
-
-    def note_put(self, _: Segment) -> None:
-        """Tell the driver now and then how long inference takes."""
-        if self._stats_due.pass_s():
-            self._sink.send_stats(self._client.take_latency().plain())
-
-    def _passed_on(self, order: Order) -> Order:
-        least = self._sink.extra.get("least")
-        if least is not None:
-            self._client.least = Version(*least)
-        flat = self._sink.take_statistics()
-        if flat is not None:
-            self._end.statistics.use(_nested(flat))
-        return order
-
-
-def _nested(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:  # Any: arrays
-    """Return the statistics of the envs' wrappers, which travel by the names of wrapper and field."""
-    nested: dict[str, dict[str, Any]] = {}
-    for name, value in flat.items():
-        wrapper, _, moment = name.rpartition("/")
-        nested.setdefault(wrapper, {})[moment] = value
-    return nested
+            if client is not None and self._crew.stop.is_set():
+                client.stop()
