@@ -12,7 +12,7 @@ from ding_like.comm.channels import Version, WeightPublisher
 from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.row_book import Arrived, SourceState
 from ding_like.comm.zmq.row_server import RowServer
-from ding_like.errors import CommError, TrainingError
+from ding_like.errors import CommError, DingError
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.roles.intake import Collected, shares
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
@@ -160,7 +160,8 @@ class SeedTurns:
         self._check()
         came = self._rows.take(timeout_s)
         for error in self._rows.errors():  # of those of this machine, whoever started them decides
-            _logger.warning("%s: %s", error.source, error.text)
+            _logger.warning("%s: %s", error.source, error.text.partition("\n")[0])
+            _logger.debug("%s: %s", error.source, error.text)
         failure, now_s = self._settings.failure, self._clock()
         awaited = [name for name, source in self._actors().items() if source.outstanding]
         if came or not awaited:
@@ -176,7 +177,7 @@ class SeedTurns:
     def _check(self) -> None:
         try:
             self._workers.check()
-        except TrainingError as error:
+        except DingError as error:  # of whatever kind an actor has failed with
             raise TurnsLostError(str(error)) from error
 
     def _acknowledge(self, came: Sequence[Arrived]) -> None:
@@ -249,8 +250,8 @@ class SeedTurns:
         numbers = self._inference()
         said = {}
         if numbers:
-            said["batch"] = f"{numbers['batch_size_mean']:.3g} observations"
-            said["latency"] = f"{numbers['latency_p50_ms']:.3g} ms p50, {numbers['latency_p99_ms']:.3g} ms p99"
+            said["batch"] = f"{numbers['mean_batch']:.3g} observations"
+            said["latency"] = f"{numbers['inference_p50_ms']:.3g} ms p50, {numbers['inference_p99_ms']:.3g} ms p99"
             said["queue"] = f"{numbers['inference_queue']:.0f} requests, {self._rows.queue_depth} segments"
         return {**said, **self._end.describe(), **self._workers.describe()}
 
@@ -260,7 +261,7 @@ class SeedTurns:
         A batch is so many observations. The latency is that of the slowest: from an actor's request to the answer, or
         where no actor has said any, from a server's receipt on.
         """
-        said: dict[str, list[Mapping[str, float]]] = {"server": [], "actor": []}
+        said: dict[str, list[Mapping[str, float]]] = {"server": [], "actor": [], "host": []}
         for name, source in self._rows.sources().items():
             if source.connected:  # and has sent what may be anything: of some numbers there are none at times
                 numbers = self._rows.stats(name).items()
@@ -272,16 +273,16 @@ class SeedTurns:
             return {}
         waits = [each for each in said["actor"] if each.keys() >= {"p50_ms", "p99_ms"}] or servers
         return {
-            "batch_size_mean": sum(each["mean_batch"] for each in servers) / len(servers),
-            "latency_p50_ms": max(each["p50_ms"] for each in waits),
-            "latency_p99_ms": max(each["p99_ms"] for each in waits),
+            "mean_batch": sum(each["mean_batch"] for each in servers) / len(servers),
+            "inference_p50_ms": max(each["p50_ms"] for each in waits),
+            "inference_p99_ms": max(each["p99_ms"] for each in waits),
             "inference_queue": sum(each["queue"] for each in servers),
         }
 
     def _numbers(self) -> Mapping[str, float]:
         """Return what goes into the metrics with the rates of all actors: each one's, and how inference fares."""
         rates = {f"envstep_per_sec/{name}": steps for name, (steps, _) in self._report.rates().items()}
-        return {**self._inference(), "segment_queue": float(self._rows.queue_depth), **rates}
+        return {**self._inference(), "queue_depth": float(self._rows.queue_depth), **rates}
 
     # --- the rest of Turns
 
