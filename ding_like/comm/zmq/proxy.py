@@ -7,8 +7,8 @@ from the proxy.
 
 | word | from | meaning |
 |---|---|---|
-| hello | server | it takes requests; any other message of a server that is not known means the same |
-| beat | server | it lives |
+| hello | server | it takes requests |
+| beat | server | it lives, and takes requests: a proxy that was started again knows it by this |
 | bye | server | its last message: what it has not answered goes to others |
 | ping | proxy | nothing, to find out whether it can be sent: ignored by servers |
 """
@@ -58,7 +58,7 @@ class ProxyCounts(NamedTuple):
     expired: int  # messages of clients that waited for too long, or were too many
     dropped: int  # messages for clients or servers that are gone, or that take nothing
     malformed: int  # messages that are none of the wire's
-    busy_us: float  # for a message, on average
+    cpu_us: float  # for a message, on average, of the thread that serves
 
 
 class Proxy:
@@ -96,7 +96,7 @@ class Proxy:
         self._waiting_nbytes = 0
         self._now_s = clock()  # of this turn of the loop
         self._looked_s = self._swept_s = self._now_s
-        self._busy_s = 0.0
+        self._cpu_s = 0.0
         self._num = dict.fromkeys(("requests", "replies", "lost", "expired", "dropped", "malformed"), 0)
         self._front: Socket | None = None  # the clients' end
         self._back: Socket | None = None  # the servers' end
@@ -133,7 +133,7 @@ class Proxy:
             servers=len(routes.servers),
             waiting=len(self._waiting),
             moved=routes.num_moved,
-            busy_us=1e6 * self._busy_s / max(num_messages, 1),
+            cpu_us=1e6 * self._cpu_s / max(num_messages, 1),
             **self._num,
         )
 
@@ -152,9 +152,9 @@ class Proxy:
         try:
             while not stop.is_set():
                 ready = poller.poll(look_ms)
-                began_s = time.perf_counter()
+                began_s = time.thread_time()
                 self._turn({socket for socket, _ in ready})
-                self._busy_s += time.perf_counter() - began_s
+                self._cpu_s += time.thread_time() - began_s
         except zmq.ZMQError as error:
             raise CommError(f"the inference proxy cannot go on: {error}") from error
         finally:
@@ -264,22 +264,24 @@ class Proxy:
         if not 3 <= len(message) <= MAX_FRAMES + 2:
             self._num["malformed"] += 1
             return
-        client_identity = message[1].bytes
-        if not client_identity and message[2].bytes not in (HELLO, BEAT, BYE):
-            self._num["malformed"] += 1
-            return
-        server = self._routes.servers.get(identity)
-        if not client_identity and message[2].bytes == BYE:
-            if server is not None:
-                self._lose(server, "")
-            return
-        if server is None:
-            server = self._join(identity)
-        server.heard_s = self._now_s
+        server, client_identity = self._routes.servers.get(identity), message[1].bytes
         if client_identity:
             self._reply(server, client_identity, message[1:])
+            return
+        word = message[2].bytes if len(message) == 3 else b""
+        if word == BYE:
+            if server is not None:
+                self._lose(server, "")
+        elif word in (HELLO, BEAT):
+            # Nothing else makes a server of a peer: it would be sent requests.
+            (server or self._join(identity)).heard_s = self._now_s
+        else:
+            self._num["malformed"] += 1
 
-    def _reply(self, server: Server, client_identity: bytes, message: Message) -> None:
+    def _reply(self, server: Server | None, client_identity: bytes, message: Message) -> None:
+        """Pass a reply on, also one of a server that was given up meanwhile."""
+        if server is not None:
+            server.heard_s = self._now_s
         client = self._routes.clients.get(client_identity)
         if client is not None and client.server is server:
             client.unanswered = None
