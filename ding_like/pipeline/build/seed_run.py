@@ -111,10 +111,10 @@ def _endpoints(settings: SeedSettings, opened: ExitStack) -> _Endpoints:
     """Return where to bind: files in a private folder, which `opened` deletes, or ports."""
     keys = None if settings.key_file is None else load_seed_keys(settings.key_file)
     if settings.transport == "ipc":
-        names = opened.enter_context(EndpointFolder())
-        return _Endpoints(*(names.endpoint(name) for name in ("data", "weights", "clients", "servers")), keys)
-    others = (tcp_endpoint(settings.host) for _ in range(3))
-    return _Endpoints(tcp_endpoint(settings.host, settings.port), *others, keys)
+        named = opened.enter_context(EndpointFolder()).endpoint
+        return _Endpoints(named("data"), named("weights"), named("clients"), named("servers"), keys)
+    any_port = tcp_endpoint(settings.host)
+    return _Endpoints(tcp_endpoint(settings.host, settings.port), any_port, any_port, any_port, keys)
 
 
 def _file(folder: Path | None, name: str) -> Path | None:

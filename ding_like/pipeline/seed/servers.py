@@ -39,7 +39,7 @@ class ServerSettings:
     """Say what an inference server is: its policy by `factories`, its driver's data `endpoint`, how it makes batches.
 
     `run_id` grows with every start of what bears `name`. A batch of `batchsize` requests runs when there are as many,
-    a smaller one `delay_s` after its first request; with 0 and 0 whatever is there runs at once. Raises ConfigError
+    a smaller one `delay_s` after its first request; with 0 and 0 what is there runs (see `Batcher`). Raises ConfigError
     for numbers that make no sense.
     """
 
@@ -58,7 +58,7 @@ class ServerSettings:
         if self.batchsize < 0 or not 0 <= self.delay_s < float("inf"):
             raise ConfigError(
                 f"an inference server is to wait for {self.batchsize} requests and {self.delay_s} s; expected 0 or "
-                "more of each: 0 runs what is there at once."
+                "more of each: 0 and 0 runs what is there."
             )
 
 
@@ -165,7 +165,9 @@ class _Server:
         begun_s = time.monotonic()
         with self._requests.computing():
             answers = self._role.answer([each.request for each in wanted])
-        self._stats.note_batch(sum(each.request.rows for each in wanted), len(wanted), time.monotonic() - begun_s)
+        took_s = time.monotonic() - begun_s
+        self._batcher.note_batch(wanted, took_s)
+        self._stats.note_batch(sum(each.request.rows for each in wanted), len(wanted), took_s)
         for each, answer in zip(wanted, answers, strict=True):
             self._requests.answer(each.request, answer)
             self._stats.latency.note(time.monotonic() - each.came_s)
