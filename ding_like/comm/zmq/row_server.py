@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.channels import Segment, Version
@@ -47,6 +47,9 @@ class RowServer:
     segment that is not to be learned from, which is refused; without it all have the columns of the first. It is called
     by this server's thread, which alone uses the socket.
 
+    With `keys`, a source's name is its first owner's: the next run of it must come with the same key, and those of
+    `own_names` with the key of this machine's processes.
+
     Raises ConfigError and CommError as `open_socket` does.
     """
 
@@ -59,11 +62,18 @@ class RowServer:
         welcome: Callable[[], Mapping[str, Any] | None] = dict,
         check: Callable[[Segment], None] | None = None,
         max_waiting: int | None = None,
+        own_names: Collection[str] = (),
     ) -> None:
         self.session = secrets.token_hex(8)  # sources say hello again to a driver of another session
         self._welcome = welcome
         self._check = RowSchema() if check is None else check
-        self._book = RowBook(session=self.session, credit=credit, max_waiting=max_waiting, clock=time.monotonic)
+        self._book = RowBook(
+            session=self.session,
+            credit=credit,
+            max_waiting=max_waiting,
+            clock=time.monotonic,
+            owners=dict.fromkeys(own_names, "" if keys is None else keys.own.public),
+        )
         self._changed = threading.Condition()  # guards all that follows, and the book
         self._outbox: list[Reply] = []
         self._is_closed = False
@@ -221,10 +231,11 @@ class RowServer:
             while self._send_outbox():
                 poller.wait(_LOOK_S)
                 for _ in range(_AT_A_TIME):
-                    frames = self._socket.receive()
-                    if frames is None:
+                    came = self._socket.receive_from()
+                    if came is None:
                         break
-                    self._take_in(bytes(frames[0]), frames[1:])
+                    frames, key = came
+                    self._take_in(bytes(frames[0]), key, frames[1:])
         except BaseException as error:  # whatever it is, the driver's thread is to raise it
             with self._changed:
                 self._failure = error
@@ -242,10 +253,10 @@ class RowServer:
                     self._book.note_unreachable(reply.route)
         return goes_on
 
-    def _take_in(self, route: bytes, frames: Sequence[Frame]) -> None:
+    def _take_in(self, route: bytes, key: str, frames: Sequence[Frame]) -> None:
         try:
             message = decode(frames, max_nbytes=MAX_NBYTES)
-            replies = self._join(message, route) if message.kind == "hello" else self._answer(message, route)
+            replies = self._join(message, route, key) if message.kind == "hello" else self._answer(message, route)
         except CommError as error:
             with self._changed:
                 is_first = not self._book.counts.garbled
@@ -257,12 +268,12 @@ class RowServer:
             self._outbox.extend(replies)
             self._changed.notify_all()
 
-    def _join(self, message: Message, route: bytes) -> list[Reply]:
+    def _join(self, message: Message, route: bytes, key: str) -> list[Reply]:
         hello, welcome = hello_of(message.head), self._welcome()
         if welcome is None:  # whoever gets no answer says hello again
             return []
         with self._changed:
-            replies = [self._book.join(hello, route, welcome)]
+            replies = [self._book.join(hello, route, welcome, key)]
             if self._book.is_stopping:
                 replies += self._book.stop_all()
             return replies
@@ -294,7 +305,7 @@ class RowServer:
         try:
             segment = segment_of(message.head, message.arrays)
             self._check(segment)
-        except DingError as error:
+        except (DingError, ValueError, TypeError, OverflowError) as error:  # of numbers that nobody thought of
             with self._changed:
                 reason = str(error)[:MAX_TEXT]
                 book.note_error(source, f"segment {seq} of it was refused: {reason}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -26,6 +27,7 @@ _WAIT_S = 0.5  # for an order, before it is asked whether the thread is to end
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0  # before a thread that failed starts anew, doubled with each time in a row
 _MAX_FRUITLESS = 3  # failures in a row, with no rows between, after which a thread would fail again
 
+_logger = logging.getLogger(__name__)
 _building = threading.Lock()  # policies and envs draw from the global generators of the process
 
 
@@ -197,6 +199,7 @@ class ActorThread(threading.Thread):
                 except BaseException as error:
                     failure = error
                     if not self._crew.stop.is_set():
+                        _logger.warning("%s failed:", self.name, exc_info=error)
                         sink.send_error("{type}: {text}\n{trace}".format(**describe_error(error)))
         except BaseException as error:  # an env that cannot be closed, say
             failure = failure or error
