@@ -183,6 +183,10 @@ class MergedStatistics:
         """Return what the arrays of a segment's `observed` take."""
         return sum(each.nbytes for each in self._layout.flat(self._layout.empty()).values())
 
+    def check(self, observed: Mapping[str, Array]) -> None:
+        """Raise SchemaError for what `merge` would refuse."""
+        self._layout.read(observed)
+
     def merge(self, observed: Mapping[str, Array], serial: int | None = None) -> None:
         """Add what was observed for a segment, once for each `serial`. Raises SchemaError for nonsense."""
         parts = self._layout.read(observed)

@@ -100,8 +100,17 @@ class _Source:
 class RowBook:
     """Hold what the driver's end knows; whoever uses it holds a lock."""
 
-    def __init__(self, *, session: str, credit: int, max_waiting: int | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        session: str,
+        credit: int,
+        max_waiting: int | None,
+        clock: Callable[[], float],
+        owners: Mapping[str, str],
+    ) -> None:
         self._session = session
+        self._owners = dict(owners)  # keys of sources by name, which stay
         self._credit = credit
         self._max_waiting = max_waiting
         self._clock = clock
@@ -119,10 +128,10 @@ class RowBook:
 
     # --- joining
 
-    def join(self, hello: Hello, route: bytes, welcome: Mapping[str, Any]) -> Reply:
-        """Enter a source, or refuse it; one that came back takes the place of its earlier run."""
+    def join(self, hello: Hello, route: bytes, welcome: Mapping[str, Any], key: str) -> Reply:
+        """Enter a source with a key, or refuse it; one that came back takes the place of its earlier run."""
         sender, before = hello.sender, self._sources.get(hello.sender.name)
-        reason = self._reason_against(hello, before)
+        reason = self._reason_against(hello, before, key)
         if reason:
             self.count("refused")
             return self._reply(route, "refused", run_id=sender.run_id, reason=reason)
@@ -130,14 +139,17 @@ class RowBook:
             lost_rows = 0 if before is None else self._withdraw(before)
             self._sources[sender.name] = _Source(sender, hello.role, route, self._clock(), lost_rows=lost_rows)
             self.num_replaced += before is not None
+        self._owners[sender.name] = key
         source = self._sources[sender.name]
         self._hear(source, route)
         return self._reply(route, "welcome", run_id=sender.run_id, instance=sender.instance, welcome=dict(welcome))
 
-    def _reason_against(self, hello: Hello, before: _Source | None) -> str:
+    def _reason_against(self, hello: Hello, before: _Source | None, key: str) -> str:
         sender = hello.sender
         if hello.protocol != PROTOCOL:
             return f"it speaks version {hello.protocol} of the protocol, the run {PROTOCOL}; install its ding-like"
+        if self._owners.get(sender.name, key) != key:
+            return f"{sender.name} is of another machine, which has another key"
         if before is None:
             return f"the run has {_MAX_SOURCES:,} sources already" if len(self._sources) >= _MAX_SOURCES else ""
         own = before.sender

@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.channels import Segment, Version
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0  # the thread is woken for whatever there is to do; this bounds its wait all the same
 _AT_A_TIME = 64  # messages that are taken in before answers go out
+_QUEUE = 64  # messages from and to each source that wait: few, as a segment may be large
 _CLOSE_S = 10.0
 
 _logger = logging.getLogger(__name__)
@@ -47,6 +48,9 @@ class RowServer:
     segment that is not to be learned from, which is refused; without it all have the columns of the first. It is called
     by this server's thread, which alone uses the socket.
 
+    With `keys`, a source's name is its first owner's: the next run of it must come with the same key, and those of
+    `own_names` with the key of this machine's processes.
+
     Raises ConfigError and CommError as `open_socket` does.
     """
 
@@ -59,11 +63,18 @@ class RowServer:
         welcome: Callable[[], Mapping[str, Any] | None] = dict,
         check: Callable[[Segment], None] | None = None,
         max_waiting: int | None = None,
+        own_names: Collection[str] = (),
     ) -> None:
         self.session = secrets.token_hex(8)  # sources say hello again to a driver of another session
         self._welcome = welcome
         self._check = RowSchema() if check is None else check
-        self._book = RowBook(session=self.session, credit=credit, max_waiting=max_waiting, clock=time.monotonic)
+        self._book = RowBook(
+            session=self.session,
+            credit=credit,
+            max_waiting=max_waiting,
+            clock=time.monotonic,
+            owners=dict.fromkeys(own_names, "" if keys is None else keys.own.public),
+        )
         self._changed = threading.Condition()  # guards all that follows, and the book
         self._outbox: list[Reply] = []
         self._is_closed = False
@@ -72,7 +83,7 @@ class RowServer:
         self._thread: threading.Thread | None = None
         self._wake = Wake()
         try:
-            self._socket = open_socket("router", bind=endpoint, keys=keys)
+            self._socket = open_socket("router", bind=endpoint, keys=keys, hwm=_QUEUE, max_frame_nbytes=MAX_NBYTES)
         except BaseException:
             self._wake.close()
             raise
@@ -221,10 +232,11 @@ class RowServer:
             while self._send_outbox():
                 poller.wait(_LOOK_S)
                 for _ in range(_AT_A_TIME):
-                    frames = self._socket.receive()
-                    if frames is None:
+                    came = self._socket.receive_from()
+                    if came is None:
                         break
-                    self._take_in(bytes(frames[0]), frames[1:])
+                    frames, key = came
+                    self._take_in(bytes(frames[0]), key, frames[1:])
         except BaseException as error:  # whatever it is, the driver's thread is to raise it
             with self._changed:
                 self._failure = error
@@ -242,10 +254,10 @@ class RowServer:
                     self._book.note_unreachable(reply.route)
         return goes_on
 
-    def _take_in(self, route: bytes, frames: Sequence[Frame]) -> None:
+    def _take_in(self, route: bytes, key: str, frames: Sequence[Frame]) -> None:
         try:
             message = decode(frames, max_nbytes=MAX_NBYTES)
-            replies = self._join(message, route) if message.kind == "hello" else self._answer(message, route)
+            replies = self._join(message, route, key) if message.kind == "hello" else self._answer(message, route)
         except CommError as error:
             with self._changed:
                 is_first = not self._book.counts.garbled
@@ -257,12 +269,12 @@ class RowServer:
             self._outbox.extend(replies)
             self._changed.notify_all()
 
-    def _join(self, message: Message, route: bytes) -> list[Reply]:
+    def _join(self, message: Message, route: bytes, key: str) -> list[Reply]:
         hello, welcome = hello_of(message.head), self._welcome()
         if welcome is None:  # whoever gets no answer says hello again
             return []
         with self._changed:
-            replies = [self._book.join(hello, route, welcome)]
+            replies = [self._book.join(hello, route, welcome, key)]
             if self._book.is_stopping:
                 replies += self._book.stop_all()
             return replies
@@ -294,7 +306,7 @@ class RowServer:
         try:
             segment = segment_of(message.head, message.arrays)
             self._check(segment)
-        except DingError as error:
+        except (DingError, ValueError, TypeError, OverflowError) as error:  # of numbers that nobody thought of
             with self._changed:
                 reason = str(error)[:MAX_TEXT]
                 book.note_error(source, f"segment {seq} of it was refused: {reason}")

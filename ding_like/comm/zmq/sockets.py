@@ -76,6 +76,23 @@ class Socket:
         Frames that no message has room for are dropped: `decode` refuses what is left. Raises CommError if the socket
         is closed.
         """
+        frames, _ = self._receive()
+        return frames
+
+    def receive_from(self) -> tuple[list[memoryview], str] | None:
+        """Return the frames of the next message, and the public key of who sent it; see `receive`.
+
+        The key is that of a peer which was admitted by it, and empty where a socket has no keys.
+        """
+        frames, last = self._receive()
+        if frames is None:
+            return None
+        try:
+            return frames, str(last.get("User-Id"))
+        except self._zmq.ZMQError:
+            return frames, ""
+
+    def _receive(self) -> tuple[list[memoryview] | None, Any]:  # Any: zmq.Frame, the last one
         zmq = self._zmq
         try:
             frame = self.raw.recv(zmq.NOBLOCK, copy=False)
@@ -85,10 +102,10 @@ class Socket:
                 if len(frames) <= MAX_ARRAYS + 8:  # 8: identities of those that it came by
                     frames.append(frame.buffer)
         except zmq.Again:
-            return None
+            return None, None
         except zmq.ZMQError as error:
             raise CommError(f"nothing can be received at {self.endpoint}: {error}") from error
-        return frames
+        return frames, frame
 
     @property
     def closed(self) -> bool:

@@ -154,6 +154,12 @@ def seed_processes(
     )
 
 
+def own_names(settings: SeedSettings) -> frozenset[str]:
+    """Return the names of all sources that this machine starts."""
+    servers = (f"server{number}" for number in range(1, settings.inference_servers + 1))
+    return frozenset([*servers, *_names_of(1, settings.actor_processes * settings.actor_threads)])
+
+
 def _threads_of(process: int, threads: int) -> tuple[int, ...]:
     """Return the numbers in the run, from 1, of the actor threads of a process."""
     return tuple(range((process - 1) * threads + 1, process * threads + 1))

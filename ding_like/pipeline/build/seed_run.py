@@ -21,11 +21,13 @@ from ding_like.config import FrozenConfig
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.seed_processes import seed_processes
+from ding_like.pipeline.build.seed_processes import own_names, seed_processes
 from ding_like.pipeline.build.serial import SerialParts
+from ding_like.pipeline.roles.segment_check import SegmentCheck
 from ding_like.pipeline.seed.proxy_process import InferenceProxy
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.seed.turns import SeedTurns
+from ding_like.pipeline.statistics import MergedStatistics
 from ding_like.pipeline.turns import Turns
 
 _logger = logging.getLogger(__name__)
@@ -72,7 +74,10 @@ def seed_turns(
             weights.start()
 
             welcome = partial(_welcome, cfg, proxy, weights)
-            rows = RowServer(bound.data, keys=bound.keys, credit=settings.credit, welcome=welcome)
+            rows = RowServer(
+                bound.data, keys=bound.keys, credit=settings.credit, welcome=welcome, check=_check(parts),
+                own_names=own_names(settings),
+            )  # fmt: skip
             opened.callback(rows.close)
             if settings.transport == "tcp":
                 _logger.info("actors and servers of other machines join at %s", rows.endpoint)
@@ -96,6 +101,15 @@ def seed_turns(
             return turns
 
     return make_turns
+
+
+def _check(parts: SerialParts) -> SegmentCheck | None:
+    """Return what looks at each segment before it is learned from."""
+    env, statistics = parts.evaluator_env, parts.statistics
+    if env is None:
+        return None
+    merged = statistics if isinstance(statistics, MergedStatistics) else None
+    return SegmentCheck(env.observation_space, env.action_space, merged)
 
 
 def _welcome(cfg: FrozenConfig, proxy: InferenceProxy, weights: Broadcaster) -> Mapping[str, Any] | None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from ding_like.comm.workers.child import ChildProcess
 from ding_like.comm.zmq.data_link import DataLink
 from ding_like.comm.zmq.inference_messages import Refusal
-from ding_like.comm.zmq.latency import LatencyMeter
 from ding_like.comm.zmq.proxy import BEAT_S
 from ding_like.comm.zmq.request_socket import RequestSocket
 from ding_like.comm.zmq.sockets import Poller
@@ -25,11 +24,11 @@ from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.build.process import prepare_worker
 from ding_like.pipeline.roles.batcher import Batcher, Waiting
 from ding_like.pipeline.roles.infer import InferRole
+from ding_like.pipeline.roles.inference_stats import InferenceStats
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys
 
-_STATS_S = 1.0
 # Of what a driver's welcome says: where servers ask the proxy for work, and where weights come from.
 SERVERS, WEIGHTS = "servers", "weights"
 
@@ -119,7 +118,7 @@ class _Server:
         opened.callback(self._requests.close)
         self._batcher = Batcher(batchsize=settings.batchsize, delay_s=settings.delay_s, hold_s=settings.hold_s)
         self._poller = Poller(self._requests.socket, self._weights.socket)
-        self._stats = _Stats()
+        self._stats = InferenceStats()
 
     def serve(self, stop: threading.Event, when_ready: Callable[[], None]) -> None:
         """Answer requests."""
@@ -168,10 +167,10 @@ class _Server:
             answers = self._role.answer([each.request for each in wanted])
         took_s = time.monotonic() - begun_s
         self._batcher.note_batch(wanted, took_s)
-        self._stats.note_batch(sum(each.request.rows for each in wanted), len(wanted), took_s)
+        self._stats.note_batch(wanted, took_s)
         for each, answer in zip(wanted, answers, strict=True):
             self._requests.answer(each.request, answer)
-            self._stats.latency.note(time.monotonic() - each.came_s)
+            self._stats.note_answer(each)
 
     def _keep_house(self) -> bool:
         """Refuse what has waited for too long, forget clients that are gone, report; False: the driver says stop."""
@@ -188,41 +187,6 @@ class _Server:
         repeated = {"repeated": self._requests.num_repeated, "garbled": self._requests.num_garbled}
         self._link.send_stats({**self._stats.take(), **here, **repeated})
         return not self._link.stopped
-
-
-class _Stats:
-    """Count what a server does, and report it once a second."""
-
-    def __init__(self) -> None:
-        self.latency = LatencyMeter()  # from when a request was received until its answer was sent
-        self._totals = {"requests": 0, "observations": 0, "batches": 0}
-        self._since = dict(self._totals)
-        self._busy_s = 0.0
-        self._taken_s = time.monotonic()
-
-    @property
-    def is_due(self) -> bool:
-        return time.monotonic() - self._taken_s >= _STATS_S
-
-    def note_batch(self, rows: int, requests: int, seconds: float) -> None:
-        for name, number in (("requests", requests), ("observations", rows), ("batches", 1)):
-            self._totals[name] += number
-        self._busy_s += seconds
-
-    def take(self) -> dict[str, Any]:  # Any: of JSON
-        """Return the totals, and what there is to say of the time since this was called last."""
-        now = time.monotonic()
-        new = {name: total - self._since[name] for name, total in self._totals.items()}
-        latency = self.latency.take().plain()
-        found = {
-            **self._totals,
-            "mean_batch": new["observations"] / new["batches"] if new["batches"] else None,
-            "p50_ms": latency["p50_ms"],
-            "p99_ms": latency["p99_ms"],
-            "busy": self._busy_s / (now - self._taken_s),
-        }
-        self._since, self._busy_s, self._taken_s = dict(self._totals), 0.0, now
-        return found
 
 
 def _endpoint(welcome: Any, name: str) -> str:  # Any: of JSON

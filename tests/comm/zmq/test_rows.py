@@ -15,10 +15,11 @@ import pytest
 from ding_like.comm.channels import Segment, Version
 from ding_like.comm.zmq.data_link import DataLink
 from ding_like.comm.zmq.frames import encode
+from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys, make_seed_keys
 from ding_like.comm.zmq.row_messages import PROTOCOL
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.row_sink import ZmqRowSink
-from ding_like.comm.zmq.sockets import Socket, open_socket
+from ding_like.comm.zmq.sockets import Socket, open_socket, tcp_endpoint
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError, SchemaError
 from tests.comm.zmq.faulty_relay import FaultyRelay
@@ -126,7 +127,7 @@ def test_a_source_waits_for_a_driver_that_starts_later(serve: Any, connect: Any,
 
 
 def test_a_source_whom_nobody_answers_says_so(connect: Any, tmp_path: Path) -> None:
-    with pytest.raises(CommError, match=r"actor1.* for 0\.2 s: it has ended, or cannot be reached"):
+    with pytest.raises(CommError, match=r"has not answered actor1 .* for 0\.2 s: it has ended"):
         connect(f"ipc://{tmp_path}/nobody", patience_s=0.2).join()
 
 
@@ -178,6 +179,38 @@ def test_a_failure_is_told_to_the_driver_who_waits_for_rows(serve: Any, connect:
     telling.join(SOON_S)
     assert server.errors() == [("actor1", "actor", 3, "EnvError: it broke")]
     assert server.errors() == []
+
+
+# --- whose names are whose
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> dict[str, SeedKeys]:
+    files = make_seed_keys(tmp_path / "keys.json", ["one", "two"])
+    return dict(zip(("own", "one", "two"), map(load_seed_keys, files), strict=True))
+
+
+def test_a_source_of_this_machine_cannot_be_replaced_by_another_machine(serve: Any, connect: Any, keys: Any) -> None:
+    server = serve(endpoint=tcp_endpoint("127.0.0.1"), keys=keys["own"], own_names=["actor1"])
+
+    with pytest.raises(CommError, match="actor1 is of another machine"):  # nor may it come first
+        connect(server.endpoint, run_id=2**52, keys=keys["one"]).join()
+    connect(server.endpoint, run_id=1, keys=keys["own"]).join()
+    with pytest.raises(CommError, match="actor1 is of another machine"):
+        connect(server.endpoint, run_id=2**52, keys=keys["one"]).join()
+
+    assert server.sources()["actor1"].run_id == 1
+
+
+def test_a_source_of_a_machine_comes_back_by_its_key_only(serve: Any, connect: Any, keys: Any) -> None:
+    server = serve(endpoint=tcp_endpoint("127.0.0.1"), keys=keys["own"])
+    connect(server.endpoint, name="actor101", keys=keys["one"]).join()
+
+    with pytest.raises(CommError, match="actor101 is of another machine"):
+        connect(server.endpoint, name="actor101", run_id=2, keys=keys["two"]).join()
+    connect(server.endpoint, name="actor101", run_id=2, keys=keys["one"]).join()
+
+    assert server.sources()["actor101"].run_id == 2
 
 
 # --- orders and rows
@@ -428,6 +461,19 @@ def test_messages_that_are_none_are_dropped_and_counted(serve: Any, connect: Any
     until(lambda: server.counts.garbled == 1)
     joined(server, connect(server.endpoint))
     assert list(server.sources()) == ["actor1"]
+
+
+def test_a_frame_that_is_too_long_is_not_taken_into_memory(
+    serve: Any, connect: Any, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ding_like.comm.zmq.row_server.MAX_NBYTES", 1_000)
+    server = serve()
+    raw(server.endpoint).send([b"x" * 1_001])
+    raw(server.endpoint).send([b"x" * 1_000])
+
+    until(lambda: server.counts.garbled == 1)  # the short one
+    joined(server, connect(server.endpoint))
+    assert server.counts.garbled == 1
 
 
 # --- sources and drivers that are started again
