@@ -12,7 +12,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench stale mutate simulate learn-short fuzz chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces clean
+.PHONY: help setup demo test check smoke fix bench stale mutate simulate learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(FULL): setup.py constraints.txt | $(BIN)/pip
-	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,test]"
+	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,seed,test]"
 	@touch $(DEMO) $(FULL)
 
 $(DEMO): setup.py constraints.txt | $(BIN)/pip
@@ -66,7 +66,7 @@ learn-short: $(FULL) ## train DQN and PPO on CartPole for a minute
 
 test-lowest: ## run the suite with the oldest versions that setup.py allows (torch apart), in a .venv-lowest of its own
 	$(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -c constraints-lowest.txt -e ".[viz,server,ray,test]"
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -c constraints-lowest.txt -e ".[viz,server,ray,seed,test]"
 	$(LOWEST)/bin/pytest -n 2
 
 test-slow: $(FULL) ## tests over a second
@@ -86,6 +86,9 @@ chaos: $(FULL) ## the same for an hour, with partitions and full disks (root); w
 
 fuzz: $(FULL) ## made-up requests to a coordinator, for ten minutes
 	$(BIN)/python -m tests.comm.rest.hostile.fuzz
+
+fuzz-seed: $(FULL) ## malformed messages to the sockets of central inference, for five minutes; writes docs/reports/seed_fuzz.json
+	$(BIN)/python -m tests.comm.zmq.hostile.fuzz
 
 simulate: $(FULL) ## a million simulated operations with faults of all kinds, by seeds; about a quarter of an hour
 	$(BIN)/python -m tests.simulation --operations 1000000

@@ -78,12 +78,14 @@ class LocalRows:
         env_step: int = 0,
         counts_rows: bool = False,
         counts_episodes: bool = False,
+        least_rows: int = 0,
     ) -> None:
         self._store = store
         self._ratio = ratio
         self._segment_rows = segment_rows
         self._batch_size = batch_size
         self._newest = newest
+        self._least_rows = least_rows
         self.env_step = env_step  # of all segments, and those before
         self.num_rows = 0  # that came
         self._counts_rows = counts_rows
@@ -158,19 +160,27 @@ class LocalRows:
                 self._wait(lambda: self._granted < self._allowed, timeout_s)
             if self._is_finished or self._granted >= self._allowed:
                 return None
-            batch: Any = self._store.sample(self._batch_size, self._newest().update)
+            batch = self._sample()
             if batch is None:
                 self._granted = self._allowed
-                one_time_warning(
-                    f"the replay buffer holds fewer rows than batch_size {self._batch_size}: updates begin when it has "
-                    "as many. policy.random_collect_size fills it first, where random actions can be learned from."
-                )
             else:
                 self._granted += 1
             self._drawn = batch
             self.num_drawn += batch is not None
             self._wake()
-            return batch  # type: ignore[no-any-return]  # what a store samples is what it was given
+            return batch
+
+    def _sample(self) -> Batch | None:
+        """Return a batch, None where the store has too few rows for one."""
+        if self._least_rows and self._store.count() < self._least_rows:
+            return None  # as was asked for: no word about it
+        batch: Any = self._store.sample(self._batch_size, self._newest().update)
+        if batch is None:
+            one_time_warning(
+                f"the replay buffer holds fewer rows than batch_size {self._batch_size}: updates begin when it has as "
+                "many. policy.random_collect_size fills it first, where random actions can be learned from."
+            )
+        return batch  # type: ignore[no-any-return]  # a store hands out what it was given
 
     def _wait(self, is_due: Callable[[], bool], timeout_s: float) -> None:
         """Wait until it is due, or all is finished; whoever calls holds the condition."""

@@ -12,6 +12,7 @@ _HOMES = {
     "resume_pipeline": "ding_like.entry.resume",
     "parallel_pipeline": "ding_like.entry.parallel_entry",
     "ray_pipeline": "ding_like.entry.ray_entry",
+    "seed_pipeline": "ding_like.entry.seed_entry",
     "launch_coordinator": "ding_like.entry.coordinator_entry",
     "launch_collector": "ding_like.entry.dist_entry",
     "launch_learner": "ding_like.entry.dist_entry",

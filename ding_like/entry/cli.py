@@ -17,7 +17,7 @@ from ding_like.errors import ConfigError, DingError
 
 # What DI-engine's command line knows; those without a runner here say so in one line.
 MODES = (
-    "serial serial_onpolicy serial_sqil serial_dqfd serial_trex serial_trex_onpolicy parallel ray dist eval "
+    "serial serial_onpolicy serial_sqil serial_dqfd serial_trex serial_trex_onpolicy parallel ray seed dist eval "
     "serial_reward_model serial_gail serial_offline serial_ngu"
 ).split()
 
@@ -36,6 +36,7 @@ Examples:
   ding -m parallel -c my_config.py
   ding -m ray -c my_config.py --workers 4
   ding -m ray -c my_config.py --address HOST:6379 --dry-run
+  ding -m seed -c my_config.py system.seed.actor_processes=4
   ding keys keys.json
   ding -m dist -M coordinator -c my_config.py --host 0.0.0.0 --port 7000 --key-file keys.json
   ding -m dist -M collector -c my_config.py --coordinator http://HOST:7000 --key-file keys.json
@@ -45,7 +46,9 @@ Examples:
 
 @click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, parallel, ray, dist, eval.")
+@click.option(
+    "-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, parallel, ray, seed, dist, eval."
+)
 @click.option("-c", "--config", metavar="FILE", help="Config file (.py) with main_config and create_config.")
 @click.option("-s", "--seed", type=int, multiple=True, metavar="SEED", help="Seed; several -s run several seeds. [0]")
 @click.option("-e", "--env", metavar="ENV", help="Take the shipped config of this env, with -p: cartpole.")
@@ -71,7 +74,7 @@ Examples:
     help="Use the Ray cluster whose head is there (mode ray). [a cluster of the run's own, on this machine]",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Say what would run where, and whether it fits (mode ray); start nothing."
+    "--dry-run", is_flag=True, help="Say what would run where, and whether it fits (modes ray, seed); start nothing."
 )
 @click.option("--resume", metavar="EXP", help="Go on with an interrupted run; EXP is its folder.")
 @click.option(
@@ -92,8 +95,8 @@ Examples:
 def ding(**options: Any) -> None:
     """Train and evaluate reinforcement-learning agents from a config file.
 
-    KEY=VALUE arguments change the config: policy.learn.learning_rate=3e-4. In mode ray those that begin with system.
-    change its system_config: system.ray.grad.workers=2.
+    KEY=VALUE arguments change the config: policy.learn.learning_rate=3e-4. In modes ray and seed those that begin with
+    system. change its system_config: system.ray.grad.workers=2.
     """
     if options["query"] is not None:
         _query(options["query"])
@@ -114,7 +117,7 @@ def ding(**options: Any) -> None:
         raise ConfigError(f"unknown mode '{mode}'; known modes: {', '.join(RUNNERS)}.{_close(mode, MODES)}")
     if options["learners"] is not None and mode == "ray":
         raise ConfigError("--learners is not of mode ray: system.ray.grad.workers=N shares each batch among N workers.")
-    if options["learners"] is not None and mode in ("dist", "eval"):
+    if options["learners"] is not None and mode in ("dist", "eval", "seed"):
         raise ConfigError(
             f"--learners is of modes serial, serial_onpolicy and parallel, not of mode {mode}; a learner of mode dist "
             "shares its batches with as many others as system.num_learners says."
@@ -127,9 +130,12 @@ def ding(**options: Any) -> None:
 
 def _check_options_of_ray(options: dict[str, Any], mode: str) -> None:
     given = [name for name in ("workers", "address", "dry_run") if options[name] not in (None, False)]
+    if mode == "seed":  # which has dry runs, and says in the config how many work
+        given = [name for name in given if name != "dry_run"]
     if given and mode != "ray":
         names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise ConfigError(f"{names} {'is' if len(given) == 1 else 'are'} of mode ray, not of mode {mode}.")
+        fix = " Set system.seed.actor_processes and actor_threads." if mode == "seed" else ""
+        raise ConfigError(f"{names} {'is' if len(given) == 1 else 'are'} of mode ray, not of mode {mode}.{fix}")
 
 
 def _run_serial(options: dict[str, Any]) -> None:
@@ -235,6 +241,27 @@ def _run_ray(options: dict[str, Any]) -> None:
         )
 
 
+def _run_seed(options: dict[str, Any]) -> None:
+    from ding_like.entry.seed_entry import dry_run, seed_pipeline
+    from ding_like.entry.serial_entry import NO_LIMIT
+
+    path = _config_path(options)
+    seeds, overrides = options["seed"] or (0,), options["overrides"]
+    if options["dry_run"]:
+        click.echo("\n".join(dry_run(path, seed=seeds[0], exp_name=options["exp_name"], overrides=overrides)))
+        return
+    for seed in seeds:
+        seed_pipeline(
+            path,
+            seed=seed,
+            max_env_step=_limit(options["env_step"], NO_LIMIT),
+            max_train_iter=_limit(options["train_iter"], NO_LIMIT),
+            exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
+            load_path=_existing(options["load_path"]),
+            overrides=overrides,
+        )
+
+
 def _run_dist(options: dict[str, Any]) -> None:
     from ding_like.entry.coordinator_entry import launch_coordinator
     from ding_like.entry.dist_entry import launch_collector, launch_learner
@@ -272,6 +299,7 @@ RUNNERS = {
     "serial_onpolicy": _run_serial,
     "parallel": _run_parallel,
     "ray": _run_ray,
+    "seed": _run_seed,
     "dist": _run_dist,
     "eval": _run_eval,
 }

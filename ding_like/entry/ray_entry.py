@@ -18,24 +18,18 @@ from ding_like.comm.ray.needs import plan_here, plan_on_cluster
 from ding_like.comm.ray.watch import ClusterWatch
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.comm.workers.host import Host
-from ding_like.comm.workers.raised import place_raised, worker_of
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.config import read_config
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.ray_plan import NO_CLUSTER, RayConfig, RayPlan, claimed, described, plan_run, wanted
+from ding_like.entry.ray_plan import NO_CLUSTER, RayPlan, described, plan_run, wanted
 from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
-from ding_like.errors import DingError, TrainingError
+from ding_like.entry.system_plan import SystemConfig, plan_line
+from ding_like.entry.system_run import clear_errors, run_by_turns
 from ding_like.pipeline.build import prepare_worker, training_process
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.build.scheme_turns import scheme_turns
-from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.ray.settings import RaySettings, read_ray
-from ding_like.pipeline.report.pictures import write_pictures
-from ding_like.pipeline.report.progress import Limits
-from ding_like.pipeline.report.run_console import RunConsole
-from ding_like.pipeline.report.summary import closing_lines, opening_lines
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
-from ding_like.pipeline.serial import SerialRun
 from ding_like.pipeline.watched_turns import watched
 from ding_like.policy import Policy
 
@@ -43,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def ray_pipeline(
-    input_cfg: RayConfig,
+    input_cfg: SystemConfig,
     seed: int = 0,
     *,
     max_train_iter: int = NO_LIMIT,
@@ -106,7 +100,7 @@ def resume_ray(
 
 
 def dry_run(
-    input_cfg: RayConfig,
+    input_cfg: SystemConfig,
     seed: int = 0,
     *,
     overrides: Sequence[str] = (),
@@ -121,8 +115,7 @@ def dry_run(
     arguments = RunArguments("ray", seed, NO_LIMIT, NO_LIMIT, dynamic_seed=True)
     plan = plan_run(input_cfg, arguments, overrides=overrides, exp_name=exp_name, workers=workers, address=address)
     settings, needs = plan.settings, wanted(plan.settings)
-    env = plan.cfg.env.get("env_id") or plan.cfg.env.type
-    lines = [f"plan        {plan.cfg.policy.type} on {env}, seed {seed}, as {plan.cfg.exp_name}/"]
+    lines = [plan_line(plan)]
     if not needs:
         return [*lines, *described(plan, NO_CLUSTER)], True
     load_ray()  # says what to install
@@ -138,7 +131,7 @@ def dry_run(
 
 def _run(plan: RayPlan, *, host: Host | None, resumes: bool = False) -> Policy:
     """Train to the end with workers on a host, or on a cluster that is opened for it; return the policy."""
-    with _clear_errors(), ExitStack() as opened:
+    with clear_errors(), ExitStack() as opened:
         if host is not None:
             place = Place(host, "threads of this process" if isinstance(host, ThreadHost) else "a host that is open")
         elif not wanted(plan.settings):
@@ -146,7 +139,7 @@ def _run(plan: RayPlan, *, host: Host | None, resumes: bool = False) -> Policy:
         else:
             place = opened.enter_context(_on_ray(plan.settings))
         if not resumes:
-            plan = claimed(plan)
+            plan = plan.claimed()
         if place.logs is not None:
             opened.push(partial(_keep_logs, place.logs, Path(plan.cfg.exp_name) / "log" / "ray"))
         with training_process():
@@ -201,23 +194,8 @@ def _keep_logs(
             logger.info("what the workers wrote is in %s/", folder)
 
 
-@contextmanager
-def _clear_errors() -> Iterator[None]:
-    """Say of an error that a worker raised where that was, in a line of its own; it becomes one of ours."""
-    try:
-        yield
-    except Exception as error:
-        where = worker_of(error)
-        if where is None:
-            raise
-        is_ours = isinstance(error, DingError)
-        text, kind = (str(error), type(error)) if is_ours else (f"{type(error).__name__}: {error}", TrainingError)
-        raise kind(f"{text}\n  raised {where}, at {place_raised(error)}") from error
-
-
 def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
     cfg, arguments = plan.cfg, plan.arguments
-    limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
     parts = build_driver(
         cfg,
         seed=arguments.seed,
@@ -225,17 +203,7 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
         collects=plan.settings.collect.workers == 0,
         device=plan.settings.update.device,
     )
-    assert parts.evaluator_env is not None, "a driver evaluates"
-    try:
-        opening = opening_lines(
-            cfg,
-            collector_env=parts.collector_env,
-            evaluator_env=parts.evaluator_env,
-            policy=parts.policy,
-            limits=limits,
-            overrides=plan.given,
-            learners=described(plan, place.words),
-        )
+    with closing(parts):
         if place.watch is not None and isinstance(parts.collector, RemoteCollectors):
             parts.collector.beside = place.watch.store_numbers
         make_turns = scheme_turns(
@@ -247,18 +215,6 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
             log=FailureLog(Path(cfg.exp_name) / FAILURES_FILE),
             dynamic_seed=arguments.dynamic_seed,
         )
-        with RunConsole(cfg.exp_name, limits, opening=opening) as console:
-            SerialRun(
-                cfg,
-                parts,
-                limits=limits,
-                console=console,
-                checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
-                saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
-                make_turns=watched(make_turns, place.watch, place.lose),
-            ).run()
-            write_pictures(cfg, parts.policy, seed=arguments.seed)
-            console.close_summary(closing_lines(cfg.exp_name, mode="ray"))
-    finally:
-        parts.close()
+        turns = watched(make_turns, place.watch, place.lose)
+        run_by_turns(plan, parts, turns, said=described(plan, place.words), resumes=resumes)
     return parts.policy

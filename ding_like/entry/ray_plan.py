@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from ding_like.comm.ray.needs import Need
-from ding_like.config import FrozenConfig, compile_config, read_config, save_system, to_plain
-from ding_like.config.override import take_overrides
-from ding_like.config.report import Fault, config_error
-from ding_like.config.tree import Tree
+from ding_like.config import FrozenConfig
+from ding_like.config.override import Override
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.serial_entry import InputConfig, limited
+from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
 from ding_like.pipeline.ray.settings import RaySettings, read_ray
 
-# A config file, its (main_config, create_config), or these and its system_config.
-RayConfig = InputConfig | tuple[Any, Any, Any]
+RayPlan: TypeAlias = SystemPlan[RaySettings]
 
 NO_CLUSTER = "no cluster: this process does it all"
 _PATTERNS = {"sync": "synchronous", "async": "asynchronous"}
 
 
-class RayPlan(NamedTuple):
-    """Hold what a Ray run is made from, checked."""
-
-    config: tuple[Any, Any]  # (main_config, create_config)
-    source: str  # the file that they are from
-    overrides: Sequence[str]  # of these
-    exp_name: str | None  # that was asked for
-    cfg: FrozenConfig  # compiled of them
-    settings: RaySettings
-    arguments: RunArguments
-    given: Sequence[str]  # all overrides, as they were given
-
-
 def plan_run(
-    input_cfg: RayConfig,
+    input_cfg: SystemConfig,
     arguments: RunArguments,
     *,
     overrides: Sequence[str] = (),
@@ -48,48 +31,23 @@ def plan_run(
     resumes: bool = False,
 ) -> RayPlan:
     """Return what a run is made from; nothing is written or started. Raises ConfigError with the faults."""
-    main, create, system, named = _read(input_cfg)
-    source = source or named
-    given = [*overrides, *_system_overrides(workers, address)]
-    tree: Tree = {"system": to_plain(system or {})}
-    faults: list[Fault] = []
-    others, applied = take_overrides(given, tree, faults, section="system")
-    if faults:
-        raise config_error(faults, source, {})
-    cfg = compile_config(
-        main, create, seed=arguments.seed, overrides=others, source=source, exp_name=exp_name, save=False,
-        renew_dir=not resumes,
+    # What the options of the command line stand for.
+    options = {"collect.workers": workers, "address": address}
+    asked = [f"system.ray.{key}={value}" for key, value in options.items() if value is not None]
+    return plan_system(
+        input_cfg, arguments, read=_read, overrides=[*overrides, *asked], exp_name=exp_name, source=source,
+        resumes=resumes,
     )  # fmt: skip
-    settings = read_ray(tree["system"], cfg, source=source, overrides=applied)
+
+
+def _read(
+    system: Mapping[str, Any], cfg: FrozenConfig, source: str, overrides: Mapping[str, Override]
+) -> tuple[RaySettings, dict[str, Any]]:
+    settings = read_ray(system, cfg, source=source, overrides=overrides)
     saved = asdict(settings)
     # As it was given: what follows from the policy and the number of workers follows anew where they are others.
-    saved["collect"]["comm"] = (tree["system"].get("ray") or {}).get("collect", {}).get("comm")
-    arguments = limited(cfg, arguments)._replace(system={"ray": saved})
-    return RayPlan((main, create), source, others, exp_name, cfg, settings, arguments, given)
-
-
-def _read(input_cfg: RayConfig) -> tuple[Any, Any, Any, str]:
-    if isinstance(input_cfg, (str, Path)):
-        return *read_config(input_cfg), str(input_cfg)
-    main, create, *system = input_cfg
-    return main, create, system[0] if system else None, "the given config"
-
-
-def _system_overrides(workers: int | None, address: str | None) -> list[str]:
-    """Return the overrides that the options of the command line stand for."""
-    found = {"collect.workers": workers, "address": address}
-    return [f"system.ray.{key}={value}" for key, value in found.items() if value is not None]
-
-
-def claimed(plan: RayPlan) -> RayPlan:
-    """Make the run's folder, and save its config there; return the plan with the config that says so."""
-    main, create = plan.config
-    cfg = compile_config(
-        main, create, seed=plan.arguments.seed, overrides=plan.overrides, source=plan.source, exp_name=plan.exp_name,
-        quiet=True,
-    )  # fmt: skip
-    save_system(cfg.exp_name, plan.arguments.system or {}, mode="ray")
-    return plan._replace(cfg=cfg)
+    saved["collect"]["comm"] = (system.get("ray") or {}).get("collect", {}).get("comm")
+    return settings, {"ray": saved}
 
 
 def described(plan: RayPlan, where: str) -> list[str]:

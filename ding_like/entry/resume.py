@@ -41,9 +41,18 @@ def resume_pipeline(
     if arguments.mode != "ray":
         if workers is not None or address is not None:
             raise ConfigError(f"{exp_name} is a run of mode {arguments.mode}: --workers and --address are of mode ray.")
+        if arguments.mode == "seed":
+            _refuse_objects(exp_name, arguments.mode, learners, env_setting, model)
+            from ding_like.entry.seed_entry import resume_seed  # only where it is needed: it brings more
+
+            return resume_seed(exp_name, arguments)
         return resume_serial(exp_name, arguments, env_setting=env_setting, model=model, learners=learners)
-    if learners is not None or env_setting is not None or model is not None:
-        raise ConfigError(f"{exp_name} is a run of mode ray, which --learners, env_setting and model are not of.")
+    _refuse_objects(exp_name, arguments.mode, learners, env_setting, model)
     from ding_like.entry.ray_entry import resume_ray  # only where it is needed: it brings more
 
     return resume_ray(exp_name, arguments, workers=workers, address=address)
+
+
+def _refuse_objects(exp_name: str, mode: str, *given: object) -> None:
+    if any(each is not None for each in given):
+        raise ConfigError(f"{exp_name} is a run of mode {mode}, which --learners, env_setting and model are not of.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 class SerialRun:
     """Take turns until a limit is reached or an evaluation reaches `stop_value`.
 
+    With a limit of time, which counts from the first turn on, there is no evaluation before it is over.
     `checkpointer` saves points to resume from between two turns; with `saved` the run goes on from one. With
     `lock_step` this is the loop of one of several learners, each with its share of the config: all of them take the
     same turns, and the first alone evaluates and reports. `make_turns` makes the turns of a run whose work is done
@@ -59,6 +61,8 @@ class SerialRun:
         self._lock_step: LockStep = Alone() if lock_step is None else lock_step
         self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
         self._make_turns = make_turns or self._serial_turns
+        self._end_s = math.inf  # by the monotonic clock; known when the first turn begins
+        self.training_s = 0.0  # from the first turn on, known when it has ended
 
     def run(self) -> RunResult | None:
         """Train to the end, evaluate the last model afresh, and write `result.json`; None where another learner does.
@@ -68,13 +72,16 @@ class SerialRun:
         """
         parts, self._record = self._parts, RunRecord(self._cfg.exp_name)
         with StopSignal() as signals, ExitStack() as opened:
-            state = self._begin(opened, lambda: signals.received is not None)
+            state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
+            began_s = time.monotonic()
+            self._end_s = began_s + self._limits.max_duration_s
             try:
                 self._begin_turns(state)
                 self._evaluate = self._evaluate_role()
                 self._console.start(self._progress())
                 stop = self._loop(signals)
                 self._turns.settle()
+                self.training_s = time.monotonic() - began_s
             except TurnsLostError as error:
                 raise TurnsLostError(f"{error} The run ended {self._rescued()}") from error
             self._console.update(self._progress())
@@ -154,6 +161,8 @@ class SerialRun:
         """Return whether an evaluation reached `stop_value`."""
         parts, limits, console = self._parts, self._limits, self._console
         while parts.collector.envstep < limits.max_env_step and parts.learner.train_iter < limits.max_train_iter:
+            if self._is_out_of_time:
+                return False
             turn = self._lock_step.agree(self._due(signals))
             if turn.signal:
                 signals.received = turn.signal  # may be another learner's
@@ -174,7 +183,12 @@ class SerialRun:
         if signals.received is not None or self._evaluate is None:
             return Turn(signals.received or 0)
         saves = self._checkpointer is not None and self._checkpointer.is_due()
-        return Turn(0, saves, self._evaluate.is_due(self._parts.learner.train_iter))
+        is_timed = self._limits.max_duration_s < math.inf
+        return Turn(0, saves, not is_timed and self._evaluate.is_due(self._parts.learner.train_iter))
+
+    @property
+    def _is_out_of_time(self) -> bool:
+        return time.monotonic() >= self._end_s
 
     def _evaluate_now(self) -> bool:
         """Evaluate, keep the model if it is the best, and return whether it is good enough."""

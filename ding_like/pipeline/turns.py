@@ -131,6 +131,7 @@ def rows_of(
     batch_size: int,
     counts_rows: bool = False,  # or episodes, of what goes to a buffer; on-policy, each segment is learned from once
     attempt: int = 0,
+    least_rows: int = 0,  # in the store before the first update
 ) -> LocalRows:
     """Return the way of a run's rows, from where its parts stand."""
     collect, updates = cfg.policy.collect, 1 if parts.buffer is None else cfg.policy.learn.update_per_collect
@@ -146,6 +147,7 @@ def rows_of(
         env_step=parts.collector.envstep,
         counts_rows=counts_rows,
         counts_episodes=counts_episodes,
+        least_rows=least_rows,
     )
 
 

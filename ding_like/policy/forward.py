@@ -1,14 +1,14 @@
 """Run networks, and act on their outputs: an actor is a `Forward` and a choice among what it returns.
 
-The forward pass may happen anywhere and in batches of several actors' rows (`types.Forward`); the choice, with its
-random numbers and the setting of the moment, is made where the actor is (`policy/choose.py`).
+The forward pass may happen anywhere and in batches of several actors' rows (`types.Forward`, asked by an `Infer`); the
+choice, with its random numbers and the setting of the moment, is made where the actor is (`policy/choose.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -73,6 +73,24 @@ def to_device(obs: Any, device: torch.device) -> Any:
     return map_obs(partial(torch.as_tensor, device=device), obs)
 
 
+class Infer(Protocol):
+    """Answer an actor: run its network, here (`LaneForward`) or elsewhere, and keep the state of its lanes."""
+
+    def __call__(
+        self, obs: Obs, columns: Mapping[str, Array], *, lanes: Array, is_first: Array
+    ) -> tuple[Array, Mapping[str, Array]]:
+        """Return (output [R, ...], the recurrent state that the network was given [R, S...] by name).
+
+        `columns` [R, ...] are what else it takes, noise say; an episode begins in the lanes where `is_first` [R].
+        """
+
+    def reset(self, lanes: Array | None = None) -> None: ...
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: State) -> None: ...
+
+
 class LaneState:
     """Keep columns of recurrent state [S...] by lane; a lane that was not seen before has the initial state."""
 
@@ -121,33 +139,23 @@ class LaneState:
         self._columns = {name: np.array(state[name]) for name in self._initial}
 
 
-class ForwardActor:
-    """Act: split the mask from the observation, ask the network, choose.
+class LaneForward:
+    """Ask a `Forward` of this process, and keep the recurrent state of its lanes."""
 
-    Recurrent state, where the network has any, is kept by lane and reset with every episode. The rows of such an
-    actor hold what the network was given, as columns `state/<name>` [R, S...].
-    """
-
-    def __init__(self, forward: Forward, choose: Choose) -> None:
-        self._forward = forward
-        self._choose = choose
+    def __init__(self, forward: Forward) -> None:
+        self.forward = forward
         self._state = LaneState(forward.initial_state) if forward.initial_state else None
 
-    def act(
-        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array
-    ) -> dict[str, Array]:
-        """Return `action` [R, ...] and what else the choice says, for observations [R, O...] of the R `lanes`.
-
-        Of a dict observation, the entry `action_mask` says which discrete actions are legal; the network sees the rest.
-        """
-        obs, mask = split_mask(obs)
+    def __call__(
+        self, obs: Obs, columns: Mapping[str, Array], *, lanes: Array, is_first: Array
+    ) -> tuple[Array, Mapping[str, Array]]:
+        """Return (output [R, ...], the state that the network was given); see `Infer`."""
         if self._state is None:
-            return self._choose(self._forward(obs, _NO_STATE)[0], mask, rng, setting)
+            return self.forward(obs, columns)[0], _NO_STATE
         state = self._state.take(lanes, is_first)
-        output, new_state = self._forward(obs, state)
-        self._state.put(lanes, new_state)
-        before = {f"state/{name}": column for name, column in state.items()}
-        return {**self._choose(output, mask, rng, setting), **before}
+        output, after = self.forward(obs, {**columns, **state})
+        self._state.put(lanes, after)
+        return output, state
 
     def reset(self, lanes: Array | None = None) -> None:
         """Forget the recurrent state of these lanes, or of all."""
@@ -161,3 +169,42 @@ class ForwardActor:
         """Take over what `state_dict` returned."""
         if self._state is not None:
             self._state.load_state_dict(state)
+
+
+class ForwardActor:
+    """Act: split the mask from the observation, ask the network, choose.
+
+    Recurrent state, where the network has any, is kept by lane and reset with every episode. The rows of such an
+    actor hold what the network was given, as columns `state/<name>` [R, S...].
+    """
+
+    def __init__(self, forward: Forward, choose: Choose) -> None:
+        self.infer: Infer = LaneForward(forward)  # may be replaced: `policy/remote_forward.py` does
+        self._choose = choose
+
+    def act(
+        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array
+    ) -> dict[str, Array]:
+        """Return `action` [R, ...] and what else the choice says, for observations [R, O...] of the R `lanes`.
+
+        Of a dict observation, the entry `action_mask` says which discrete actions are legal; the network sees the rest.
+        """
+        obs, mask = split_mask(obs)
+        output, state = self.infer(obs, self._columns(len(lanes), rng), lanes=lanes, is_first=is_first)
+        chosen = self._choose(output, mask, rng, setting)
+        return {**chosen, **{f"state/{name}": column for name, column in state.items()}} if state else chosen
+
+    def _columns(self, num_rows: int, rng: np.random.Generator) -> Mapping[str, Array]:
+        """Return what the network takes beside observations and recurrent state, [R, ...] by name."""
+        return _NO_STATE
+
+    def reset(self, lanes: Array | None = None) -> None:
+        """Forget the recurrent state of these lanes, or of all."""
+        self.infer.reset(lanes)
+
+    def state_dict(self) -> State:
+        return self.infer.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what `state_dict` returned."""
+        self.infer.load_state_dict(state)

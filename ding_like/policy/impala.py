@@ -83,6 +83,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
         "learn.optim": "learn.optimizer.type says how a gradient becomes a step",
     }
     rows_are_sequences = True
+    rows_need_networks = False
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ding_like.data.obs import split_mask
 from ding_like.policy.choose import Choose
 from ding_like.policy.forward import ForwardActor, NetworkForward, to_device
 from ding_like.rl_utils.noise import factorised_noise
@@ -58,10 +57,5 @@ class NoisyActor(ForwardActor):
         super().__init__(forward, choose)
         self._noise_size = noise_size
 
-    def act(
-        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array
-    ) -> dict[str, Array]:
-        """Return `action` [R] for observations [R, O...] of the R `lanes`."""
-        obs, mask = split_mask(obs)
-        noise = factorised_noise(len(lanes), self._noise_size, rng=rng)
-        return self._choose(self._forward(obs, {"noise": noise})[0], mask, rng, setting)
+    def _columns(self, num_rows: int, rng: np.random.Generator) -> Mapping[str, Array]:
+        return {"noise": factorised_noise(num_rows, self._noise_size, rng=rng)}

@@ -182,6 +182,9 @@ class OnPolicyActorCritic(Policy):
         """Return how many rows `segment` makes of stretches of these lengths [S]: all."""
         return int(length.sum())
 
+    # Whether `segment` asks the networks: they have to be where rows are made.
+    rows_need_networks = True
+
     def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
         """Return (the rollout's rows with `value`, `advantage` and `return_`, nothing to keep per lane [E])."""
         batch = TransitionBatch({**rollout.columns(), **self._targets(rollout)})

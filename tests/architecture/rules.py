@@ -42,7 +42,7 @@ HOMES = {
     "flask": ("comm/",),
     "waitress": ("comm/",),
     "requests": ("comm/",),
-    "zmq": ("comm/",),
+    "zmq": ("comm/zmq/library.py",),
     "lz4": ("comm/",),
     "ray": ("comm/ray/library.py",),
     "matplotlib": ("pipeline/report/",),

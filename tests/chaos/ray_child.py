@@ -19,83 +19,19 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.comm import local
 from ding_like.comm.ray.host import RayHost
 from ding_like.comm.workers.host import Host
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.entry import ray_entry
-from ding_like.pipeline import serial
 from ding_like.pipeline.build.collect_end import segment_of
-from ding_like.types import Array
-from tests.chaos.counting_env import recognise
-from tests.chaos.counting_policy import APPLIED, MARKS, marks_of
+from tests.chaos.counting_policy import APPLIED, MARKS
 from tests.chaos.ray_audit import audit_rows, audit_updates
 from tests.chaos.recording_host import RecordedWorker, RecordingHost
+from tests.chaos.run_recorder import Recorder
 
 CONFIG = Path(__file__).with_name("ray_config.py")
 _LOOK_S = 0.02
 _PATIENCE_S = 60.0  # for a worker to strike
-
-
-class Recorder:
-    """Note what the driver is handed, draws and stores, and end its run when all is done."""
-
-    def __init__(self) -> None:
-        self.handed_over: list[Array] = []  # keys of each segment
-        self.env_steps = 0
-        self.torn = 0
-        self.drawn: list[Array] = []  # the gradient that each batch should have
-        self.stored = np.zeros(0, np.dtype((np.void, 32)))
-        self._lock = threading.Lock()
-        self._limits: list[Any] = []
-        self._rows: list[Any] = []
-
-    def hand_over(self, returned: Any) -> None:
-        segment = segment_of(*returned)
-        found = recognise(segment.batch.columns)  # type: ignore[union-attr]  # DQN's rows stack
-        with self._lock:
-            self.handed_over.append(found.keys)
-            self.env_steps += segment.env_steps
-            self.torn += found.torn
-
-    def install(self) -> None:
-        """Have the driver's parts report here."""
-        recorder, rows, run = self, local.LocalRows, serial.SerialRun
-        make_rows, draw = rows.__init__, rows.next  # type: ignore[misc]
-        make_run, train = run.__init__, run.run  # type: ignore[misc]
-
-        def keep_rows(self: Any, *args: Any, **named: Any) -> None:
-            make_rows(self, *args, **named)
-            recorder._rows.append(self)
-
-        def note_batch(self: Any, *, timeout_s: float) -> Any:
-            batch = draw(self, timeout_s=timeout_s)
-            if batch is not None:
-                recorder.drawn.append(marks_of({"obs": np.asarray(batch["obs"])}).mean(0))
-            return batch
-
-        def keep_limits(self: Any, *args: Any, **named: Any) -> None:
-            make_run(self, *args, **named)
-            recorder._limits.append(self._limits)
-
-        def look_at_rows(self: Any) -> Any:
-            result = train(self)
-            (kept,) = recorder._rows
-            recorder.stored = recognise(kept._store.state_dict()["data"]).keys
-            return result
-
-        for owner, name, method in (
-            (rows, "__init__", keep_rows),
-            (rows, "next", note_batch),
-            (run, "__init__", keep_limits),
-            (run, "run", look_at_rows),
-        ):
-            setattr(owner, name, method)
-
-    def end_run(self) -> None:
-        """Let the run end as if it had reached its limit of env steps."""
-        for limits in self._limits:
-            object.__setattr__(limits, "max_env_step", 0)
 
 
 class Striker:
@@ -161,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     striker = Striker(plan["strikes"], plan["kinds"], recorder, settle_s=plan["settle_s"])
 
     def recorded(inner: Host) -> RecordingHost:
-        striker.host = RecordingHost(inner, {"collect_data": recorder.hand_over})
+        notes = {"collect_data": lambda returned: recorder.hand_over(segment_of(*returned))}
+        striker.host = RecordingHost(inner, notes)
         return striker.host
 
     ray_entry.RayHost = lambda *args, **named: recorded(RayHost(*args, **named))  # type: ignore[assignment,misc]

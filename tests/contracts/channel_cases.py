@@ -61,6 +61,8 @@ def transports() -> dict[str, Transport]:
         rest_transport,
         shared_memory_transport,
         torch_dist_transport,
+        zmq_transport,
+        zmq_weights,
     )
 
     return {
@@ -73,6 +75,9 @@ def transports() -> dict[str, Transport]:
         "workers in threads": host_transport.TRANSPORT,
         "workers on ray": host_transport.OVER_RAY,
         "torch_dist": torch_dist_transport.TRANSPORT,
+        "zmq": zmq_transport.TRANSPORT,
+        "zmq weights": zmq_weights.weights_only(),
+        "zmq weights over tcp": zmq_weights.weights_only(is_ipc=False),
         # Encodings of the weights, by those that have one.
         "rest, bfloat16": rest_transport.weights_only(dtype="bfloat16"),
         "rest over http, bfloat16": rest_transport.weights_only(dtype="bfloat16", over_http=True),
@@ -80,6 +85,7 @@ def transports() -> dict[str, Transport]:
         "rest over http, bfloat16 delta": rest_transport.weights_only(dtype="bfloat16", over_http=True, by_delta=True),
         "shared memory, bfloat16 checksum": shared_memory_transport.weights_only(dtype="bfloat16", checksum=True),
         "workers in threads, bfloat16": host_transport.BFLOAT16,
+        "zmq weights, bfloat16": zmq_weights.weights_only(dtype="bfloat16"),
         "torch_dist, bfloat16": torch_dist_transport.weights_only(dtype="bfloat16"),
         "torch_dist, delta": torch_dist_transport.weights_only(by_delta=True),
         "torch_dist, bfloat16 delta": torch_dist_transport.weights_only(dtype="bfloat16", by_delta=True),

@@ -19,8 +19,9 @@ from ding_like.comm.workers.raised import WorkerTracebackError
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.entry import cli, ray_entry, ray_pipeline, resume_pipeline
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.ray_plan import claimed, plan_run
+from ding_like.entry.ray_plan import plan_run
 from ding_like.entry.serial_entry import NO_LIMIT
+from ding_like.entry.system_run import clear_errors
 from ding_like.errors import CheckpointError, ConfigError, EnvError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
 
@@ -210,7 +211,7 @@ def test_what_the_object_store_holds_is_in_the_metrics_beside_the_rates(
     watch: Any = FullStore()
     plan = plan_run(CONFIG, RunArguments("ray", 0, NO_LIMIT, 1500, dynamic_seed=True), exp_name="exp")
 
-    ray_entry._train(claimed(plan), ray_entry.Place(host, "threads", None, watch), resumes=False)
+    ray_entry._train(plan.claimed(), ray_entry.Place(host, "threads", None, watch), resumes=False)
 
     lines = [json.loads(line) for line in Path("exp/metrics.jsonl").read_text().splitlines()]
     assert any(each.get("store_used_bytes") == 3.0 and "rows_per_sec" in each for each in lines)
@@ -310,7 +311,7 @@ def test_an_error_of_a_worker_names_the_users_own_line(error: Exception) -> None
     error.__cause__ = WorkerTracebackError(f"in worker 'collector1':\n{trace}")
 
     with pytest.raises((EnvError, TrainingError)) as raised:
-        with ray_entry._clear_errors():
+        with clear_errors():
             raise error
 
     assert isinstance(raised.value, EnvError if isinstance(error, EnvError) else TrainingError)
@@ -320,5 +321,5 @@ def test_an_error_of_a_worker_names_the_users_own_line(error: Exception) -> None
 
 
 def test_an_error_of_the_driver_stays_as_it_is() -> None:
-    with pytest.raises(KeyError, match="mine"), ray_entry._clear_errors():
+    with pytest.raises(KeyError, match="mine"), clear_errors():
         raise KeyError("mine")

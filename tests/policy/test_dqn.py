@@ -197,7 +197,7 @@ def test_acting_sees_each_update():
     with torch.no_grad():
         expected = policy._model.q(torch.from_numpy(obs)).numpy()
 
-    np.testing.assert_allclose(policy.eval_mode.actor._forward.array(obs), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(policy.eval_mode.actor.infer.forward.array(obs), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_state_round_trip_continues_bit_equal():

@@ -17,10 +17,11 @@ from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.gradient_rounds import Driver, GradientSettings
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
+from ding_like.pipeline.roles.train import TrainRole
 from ding_like.pipeline.sample_unit import plays_episodes, steps_per_row
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
 from ding_like.pipeline.turns import collect_at_random, collect_role, has_priorities, rows_of, store_of
-from ding_like.types import State
+from ding_like.types import Array, State
 
 # Later than that of a policy as a collector has made it, so that even the first weights are taken.
 _ATTEMPT = 1
@@ -29,9 +30,12 @@ _LEAST_STEPS = 64  # env steps of an asynchronous call: fewer cost more to send 
 
 
 class DriverEnd:
-    """Hold a run's parts, the way of its rows and its weights, for the strategies of a scheme."""
+    """Hold a run's parts, the way of its rows and its weights, for those that collect and learn for it.
 
-    def __init__(self, cfg: FrozenConfig, parts: SerialParts) -> None:
+    No update is taken while the buffer holds fewer than `least_rows` rows.
+    """
+
+    def __init__(self, cfg: FrozenConfig, parts: SerialParts, *, least_rows: int = 0) -> None:
         self._policy_cfg = cfg.policy
         self._cfg = cfg
         self.parts = parts
@@ -42,6 +46,7 @@ class DriverEnd:
             batch_size=cfg.policy.learn.batch_size,
             counts_rows=True,
             attempt=_ATTEMPT,
+            least_rows=least_rows,
         )
         self._published: Version | None = None
         self._first_iter = parts.learner.train_iter
@@ -137,18 +142,25 @@ class DriverEnd:
         if self._published is None or update - self._published.update >= interval:
             wait_s = timeout_s if self._published is None else wait_s
             self._published = self.newest()
-            publisher.publish(Weights("policy", self._published, state_of(self._acting_state())), wait_s=None)
+            publisher.publish(self.acting(), wait_s=None)
         return [] if wait_s is None else publisher.bring(wait_s=wait_s)
 
     def oldest(self) -> Version | None:
         """Return the version of the weights that rows of a round must be collected with; None: they may be of any."""
         return self._published if self.is_on_policy else None
 
-    def _acting_state(self) -> State:
-        """Return all that an actor needs: the collect mode's state, and by what its envs are normalised."""
-        state, statistics = self.parts.policy.collect_mode.state_dict(), self.parts.statistics
-        merged = statistics.weights() if isinstance(statistics, MergedStatistics) else {}
-        return {**state, ENV_WRAPPERS: merged} if merged else state
+    def acting(self, *, with_statistics: bool = True) -> Weights:
+        """Return all that an actor needs: the collect mode's state, and by what its envs are normalised.
+
+        Those who only compute actions need no statistics of envs. The tensors are the learner's own.
+        """
+        state, merged = self.parts.policy.collect_mode.state_dict(), self.statistics() if with_statistics else {}
+        return Weights("policy", self.newest(), state_of({**state, ENV_WRAPPERS: merged} if merged else state))
+
+    def statistics(self) -> dict[str, dict[str, Array]]:
+        """Return what the envs' wrappers have observed, by wrapper and field; empty where none learns anything."""
+        statistics = self.parts.statistics
+        return statistics.weights() if isinstance(statistics, MergedStatistics) else {}
 
     def said(self) -> dict[str, Any]:
         """Return what is said of the rows so far, by the names of a collector's info."""
@@ -168,6 +180,10 @@ class DriverEnd:
             return self.rows.state_dict()
         made = self.parts.learner.train_iter - self._first_iter  # of a buffer, each update is of a batch of its own
         return self.rows.state_dict(num_lost=max(0, self.rows.num_drawn - made))
+
+    def train_role(self) -> TrainRole:
+        """Return the role that learns in this process, from the run's rows."""
+        return TrainRole(self.parts.learner, self.rows, with_priority=has_priorities(self._cfg, self.parts))
 
     def driver(self, collect: Callable[[], Mapping[str, Any]], settings: GradientSettings) -> Driver:
         """Return what gradient strategies are given."""

@@ -20,10 +20,13 @@ def faults_of_sections(system: Mapping[str, Any], *, mode: str, section: str) ->
             yield Fault(f"system.{key}", f"is not of mode {mode}, which reads system.{section} alone: leave it out")
 
 
-def faults_of_workers(cfg: Any, *, mode: str, collect: Mapping[str, Any], gradient_workers: int) -> Iterator[Fault]:
+def faults_of_workers(
+    cfg: Any, *, mode: str, collect: Mapping[str, Any], gradient_workers: int, section: str = "system.ray.collect"
+) -> Iterator[Fault]:
     """Yield what a compiled config asks for that workers elsewhere cannot do.
 
-    `collect` says how many `workers` collect, and by its `comm` "sync" that they share what is collected at a time.
+    `collect` says how many `workers` collect, and by its `comm` "sync" that they share what is collected at a time; it
+    was read from `section`.
     """
     collectors = int(collect["workers"])
     policy = cfg.policy
@@ -50,10 +53,10 @@ def faults_of_workers(cfg: Any, *, mode: str, collect: Mapping[str, Any], gradie
         name = "n_sample" if policy.collect.get("n_sample") else "n_episode"
         yield Fault(f"policy.collect.{name}", f"is {wanted}, fewer than the {collectors} collectors that share it")
     elif collectors and wanted:
-        yield from _faults_of_episodes(cfg, mode=mode, collect=collect)
+        yield from _faults_of_episodes(cfg, mode=mode, collect=collect, section=section)
 
 
-def _faults_of_episodes(cfg: Any, *, mode: str, collect: Mapping[str, Any]) -> Iterator[Fault]:
+def _faults_of_episodes(cfg: Any, *, mode: str, collect: Mapping[str, Any], section: str) -> Iterator[Fault]:
     """Yield what whole episodes cannot be collected by."""
     policy, lanes, workers = cfg.policy.collect, int(cfg.env.collector_env_num), int(collect["workers"])
     unit = "rows" if policy.get("n_sample") else "episodes"
@@ -73,12 +76,12 @@ def _faults_of_episodes(cfg: Any, *, mode: str, collect: Mapping[str, Any]) -> I
     elif is_sync and episodes < lanes * workers:
         one_time_warning(
             f"policy.collect.n_episode is {episodes}, but each of the {lanes} envs of {workers} collectors plays one "
-            f"at least: a round has {lanes * workers}. Lower env.collector_env_num or collect.workers for fewer."
+            f"at least: a round has {lanes * workers}. Lower env.collector_env_num or the number of collectors."
         )
     if 0 < collect["segment_rows"] < lanes:
         text = f"is {collect['segment_rows']} (of n_episode: episodes), fewer than the {lanes} envs of a collector"
-        yield Fault("system.ray.collect.segment_rows", f"{text}, each of which plays one: raise it, or omit it")
+        yield Fault(f"{section}.segment_rows", f"{text}, each of which plays one: raise it, or omit it")
     fractions = [name for name in ("fraction_samples", "fraction_workers") if collect[name] < 1]
     if is_sync and len(fractions) == 2 and workers > 1:
         text = f"is {collect[fractions[0]]}, but policy.collect.n_episode collects whole episodes, which are never cut"
-        yield Fault(f"system.ray.collect.{fractions[0]}", f"{text}: leave both fractions out, or give n_sample")
+        yield Fault(f"{section}.{fractions[0]}", f"{text}: leave both fractions out, or give n_sample")

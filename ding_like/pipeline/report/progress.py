@@ -35,6 +35,7 @@ class Limits:
     max_env_step: float = math.inf
     max_train_iter: float = math.inf
     stop_value: float | None = None
+    max_duration_s: float = math.inf  # of training; a run that has such a limit evaluates at its end alone
 
     @property
     def stop(self) -> float | None:
@@ -43,7 +44,9 @@ class Limits:
 
     def describe(self) -> str:
         """Return what ends the run in words."""
-        rules = [] if self.stop is None else [f"eval >= {measure(self.stop)}"]
+        is_timed = self.max_duration_s < math.inf
+        rules = [f"{self.max_duration_s:g} s of training"] if is_timed else []
+        rules += [] if self.stop is None or is_timed else [f"eval >= {measure(self.stop)}"]
         rules += [f"{limit:,.0f} {unit}" for limit, unit in self._budgets() if limit < _NO_LIMIT]
         return " or ".join(rules) or "interrupted"
 

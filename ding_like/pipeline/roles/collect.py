@@ -81,7 +81,7 @@ class CollectRole:
         batch = collector.collect_rows(order.rows, train_iter=version.update, policy_kwargs=self.setting, **by_rule)
         segment = Segment(
             batch,
-            version,
+            self._weights.acted(version),
             collector.envstep - first_step,
             {} if self._stats is None else self._stats(self.setting),
             {} if self._observed is None else self._observed(),

@@ -40,6 +40,10 @@ class LoadedWeights:
         """Tell whether the policy is the learner's own."""
         return self._reader is None
 
+    def acted(self, version: Version) -> Version:
+        """Return the version that acted since this was asked last, where `version` was to act."""
+        return version
+
     def take_newest(self) -> None:
         """Load the newest weights if they are newer than those that are loaded."""
         if self._reader is not None:

@@ -57,15 +57,23 @@ class TrainRole:
 
     def train_ready(self) -> int:
         """Train on every batch that can be had without waiting; return how many there were."""
-        learner, source, num_batches = self._learner, self._opened(), 0
-        while (batch := source.next(timeout_s=0.0)) is not None:
-            learner.train(batch, source.env_step)
-            priority = self._priority() if self._with_priority else None
-            source.feedback(learner.train_iter, priority=priority, info=self._averages)
+        num_batches = 0
+        while self.train_next():
             num_batches += 1
-            if self._publisher is not None and self.publishing_is_due:
-                self.publish()
         return num_batches
+
+    def train_next(self) -> bool:
+        """Train on a batch if one can be had without waiting, and tell whether there was one."""
+        learner, source = self._learner, self._opened()
+        batch = source.next(timeout_s=0.0)
+        if batch is None:
+            return False
+        learner.train(batch, source.env_step)
+        priority = self._priority() if self._with_priority else None
+        source.feedback(learner.train_iter, priority=priority, info=self._averages)
+        if self._publisher is not None and self.publishing_is_due:
+            self.publish()
+        return True
 
     def next_batch(self, *, go_on: Callable[[], bool] = lambda: True) -> Batch | None:
         """Publish what is due and wait for the next batch; None: there is none to come, or `go_on` says no.

@@ -1,0 +1,120 @@
+"""Train from a config with central inference: actors step envs, inference servers choose, this process learns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
+from ding_like.config import read_config
+from ding_like.entry.learners import RunArguments
+from ding_like.entry.seed_plan import SeedPlan, described, plan_run
+from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
+from ding_like.entry.system_plan import SystemConfig, plan_line
+from ding_like.entry.system_run import clear_errors, run_by_turns
+from ding_like.pipeline.build import EnvSetting, training_process
+from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.seed_run import seed_turns
+from ding_like.pipeline.roles.record import RunResult
+from ding_like.policy import Policy
+from ding_like.policy.remote_forward import check_acts_remotely
+
+
+class SeedResult(NamedTuple):
+    """Hold what came of a run with central inference."""
+
+    policy: Policy
+    exp_name: str  # its folder
+    run: RunResult
+    training_s: float  # from the first turn to the last: without what it took to start and to end
+
+
+def seed_pipeline(
+    input_cfg: SystemConfig,
+    seed: int = 0,
+    *,
+    max_train_iter: int = NO_LIMIT,
+    max_env_step: int = NO_LIMIT,
+    dynamic_seed: bool = True,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+    load_path: str | None = None,
+) -> Policy:
+    """Train with central inference until a limit or `env.stop_value` is reached, and return the policy.
+
+    A serial config of an off-policy policy (or IMPALA) runs as it is; `system_config['seed']` says how many actors and
+    inference servers there are, and what they do (docs/seed.md). `overrides` are `section.key=value` strings, also
+    `system.seed.key=value`; `load_path` is a checkpoint to start from. Source: the SEED architecture (Espeholt et al.
+    2020). Raises ConfigError with every fault of the config at once, TurnsLostError, with a point saved, where actors
+    or servers are lost for good, and what one failed with before it worked.
+    """
+    plan = plan_run(
+        input_cfg,
+        RunArguments("seed", seed, max_train_iter, max_env_step, dynamic_seed),
+        overrides=[*overrides, *load_overrides(load_path)],
+        exp_name=exp_name,
+    )
+    return run_plan(plan).policy
+
+
+def resume_seed(exp_name: str, arguments: RunArguments) -> Policy:
+    """Go on with an interrupted run from its newest valid saved point, and return the policy.
+
+    `arguments` are those that were saved with the point; see `resume_pipeline`.
+    """
+    config_file = Path(exp_name) / "total_config.py"
+    file = read_config(config_file)
+    given = (file.main_config, file.create_config, arguments.system or {})
+    plan = plan_run(given, arguments, exp_name=exp_name, source=str(config_file), resumes=True)
+    return run_plan(plan, resumes=True).policy
+
+
+def dry_run(
+    input_cfg: SystemConfig, seed: int = 0, *, overrides: Sequence[str] = (), exp_name: str | None = None
+) -> list[str]:
+    """Return lines that say who would do what; nothing is started. Raises as `seed_pipeline` for what cannot be."""
+    arguments = RunArguments("seed", seed, NO_LIMIT, NO_LIMIT, dynamic_seed=True)
+    plan = plan_run(input_cfg, arguments, overrides=overrides, exp_name=exp_name)
+    return [plan_line(plan), *described(plan)]
+
+
+def run_plan(
+    plan: SeedPlan, *, env_setting: EnvSetting | None = None, max_duration_s: float = math.inf, resumes: bool = False
+) -> SeedResult:
+    """Train as planned, for `max_duration_s` at most.
+
+    `env_setting` stands in place of the config's envs, as in `serial_pipeline`.
+    """
+    arguments = plan.arguments
+    with clear_errors(), training_process():
+        if not resumes:
+            plan = plan.claimed()
+        cfg = plan.cfg
+        parts = build_driver(cfg, seed=arguments.seed, env_setting=env_setting, dynamic_seed=arguments.dynamic_seed)
+        with closing(parts):
+            check_acts_remotely(parts.policy)
+            folder = Path(cfg.exp_name) / "log" / "seed"
+            folder.mkdir(parents=True, exist_ok=True)
+            turns = seed_turns(
+                cfg,
+                parts,
+                plan.settings,
+                seed=arguments.seed,
+                log=FailureLog(Path(cfg.exp_name) / FAILURES_FILE),
+                folder=folder,
+                env_setting=env_setting,
+                dynamic_seed=arguments.dynamic_seed,
+            )
+            result, training_s = run_by_turns(
+                plan,
+                parts,
+                turns,
+                said=described(plan),
+                env_setting=env_setting,
+                max_duration_s=max_duration_s,
+                resumes=resumes,
+            )
+    return SeedResult(parts.policy, cfg.exp_name, result, training_s)

@@ -1,0 +1,78 @@
+"""Run the loop of a planned run, whose turns workers take: with console, saved points, pictures and summary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ding_like.comm.workers.raised import place_raised, worker_of
+from ding_like.entry.system_plan import SystemPlan
+from ding_like.errors import DingError, TrainingError
+from ding_like.pipeline.build import EnvSetting, SerialParts
+from ding_like.pipeline.checkpoint import Checkpointer, resume_store
+from ding_like.pipeline.report.pictures import write_pictures
+from ding_like.pipeline.report.progress import Limits
+from ding_like.pipeline.report.run_console import RunConsole
+from ding_like.pipeline.report.summary import closing_lines, opening_lines
+from ding_like.pipeline.roles.record import RunResult
+from ding_like.pipeline.serial import SerialRun
+from ding_like.pipeline.watched_turns import MakeTurns
+
+
+def run_by_turns(
+    plan: SystemPlan[Any],  # Any: of any mode's settings
+    parts: SerialParts,
+    make_turns: MakeTurns,
+    *,
+    said: Sequence[str],  # of who works where, before the run begins
+    env_setting: EnvSetting | None = None,
+    max_duration_s: float = math.inf,
+    resumes: bool = False,
+) -> tuple[RunResult, float]:
+    """Train with these parts to the end, and write what a serial run writes.
+
+    Return the result, and the seconds from the first turn to the last.
+    """
+    cfg, arguments = plan.cfg, plan.arguments
+    limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value, max_duration_s)
+    assert parts.evaluator_env is not None, "a driver evaluates"
+    opening = opening_lines(
+        cfg,
+        collector_env=parts.collector_env,
+        evaluator_env=parts.evaluator_env,
+        policy=parts.policy,
+        limits=limits,
+        overrides=plan.given,
+        learners=said,
+    )
+    with RunConsole(cfg.exp_name, limits, opening=opening) as console:
+        run = SerialRun(
+            cfg,
+            parts,
+            limits=limits,
+            console=console,
+            checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
+            saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
+            make_turns=make_turns,
+        )
+        result = run.run()
+        assert result is not None, "a driver evaluates"
+        write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
+        console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
+    return result, run.training_s
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """Say of an error that a worker raised where that was, in a line of its own; it becomes one of ours."""
+    try:
+        yield
+    except Exception as error:
+        where = worker_of(error)
+        if where is None:
+            raise
+        is_ours = isinstance(error, DingError)
+        text, kind = (str(error), type(error)) if is_ours else (f"{type(error).__name__}: {error}", TrainingError)
+        raise kind(f"{text}\n  raised {where}, at {place_raised(error)}") from error

@@ -1,0 +1,112 @@
+"""Start what a run with central inference is made of: the way of rows, the weights, the processes, and its turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ding_like.comm.workers.child import ChildProcess
+from ding_like.comm.workers.failures import FailureLog
+from ding_like.comm.workers.supervision import Member
+from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
+from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.sockets import EndpointFolder, tcp_endpoint
+from ding_like.comm.zmq.weights import Broadcaster
+from ding_like.config import FrozenConfig
+from ding_like.pipeline.build.driver_end import DriverEnd
+from ding_like.pipeline.build.envs import EnvSetting
+from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.build.seed_processes import seed_processes
+from ding_like.pipeline.build.serial import SerialParts
+from ding_like.pipeline.seed.proxy_process import InferenceProxy
+from ding_like.pipeline.seed.settings import SeedSettings
+from ding_like.pipeline.seed.turns import SeedTurns
+from ding_like.pipeline.turns import Turns
+
+
+class _Endpoints(NamedTuple):
+    """Hold where a run's sockets are bound, and the keys of those who may connect."""
+
+    data: str
+    weights: str
+    clients: str
+    servers: str
+    keys: SeedKeys | None
+
+
+def seed_turns(
+    cfg: FrozenConfig,
+    parts: SerialParts,
+    settings: SeedSettings,
+    *,
+    seed: int,
+    log: FailureLog | None = None,
+    folder: Path | None = None,
+    env_setting: EnvSetting | None = None,
+    dynamic_seed: bool = True,
+    run_as: Callable[[ChildProcess], Member] = lambda child: child,
+) -> Callable[[Callable[[], bool]], Turns]:
+    """Return what makes the turns of a run with these parts (`build_driver`): servers and actors are ready then.
+
+    What they print goes to files in `folder`, by default where this process prints. `run_as` ChildThread runs them in
+    threads of this process.
+    """
+    fitted: Any = parts.policy.cfg
+    made = SchemeFactories.of(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed, fitted=fitted)
+
+    def make_turns(is_leaving: Callable[[], bool]) -> Turns:
+        # Known once the parts stand where the run begins or goes on.
+        factories = replace(made, begun_at=parts.collector.envstep)
+        with ExitStack() as opened:
+            bound = _endpoints(settings, opened)
+            proxy = InferenceProxy(bound.clients, bound.servers, keys=bound.keys, log=_file(folder, "proxy"))
+            weights = Broadcaster(endpoint=bound.weights, keys=bound.keys)
+            opened.callback(weights.close)
+            weights.start()
+
+            def welcome() -> Mapping[str, Any]:
+                return {
+                    "clients": proxy.client_endpoint,
+                    "servers": proxy.server_endpoint,
+                    "weights": weights.endpoint,
+                }
+
+            rows = RowServer(bound.data, keys=bound.keys, credit=settings.credit, welcome=welcome)
+            opened.callback(rows.close)
+            processes = seed_processes(
+                factories, settings, rows=rows.start(), proxy=proxy, keys=bound.keys, log=log, folder=folder,
+                run_as=run_as,
+            )  # fmt: skip
+            opened.callback(processes.close)
+            opened.callback(rows.stop_all)  # first: whoever knows that it is over ends by itself
+            turns = SeedTurns(
+                DriverEnd(cfg, parts, least_rows=settings.minimum_buffer_size or 0),
+                settings,
+                rows=rows,
+                weights=weights,
+                workers=processes,
+                is_leaving=is_leaving,
+            )
+            turns.publish()  # servers answer nobody before they have weights
+            processes.start(is_leaving=is_leaving)
+            turns.close = opened.pop_all().close
+            return turns
+
+    return make_turns
+
+
+def _endpoints(settings: SeedSettings, opened: ExitStack) -> _Endpoints:
+    """Return where to bind: files in a private folder, which `opened` deletes, or ports."""
+    keys = None if settings.key_file is None else load_seed_keys(settings.key_file)
+    if settings.transport == "ipc":
+        names = opened.enter_context(EndpointFolder())
+        return _Endpoints(*(names.endpoint(name) for name in ("data", "weights", "clients", "servers")), keys)
+    others = (tcp_endpoint(settings.host) for _ in range(3))
+    return _Endpoints(tcp_endpoint(settings.host, settings.port), *others, keys)
+
+
+def _file(folder: Path | None, name: str) -> Path | None:
+    return None if folder is None else folder / f"{name}.txt"

@@ -1,0 +1,319 @@
+"""Take a run's turns by central inference: actors elsewhere bring the rows, and this process learns from them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from ding_like.comm.channels import Version, WeightPublisher
+from ding_like.comm.workers.supervision import Processes
+from ding_like.comm.zmq.row_book import Arrived, SourceState
+from ding_like.comm.zmq.row_server import RowServer
+from ding_like.errors import CommError, TrainingError
+from ding_like.pipeline.build.driver_end import DriverEnd
+from ding_like.pipeline.roles.intake import Collected, shares
+from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
+from ding_like.pipeline.seed.settings import SeedSettings
+from ding_like.pipeline.turns import TurnsLostError
+from ding_like.types import Setting, State
+
+_LOOK_S = 0.2  # between two looks at whether the run is to end, and at those who work for it
+_LEAVE_S = 0.5  # that a round may still take then
+
+_logger = logging.getLogger(__name__)
+
+
+class Beat:
+    """Hold what is done to `frequency` times a second; beats that were missed are not made up later."""
+
+    def __init__(self, frequency: float, clock: Callable[[], float]) -> None:
+        self._period_s = 1 / frequency if frequency > 0 else 0.0
+        self._clock = clock
+        self._next_s = -math.inf
+
+    @property
+    def is_due(self) -> bool:
+        return not self._period_s or self._clock() >= self._next_s
+
+    @property
+    def wait_s(self) -> float:
+        """Return the seconds until the next beat is due."""
+        return max(0.0, self._next_s - self._clock()) if self._period_s else 0.0
+
+    def note(self) -> None:
+        """Count the next beat from where this one was due, if it was done in time."""
+        if self._period_s:
+            now = self._clock()
+            self._next_s = (self._next_s if now - self._next_s < self._period_s else now) + self._period_s
+
+
+class SeedTurns:
+    """Take turns as `Turns` says: put the rows that actors bring, learn from them, and send the weights to the servers.
+
+    `rows` is where rows come in, `weights` is where the weights go, and `workers` are those who were started for both;
+    `close` ends it all.
+    An actor has orders for up to `credit` segments, and none while updates are behind. With `comm` "sync" each turn is
+    a round of rows that all actors share, computed with the newest weights.
+    """
+
+    def __init__(
+        self,
+        end: DriverEnd,
+        settings: SeedSettings,
+        *,
+        rows: RowServer,
+        weights: WeightPublisher,
+        workers: Processes,
+        close: Callable[[], None] = lambda: None,
+        is_leaving: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._end, self._settings = end, settings
+        self._rows, self._weights, self._workers = rows, weights, workers
+        self._is_leaving, self._clock = is_leaving, clock
+        self.close = close  # may be called again
+        self._intake = end.intake(max_policy_lag=settings.max_policy_lag)
+        self._train = end.train_role()
+        self._segment_rows = end.segment_rows(settings.segment_rows, max(settings.num_actors, 1))
+        self._beat = Beat(settings.max_train_frequency, clock)
+        self._broadcasts = Beat(1 / settings.broadcast_period if settings.broadcast_period else 0.0, clock)
+        self._first: Version | None = None  # that was published in this stretch of the run
+        self._published: Version | None = None
+        self._random_rows = end.random_rows  # that are still to be collected
+        self._heard_s = clock()  # when rows came, or were not asked for
+        self._report.beside = self._numbers
+
+    @property
+    def _report(self) -> RemoteCollectors:
+        return self._intake.report
+
+    @property
+    def setting(self) -> Setting:
+        """Return what collectors were told last."""
+        return self._report.setting
+
+    # --- a run's turns
+
+    def begin(self) -> None:
+        """Send the first weights, and collect the rows of random actions."""
+        with _or_lost():
+            self.publish()
+            while self._random_rows > 0 and not self._is_leaving():
+                # Actors act at random at a run's first env steps.
+                came = self._round(self._random_rows, env_step=0, most=self._end.random_share)
+                self._random_rows -= self._intake.put_random([_collected(each) for each in came])
+                self._acknowledge(came)
+            if self._settings.comm == "async":
+                self._give()
+
+    def take(self) -> None:
+        """Put the rows that came, or a whole round of them, and learn from what there is."""
+        with _or_lost():
+            if self._settings.comm == "sync":
+                self._take_round()
+            else:
+                self._take_arrived()
+
+    def _take_round(self) -> None:
+        order = self._end.rows.order(timeout_s=0.0)
+        if order.rows:
+            self.publish()
+            began_s = self._clock()
+            came = self._round(order.rows, env_step=order.env_step)
+            self._report.note_round(self._clock() - began_s)
+            self._intake.put([_collected(each) for each in came], order)
+            self._acknowledge(came)
+        else:
+            self._arrived(min(_LOOK_S, self._beat.wait_s))  # nobody was asked for rows: updates are behind
+        self._learn()
+
+    def _take_arrived(self) -> None:
+        order = self._end.rows.order(timeout_s=0.0)
+        for arrived in self._arrived(min(_LOOK_S, self._beat.wait_s or _LOOK_S)):
+            self._intake.put([_collected(arrived)], order)
+            self._acknowledge([arrived])
+        self._learn()
+        if self._broadcasts.is_due:
+            self.publish()
+        self._give()
+
+    def _learn(self) -> None:
+        """Take the updates that are allowed by now."""
+        while self._beat.is_due and not self._is_leaving() and self._train.train_next():
+            self._beat.note()
+
+    def publish(self) -> None:
+        """Send the learner's weights to the servers, unless they were sent."""
+        newest = self._intake.newest()
+        if newest != self._published:
+            self._weights.publish(self._end.acting(with_statistics=False))
+            self._published, self._first = newest, self._first or newest
+            self._broadcasts.note()
+
+    # --- rows
+
+    def _arrived(self, timeout_s: float) -> Sequence[Arrived]:
+        """Return what came in time. Raises TurnsLostError where workers are lost, or nothing came for too long."""
+        self._check()
+        came = self._rows.take(timeout_s)
+        for error in self._rows.errors():  # of those of this machine, whoever started them decides
+            _logger.warning("%s: %s", error.source, error.text)
+        failure, now_s = self._settings.failure, self._clock()
+        awaited = [name for name, source in self._actors().items() if source.outstanding]
+        if came or not awaited:
+            self._heard_s = now_s
+        elif now_s - self._heard_s > failure.step_timeout_s + failure.start_timeout_s:  # replaced ones came to nothing
+            raise TurnsLostError(
+                f"{', '.join(awaited)} were asked for rows, and none have come for {now_s - self._heard_s:.0f} s: see "
+                "what holds them up (an env that hangs, a server that is too slow), or raise "
+                "system.seed.failure.step_timeout_s."
+            )
+        return came
+
+    def _check(self) -> None:
+        try:
+            self._workers.check()
+        except TrainingError as error:
+            raise TurnsLostError(str(error)) from error
+
+    def _acknowledge(self, came: Sequence[Arrived]) -> None:
+        """Tell the senders that their rows are in the buffer, and what envs are normalised by from now on."""
+        for arrived in came:
+            self._rows.acknowledge(arrived)
+        if any(arrived.segment.observed for arrived in came):
+            known = self._end.statistics()
+            self._rows.use_statistics(
+                {f"{wrapper}/{field}": value for wrapper, fields in known.items() for field, value in fields.items()}
+            )
+
+    def _actors(self) -> dict[str, SourceState]:
+        """Return the actors that are there, in the order of their numbers."""
+        found = [(name, each) for name, each in self._rows.sources().items() if each.role == "actor" and each.connected]
+        return dict(sorted(found, key=lambda item: (len(item[0]), item[0])))
+
+    def _give(self) -> None:
+        """Give the actors as many orders as they may have, unless updates are behind."""
+        order = self._end.rows.order(timeout_s=0.0)
+        if order.rows and not self._is_leaving():
+            for name in self._actors():
+                while self._order(name, self._segment_rows, env_step=order.env_step):
+                    pass  # until it has all its credit
+
+    def _order(self, name: str, rows: int, *, env_step: int) -> bool:
+        """Give an actor an order, and tell whether it took it."""
+        # A server keeps a request until it has weights as new as these: nobody acts with untrained ones.
+        least = self._published if self._settings.comm == "sync" else self._first
+        assert least is not None, "weights are published before the first order"
+        newest, extra = self._published, {"least": list(least)}
+        return self._rows.give(name, rows, env_step=env_step, newest=newest, extra=extra) is not None
+
+    def _round(self, rows: int, *, env_step: int, most: float = math.inf) -> list[Arrived]:
+        """Return what the actors that are there bring, by place: each its share, and the least that it can collect.
+
+        The share of an actor that is lost goes to the one that takes its place. A run that is to end waits for half a
+        second more.
+        """
+        present = self._present()
+        asked = {
+            name: max(int(min(share, most)), self._end.least_share)
+            for name, share in zip(present, shares(rows, len(present)), strict=True)
+            if share
+        }
+        told: dict[str, int] = {}  # run id of the actor that has the order
+        came: dict[str, Arrived] = {}
+        end_s = math.inf
+        while len(came) < len(asked) and self._clock() < end_s:
+            for name, source in self._actors().items():
+                if name in asked and name not in came and told.get(name) != source.run_id:
+                    if self._order(name, asked[name], env_step=env_step):
+                        told[name] = source.run_id
+            came.update((arrived.source, arrived) for arrived in self._arrived(_LOOK_S))
+            if self._is_leaving():
+                end_s = min(end_s, self._clock() + _LEAVE_S)
+        return [came[name] for name in asked if name in came]
+
+    def _present(self) -> list[str]:
+        """Return the actors that a round is shared among; wait for one where there is none."""
+        while not (actors := self._actors()) and not self._is_leaving():
+            self._arrived(_LOOK_S)
+        return list(actors)
+
+    # --- what there is to say
+
+    def workers(self) -> Mapping[str, str]:
+        """Return how central inference and the actors fare: rows of the run's panel."""
+        self._report.keep(self._actors())
+        numbers = self._inference()
+        said = {}
+        if numbers:
+            said["batch"] = f"{numbers['batch_size_mean']:.3g} observations"
+            said["latency"] = f"{numbers['latency_p50_ms']:.3g} ms p50, {numbers['latency_p99_ms']:.3g} ms p99"
+            said["queue"] = f"{numbers['inference_queue']:.0f} requests, {self._rows.queue_depth} segments"
+        return {**said, **self._end.describe(), **self._workers.describe()}
+
+    def _inference(self) -> dict[str, float]:
+        """Return what servers and actors measured in their last second; empty before they have.
+
+        A batch is so many observations. The latency is that of the slowest: from an actor's request to the answer, or
+        where no actor has said any, from a server's receipt on.
+        """
+        said: dict[str, list[Mapping[str, float]]] = {"server": [], "actor": []}
+        for name, source in self._rows.sources().items():
+            if source.connected:  # and has sent what may be anything: of some numbers there are none at times
+                numbers = self._rows.stats(name).items()
+                said[source.role].append(
+                    {key: float(value) for key, value in numbers if isinstance(value, int | float)}
+                )
+        servers = [each for each in said["server"] if each.keys() >= {"mean_batch", "p50_ms", "p99_ms", "queue"}]
+        if not servers:
+            return {}
+        waits = [each for each in said["actor"] if each.keys() >= {"p50_ms", "p99_ms"}] or servers
+        return {
+            "batch_size_mean": sum(each["mean_batch"] for each in servers) / len(servers),
+            "latency_p50_ms": max(each["p50_ms"] for each in waits),
+            "latency_p99_ms": max(each["p99_ms"] for each in waits),
+            "inference_queue": sum(each["queue"] for each in servers),
+        }
+
+    def _numbers(self) -> Mapping[str, float]:
+        """Return what goes into the metrics with the rates of all actors: each one's, and how inference fares."""
+        rates = {f"envstep_per_sec/{name}": steps for name, (steps, _) in self._report.rates().items()}
+        return {**self._inference(), "segment_queue": float(self._rows.queue_depth), **rates}
+
+    # --- the rest of Turns
+
+    def settle(self) -> None:
+        """Do nothing: between two turns all that was learned is here; rows that are still to come are put after."""
+
+    def rescue(self) -> bool:
+        """Return True: the learner and its rows are all here."""
+        return True
+
+    def state_dict(self) -> State:
+        """Return how much was collected and how many updates were made of it."""
+        return {"rows": self._end.rows_state(), "random_rows": max(0, self._random_rows)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from what `state_dict` returned, with the rows of random actions that were not collected by then."""
+        if state:
+            self._end.rows.load_state_dict(state["rows"])
+        self._random_rows = state.get("random_rows", 0)
+        self.begin()
+
+
+def _collected(arrived: Arrived) -> Collected:
+    return Collected(arrived.source, arrived.segment, arrived.came_s, arrived.asked)
+
+
+@contextmanager
+def _or_lost() -> Iterator[None]:
+    """Raise TurnsLostError in place of what says that those who work for the run are lost."""
+    try:
+        yield
+    except TurnsLostError:
+        raise
+    except CommError as error:
+        raise TurnsLostError(str(error)) from error

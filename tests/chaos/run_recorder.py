@@ -1,0 +1,75 @@
+"""Note what the driver of a run is handed, draws and stores."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from ding_like.comm import local
+from ding_like.comm.channels import Segment
+from ding_like.pipeline import serial
+from ding_like.types import Array
+from tests.chaos.counting_env import recognise
+from tests.chaos.counting_policy import marks_of
+
+
+class Recorder:
+    """Note what the driver is handed, draws and stores, and end its run when all is done."""
+
+    def __init__(self) -> None:
+        self.handed_over: list[Array] = []  # keys of each segment
+        self.env_steps = 0
+        self.torn = 0
+        self.drawn: list[Array] = []  # the gradient that each batch should have
+        self.stored = np.zeros(0, np.dtype((np.void, 32)))
+        self._lock = threading.Lock()
+        self._limits: list[Any] = []
+        self._rows: list[Any] = []
+
+    def hand_over(self, segment: Segment) -> None:
+        found = recognise(segment.batch.columns)  # type: ignore[union-attr]  # DQN's rows stack
+        with self._lock:
+            self.handed_over.append(found.keys)
+            self.env_steps += segment.env_steps
+            self.torn += found.torn
+
+    def install(self) -> None:
+        """Have the driver's parts report here."""
+        recorder, rows, run = self, local.LocalRows, serial.SerialRun
+        make_rows, draw = rows.__init__, rows.next  # type: ignore[misc]
+        make_run, train = run.__init__, run.run  # type: ignore[misc]
+
+        def keep_rows(self: Any, *args: Any, **named: Any) -> None:
+            make_rows(self, *args, **named)
+            recorder._rows.append(self)
+
+        def note_batch(self: Any, *, timeout_s: float) -> Any:
+            batch = draw(self, timeout_s=timeout_s)
+            if batch is not None:
+                recorder.drawn.append(marks_of({"obs": np.asarray(batch["obs"])}).mean(0))
+            return batch
+
+        def keep_limits(self: Any, *args: Any, **named: Any) -> None:
+            make_run(self, *args, **named)
+            recorder._limits.append(self._limits)
+
+        def look_at_rows(self: Any) -> Any:
+            result = train(self)
+            (kept,) = recorder._rows
+            recorder.stored = recognise(kept._store.state_dict()["data"]).keys
+            return result
+
+        for owner, name, method in (
+            (rows, "__init__", keep_rows),
+            (rows, "next", note_batch),
+            (run, "__init__", keep_limits),
+            (run, "run", look_at_rows),
+        ):
+            setattr(owner, name, method)
+
+    def end_run(self) -> None:
+        """Let the run end as if it had reached its limit of env steps."""
+        for limits in self._limits:
+            object.__setattr__(limits, "max_env_step", 0)

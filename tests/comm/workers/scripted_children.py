@@ -1,0 +1,74 @@
+"""Children that do what a test tells them: they are imported by the processes that tests start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from ding_like.comm.workers.child import ChildProcess
+from ding_like.errors import EnvError
+
+
+class Scripted(ChildProcess):
+    """Be ready, then do what `script` names, in the process."""
+
+    def __init__(self, script: str = "wait", *, folder: Path | None = None, **settings: Any) -> None:
+        super().__init__(name=settings.pop("name", "child"), **settings)
+        self.script = script
+        self.folder = folder
+
+    def serve(self, stop: threading.Event) -> None:
+        getattr(self, f"_{self.script}")(stop)
+
+    def _wait(self, stop: threading.Event) -> None:
+        self.tell_ready(pid=os.getpid())
+        stop.wait(60.0)
+
+    def _write_then_wait(self, stop: threading.Event) -> None:
+        assert self.folder is not None
+        self._wait(stop)
+        (self.folder / f"ended-{self.name}").touch()
+
+    def _never_ready(self, stop: threading.Event) -> None:
+        stop.wait(60.0)
+
+    def _ignore(self, stop: threading.Event) -> None:
+        self.tell_ready()
+        threading.Event().wait(60.0)
+
+    def _refuse(self, stop: threading.Event) -> None:
+        raise EnvError("the env has no doors")
+
+    def _stumble(self, stop: threading.Event) -> None:
+        self.tell_ready()
+        raise KeyError("door")
+
+    def _crash(self, stop: threading.Event) -> None:
+        self.tell_ready()
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    def _done(self, stop: threading.Event) -> None:
+        self.tell_ready()
+        self.tell("done")
+
+    def _lose_part(self, stop: threading.Event) -> None:
+        self.tell_ready()
+        told = dict(type="EnvError", text="step 7 raised", trace='File "env.py", line 3, in step')
+        self.tell("lost", worker="actor1", **told)
+        self.tell("back", worker="actor1")
+        stop.wait(60.0)
+
+    def _give_part_up(self, stop: threading.Event) -> None:
+        self.tell_ready()
+        self.tell("gone", worker="actor1", type="EnvError", text="step 7 raised", trace="...")
+        stop.wait(60.0)
+
+    def _have_child(self, stop: threading.Event) -> None:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        self.tell_ready(pid=os.getpid(), child=child.pid)
+        stop.wait(60.0)

@@ -1,0 +1,228 @@
+"""A run in little, over tcp, with one honest actor, reader and client: what a stranger must not disturb."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from ding_like.comm.channels import Segment, Version, Weights
+from ding_like.comm.zmq.frames import decode
+from ding_like.comm.zmq.inference import InferenceClient
+from ding_like.comm.zmq.inference_messages import Refusal, Reply
+from ding_like.comm.zmq.keys import SeedKeys
+from ding_like.comm.zmq.proxy import Proxy
+from ding_like.comm.zmq.request_socket import RequestSocket
+from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.row_sink import ZmqRowSink
+from ding_like.comm.zmq.sockets import Poller, Socket, open_socket, tcp_endpoint
+from ding_like.comm.zmq.weights import Broadcaster, ZmqWeightReader
+from ding_like.data.batch import TransitionBatch
+from tests.comm.zmq.hostile.messages import MAKERS, Stranger, raw_bytes
+
+PATIENCE_S = 20.0
+HONEST = "actor1"
+_COLUMNS = {"obs": ("<f4", (4,)), "reward": ("<f4", ())}
+
+
+def memory_mib() -> float:
+    """Return the memory of this process."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 2**20
+
+
+class Server:
+    """Answer requests with three times the observations, in a thread."""
+
+    def __init__(self, endpoint: str, keys: SeedKeys | None) -> None:
+        self._stop = threading.Event()
+        self.failure: BaseException | None = None
+        self._requests = RequestSocket(endpoint, name="server1", keys=keys)
+        self._thread = threading.Thread(target=self._run, name="fuzzed-server", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        poller = Poller(self._requests.socket)
+        try:
+            self._requests.hello()
+            while not self._stop.is_set():
+                poller.wait(0.05)
+                self._requests.beat()
+                for request in self._requests.receive():
+                    obs = request.obs
+                    if isinstance(obs, Mapping) or obs.dtype != np.float32 or obs.shape[1:] != (4,):
+                        self._requests.answer(request, Refusal("these are no observations of this run", is_final=True))
+                    else:
+                        with np.errstate(all="ignore"):
+                            self._requests.answer(request, Reply(3 * obs, {}, Version(1, 1)))
+        except BaseException as error:  # the stage tells
+            self.failure = error
+
+    @property
+    def num_garbled(self) -> int:
+        return self._requests.num_garbled
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(10.0)
+        self._requests.close()
+
+
+class Stage:
+    """Hold the bound sockets of a run; `check` sees whether the honest ones are served as if they were alone."""
+
+    def __init__(self, keys: SeedKeys | None = None) -> None:
+        here = tcp_endpoint("127.0.0.1")
+        self.rows = RowServer(here, keys=keys, credit=2).start()
+        self.weights = Broadcaster(endpoint=here, keys=keys)
+        self.weights.start()
+        self.proxy = Proxy(clients=here, servers=here, keys=keys)
+        self.proxy.bind()
+        self._stop = threading.Event()
+        self._proxy_failure: BaseException | None = None
+        self._proxy_thread = threading.Thread(target=self._serve_proxy, name="fuzzed-proxy", daemon=True)
+        self._proxy_thread.start()
+        self.server = Server(self.proxy.server_endpoint, keys)
+        self.endpoints = {
+            "data": self.rows.endpoint,
+            "weights": self.weights.endpoint,
+            "clients": self.proxy.client_endpoint,
+            "servers": self.proxy.server_endpoint,
+        }
+        self.sink = ZmqRowSink(self.rows.endpoint, name=HONEST, run_id=1, keys=keys, patience_s=PATIENCE_S)
+        self.sink.join()
+        self.reader = ZmqWeightReader(self.weights.endpoint, name="server1", keys=keys)
+        client: dict[str, Any] = dict(name=HONEST, run_id=1, keys=keys, patience_s=PATIENCE_S)
+        self.client = InferenceClient(self.proxy.client_endpoint, **client, request_timeout_s=1.0)
+        self.turns = 0
+        self.others = Counter[str]()  # rows by source of those that are not honest
+        self.check()
+
+    def _serve_proxy(self) -> None:
+        try:
+            self.proxy.serve(self._stop)
+        except BaseException as error:  # `check` tells
+            self._proxy_failure = error
+
+    def check(self) -> None:
+        """Have the honest ones take a turn: rows arrive once and unchanged, weights and answers are the right ones."""
+        self.turns += 1
+        self._check_rows()
+        version = Version(1, self.turns)
+        self.weights.publish(Weights("policy", version, {"w": torch.full((3,), float(self.turns))}))
+        newest = self.reader.newest("policy", newer_than=Version(1, self.turns - 1), timeout_s=PATIENCE_S)
+        assert newest is not None and newest.version == version and newest.state["w"].tolist() == [self.turns] * 3
+        obs = np.full((2, 4), self.turns, np.float32)
+        reply = self.client.infer(obs, {}, lanes=np.arange(2), is_first=np.ones(2, bool))
+        assert reply.version == Version(1, 1) and np.array_equal(reply.output, 3 * obs)
+        assert self._proxy_failure is None and self._proxy_thread.is_alive(), self._proxy_failure
+        assert self.server.failure is None, self.server.failure
+
+    def _check_rows(self) -> None:
+        # A stranger who has joined gets orders as everybody does: then what he sends is looked at to the end.
+        for name in self.rows.sources():
+            self.rows.give(name, 3, env_step=self.turns, newest=Version(1, 1))
+        order = self.sink.order(timeout_s=PATIENCE_S)
+        assert (order.rows, order.env_step) == (3, self.turns)
+        batch = TransitionBatch(
+            {"obs": np.full((3, 4), self.turns, np.float32), "reward": np.arange(3, dtype=np.float32)}
+        )
+        self.sink.put(Segment(batch, Version(1, 1), 3))
+        deadline_s, came = time.monotonic() + PATIENCE_S, 0
+        while not came:
+            assert time.monotonic() < deadline_s
+            for arrived in self.rows.take(0.5):
+                columns = arrived.segment.batch.columns  # type: ignore[union-attr]  # rows that stack
+                assert {name: (each.dtype.str, each.shape[1:]) for name, each in columns.items()} == _COLUMNS
+                if arrived.source == HONEST:
+                    came += 1
+                    assert np.array_equal(columns["obs"], batch.columns["obs"])
+                else:
+                    self.others[arrived.source] += len(arrived.segment.batch)
+                self.rows.acknowledge(arrived)
+        assert came == 1
+
+    def close(self) -> None:
+        for part in (self.sink, self.client, self.reader, self.server):
+            part.close()
+        self._stop.set()
+        self._proxy_thread.join(10.0)
+        self.weights.close()
+        self.rows.close()
+
+
+class Strangers:
+    """Send what is malformed to every bound socket; `counts` says how much of each kind."""
+
+    def __init__(self, endpoints: Mapping[str, str], *, seed: int) -> None:
+        self._endpoints = endpoints
+        self._random = random.Random(seed)
+        self._sockets: dict[str, Socket] = {}
+        self._last: dict[str, list[bytes]] = {}
+        self._known = [Stranger(f"fuzz{number}") for number in range(5)]
+        self.counts: Counter[str] = Counter()
+        self.num_by_target: Counter[str] = Counter()
+
+    def send(self, number: int) -> None:
+        """Send so many messages, a few of which are no messages of ZeroMQ at all."""
+        for _ in range(number):
+            target = self._random.choice(sorted(self._endpoints))
+            self.num_by_target[target] += 1
+            if self._random.random() < 0.02:
+                self._send_raw(self._endpoints[target])
+            else:
+                self._send_message(target)
+
+    def _send_message(self, target: str) -> None:
+        random, own = self._random, self._random.choice(self._known)
+        if target not in self._sockets or random.random() < 0.01:
+            self._connect(target)
+        self._hear(target)
+        kind = random.choice(sorted(MAKERS))
+        if random.random() < 0.1 and target in self._last:
+            kind, frames = "replays", self._last[target]
+        else:
+            frames = MAKERS[kind](random, own)
+        if target == "servers":
+            frames = random.choice([frames, [b"fuzz.1", *frames], [b"", *frames], [b"", b"hello"], [b"", b"bye"]])
+        self._last[target] = frames
+        self.counts[kind] += 1
+        self._sockets[target].send(frames, wait_s=1.0)
+
+    def _hear(self, target: str) -> None:
+        """Take note of orders, and of what came, by which later messages are believed for longer."""
+        while (frames := self._sockets[target].receive()) is not None:
+            if target != "data":
+                continue
+            head = decode(frames, max_nbytes=10**6).head
+            for own in self._known:
+                if head["kind"] == "order":
+                    own.order = head["id"]
+                elif head["kind"] in ("came", "ack", "refused") and "seq" in head:
+                    own.seq = head["seq"] + 1
+
+    def _connect(self, target: str) -> None:
+        if target in self._sockets:
+            self._sockets[target].close()
+        name = self._random.choice((None, "fuzz.1", self._random.randbytes(9).replace(b"\0", b"x")))
+        self._sockets[target] = open_socket("dealer", connect=self._endpoints[target], identity=name, hwm=100)
+
+    def _send_raw(self, endpoint: str) -> None:
+        self.counts["no ZeroMQ"] += 1
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=5.0) as connection:
+            try:
+                connection.sendall(raw_bytes(self._random))
+            except OSError:  # it was cut off before it had said all
+                self.counts["no ZeroMQ, cut off"] += 1
+
+    def close(self) -> None:
+        for each in self._sockets.values():
+            each.close()

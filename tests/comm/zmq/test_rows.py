@@ -1,0 +1,605 @@
+"""Rows reach the driver once and in order, orders are the credit, and nothing is lost where messages are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.comm.channels import Segment, Version
+from ding_like.comm.zmq.data_link import DataLink
+from ding_like.comm.zmq.frames import encode
+from ding_like.comm.zmq.row_messages import PROTOCOL
+from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.row_sink import ZmqRowSink
+from ding_like.comm.zmq.sockets import Socket, open_socket
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import CommError, ConfigError, SchemaError
+from tests.comm.zmq.faulty_relay import FaultyRelay
+
+ROWS = 4
+SOON_S = 10.0  # what is under way has come by then
+MOMENT_S = 0.05
+AGAIN_S = 0.05  # after which what is not answered is said again
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def serve(stack: ExitStack, tmp_path: Path) -> Callable[..., RowServer]:
+    def make(**settings: Any) -> RowServer:
+        server = RowServer(settings.pop("endpoint", f"ipc://{tmp_path}/data"), **settings)
+        stack.callback(server.close)
+        return server.start()
+
+    return make
+
+
+@pytest.fixture
+def connect(stack: ExitStack) -> Callable[..., ZmqRowSink]:
+    def make(endpoint: str, *, name: str = "actor1", run_id: int = 1, **settings: Any) -> ZmqRowSink:
+        sink = ZmqRowSink(
+            endpoint, name=name, run_id=run_id, **{"timeout_s": AGAIN_S, "patience_s": SOON_S, **settings}
+        )
+        stack.callback(sink.close)
+        return sink
+
+    return make
+
+
+@pytest.fixture
+def raw(stack: ExitStack) -> Callable[[str], Socket]:
+    def make(endpoint: str) -> Socket:
+        return stack.enter_context(open_socket("dealer", connect=endpoint))
+
+    return make
+
+
+def segment(number: int, *, rows: int = ROWS, **other: Any) -> Segment:
+    """Return segment `number`, whose rows say which they are."""
+    row = number * ROWS + np.arange(rows)
+    columns = {"row": row, "obs": np.stack([row, -row], 1).astype(np.float32), **other}
+    return Segment(
+        TransitionBatch(columns), Version(1, number), 2 * rows, {"return": 1.5}, {"0.ObsNorm/mean": np.full(3, number)}
+    )
+
+
+def give(server: RowServer, source: str = "actor1", **settings: Any) -> int | None:
+    return server.give(source, ROWS, **{"env_step": 0, "newest": None, **settings})
+
+
+def rows_of(arrived: Any) -> list[int]:
+    return [int(row) for each in arrived for row in each.segment.batch["row"]]
+
+
+def until(is_so: Callable[[], Any]) -> Any:
+    """Return what `is_so` returns once it is so; nothing tells when that is."""
+    deadline = time.monotonic() + SOON_S
+    while not (found := is_so()):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return found
+
+
+def put_and_settle(sink: ZmqRowSink, found: Segment) -> None:
+    """Put a segment and wait for what becomes of it, which may be known before `put` returns."""
+    sink.put(found)
+    assert sink.settle(SOON_S)
+
+
+def joined(server: RowServer, sink: ZmqRowSink) -> ZmqRowSink:
+    sink.join()
+    return sink
+
+
+# --- joining
+
+
+def test_a_source_that_joins_is_told_where_everything_is(serve: Any, connect: Any) -> None:
+    server = serve(welcome=lambda: {"clients": "ipc:///somewhere"})
+
+    assert connect(server.endpoint).join() == {"clients": "ipc:///somewhere"}
+    state = server.sources()["actor1"]
+    assert (state.role, state.run_id, state.connected, state.outstanding) == ("actor", 1, True, ())
+
+
+def test_a_source_waits_for_a_driver_that_starts_later(serve: Any, connect: Any, tmp_path: Path) -> None:
+    sink, found = connect(f"ipc://{tmp_path}/data"), []
+    thread = threading.Thread(target=lambda: found.append(sink.join()))
+    thread.start()
+    time.sleep(2 * AGAIN_S)
+
+    serve(welcome=lambda: {"late": True})
+
+    thread.join(SOON_S)
+    assert found == [{"late": True}]
+
+
+def test_a_source_whom_nobody_answers_says_so(connect: Any, tmp_path: Path) -> None:
+    with pytest.raises(CommError, match=r"actor1.* for 0\.2 s: it has ended, or cannot be reached"):
+        connect(f"ipc://{tmp_path}/nobody", patience_s=0.2).join()
+
+
+def test_a_second_process_of_the_same_run_id_is_refused_with_the_reason(serve: Any, connect: Any) -> None:
+    server = serve()
+    joined(server, connect(server.endpoint))
+
+    with pytest.raises(CommError, match="run 1 of actor1 has joined already; start it with a later run id"):
+        connect(server.endpoint).join()
+
+
+def test_a_run_id_of_before_is_refused(serve: Any, connect: Any) -> None:
+    server = serve()
+    joined(server, connect(server.endpoint, run_id=7))
+
+    with pytest.raises(CommError, match="run 7 of actor1 has joined already"):
+        connect(server.endpoint, run_id=6).join()
+
+
+def test_a_program_of_another_protocol_is_refused_with_the_reason(serve: Any, raw: Any) -> None:
+    server = serve()
+    socket = raw(server.endpoint)
+    hello = {"kind": "hello", "name": "actor1", "run_id": 1, "instance": "x", "role": "actor", "protocol": PROTOCOL + 1}
+    socket.send(encode(hello))
+
+    answer = until(socket.receive)
+    assert b"install its ding-like" in bytes(answer[0]) and server.sources() == {}
+
+
+def test_a_server_joins_and_tells_its_numbers(serve: Any, stack: ExitStack) -> None:
+    server = serve(welcome=lambda: {"weights": "there"})
+    link = DataLink(server.endpoint, name="server1", run_id=1)
+    stack.callback(link.close)
+
+    assert link.join() == {"weights": "there"}
+    link.send_stats({"mean_batch": 3.5})
+
+    assert until(lambda: server.stats("server1")) == {"mean_batch": 3.5}
+    assert server.stats("server2") == {}
+
+
+def test_a_failure_is_told_to_the_driver_who_waits_for_rows(serve: Any, connect: Any) -> None:
+    server = serve()
+    sink = joined(server, connect(server.endpoint, run_id=3))
+    telling = threading.Timer(MOMENT_S, lambda: sink.send_error("EnvError: it broke"))
+    telling.start()
+
+    assert server.take(SOON_S) == []
+    telling.join(SOON_S)
+    assert server.errors() == [("actor1", "actor", 3, "EnvError: it broke")]
+    assert server.errors() == []
+
+
+# --- orders and rows
+
+
+def test_a_segment_comes_as_it_was_put(serve: Any, connect: Any) -> None:
+    server = serve()
+    sink = joined(server, connect(server.endpoint))
+    number = give(server)
+    sink.order(timeout_s=SOON_S)
+    sink.put(segment(5))
+
+    (arrived,) = server.take(SOON_S)
+    sent = segment(5)
+    assert (arrived.source, arrived.run_id, arrived.seq, arrived.order, arrived.asked) == ("actor1", 1, 1, number, ROWS)
+    assert arrived.segment.version == sent.version and arrived.segment.env_steps == 2 * ROWS
+    assert arrived.segment.stats == {"return": 1.5}
+    for name, column in sent.batch.columns.items():  # type: ignore[union-attr]
+        found = arrived.segment.batch[name]
+        assert found.dtype == column.dtype and found.flags.writeable
+        np.testing.assert_array_equal(found, column)
+    np.testing.assert_array_equal(arrived.segment.observed["0.ObsNorm/mean"], np.full(3, 5))
+
+
+def test_an_order_says_all_that_was_given(serve: Any, connect: Any) -> None:
+    server = serve()
+    sink = joined(server, connect(server.endpoint))
+    give(server, env_step=77, newest=Version(2, 9), extra={"eps": 0.25})
+
+    order = sink.order(timeout_s=SOON_S)
+
+    assert order == (False, ROWS, 77, Version(2, 9)) and sink.extra == {"eps": 0.25}
+    assert sink.order(timeout_s=MOMENT_S) == order  # until it is done
+
+
+def test_rows_are_acknowledged_only_after_the_driver_says_so(serve: Any, connect: Any) -> None:
+    server = serve()
+    sink = joined(server, connect(server.endpoint))
+    give(server)
+    sink.order(timeout_s=SOON_S)
+    sink.put(segment(0))
+    (arrived,) = server.take(SOON_S)
+
+    assert not sink.settle(MOMENT_S) and sink.num_unacknowledged == 1 and server.queue_depth == 1
+    server.acknowledge(arrived)
+
+    assert sink.settle(SOON_S) and server.queue_depth == 0
+
+
+def test_a_driver_that_stores_nothing_lets_actors_wait(serve: Any, connect: Any) -> None:
+    server = serve(credit=2)
+    sink = joined(server, connect(server.endpoint))
+    assert give(server) and give(server) and give(server) is None
+    for number in range(2):
+        assert sink.order(timeout_s=SOON_S).rows == ROWS
+        sink.put(segment(number))
+
+    assert sink.order(timeout_s=MOMENT_S).rows == 0
+    until(lambda: server.queue_depth == 2)
+    assert give(server) is None
+    server.acknowledge(server.take(SOON_S)[0])
+    assert give(server) is not None
+    assert sink.order(timeout_s=SOON_S).rows == ROWS
+
+
+def test_all_sources_together_have_no_more_than_may_wait(serve: Any, connect: Any) -> None:
+    server = serve(credit=2, max_waiting=3)
+    for name in ("actor1", "actor2"):
+        joined(server, connect(server.endpoint, name=name))
+
+    given = [give(server, name) for name in ("actor1", "actor2", "actor1", "actor2")]
+
+    assert [each is not None for each in given] == [True, True, True, False]
+    assert server.open_rows(["actor1", "actor2"]) == 3 * ROWS
+
+
+def test_an_unknown_source_gets_no_order(serve: Any) -> None:
+    assert give(serve(), "nobody") is None
+
+
+def test_orders_that_were_given_ahead_come_one_after_another(serve: Any, connect: Any) -> None:
+    server = serve(credit=3)
+    sink = joined(server, connect(server.endpoint))
+    for step in range(3):
+        give(server, env_step=step)
+
+    seen = []
+    for number in range(3):
+        seen.append(sink.order(timeout_s=SOON_S).env_step)
+        sink.put(segment(number))
+
+    assert seen == [0, 1, 2]
+
+
+def test_statistics_come_once_with_the_next_order(serve: Any, connect: Any) -> None:
+    server = serve(credit=3)
+    sink = joined(server, connect(server.endpoint))
+    mean = np.arange(3.0)
+    server.use_statistics({"0.ObsNorm/mean": mean})
+    mean[:] = -1
+    give(server)
+    give(server)
+
+    sink.order(timeout_s=SOON_S)
+    first = sink.take_statistics()
+    sink.put(segment(0))
+    sink.order(timeout_s=SOON_S)
+
+    assert first is not None and first["0.ObsNorm/mean"].tolist() == [0, 1, 2]
+    assert sink.take_statistics() is None
+
+
+def test_statistics_come_again_to_a_source_that_was_started_again(serve: Any, connect: Any) -> None:
+    server = serve()
+    server.use_statistics({"0.ObsNorm/mean": np.ones(1)})
+    for run_id in (1, 2):
+        sink = joined(server, connect(server.endpoint, run_id=run_id))
+        give(server)
+        sink.order(timeout_s=SOON_S)
+
+        assert sink.take_statistics() is not None
+
+
+def test_all_are_told_to_stop_and_so_are_those_who_join_later(serve: Any, connect: Any) -> None:
+    server = serve()
+    first = joined(server, connect(server.endpoint))
+    server.stop_all()
+
+    for sink in (first, joined(server, connect(server.endpoint, name="actor2"))):
+        assert sink.order(timeout_s=SOON_S) == (True, 0, 0, None)
+    assert give(server) is None
+
+
+def test_an_extra_that_is_no_json_is_refused_where_it_is_given(serve: Any, connect: Any) -> None:
+    server = serve()
+    sink = joined(server, connect(server.endpoint))
+    with pytest.raises(CommError, match="order"):
+        give(server, extra={"eps": object()})
+
+    give(server)
+    assert sink.order(timeout_s=SOON_S).rows == ROWS
+
+
+def test_rows_that_do_not_stack_are_refused_at_the_actor(serve: Any, connect: Any) -> None:
+    server = serve()
+    sink = joined(server, connect(server.endpoint))
+    give(server)
+    sink.order(timeout_s=SOON_S)
+
+    with pytest.raises(ConfigError, match="do not stack"):
+        sink.put(Segment([{"obs": 1}], Version(0, 0), 1))
+
+
+# --- what is refused
+
+
+def test_rows_of_another_schema_are_refused_whole_with_the_reason(serve: Any, connect: Any) -> None:
+    server = serve(credit=4)
+    sink = joined(server, connect(server.endpoint))
+    for _ in range(3):
+        give(server)
+    sink.order(timeout_s=SOON_S)
+    sink.put(segment(0))
+
+    with pytest.raises(CommError, match="refuses segment 2 of actor1: .*column 'more' is not stored"):
+        put_and_settle(sink, segment(1, more=np.zeros(ROWS)))
+    sink.put(segment(2))
+
+    assert rows_of(until(lambda: server.queue_depth == 2) and server.take(SOON_S)) == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert server.counts.refused == 1
+    assert "segment 2 of it was refused" in server.errors()[0].text
+
+
+def test_what_a_check_of_the_driver_raises_is_the_reason(serve: Any, connect: Any) -> None:
+    def check(found: Segment) -> None:
+        if len(found.batch) != ROWS:
+            raise SchemaError("too many")
+
+    server = serve(check=check)
+    sink = joined(server, connect(server.endpoint))
+    give(server)
+    sink.order(timeout_s=SOON_S)
+
+    with pytest.raises(CommError, match="refuses segment 1 of actor1: too many"):
+        put_and_settle(sink, segment(0, rows=ROWS + 1))
+    assert server.take(MOMENT_S) == [] and give(server) is not None  # the order is done with
+
+
+def test_rows_that_nobody_ordered_are_refused(serve: Any, raw: Any) -> None:
+    server = serve()
+    socket = raw(server.endpoint)
+    sender = {"name": "actor1", "run_id": 1, "instance": "x"}
+    socket.send(encode({"kind": "hello", **sender, "role": "actor", "protocol": PROTOCOL}))
+    until(socket.receive)
+    socket.send(encode({"kind": "segment", **sender, "order": 1, "seq": 1, "rows": 1}, {"columns/obs": np.zeros(1)}))
+
+    assert b"order 1 was not given" in bytes(until(socket.receive)[0])
+    assert server.queue_depth == 0 and server.counts.refused == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rows": 3}, "a segment of 3 rows has columns of shapes"),
+        ({"rows": 0}, "a segment of 0 rows has columns of shapes"),
+        ({"version": [1]}, "'version' is"),
+        ({"version": [1, -1]}, "'version' is"),
+        ({"env_steps": 1.5}, "'env_steps' is 1.5"),
+        ({"stats": []}, "'stats' is"),
+    ],
+)
+def test_a_segment_whose_head_is_wrong_is_refused_with_the_reason(
+    serve: Any, raw: Any, change: dict[str, Any], reason: str
+) -> None:
+    server = serve()
+    socket = raw(server.endpoint)
+    sender = {"name": "actor1", "run_id": 1, "instance": "x"}
+    socket.send(encode({"kind": "hello", **sender, "role": "actor", "protocol": PROTOCOL}))
+    until(socket.receive)
+    number = give(server)
+    until(socket.receive)
+    head = {"kind": "segment", **sender, "order": number, "seq": 1, "rows": 2, "version": [1, 0], "env_steps": 2}
+    socket.send(encode({**head, "stats": {}, **change}, {"columns/obs": np.zeros(2)}))
+
+    assert reason.encode() in bytes(until(socket.receive)[0])
+    assert server.queue_depth == 0
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b""],
+        [b"{}"],
+        [b"\xff" * 64],
+        [b'{"kind": "segment", "arrays": []}'],
+        [b'{"kind": "hello", "arrays": [], "name": 3}'],
+        [b'{"kind": "hello", "arrays": [], "name": "a", "run_id": -1, "instance": "x", "role": "actor"}'],
+        [b'{"kind": "hello", "arrays": [], "name": "a", "run_id": 1, "instance": "x", "role": "king"}'],
+        [b'{"kind": "hello", "arrays": [["x", "float64", [4]]]}', b"short"],
+        [b'{"kind": "hello", "arrays": []}', b"one too many"],
+    ],
+    ids=lambda frames: str(frames[0][:20]),
+)
+def test_messages_that_are_none_are_dropped_and_counted(serve: Any, connect: Any, raw: Any, frames: Any) -> None:
+    server = serve()
+    raw(server.endpoint).send(frames)
+
+    until(lambda: server.counts.garbled == 1)
+    joined(server, connect(server.endpoint))
+    assert list(server.sources()) == ["actor1"]
+
+
+# --- sources and drivers that are started again
+
+
+def test_a_source_that_came_back_takes_the_place_of_its_earlier_run(serve: Any, connect: Any) -> None:
+    server = serve(credit=2)
+    old = joined(server, connect(server.endpoint, run_id=1))
+    give(server)
+    give(server)
+    old.order(timeout_s=SOON_S)
+    old.put(segment(0))
+    until(lambda: server.queue_depth == 1)
+
+    new = joined(server, connect(server.endpoint, run_id=2))
+
+    # What the old one had not got acknowledged is gone, with its orders; all of its credit is the new one's.
+    state = server.sources()["actor1"]
+    assert (state.run_id, state.outstanding, state.waiting, state.lost_rows) == (2, (), 0, ROWS)
+    assert server.counts.dropped_rows == ROWS and server.take(0.0) == []
+    give(server)
+    new.order(timeout_s=SOON_S)
+    new.put(segment(9))
+    assert rows_of(server.take(SOON_S)) == rows_of_segment(9)
+
+
+def rows_of_segment(number: int) -> list[int]:
+    return list(range(number * ROWS, (number + 1) * ROWS))
+
+
+def test_nothing_of_an_earlier_run_comes_after_that_of_a_later_one(serve: Any, connect: Any) -> None:
+    server = serve()
+    old = joined(server, connect(server.endpoint, run_id=1))
+    give(server)
+    old.order(timeout_s=SOON_S)
+    joined(server, connect(server.endpoint, run_id=2))
+
+    with pytest.raises(CommError, match="run 2 of actor1 has taken its place"):
+        put_and_settle(old, segment(0))
+    assert server.take(MOMENT_S) == [] and server.queue_depth == 0
+
+
+def test_rows_that_were_taken_of_an_earlier_run_may_be_acknowledged_late(serve: Any, connect: Any) -> None:
+    server = serve(credit=1)
+    old = joined(server, connect(server.endpoint, run_id=1))
+    give(server)
+    old.order(timeout_s=SOON_S)
+    old.put(segment(0))
+    (arrived,) = server.take(SOON_S)
+    new = joined(server, connect(server.endpoint, run_id=2))
+
+    server.acknowledge(arrived)
+
+    give(server)
+    assert new.order(timeout_s=SOON_S).rows == ROWS and server.queue_depth == 0
+
+
+def test_a_driver_that_waits_is_woken_when_a_source_comes_back(serve: Any, connect: Any) -> None:
+    server = serve()
+    joined(server, connect(server.endpoint, run_id=1))
+    coming = threading.Timer(MOMENT_S, lambda: connect(server.endpoint, run_id=2).join())
+    coming.start()
+
+    assert server.take(SOON_S) == []
+    assert server.sources()["actor1"].run_id == 2
+    coming.join(SOON_S)
+
+
+def test_a_driver_that_was_started_again_is_told_hello_and_gets_new_rows_only(serve: Any, connect: Any) -> None:
+    first = serve()
+    sink = joined(first, connect(first.endpoint))
+    give(first)
+    sink.order(timeout_s=SOON_S)
+    sink.put(segment(0))
+    first.take(SOON_S)
+    first.close()
+
+    second = serve()
+    until(lambda: sink.order(timeout_s=MOMENT_S) and second.sources())
+
+    assert sink.num_joined == 2 and sink.dropped_rows == ROWS
+    give(second)
+    sink.order(timeout_s=SOON_S)
+    sink.put(segment(1))
+    assert rows_of(second.take(SOON_S)) == rows_of_segment(1)
+
+
+def test_rows_that_a_driver_of_before_ordered_are_dropped(serve: Any, connect: Any) -> None:
+    first = serve()
+    sink = joined(first, connect(first.endpoint))
+    give(first)
+    sink.order(timeout_s=SOON_S)
+    first.close()
+    second = serve()
+    until(lambda: sink.send_stats({}) or sink.stopped or second.sources())
+    until(lambda: sink.stopped or sink.num_joined == 2)
+    give(second)
+
+    order = sink.put(segment(0))
+
+    assert sink.dropped_rows == ROWS and second.queue_depth == 0
+    assert (order if order.rows else sink.order(timeout_s=SOON_S)).rows == ROWS
+
+
+# --- lost, repeated, late and garbled messages
+
+
+class Storm:
+    """Let actors put segments through a relay with faults while a driver stores them."""
+
+    def __init__(self, server: RowServer, endpoint: str, *, num_actors: int, segments: int, timeout_s: float) -> None:
+        self._server = server
+        self._segments = segments
+        self.stored: list[tuple[str, int]] = []
+        self.unacknowledged = 0
+        self._sinks = [
+            ZmqRowSink(endpoint, name=f"actor{n}", run_id=1, timeout_s=timeout_s, patience_s=SOON_S)
+            for n in range(1, num_actors + 1)
+        ]
+
+    def run(self) -> None:
+        threads = [threading.Thread(target=self._collect, args=(sink,)) for sink in self._sinks]
+        for thread in threads:
+            thread.start()
+        wanted = self._segments * len(self._sinks)
+        ordered = dict.fromkeys((sink.name for sink in self._sinks), 0)
+        deadline = time.monotonic() + 60
+        while len(self.stored) < wanted and time.monotonic() < deadline:
+            for name in ordered:
+                if ordered[name] < self._segments and give(self._server, name, env_step=ordered[name]):
+                    ordered[name] += 1
+            for arrived in self._server.take(0.01):
+                self.stored.append((arrived.source, int(arrived.segment.batch["row"][0])))
+                self._server.acknowledge(arrived)
+        for thread in threads:
+            thread.join(SOON_S)
+
+    def _collect(self, sink: ZmqRowSink) -> None:
+        try:
+            for number in range(self._segments):
+                while not (order := sink.order(timeout_s=1.0)).rows:
+                    pass
+                assert order.env_step == number
+                sink.put(segment(number))
+            sink.settle(SOON_S)
+        finally:
+            self.unacknowledged += sink.num_unacknowledged
+            sink.close()
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        dict(lost=0.2),
+        dict(repeated=0.3),
+        dict(late=0.3),
+        dict(garbled=0.1),
+        dict(lost=0.1, repeated=0.1, late=0.1, garbled=0.05),
+    ],
+    ids=lambda faults: "+".join(faults),
+)
+def test_no_row_is_lost_doubled_or_out_of_order_where_messages_are(
+    serve: Any, stack: ExitStack, tmp_path: Path, faults: dict[str, float]
+) -> None:
+    server = serve(credit=3)
+    relay = FaultyRelay(f"ipc://{tmp_path}/relay", server.endpoint, seed=1, **faults)
+    stack.callback(relay.close)
+    storm = Storm(server, relay.endpoint, num_actors=3, segments=40, timeout_s=0.02)
+
+    storm.run()
+
+    for name in ("actor1", "actor2", "actor3"):
+        assert [row for source, row in storm.stored if source == name] == [ROWS * number for number in range(40)]
+    assert storm.unacknowledged == 0 and server.counts.segments == 120 == server.counts.acknowledged
+    assert all(relay.counts[fault] >= 5 for fault in faults)

@@ -1,0 +1,240 @@
+"""Sockets carry messages between threads and processes, wait with deadlines, and leave nothing behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ding_like.comm.zmq.frames import decode, encode
+from ding_like.comm.zmq.sockets import EndpointFolder, Poller, Socket, Wake, open_socket, tcp_endpoint
+from ding_like.errors import CommError, ConfigError
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(params=["ipc", "tcp"])
+def endpoint(request: pytest.FixtureRequest) -> Iterator[str]:
+    with EndpointFolder() as folder:
+        yield folder.endpoint("data") if request.param == "ipc" else tcp_endpoint("127.0.0.1")
+
+
+def take(socket: Socket, timeout_s: float = 5.0) -> list[bytes] | None:
+    Poller(socket).wait(timeout_s)
+    frames = socket.receive()
+    return None if frames is None else [bytes(frame) for frame in frames]
+
+
+def test_a_router_and_a_dealer_exchange_messages(endpoint: str) -> None:
+    with open_socket("router", bind=endpoint) as router:
+        with open_socket("dealer", connect=router.endpoint, identity="actor1") as dealer:
+            assert dealer.send(encode({"kind": "rows"}, {"x": np.arange(3)}))
+            name, *frames = take(router) or []
+            assert router.send([name, *encode({"kind": "ack"})])
+            answer = take(dealer) or []
+
+    assert name == b"actor1" and decode(frames, max_nbytes=100).arrays["x"].tolist() == [0, 1, 2]
+    assert decode(answer, max_nbytes=0).kind == "ack"
+
+
+def test_what_was_sent_may_be_changed_afterwards() -> None:
+    rows = np.zeros(1_000_000, np.uint8)
+    with open_socket("router", bind=tcp_endpoint("127.0.0.1")) as router:
+        with open_socket("dealer", connect=router.endpoint) as dealer:
+            dealer.send([memoryview(rows)])
+            rows[:] = 1
+            _, frame = take(router) or []
+
+    assert not any(frame)
+
+
+def test_a_router_says_at_once_that_a_receiver_is_not_there(endpoint: str) -> None:
+    with open_socket("router", bind=endpoint) as router:
+        assert not router.send([b"nobody", b"hello"])
+
+
+def test_a_full_queue_is_not_waited_for_longer_than_asked() -> None:
+    with open_socket("dealer", connect="tcp://127.0.0.1:9", hwm=2) as dealer:
+        taken = [dealer.send([b"x"]) for _ in range(4)]
+        began = time.monotonic()
+        assert not dealer.send([b"x"], wait_s=0.2)
+
+    assert taken == [True, True, False, False]
+    assert 0.15 < time.monotonic() - began < 2.0
+
+
+def test_a_peer_that_comes_again_takes_the_place_of_its_name() -> None:
+    with open_socket("router", bind=tcp_endpoint("127.0.0.1")) as router:
+        with open_socket("dealer", connect=router.endpoint, identity="actor1") as old:
+            old.send([b"old"])
+            assert take(router) == [b"actor1", b"old"]
+            with open_socket("dealer", connect=router.endpoint, identity="actor1") as new:
+                new.send([b"new"])
+                assert take(router) == [b"actor1", b"new"]
+                assert router.send([b"actor1", b"hello"])
+                assert take(new) == [b"hello"] and take(old, 0.05) is None
+
+
+def test_an_xpub_hears_of_each_subscription_and_a_sub_gets_all() -> None:
+    with open_socket("xpub", bind=tcp_endpoint("127.0.0.1")) as xpub:
+        with open_socket("sub", connect=xpub.endpoint) as first, open_socket("sub", connect=xpub.endpoint) as second:
+            assert [take(xpub), take(xpub)] == [[b"\x01"], [b"\x01"]]
+            xpub.send([b"weights"])
+            assert [take(first), take(second)] == [[b"weights"]] * 2
+
+
+def test_a_dealer_that_is_there_first_connects_later(endpoint: str) -> None:
+    if endpoint.endswith(":0"):
+        with open_socket("router", bind=endpoint) as router:
+            endpoint = router.endpoint
+    with open_socket("dealer", connect=endpoint) as dealer:
+        dealer.send([b"early"])
+        deadline = time.monotonic() + 5.0
+        while True:
+            try:
+                router = open_socket("router", bind=endpoint)
+                break
+            except CommError:  # the port is not free at once
+                assert time.monotonic() < deadline
+        with router:
+            assert (take(router) or [])[1:] == [b"early"]
+
+
+def test_a_wake_from_another_thread_ends_a_wait_and_is_heard_once() -> None:
+    with open_socket("router", bind=tcp_endpoint("127.0.0.1")) as router, Wake() as wake:
+        poller = Poller(router, wake)
+        timer = threading.Timer(0.05, wake.wake)
+        timer.start()
+        began = time.monotonic()
+        assert poller.wait(5.0) == [wake]
+        assert time.monotonic() - began < 2.0
+        assert poller.wait(0.01) == []
+        timer.join()
+
+
+def test_many_calls_to_wake_are_one_and_none_blocks() -> None:
+    with Wake() as wake:
+        for _ in range(100_000):
+            wake.wake()
+        assert Poller(wake).wait(1.0) == [wake]
+        assert Poller(wake).wait(0.0) == []
+    wake.wake()
+    wake.close()
+
+
+def test_ipc_sockets_are_in_a_folder_of_their_owner_that_is_deleted() -> None:
+    with EndpointFolder() as folder:
+        with open_socket("router", bind=folder.endpoint("data")):
+            modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder.path, folder.path / "data")]
+        assert modes == [0o700, 0o600]
+    assert not folder.path.exists()
+    folder.close()
+
+
+def test_a_path_too_long_for_a_socket_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / ("x" * 100)).mkdir()
+    with EndpointFolder(where=tmp_path / ("x" * 100)) as folder:
+        with pytest.raises(ConfigError, match="at most 107 work.*TMPDIR"):
+            folder.endpoint("data")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "*", "10.77.0.1", "example.org", "::"])
+@pytest.mark.parametrize("end", ["bind", "connect"])
+def test_tcp_beyond_the_loopback_without_keys_is_refused(host: str, end: str) -> None:
+    with pytest.raises(ConfigError, match="no keys: anybody could train this policy. Make keys with `ding keys"):
+        open_socket("router", **{end: tcp_endpoint(host, 7000)})  # type: ignore[arg-type]  # one of two names
+
+
+@pytest.mark.parametrize("endpoint", ["", "7000", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:99999", "ipc://x"])
+def test_what_is_no_endpoint_is_one_clear_error(endpoint: str) -> None:
+    with pytest.raises((ConfigError, ValueError), match="endpoint|bind and connect"):
+        open_socket("router", bind=endpoint)
+
+
+def test_an_address_in_use_is_one_clear_error() -> None:
+    with open_socket("router", bind=tcp_endpoint("127.0.0.1")) as router:
+        with pytest.raises(CommError, match=r"cannot be bound to tcp://127.0.0.1:\d+: Address already in use"):
+            open_socket("router", bind=router.endpoint)
+
+
+def test_a_closed_socket_is_one_clear_error() -> None:
+    socket = open_socket("router", bind=tcp_endpoint("127.0.0.1"))
+    socket.close()
+    socket.close()
+
+    assert socket.closed
+    with pytest.raises(CommError, match="nothing can be sent"):
+        socket.send([b"a", b"b"])
+    with pytest.raises(CommError, match="nothing can be received"):
+        socket.receive()
+
+
+def test_a_frame_longer_than_allowed_cuts_its_sender_off_and_nobody_else() -> None:
+    with open_socket("router", bind=tcp_endpoint("127.0.0.1"), max_frame_nbytes=1000) as router:
+        with (
+            open_socket("dealer", connect=router.endpoint) as rude,
+            open_socket("dealer", connect=router.endpoint) as fine,
+        ):
+            rude.send([b"x" * 1001])
+            fine.send([b"x" * 1000])
+            assert [len(frame) for frame in take(router) or []][1:] == [1000]
+            assert take(router, 0.1) is None
+
+
+def test_frames_that_no_message_has_room_for_are_dropped() -> None:
+    with open_socket("router", bind=tcp_endpoint("127.0.0.1")) as router:
+        with open_socket("dealer", connect=router.endpoint) as dealer:
+            dealer.send([b"x"] * 10_000)
+            dealer.send([b"next"])
+            many, after = take(router) or [], take(router) or []
+
+    with pytest.raises(CommError, match="expected a head and at most"):
+        decode(many[1:], max_nbytes=10)
+    assert after[1:] == [b"next"]
+
+
+def _child(endpoint: str) -> None:
+    with open_socket("dealer", connect=endpoint) as dealer:
+        dealer.send([str(os.getpid()).encode()])
+        assert Poller(dealer).wait(10.0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_after_a_fork_has_a_context_of_its_own() -> None:
+    with EndpointFolder() as folder, open_socket("router", bind=folder.endpoint("data")) as router:
+        child = multiprocessing.get_context("fork").Process(target=_child, args=(router.endpoint,))
+        child.start()
+        name, pid = take(router, 10.0) or []
+        router.send([name, b"end"])
+        child.join(10.0)
+
+    assert child.exitcode == 0 and int(pid) == child.pid
+
+
+def test_a_process_ends_while_a_daemon_thread_waits_on_a_socket() -> None:
+    code = """
+import threading
+from ding_like.comm.zmq.sockets import Poller, Wake, open_socket
+router = open_socket("router", bind="tcp://127.0.0.1:0")
+waits = threading.Event()
+def wait():
+    poller = Poller(router)
+    waits.set()
+    poller.wait(60.0)
+threading.Thread(target=wait, daemon=True).start()
+open_socket("dealer", connect="tcp://127.0.0.1:9").send([b"never sent"])
+assert waits.wait(10.0)
+print("end")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")

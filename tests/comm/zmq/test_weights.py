@@ -1,0 +1,351 @@
+"""Weights over ZeroMQ: the newest arrives whole, at once, wherever a reader joins and whoever publishes."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.comm.channels import Version, Weights
+from ding_like.comm.zmq.frames import encode
+from ding_like.comm.zmq.keys import load_seed_keys, make_seed_keys
+from ding_like.comm.zmq.sockets import EndpointFolder, Poller, Socket, open_socket
+from ding_like.comm.zmq.weights import Broadcaster, WeightSocket, ZmqWeightReader
+from ding_like.errors import CommError
+
+SOON_S = 10.0
+MOMENT_S = 0.05
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    with EndpointFolder() as folder:
+        yield folder.endpoint("weights")
+
+
+@pytest.fixture
+def broadcaster(endpoint: str) -> Iterator[Broadcaster]:
+    with Broadcaster(endpoint=endpoint) as broadcaster:
+        broadcaster.start()
+        yield broadcaster
+
+
+def weights(update: int, *, size: int = 4, policy_id: str = "policy") -> Weights:
+    return Weights(policy_id, Version(0, update), {"w": torch.full((size,), float(update)), "n~int": torch.tensor(7)})
+
+
+def assert_is(found: Weights | None, update: int) -> None:
+    assert found is not None
+    assert found.version == Version(0, update)
+    assert torch.all(found.state["w"] == update) and found.state["n~int"] == 7
+
+
+def test_a_reader_that_joins_late_gets_the_newest_at_once(broadcaster: Broadcaster) -> None:
+    for update in range(5):
+        broadcaster.publish(weights(update))
+
+    with WeightSocket(broadcaster.endpoint, name="late") as reader:
+        assert_is(reader.wait(SOON_S), 4)
+        assert reader.wait(MOMENT_S) is None
+
+
+def test_a_slow_reader_gets_the_newest_and_none_in_between(broadcaster: Broadcaster) -> None:
+    with WeightSocket(broadcaster.endpoint, name="slow") as slow:
+        broadcaster.publish(weights(0))
+        assert_is(slow.wait(SOON_S), 0)
+        broadcaster.publish(weights(1))
+        assert slow.socket.raw.poll(1000 * SOON_S)  # it has come, and is not taken
+        for update in range(2, 500):
+            broadcaster.publish(weights(update))
+
+        assert_is(slow.wait(SOON_S), 1)
+        assert_is(slow.wait(SOON_S), 499)
+
+
+def test_a_reader_that_takes_nothing_has_one_message_under_way(broadcaster: Broadcaster) -> None:
+    with WeightSocket(broadcaster.endpoint, name="idle") as idle, ZmqWeightReader(broadcaster.endpoint, name="quick"):
+        assert broadcaster.wait_for_readers(2, SOON_S)
+        for update in range(20):
+            receipt = broadcaster.publish(weights(update), to=["quick"], wait_s=SOON_S)
+            assert receipt.delivered == ("quick",)
+        broadcaster.publish(weights(20))
+        for update in range(21, 40):
+            broadcaster.publish(weights(update), wait_s=MOMENT_S / 10)
+
+        assert idle.socket.raw.poll(1000 * SOON_S)
+        assert idle.socket.receive() is not None
+        assert idle.socket.receive() is None
+
+
+def test_a_reader_may_be_there_before_its_publisher(endpoint: str) -> None:
+    with WeightSocket(endpoint, name="early") as reader:
+        assert reader.wait(MOMENT_S) is None
+        with Broadcaster(endpoint=endpoint) as broadcaster:
+            broadcaster.publish(weights(3))  # before it is started, too
+            broadcaster.start()
+
+            assert_is(reader.wait(SOON_S), 3)
+
+
+def test_a_reader_follows_a_publisher_that_takes_over(endpoint: str) -> None:
+    with ZmqWeightReader(endpoint, name="reader") as reader:
+        with Broadcaster(endpoint=endpoint) as first:
+            first.start()
+            first.publish(weights(1), wait_s=SOON_S)
+            assert_is(reader.newest("policy", timeout_s=SOON_S), 1)
+        with Broadcaster(endpoint=endpoint) as second:
+            second.start()
+            second.publish(weights(0))  # older: the reader keeps what it has
+            second.publish(weights(2))
+
+            assert_is(reader.newest("policy", newer_than=Version(0, 1), timeout_s=SOON_S), 2)
+
+
+def test_policies_are_told_apart(broadcaster: Broadcaster) -> None:
+    with ZmqWeightReader(broadcaster.endpoint, name="reader") as reader:
+        broadcaster.publish(weights(1, policy_id="first"))
+        broadcaster.publish(weights(2, policy_id="second"))
+
+        assert_is(reader.newest("second", timeout_s=SOON_S), 2)
+        assert_is(reader.newest("first", timeout_s=SOON_S), 1)
+        assert broadcaster.wait_for_readers(1, SOON_S)
+
+
+def test_receipts_say_who_has_a_version_and_who_has_not(broadcaster: Broadcaster) -> None:
+    with (
+        ZmqWeightReader(broadcaster.endpoint, name="quick"),
+        WeightSocket(broadcaster.endpoint, name="busy"),
+    ):
+        assert broadcaster.wait_for_readers(2, SOON_S)
+
+        receipt = broadcaster.publish(weights(1), to=["quick", "busy", "nobody"], wait_s=0.5)
+
+        assert receipt.delivered == ("quick",)
+        assert receipt.failed == ("busy", "nobody")
+        assert broadcaster.readers == {"quick": {"policy": Version(0, 1)}, "busy": {}}
+
+
+def test_a_reader_that_has_gone_is_forgotten(broadcaster: Broadcaster) -> None:
+    with WeightSocket(broadcaster.endpoint, name="reader"):
+        assert broadcaster.wait_for_readers(1, SOON_S)
+
+    deadline_s = time.monotonic() + SOON_S
+    update = 0
+    while broadcaster.readers and time.monotonic() < deadline_s:
+        broadcaster.publish(weights(update := update + 1), wait_s=MOMENT_S)
+
+    assert broadcaster.readers == {}
+
+
+def garbled(frames: list[Any], place: int, byte: int) -> list[Any]:
+    frame = bytearray(frames[place])
+    frame[byte % len(frame)] ^= 0x10
+    return [*frames[:place], bytes(frame), *frames[place + 1 :]]
+
+
+@pytest.fixture
+def wire(endpoint: str) -> Iterator[Socket]:
+    """Give the end of a publisher whose messages a test writes."""
+    with open_socket("router", bind=endpoint) as socket:
+        yield socket
+
+
+def identity_of_asker(wire: Socket) -> bytes:
+    assert Poller(wire).wait(SOON_S)
+    frames = wire.receive()
+    assert frames is not None
+    return bytes(frames[0])
+
+
+def frames_of(update: int) -> list[Any]:
+    """Return the message that a broadcaster sends."""
+    with Broadcaster() as broadcaster:
+        broadcaster.start()
+        broadcaster.publish(weights(update))
+        with open_socket("dealer", connect=broadcaster.endpoint) as asker:
+            asker.send(encode({"kind": "ask", "name": "asker", "number": 1, "has": {}}))
+            assert Poller(asker).wait(SOON_S)
+            frames = asker.receive()
+    assert frames is not None
+    return list(frames)
+
+
+def test_no_garbled_byte_is_ever_loaded(wire: Socket) -> None:
+    with WeightSocket(wire.endpoint, name="reader") as reader:
+        asker, whole = identity_of_asker(wire), frames_of(1)
+        places = [(place, byte) for place, frame in enumerate(whole) for byte in range(len(bytes(frame)))]
+        for place, byte in places:
+            # As many as a test may send at once, without the reader's mark being reached.
+            assert wire.send([asker, *garbled(whole, place, byte)], wait_s=SOON_S)
+            assert Poller(reader.socket).wait(SOON_S)
+            assert reader.take() is None
+        assert reader.num_refused == len(places)
+
+        wire.send([asker, *whole])
+        assert_is(reader.wait(SOON_S), 1)
+
+
+@pytest.mark.parametrize("cut", ["no body", "half a body", "two bodies", "no head", "nothing"])
+def test_a_torn_message_is_never_loaded(wire: Socket, cut: str) -> None:
+    with WeightSocket(wire.endpoint, name="reader") as reader:
+        asker, (head, body) = identity_of_asker(wire), frames_of(1)
+        torn = {
+            "no body": [head],
+            "half a body": [head, bytes(body)[: len(body) // 2]],
+            "two bodies": [head, body, body],
+            "no head": [body],
+            "nothing": [b""],
+        }
+        wire.send([asker, *torn[cut]])
+
+        assert reader.wait(MOMENT_S) is None
+        assert reader.num_refused == 1
+
+
+def test_weights_that_were_garbled_are_asked_for_again(wire: Socket) -> None:
+    with ZmqWeightReader(wire.endpoint, name="reader") as reader:
+        asker = identity_of_asker(wire)
+        wire.send([asker, *garbled(frames_of(1), 1, 0)])
+
+        wire.send([identity_of_asker(wire), *frames_of(1)])  # it asks again after a second
+
+        assert_is(reader.newest("policy", timeout_s=SOON_S), 1)
+        assert reader.num_refused == 1
+
+
+def test_a_head_that_was_sealed_with_another_layout_is_refused(wire: Socket) -> None:
+    own = {"policy_id": "policy", "version": [0, 1], "layout": {"float32": [["w", [2**40]]]}}
+    body = np.zeros(16, np.uint8)
+    checksum = zlib.crc32(body, zlib.crc32(json.dumps(own).encode()))
+    frames = encode({"kind": "weights", "weights": own, "checksum": checksum}, {"body": body})
+    with WeightSocket(wire.endpoint, name="reader") as reader:
+        wire.send([identity_of_asker(wire), *frames])
+
+        assert reader.wait(MOMENT_S) is None
+        assert reader.num_refused == 1
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b""],
+        [b"{}"],
+        [b"[" * 100_000],
+        [b'{"kind":"ask","arrays":[]}'],
+        [b'{"kind":"ask","name":"x","number":-1,"has":{},"arrays":[]}'],
+        [b'{"kind":"ask","name":"x","number":1,"has":{"policy":[1]},"arrays":[]}'],
+        [b'{"kind":"ask","name":"","number":1,"has":{},"arrays":[]}'],
+        [b'{"kind":"weights","name":"x","number":1,"has":{},"arrays":[]}'],
+        [b"x"] * 5_000,
+    ],
+    ids=range(9),
+)
+def test_a_publisher_outlives_what_is_no_question(broadcaster: Broadcaster, frames: list[bytes]) -> None:
+    broadcaster.publish(weights(1))
+    with open_socket("dealer", connect=broadcaster.endpoint) as stranger:
+        stranger.send(frames, wait_s=SOON_S)
+
+        with WeightSocket(broadcaster.endpoint, name="reader") as reader:
+            assert_is(reader.wait(SOON_S), 1)
+            deadline_s = time.monotonic() + SOON_S
+            while broadcaster.num_garbled == 0 and time.monotonic() < deadline_s:
+                broadcaster.wait_for_readers(2, MOMENT_S)
+            assert broadcaster.num_garbled == 1
+            assert list(broadcaster.readers) == ["reader"]
+
+
+def test_a_snapshot_is_of_the_moment_it_is_taken(endpoint: str) -> None:
+    model = torch.nn.Linear(2, 1)
+    with Broadcaster(model, 0.0, endpoint=endpoint) as broadcaster:
+        assert broadcaster.start() == 0  # ipc has no port
+        assert broadcaster.snapshot()
+        expected = model.weight.detach().clone()
+        with torch.no_grad():
+            model.weight.add_(1.0)  # an update begins
+
+        with WeightSocket(endpoint, name="reader") as reader:
+            found = reader.wait(SOON_S)
+
+    assert found is not None and found.version == Version(0, 1)
+    assert torch.equal(found.state["weight"], expected)
+
+
+def test_a_broadcaster_says_its_port_and_publishes_its_model_at_the_start() -> None:
+    with Broadcaster(torch.nn.Linear(2, 1), 2.5) as broadcaster:
+        port = broadcaster.start()
+        with WeightSocket(f"tcp://127.0.0.1:{port}", name="reader") as reader:
+            found = reader.wait(SOON_S)
+
+    assert found is not None and found.version == Version(0, 0)
+
+
+def test_a_snapshot_before_the_period_has_passed_is_not_taken(endpoint: str) -> None:
+    with Broadcaster(torch.nn.Linear(2, 1), 1000.0, endpoint=endpoint) as broadcaster:
+        broadcaster.start()
+
+        assert not broadcaster.is_due
+        assert not broadcaster.snapshot()
+
+
+@pytest.mark.parametrize("period", [-1.0, float("nan"), float("inf")])
+def test_a_period_that_is_none_is_refused(period: float) -> None:
+    with pytest.raises(CommError, match="period"):
+        Broadcaster(None, period)
+
+
+def test_an_endpoint_that_is_taken_is_said_at_the_start(endpoint: str) -> None:
+    with Broadcaster() as first:
+        port = first.start()
+        with Broadcaster(endpoint=f"tcp://127.0.0.1:{port}") as second, pytest.raises(CommError, match=str(port)):
+            second.start()
+
+
+def test_closing_waits_for_a_reader_that_takes_the_last_version(endpoint: str) -> None:
+    with ZmqWeightReader(endpoint, name="reader") as reader:
+        with Broadcaster(endpoint=endpoint) as broadcaster:
+            broadcaster.start()
+            assert broadcaster.wait_for_readers(1, SOON_S)
+            broadcaster.publish(weights(9, size=100_000))
+
+        assert_is(reader.newest("policy", timeout_s=SOON_S), 9)
+
+
+def test_closing_does_not_wait_for_long_for_a_reader_that_takes_nothing(endpoint: str) -> None:
+    with WeightSocket(endpoint, name="busy"), Broadcaster(endpoint=endpoint) as broadcaster:
+        broadcaster.start()
+        assert broadcaster.wait_for_readers(1, SOON_S)
+        broadcaster.publish(weights(1))
+        started_s = time.monotonic()
+        broadcaster.close()
+
+        assert time.monotonic() - started_s < 2.0
+
+
+def test_a_closed_reader_says_so() -> None:
+    with ZmqWeightReader("tcp://127.0.0.1:1", name="reader") as reader:
+        reader.close()
+
+        with pytest.raises(CommError, match="closed"):
+            reader.newest("policy")
+
+
+def test_weights_go_to_those_with_a_key_only(tmp_path: Path) -> None:
+    driver_file, worker_file = make_seed_keys(tmp_path / "keys.json", ["worker"])
+    keys = load_seed_keys(driver_file)
+    with Broadcaster(keys=keys) as broadcaster:
+        broadcaster.start()
+        broadcaster.publish(weights(1))
+        with (
+            WeightSocket(broadcaster.endpoint, name="stranger") as stranger,
+            WeightSocket(broadcaster.endpoint, name="worker", keys=load_seed_keys(worker_file)) as worker,
+        ):
+            assert_is(worker.wait(SOON_S), 1)
+            assert stranger.wait(MOMENT_S) is None
+            assert list(broadcaster.readers) == ["worker"]

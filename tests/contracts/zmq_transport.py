@@ -1,0 +1,86 @@
+"""Carry rows over ZeroMQ for the contract suite, as the driver of a SEED run does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ding_like.comm.channels import Batch
+from ding_like.comm.local import LocalRows
+from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.row_sink import ZmqRowSink
+from ding_like.types import Array
+from tests.contracts import local_transport
+from tests.contracts.channel_cases import Kind, RowEnds, Transport
+
+_NAME = "actor1"
+_PATIENCE_S = 10.0
+
+
+class ZmqSource:
+    """Be the driver: put into `rows` what comes, acknowledge it, and order what these want."""
+
+    def __init__(self, server: RowServer, rows: LocalRows) -> None:
+        self._server = server
+        self._rows = rows
+        self._order()
+
+    def next(self, *, timeout_s: float) -> Batch | None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            batch = self._rows.next(timeout_s=0.0)
+            self._order()
+            left_s = deadline - time.monotonic()
+            if batch is not None or self.finished or left_s <= 0:
+                return batch
+            for arrived in self._server.take(left_s):
+                self._rows.put(arrived.segment)
+                self._server.acknowledge(arrived)
+
+    def _order(self) -> None:
+        order = self._rows.order(timeout_s=0.0)
+        if order.rows and not self._server.sources()[_NAME].outstanding:
+            self._server.give(_NAME, order.rows, env_step=order.env_step, newest=order.newest)
+
+    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
+        self._rows.feedback(train_iter, priority=priority, info=info)
+
+    @property
+    def finished(self) -> bool:
+        return self._rows.finished
+
+    @property
+    def env_step(self) -> int:
+        return self._rows.env_step
+
+    def finish(self) -> None:
+        self._rows.finish()
+        self._server.stop_all()
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def rows(stack: ExitStack, folder: Path, kind: Kind) -> RowEnds:
+    local: Any = local_transport.rows(stack, folder, kind).source
+    server = RowServer(f"ipc://{folder}/data", credit=1).start()
+    stack.callback(server.close)
+    sink = ZmqRowSink(server.endpoint, name=_NAME, run_id=1, timeout_s=0.1, patience_s=_PATIENCE_S)
+    stack.callback(sink.close)
+    sink.join()
+    source = ZmqSource(server, local)
+
+    def finish() -> None:
+        source.finish()
+        # An order that was given before is there at once; the end is still on its way to the sink.
+        deadline = time.monotonic() + _PATIENCE_S
+        while not sink.stopped and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    return RowEnds(sink, source, finish)
+
+
+TRANSPORT = Transport(rows=rows)

@@ -1,0 +1,107 @@
+"""A driver's ends, a proxy and inference servers in threads of this process: what tests of central inference share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+
+from ding_like.comm.channels import Version, Weights
+from ding_like.comm.flat_state import flatten_state
+from ding_like.comm.zmq.inference import InferenceClient
+from ding_like.comm.zmq.proxy import Proxy
+from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.sockets import EndpointFolder
+from ding_like.comm.zmq.weights import Broadcaster
+from ding_like.pipeline.seed.servers import ServerSettings, serve_inference
+from ding_like.policy import Policy
+
+FIRST = Version(0, 1)
+
+
+class Factories:
+    """Stand for SchemeFactories: make a policy that acts."""
+
+    def __init__(self, make: Callable[[], Policy]) -> None:
+        self._make = make
+
+    def actor(self, device: str) -> Policy:
+        return self._make()
+
+
+class Rig:
+    """Start and end what stands between actors and a learner."""
+
+    def __init__(self, opened: ExitStack, make: Callable[[], Policy]) -> None:
+        self._opened = opened
+        self._factories: Any = Factories(make)
+        folder = opened.enter_context(EndpointFolder())
+        self.weights = Broadcaster(endpoint=folder.endpoint("weights"))
+        opened.callback(self.weights.close)
+        self.weights.start()
+        proxy = Proxy(clients=folder.endpoint("clients"), servers=folder.endpoint("servers"))
+        proxy.bind()
+        self.clients_at = proxy.client_endpoint
+        self.proxy = proxy
+        self._run(proxy.serve, then=proxy.close)
+        ends = {"servers": proxy.server_endpoint, "weights": self.weights.endpoint}
+        self.rows = RowServer(folder.endpoint("data"), welcome=lambda: ends)
+        opened.callback(self.rows.close)
+        self.rows.start()
+        self.errors: list[BaseException] = []
+
+    def _run(
+        self, serve: Callable[[threading.Event], None], then: Callable[[], None] = lambda: None
+    ) -> Callable[[], None]:
+        stop = threading.Event()
+
+        def run() -> None:
+            try:
+                serve(stop)
+            except BaseException as error:
+                self.errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+
+        def end() -> None:
+            stop.set()
+            thread.join(10)
+            assert not thread.is_alive()
+            then()
+
+        self._opened.callback(end)
+        return end
+
+    def publish(self, policy: Policy, version: Version = FIRST) -> None:
+        state = flatten_state(policy.collect_mode.state_dict())
+        self.weights.publish(Weights("policy", version, state))
+
+    def serve(self, *, name: str = "server1", run_id: int = 1, **settings: Any) -> Callable[[], None]:
+        """Start a server, wait until it answers, and return what ends it."""
+        found = ServerSettings(self._factories, self.rows.endpoint, name=name, run_id=run_id, **settings)
+        ready = threading.Event()
+        end = self._run(lambda stop: serve_inference(found, stop, when_ready=ready.set))
+        assert ready.wait(10), self.errors
+        return end
+
+    def client(self, name: str = "actor1", run_id: int = 1, **settings: Any) -> InferenceClient:
+        settings = {"patience_s": 10.0, **settings}
+        client = InferenceClient(self.clients_at, name=name, run_id=run_id, **settings)
+        self._opened.callback(client.close)
+        return client
+
+
+@contextmanager
+def rig(make: Callable[[], Policy]) -> Iterator[Rig]:
+    with ExitStack() as opened:
+        made = Rig(opened, make)
+        yield made
+    assert not made.errors, made.errors
+
+
+def lanes(number: int) -> np.ndarray:
+    return np.arange(number, dtype=np.int64)

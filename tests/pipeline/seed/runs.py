@@ -1,0 +1,66 @@
+"""Small runs with central inference, whose servers and actors are threads of this process."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from ding_like.comm.workers.child import ChildThread
+from ding_like.comm.workers.failures import FailureLog
+from ding_like.entry.serial_entry import load_config
+from ding_like.pipeline.build import EnvSetting, training_process
+from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.seed_run import seed_turns
+from ding_like.pipeline.checkpoint import Checkpointer, resume_store
+from ding_like.pipeline.report.progress import Limits
+from ding_like.pipeline.report.run_console import NoConsole
+from ding_like.pipeline.seed.settings import SeedSettings
+from ding_like.pipeline.serial import SerialRun
+from ding_like.policy import Policy
+from tests.pipeline.ray import runs
+
+
+def rainbow(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a small Rainbow: noise in every action."""
+    main, create = runs.dqn()
+    main["policy"] = {
+        **main["policy"],
+        "model": dict(encoder_hidden_size_list=[16], head_hidden_size=16, v_min=0, v_max=10, n_atom=11),
+        "other": dict(eps=dict(type="linear", start=0.2, end=0.1, decay=100)),
+        **changes,
+    }
+    return main, {**create, "policy": dict(type="rainbow")}
+
+
+def one(**settings: Any) -> SeedSettings:
+    """Return settings of one actor thread and one server, which take turns as a serial run does."""
+    return SeedSettings(**{"actor_processes": 1, "comm": "sync", **settings})
+
+
+def seed(
+    configs: Any, chosen: SeedSettings, *, seed: int = 0, max_train_iter: float = 1e10, max_env_step: float = 1e10,
+    max_duration_s: float = float("inf"), exp_name: str = "seed", resumes: bool = False,
+    env_setting: EnvSetting | None = None, wrap: Any = lambda turns: turns,
+) -> Policy:  # fmt: skip
+    """Train with central inference in threads of this process."""
+    if resumes:
+        cfg = load_config(Path(exp_name, "total_config.py"), seed=seed, exp_name=exp_name, save=False, renew_dir=False)
+    else:
+        cfg = load_config(configs, seed=seed, exp_name=exp_name)
+    with training_process():
+        parts = build_driver(cfg, seed=seed, env_setting=env_setting)
+        with closing(parts):
+            turns = seed_turns(
+                cfg, parts, chosen, seed=seed, log=FailureLog(), env_setting=env_setting, run_as=ChildThread
+            )
+            SerialRun(
+                cfg,
+                parts,
+                limits=Limits(max_env_step, max_train_iter, max_duration_s=max_duration_s),
+                console=NoConsole(),
+                checkpointer=Checkpointer(cfg, parts, arguments={}),
+                saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
+                make_turns=wrap(turns),
+            ).run()
+    return parts.policy

@@ -1,0 +1,134 @@
+"""A way of rows whose actors do what a test says, on a clock that only waiting moves: no sockets, no threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ding_like.comm.channels import Receipt, Segment, Version, Weights
+from ding_like.comm.zmq.row_book import Arrived, ReportedError, SourceState
+from ding_like.data.batch import TransitionBatch
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class ScriptedRows:
+    """Be a RowServer: actors answer orders when `bring` says so, or at once where they are `eager`."""
+
+    def __init__(self, clock: Clock, *actors: str, credit: int = 2, eager: bool = True) -> None:
+        self._clock = clock
+        self._credit = credit
+        self.eager = eager
+        self.states = {name: SourceState("actor", 1, True, clock.now, (), 0, 0) for name in actors}
+        self.given: list[tuple[str, int, int, Version | None, dict[str, Any]]] = []
+        self.orders: dict[int, tuple[str, int]] = {}  # that nobody has answered: (actor, rows)
+        self.arrived: list[Arrived] = []
+        self.acknowledged: list[int] = []
+        self.numbers: dict[str, dict[str, Any]] = {}
+        self.reported: list[ReportedError] = []
+        self.statistics: list[dict[str, Any]] = []
+        self.version = Version(1, 0)  # that acts
+        self.observed: dict[str, Any] = {}
+        self.brought = 0
+        self._taken: list[str] = []  # actors whose segments were taken, and are not acknowledged
+
+    def sources(self) -> dict[str, SourceState]:
+        out = {name: tuple(k for k, (who, _) in self.orders.items() if who == name) for name in self.states}
+        return {name: state._replace(outstanding=out[name]) for name, state in self.states.items()}
+
+    def give(self, source: str, rows: int, *, env_step: int, newest: Any, extra: Any = None) -> int | None:
+        state = self.sources()[source]
+        unacknowledged = sum(each.source == source for each in self.arrived) + self._taken.count(source)
+        if not state.connected or len(state.outstanding) + unacknowledged >= self._credit:
+            return None
+        number = len(self.given)
+        self.given.append((source, rows, env_step, newest, dict(extra)))
+        self.orders[number] = source, rows
+        if self.eager:
+            self.bring(number)
+        return number
+
+    def bring(self, number: int) -> None:
+        """Have the actor answer an order, with rows that say who made them."""
+        source, asked = self.orders.pop(number)
+        segment = Segment(
+            rows_of(asked, int(source.removeprefix("actor"))), self.version, asked, {"eps": 0.5}, self.observed
+        )
+        self.arrived.append(Arrived(source, 1, number, number, asked, segment, self._clock.now))
+        self.brought += asked
+
+    def replace(self, source: str) -> None:
+        """Have an actor come back without what it was to do."""
+        self.orders = {number: each for number, each in self.orders.items() if each[0] != source}
+        self.states[source] = self.states[source]._replace(run_id=self.states[source].run_id + 1)
+
+    def take(self, timeout_s: float) -> list[Arrived]:
+        if not self.arrived:
+            self._clock.now += timeout_s
+        came, self.arrived = self.arrived, []
+        self._taken += [each.source for each in came]
+        return came
+
+    def acknowledge(self, arrived: Arrived) -> None:
+        self.acknowledged.append(arrived.order)
+        self._taken.remove(arrived.source)
+
+    def errors(self) -> list[ReportedError]:
+        found, self.reported = self.reported, []
+        return found
+
+    def stats(self, name: str) -> dict[str, Any]:
+        return self.numbers.get(name, {})
+
+    def use_statistics(self, arrays: Any) -> None:
+        self.statistics.append(dict(arrays))
+
+    queue_depth = 3
+
+
+class Published:
+    """Be where weights go."""
+
+    def __init__(self) -> None:
+        self.versions: list[Version] = []
+
+    def publish(self, weights: Weights, *, to: Any = None, wait_s: Any = None) -> Receipt:
+        self.versions.append(weights.version)
+        return Receipt()
+
+    def close(self) -> None: ...
+
+
+class Workers:
+    """Be the processes of a run, of which `lost` says why they cannot go on."""
+
+    lost: Exception | None = None
+
+    def check(self) -> None:
+        if self.lost is not None:
+            raise self.lost
+
+    def describe(self) -> dict[str, str]:
+        return {"failures": "none lost"}
+
+
+def rows_of(number: int, actor: int) -> TransitionBatch:
+    rng = np.random.default_rng(actor)
+    return TransitionBatch(
+        {
+            "obs": rng.standard_normal((number, 4), dtype=np.float32),
+            "action": rng.integers(2, size=number),
+            "reward": np.full(number, actor, np.float32),
+            "next_obs": rng.standard_normal((number, 4), dtype=np.float32),
+            "terminated": np.zeros(number, bool),
+            "truncated": np.zeros(number, bool),
+            "discount": np.full(number, 0.9, np.float32),
+        }
+    )

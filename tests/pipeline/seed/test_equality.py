@@ -1,0 +1,31 @@
+"""One actor thread, one inference server, in rounds: the serial run, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.pipeline.ray import runs
+from tests.pipeline.ray.test_equality import assert_equal
+from tests.pipeline.seed import runs as seed_runs
+
+UPDATES = 500
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+
+
+@pytest.mark.parametrize("configs", [runs.dqn, seed_runs.rainbow, runs.sac], ids=["dqn", "rainbow", "sac"])
+def test_one_actor_and_one_server_in_rounds_equal_serial(configs: Any) -> None:
+    alone = runs.serial(configs(), seed=3, max_train_iter=UPDATES, exp_name="alone")
+
+    by_servers = seed_runs.seed(configs(), seed_runs.one(), seed=3, max_train_iter=UPDATES)
+
+    assert_equal(alone, by_servers)
+    found, expected = runs.result("seed"), runs.result("alone")
+    assert found["train_iter"] == expected["train_iter"] >= UPDATES
+    assert found["env_step"] == expected["env_step"] and found["eval_value_raw"] == expected["eval_value_raw"]

@@ -1,0 +1,77 @@
+"""Actors whose network runs on an inference server act as those with a network of their own, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ding_like.errors import ConfigError
+from ding_like.policy import Policy, get_policy_cls
+from ding_like.policy.remote_forward import act_remotely, check_acts_remotely
+from tests.contracts.policy_cases import ACTING, MASKED, Case, draw_obs, make
+from tests.pipeline.seed.inference_rig import lanes, rig
+
+REFUSED = {
+    name
+    for name, case in ACTING.items()
+    if getattr(get_policy_cls(dict(type=case.policy)), "rows_need_networks", False)
+}
+REMOTE = {name: case for name, case in ACTING.items() if name not in REFUSED}
+SETTING = {name: {"eps": 0.3} for name in ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn")}
+
+
+def play(case: Case, policy: Policy, *, steps: int = 8, num_lanes: int = 3, masked: bool = False) -> list:
+    """Return the columns of some steps, in the later ones of which some lanes are left out and some begin episodes."""
+    rng, draws = np.random.default_rng(5), np.random.default_rng(6)
+    actor, found = policy.collect_mode.actor, []
+    for step in range(steps):
+        part = lanes(num_lanes) if step < 3 else np.flatnonzero(rng.random(num_lanes) < 0.7)
+        if not len(part):
+            continue
+        obs = draw_obs(case, len(part), rng, masked=masked)
+        is_first = np.ones(len(part), bool) if step == 0 else rng.random(len(part)) < 0.2
+        found.append(actor.act(obs, lanes=part, is_first=is_first, rng=draws, **SETTING.get(case.policy, {})))
+    return found
+
+
+def assert_equal(one: list, other: list) -> None:
+    assert len(one) == len(other)
+    for first, second in zip(one, other, strict=True):
+        assert list(first) == list(second)
+        for name, column in first.items():
+            assert column.dtype == second[name].dtype
+            np.testing.assert_array_equal(column, second[name], err_msg=name)
+
+
+@pytest.mark.parametrize("name", REMOTE)
+def test_a_remote_actor_acts_as_a_local_one(name):
+    case = REMOTE[name]
+    local, remote, learner = make(case, seed=1), make(case, seed=2), make(case, seed=1)
+
+    with rig(lambda: make(case, seed=3)) as run:
+        run.publish(learner)
+        run.serve()
+        act_remotely(remote, run.client())
+        acted = play(case, remote)
+
+    assert_equal(acted, play(case, local))
+
+
+@pytest.mark.parametrize("name", ["dqn", "rainbow", "qmix", "impala", "r2d2"])
+def test_an_action_mask_stays_with_the_actor(name):
+    case = MASKED[name]
+    remote = make(case, seed=2)
+
+    with rig(lambda: make(case, seed=3)) as run:
+        run.publish(make(case, seed=1))
+        run.serve()
+        act_remotely(remote, run.client())
+        acted = play(case, remote, masked=True)
+
+    assert_equal(acted, play(case, make(case, seed=1), masked=True))
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_policies_whose_rows_need_the_critic_are_refused(name):
+    with pytest.raises(ConfigError, match="makes its rows by its networks"):
+        check_acts_remotely(make(ACTING[name]))

@@ -1,0 +1,365 @@
+"""Turns by central inference: what is put, learned, sent and ordered when, over scripted actors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.comm.channels import Version
+from ding_like.comm.zmq.row_book import ReportedError, SourceState
+from ding_like.entry.serial_entry import load_config
+from ding_like.errors import CommError, TrainingError
+from ding_like.pipeline.build import SerialParts
+from ding_like.pipeline.build.driver_end import DriverEnd
+from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.seed.settings import SeedSettings
+from ding_like.pipeline.seed.turns import SeedTurns
+from ding_like.pipeline.turns import TurnsLostError
+from tests.pipeline.ray import runs
+from tests.pipeline.seed.scripted import Clock, Published, ScriptedRows, Workers
+
+
+class Run:
+    """Hold the turns of a small DQN run: 4 updates for every 8 rows."""
+
+    def __init__(self, parts: SerialParts, cfg: Any, rows: ScriptedRows, clock: Clock, **settings: Any) -> None:
+        chosen = SeedSettings(**{"segment_rows": 8, **settings} if settings.get("comm") != "sync" else settings)
+        self.parts, self.rows, self.clock = parts, rows, clock
+        self.weights, self.workers, self.is_leaving = Published(), Workers(), False
+        self.end = DriverEnd(cfg, parts, least_rows=chosen.minimum_buffer_size or 0)
+        scripted: Any = rows
+        workers: Any = self.workers
+        self.turns = SeedTurns(
+            self.end,
+            chosen,
+            rows=scripted,
+            weights=self.weights,
+            workers=workers,
+            is_leaving=lambda: self.is_leaving,
+            clock=clock,
+        )
+
+    @property
+    def updates(self) -> int:
+        return self.parts.learner.train_iter
+
+    @property
+    def stored(self) -> int:
+        return self.parts.replay_buffer.count()
+
+
+Make = Callable[..., Run]
+
+
+@pytest.fixture
+def make(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as opened:
+
+        def made(*actors: str, eager: bool = True, policy: Any = None, **settings: Any) -> Run:
+            cfg = load_config(runs.dqn(**{"random_collect_size": 0, **(policy or {})}), seed=3)
+            parts = build_driver(cfg, seed=3)
+            opened.callback(parts.close)
+            clock = Clock()
+            rows = ScriptedRows(clock, *(actors or ("actor1",)), credit=settings.get("credit", 2), eager=eager)
+            return Run(parts, cfg, rows, clock, **settings)
+
+        yield made
+
+
+# --- asynchronous
+
+
+def test_each_actor_has_orders_up_to_its_credit_from_the_first_turn_on(make: Make) -> None:
+    run = make("actor1", "actor2", eager=False, credit=3)
+
+    run.turns.begin()
+
+    assert [name for name, *_ in run.rows.given] == ["actor1"] * 3 + ["actor2"] * 3
+    assert {(rows, env_step) for _, rows, env_step, *_ in run.rows.given} == {(8, 0)}
+
+
+def test_rows_are_acknowledged_once_they_are_in_the_buffer(make: Make) -> None:
+    run = make(eager=False)
+    run.turns.begin()
+    run.rows.bring(0)
+    stored: list[int] = []
+    acknowledge = run.rows.acknowledge
+    run.rows.acknowledge = lambda arrived: (stored.append(run.stored), acknowledge(arrived))  # type: ignore[assignment]
+
+    run.turns.take()
+
+    assert stored == [8] and run.rows.acknowledged == [0]
+
+
+def test_updates_follow_rows_in_the_configs_ratio(make: Make) -> None:
+    run = make(segment_rows=16)
+    run.turns.begin()
+
+    for _ in range(5):
+        run.turns.take()
+
+    assert run.updates == run.stored * 4 // 8
+
+
+def test_weights_go_out_at_the_begin_and_after_turns_with_updates(make: Make) -> None:
+    run = make(eager=False)
+    run.turns.begin()
+    run.turns.take()  # nothing came
+    for number in (0, 1):
+        run.rows.bring(number)
+    run.turns.take()
+
+    assert run.weights.versions == [Version(1, 0), Version(1, run.updates)] and run.updates > 0
+
+
+def test_a_broadcast_period_keeps_weights_back_until_it_has_passed(make: Make) -> None:
+    run = make(broadcast_period=5.0)
+    run.turns.begin()
+
+    updates = []
+    for _ in range(4):
+        run.turns.take()
+        updates.append(run.updates)
+        run.clock.now += 2.0
+
+    assert [version.update for version in run.weights.versions] == [0, updates[3]]
+
+
+def test_no_actor_acts_with_weights_from_before_this_stretch_of_the_run(make: Make) -> None:
+    run = make()
+    run.parts.learner._last_iter.update(70)
+    run.turns.load_state_dict({"rows": {"collected": 100, "granted": 50}, "random_rows": 0})
+    for _ in range(3):
+        run.turns.take()
+
+    assert {tuple(extra["least"]) for *_, extra in run.rows.given} == {(1, 70)}
+    assert run.weights.versions[0] == Version(1, 70)
+
+
+def test_no_order_is_given_while_updates_are_behind(make: Make) -> None:
+    run = make(max_train_frequency=2.0, policy=dict(learn=dict(update_per_collect=4, batch_size=8)))
+    run.turns.begin()
+    for _ in range(3):
+        run.turns.take()
+    behind = len(run.rows.given)
+
+    run.turns.take()
+    assert len(run.rows.given) == behind and run.updates < run.end.rows._allowed
+
+    for _ in range(60):
+        run.turns.take()
+    assert len(run.rows.given) > behind
+
+
+def test_updates_keep_the_beat_of_the_clock(make: Make) -> None:
+    run = make(max_train_frequency=4.0)
+    run.turns.begin()
+    began_s = run.clock.now
+
+    while run.clock.now < began_s + 10.0:
+        run.turns.take()
+
+    assert run.updates == pytest.approx(40, abs=2)
+
+
+def test_no_update_is_taken_before_the_buffer_has_the_minimum_and_none_is_made_up_for(make: Make) -> None:
+    run = make(minimum_buffer_size=100)
+    run.turns.begin()
+    while run.stored < 100:
+        assert run.updates == 0
+        run.turns.take()
+
+    assert 0 < run.updates <= 8
+
+
+def test_rows_that_are_too_old_are_dropped_and_counted(make: Make) -> None:
+    run = make(max_policy_lag=3)
+    run.turns.begin()
+    for _ in range(6):
+        run.turns.take()  # the version that acts stays (1, 0)
+
+    assert run.parts.collector.dropped_rows > 0
+    assert run.stored + run.parts.collector.dropped_rows == run.rows.brought - 16
+
+
+# --- synchronous
+
+
+def test_a_round_is_shared_among_the_actors_and_put_by_their_places(make: Make) -> None:
+    run = make("actor10", "actor2", "actor1", comm="sync", eager=False)
+    run.turns.begin()
+    take = run.rows.take
+
+    def brought(timeout_s: float) -> Any:
+        for number in sorted(run.rows.orders, reverse=True):
+            run.rows.bring(number)
+        return take(timeout_s)
+
+    run.rows.take = brought  # type: ignore[method-assign]
+    run.turns.take()
+
+    assert [(name, rows) for name, rows, *_ in run.rows.given] == [("actor1", 3), ("actor2", 3), ("actor10", 2)]
+    kept = [row["reward"] for row in run.parts.replay_buffer.sample(8, 0) or []]
+    assert sorted(kept) == [1, 1, 1, 2, 2, 2, 10, 10]
+    assert run.updates == 0, "8 rows are fewer than a batch"
+
+
+def test_a_round_wants_the_weights_of_all_updates_before_it(make: Make) -> None:
+    run = make(comm="sync")
+    run.turns.begin()
+    for _ in range(4):
+        run.turns.take()
+
+    assert [extra["least"][1] for *_, extra in run.rows.given] == [0, 0, 4, 8], "16 rows are a batch"
+    assert [version.update for version in run.weights.versions] == [0, 4, 8]
+
+
+def test_what_a_lost_actor_was_to_do_is_done_by_the_one_that_takes_its_place(make: Make) -> None:
+    run = make("actor1", "actor2", comm="sync", eager=False)
+    run.turns.begin()
+    take, calls = run.rows.take, iter(range(100))
+
+    def scripted(timeout_s: float) -> Any:
+        call = next(calls)
+        if call == 0:
+            run.rows.bring(0)
+        elif call == 1:
+            run.rows.replace("actor2")
+        elif call == 3:
+            run.rows.bring(2)
+        return take(timeout_s)
+
+    run.rows.take = scripted  # type: ignore[method-assign]
+    run.turns.take()
+
+    assert [name for name, *_ in run.rows.given] == ["actor1", "actor2", "actor2"]
+    assert run.stored == 8 and run.rows.acknowledged == [0, 2]
+
+
+def test_a_run_that_is_to_end_leaves_a_round_within_a_second(make: Make) -> None:
+    run = make("actor1", comm="sync", eager=False)
+    run.turns.begin()
+    run.is_leaving = True
+    began_s = run.clock.now
+
+    run.turns.take()
+
+    assert run.clock.now - began_s < 1.0 and run.stored == 0
+
+
+# --- the begin
+
+
+def test_random_rows_are_collected_first_and_allow_no_updates(make: Make) -> None:
+    run = make(policy=dict(random_collect_size=40))
+    run.turns.begin()
+
+    assert run.stored >= 40 and run.updates == 0
+    assert run.rows.given[0][1:3] == (40, 0)
+    assert run.turns.state_dict()["random_rows"] == 0
+
+
+def test_random_rows_that_are_missing_at_a_saved_point_are_collected_by_the_resumed_run(make: Make) -> None:
+    run = make(policy=dict(random_collect_size=40))
+    run.turns.load_state_dict({"rows": {"collected": 0, "granted": 0}, "random_rows": 24})
+
+    assert run.rows.given[0][1] == 24
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize("error", [CommError("the proxy is gone."), TrainingError("actor1: the motor is on fire.")])
+def test_lost_workers_end_the_turns_with_their_cause(make: Make, error: Exception) -> None:
+    run = make()
+    run.turns.begin()
+    run.workers.lost = error
+
+    with pytest.raises(TurnsLostError, match=str(error)) as raised:
+        run.turns.take()
+
+    assert raised.value.__cause__ is error and run.turns.rescue()
+
+
+def test_actors_that_bring_nothing_for_too_long_are_named(make: Make) -> None:
+    run = make("actor1", "actor2", eager=False)
+    run.turns.begin()
+    began_s = run.clock.now
+
+    with pytest.raises(TurnsLostError, match="actor1, actor2 were asked for rows.*step_timeout_s"):
+        while True:
+            run.turns.take()
+
+    assert 120 < run.clock.now - began_s < 122, "whoever supervises them has its chance before"
+
+
+def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    run = make()
+    run.turns.begin()
+    run.rows.reported = [ReportedError("actor7", "actor", 1, "no space left")]
+
+    run.turns.take()
+
+    assert "actor7: no space left" in caplog.text
+
+
+# --- what is said
+
+
+def test_the_panel_says_how_inference_and_actors_fare(make: Make) -> None:
+    run = make()
+    for name in ("server1", "server2"):
+        run.rows.states[name] = SourceState("server", 1, True, 0.0, (), 0, 0)
+    run.rows.numbers = {
+        "server1": {"requests": 9, "mean_batch": 3.5, "p50_ms": 1.0, "p99_ms": 2.0, "queue": 4},
+        "server2": {"requests": 9, "mean_batch": None, "p50_ms": None, "p99_ms": None, "queue": 0},
+        "actor1": {"p50_ms": 1.5, "p99_ms": 8.0},
+    }
+    run.turns.begin()
+    for _ in range(3):
+        run.turns.take()
+        run.clock.now += 1
+
+    said = run.turns.workers()
+
+    assert said["batch"] == "3.5 observations" and said["latency"] == "1.5 ms p50, 8 ms p99"
+    assert said["queue"] == "4 requests, 3 segments" and said["policy lag"] and said["data age"]
+    assert said["actor1"].endswith("env steps/s") and said["failures"] == "none lost"
+
+
+def test_the_metrics_have_batches_latencies_queues_and_each_actors_rate(make: Make) -> None:
+    run = make()
+    run.rows.states["server1"] = SourceState("server", 1, True, 0.0, (), 0, 0)
+    run.rows.numbers = {"server1": {"requests": 9, "mean_batch": 3.5, "p50_ms": 1.0, "p99_ms": 2.0, "queue": 4}}
+    run.turns.begin()
+    run.turns.take()
+
+    numbers = run.parts.collector.beside()
+
+    assert numbers["batch_size_mean"] == 3.5 and numbers["latency_p99_ms"] == 2.0
+    assert numbers["inference_queue"] == 4 and numbers["segment_queue"] == 3
+    assert "envstep_per_sec/actor1" in numbers
+
+
+def test_statistics_go_to_the_actors_when_some_were_observed(make: Make) -> None:
+    run = make()
+    run.turns.begin()
+    run.turns.take()
+
+    assert run.rows.statistics == [], "these envs observe nothing"
+
+
+def test_the_state_is_what_a_resumed_run_goes_on_from(make: Make) -> None:
+    run = make()
+    run.turns.begin()
+    for _ in range(4):
+        run.turns.take()
+    state = run.turns.state_dict()
+
+    assert state["rows"]["collected"] == run.stored and state["rows"]["granted"] >= run.updates
+    assert np.isclose(state["random_rows"], 0)
