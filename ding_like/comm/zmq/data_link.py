@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ding_like.comm.zmq.frames import Message, decode, encode
 from ding_like.comm.zmq.row_messages import MAX_NBYTES, MAX_TEXT, PROTOCOL, plain_of, text_of
-from ding_like.comm.zmq.sockets import Poller, open_socket
+from ding_like.comm.zmq.sockets import Poller, open_socket, reached_by
 from ding_like.errors import CommError
 from ding_like.types import Array
 
@@ -51,6 +51,7 @@ class DataLink:
         self._is_stopped = False
         self._is_noted = False  # what failed
         self._refusal = ""
+        self.was_refused = False
         self._said_s = 0.0  # when something was heard last, or said again
         self._urged_s: float | None = None  # since when nothing has answered
         self._socket = open_socket("dealer", connect=endpoint, keys=keys, hwm=_QUEUE)
@@ -116,7 +117,7 @@ class DataLink:
             except CommError as error:
                 raise CommError(f"the driver at {self._socket.endpoint} sends nonsense: {error}") from error
             if self._refusal:
-                refusal, self._refusal = self._refusal, ""
+                refusal, self._refusal, self.was_refused = self._refusal, "", True
                 raise CommError(refusal)
 
     def _handle(self, message: Message) -> None:
@@ -124,7 +125,11 @@ class DataLink:
         head, kind = message.head, message.kind
         if kind == "welcome":
             if not self._is_joined and head.get("instance") == self._instance:
-                self._session, self.welcome = text_of(head, "session"), plain_of(head, "welcome")
+                self._session = text_of(head, "session")
+                self.welcome = {
+                    name: reached_by(each, self._socket.endpoint) if isinstance(each, str) else each
+                    for name, each in plain_of(head, "welcome").items()
+                }
                 self._is_joined, self.num_joined = True, self.num_joined + 1
         elif kind == "unknown":
             # A driver that was started again. Whoever says hello to it is another than the one that it may know.
@@ -149,7 +154,8 @@ class DataLink:
         if now - self._urged_s >= self._patience_s:
             raise CommError(
                 f"the driver of the run has not answered {self.name} at {self._socket.endpoint} for "
-                f"{self._patience_s:g} s: it has ended, or cannot be reached from here."
+                f"{self._patience_s:g} s: it has ended, cannot be reached from here, or this key is not listed in its "
+                "key file."
             )
         self._said_s = now
         if self._is_joined:

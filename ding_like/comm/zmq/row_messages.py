@@ -22,7 +22,7 @@ PROTOCOL = 1
 MAX_NBYTES = 2**30  # of the arrays of a message
 MAX_NAME = 100  # characters
 MAX_TEXT = 4_000
-ROLES = ("actor", "server")
+ROLES = ("actor", "server", "host")  # a host is a machine that has joined, beside what works there
 _MAX_NUMBER = 2**53  # what JSON's numbers hold exactly
 _COLUMNS, _OBSERVED = "columns", "observed"  # before the names of arrays
 

@@ -215,6 +215,15 @@ def tcp_endpoint(host: str, port: int = 0) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
+def reached_by(endpoint: str, other: str) -> str:
+    """Return an endpoint for those who reach `other` on the same machine: bound to every address, it names none."""
+    transport, _, address = endpoint.partition("://")
+    host, _, port = address.rpartition(":")
+    if transport != "tcp" or host not in ("0.0.0.0", "*", "[::]"):
+        return endpoint
+    return f"tcp://{other.removeprefix('tcp://').rpartition(':')[0]}:{port}"
+
+
 def open_socket(
     kind: Kind,
     *,

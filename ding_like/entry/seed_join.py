@@ -1,0 +1,211 @@
+"""Join a run with central inference from another machine: step envs for it, or choose its actions."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from ding_like.comm.zmq.host_link import HostLink, join_as_host
+from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
+from ding_like.comm.zmq.sockets import tcp_endpoint
+from ding_like.config import FrozenConfig
+from ding_like.config.override import Override
+from ding_like.entry.learners import RunArguments
+from ding_like.entry.leaving import Leaving
+from ding_like.entry.serial_entry import NO_LIMIT
+from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
+from ding_like.errors import CommError, ConfigError
+from ding_like.pipeline.build import training_process
+from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.seed.actor import ActorSettings, run_threads
+from ding_like.pipeline.seed.servers import ServerSettings, serve_inference
+from ding_like.pipeline.seed.settings import SeedSettings, read_seed
+from ding_like.utils.parent import watch_parent
+
+logger = logging.getLogger(__name__)
+
+Module: TypeAlias = Literal["actor", "inference"]
+# Works as (host number, how many drivers have been joined) until told to stop.
+Work: TypeAlias = Callable[[int, int, threading.Event], None]
+
+FIRST_RETRY_S, RETRY_S = 30.0, 600.0  # to reach the driver for the first time, and again later
+_MAX_THREADS = 99  # of a machine: host 7 has threads 701 to 799
+_LOOK_S = 5.0
+_SETTLE_S = 10.0  # for the driver's word that the run is over, once all work has ended
+
+
+def join_run(
+    config: SystemConfig,
+    module: Module,
+    *,
+    address: str,
+    key_file: str | Path | None = None,
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+    retry_s: float | None = None,
+) -> None:
+    """Work for the driver of `ding -m seed` at HOST:PORT until its run is over.
+
+    "actor" steps envs in `system.seed.actor_threads` threads, "inference" is an inference server; `config` is the
+    driver's. `key_file` is one of those that `ding keys FILE --curve` wrote. `retry_s` is how long the driver may be
+    out of reach: by default 30 s at the start, and ten minutes later. SIGTERM and the end of the process that started
+    this one end it. Raises ConfigError for what cannot be, and CommError with the cause if it has to give up.
+    """
+    if module not in get_args(Module):
+        raise ConfigError(f"'{module}' cannot join a run; choose one of {', '.join(get_args(Module))}.")
+    endpoint = _endpoint(address)
+    keys = None if key_file is None else load_seed_keys(key_file)
+    plan = _plan(config, module, seed=seed, overrides=overrides)
+    leave = threading.Event()
+    with training_process():
+        factories = SchemeFactories.of(plan.cfg, seed=seed)
+        link = join_as_host(endpoint, keys=keys, patience_s=FIRST_RETRY_S if retry_s is None else retry_s)
+        try:
+            with Leaving(lambda: _leave(leave, link)):
+                watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
+                link.be_patient_for(RETRY_S if retry_s is None else retry_s)
+                _check_alike(plan.cfg, link.welcome)
+                _stay(link, leave, _work_of(module, factories, plan.settings, endpoint, keys), module)
+        finally:
+            link.close()
+
+
+def _leave(leave: threading.Event, link: HostLink) -> None:
+    leave.set()
+    link.wake()
+
+
+def _endpoint(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        raise ConfigError(
+            f"'{address}' is no address of a driver; expected HOST:PORT, as the driver says at its start."
+        )
+    return tcp_endpoint(host.strip("[]"), int(port))
+
+
+def _plan(config: SystemConfig, module: Module, *, seed: int, overrides: Sequence[str]) -> SystemPlan[SeedSettings]:
+    """Return what a worker is made from. Raises ConfigError with every fault of the config."""
+
+    def read(
+        system: Mapping[str, Any], cfg: FrozenConfig, source: str, applied: Mapping[str, Override]
+    ) -> tuple[SeedSettings, dict[str, Any]]:
+        # The driver may have none of them, all of which join: here there is one.
+        section: dict[str, Any] = dict(system.get("seed") or {})
+        for name in ("actor_processes", "inference_servers"):
+            section[name] = section.get(name) or 1
+        settings = read_seed({**system, "seed": section}, cfg, source=source, overrides=applied)
+        if settings.actor_threads > _MAX_THREADS:
+            raise ConfigError(
+                f"system.seed.actor_threads is {settings.actor_threads}; a machine joins with {_MAX_THREADS} at most: "
+                "start another process for the others."
+            )
+        return settings, {}
+
+    arguments = RunArguments("seed", seed, NO_LIMIT, NO_LIMIT, dynamic_seed=True)
+    return plan_system(config, arguments, read=read, overrides=overrides, resumes=True)
+
+
+def _check_alike(cfg: FrozenConfig, welcome: Mapping[str, Any]) -> None:  # Any: of JSON
+    """Raise ConfigError where the driver says that it runs another config."""
+    own = {"policy": cfg.policy.type, "env": cfg.env.get("env_id") or cfg.env.type}
+    theirs = welcome.get("config")
+    if isinstance(theirs, Mapping) and dict(theirs) != own:
+        raise ConfigError(
+            f"the run is of {theirs.get('policy')} on {theirs.get('env')}, the config of {own['policy']} on "
+            f"{own['env']}: give -c the driver's config."
+        )
+
+
+def _work_of(
+    module: Module, factories: SchemeFactories, settings: SeedSettings, endpoint: str, keys: SeedKeys | None
+) -> Work:
+    def act(number: int, session: int, stop: threading.Event) -> None:
+        threads = [100 * number + thread for thread in range(1, settings.actor_threads + 1)]
+        run_threads(
+            ActorSettings(
+                factories, endpoint, threads=threads, attempt=session, keys=keys,
+                request_timeout_s=settings.request_timeout_s, failure=settings.failure,
+            ),
+            stop,
+        )  # fmt: skip
+
+    def infer(number: int, session: int, stop: threading.Event) -> None:
+        made = ServerSettings(
+            factories, endpoint, name=f"server{100 * number + 1}", run_id=session, keys=keys,
+            batchsize=settings.inference_batchsize, delay_s=settings.inference_delay,
+            device=settings.inference_device, start_timeout_s=settings.failure.start_timeout_s,
+        )  # fmt: skip
+        serve_inference(made, stop)
+
+    return act if module == "actor" else infer
+
+
+def _stay(link: HostLink, leave: threading.Event, work: Work, module: Module) -> None:
+    """Work until the run is over or this process is to leave; begin anew with a driver that was started again."""
+    while not leave.is_set() and not link.is_over():
+        session = link.num_joined
+        logger.info("joined the run as host %d: %s", link.number, module)
+        failure = _work_for(link, session, leave, work)
+        if leave.is_set() or link.is_over() or link.num_joined != session:
+            continue
+        if failure is not None:
+            if not link.is_away:
+                raise failure
+            logger.warning("the driver is out of reach (%s); it is tried for as long as --retry-s says", failure)
+            _wait(link, lambda: leave.is_set() or not link.is_away)
+        else:  # all is done but for the driver's word
+            link.wait_until(lambda: leave.is_set() or link.is_over(), timeout_s=_SETTLE_S)
+
+
+def _work_for(link: HostLink, session: int, leave: threading.Event, work: Work) -> BaseException | None:
+    """Work for one driver until there is no more to do; return what the work failed with."""
+    worker = _Worker(work, link.number, session, when_ended=link.wake)
+    try:
+        _wait(link, lambda: leave.is_set() or worker.has_ended or link.is_over() or link.num_joined != session)
+        if link.is_over():  # they are told too, and hand over what they have
+            link.wait_until(lambda: leave.is_set() or worker.has_ended, timeout_s=_SETTLE_S)
+    finally:
+        failure = worker.end()
+    return failure
+
+
+def _wait(link: HostLink, is_due: Callable[[], bool]) -> None:
+    """Wait until it is due. Raises CommError where the driver is lost."""
+    while not link.wait_until(is_due, timeout_s=_LOOK_S):
+        pass
+
+
+class _Worker:
+    """Do work in a thread until it is done, fails or is ended."""
+
+    def __init__(self, work: Work, number: int, session: int, *, when_ended: Callable[[], None]) -> None:
+        self._work = work
+        self._number, self._session = number, session
+        self._when_ended = when_ended
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self.has_ended = False
+        self._thread = threading.Thread(target=self._run, name="joined", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work(self._number, self._session, self._stop)
+        except BaseException as error:  # the thread that waits for it raises it
+            self._failure = error
+        self.has_ended = True
+        self._when_ended()
+
+    def end(self) -> BaseException | None:
+        """Have the work end; return what it failed with. Raises CommError if it does not end in time."""
+        self._stop.set()
+        self._thread.join(_SETTLE_S)
+        if self._thread.is_alive():
+            raise CommError(f"what works for the run has not ended within {_SETTLE_S:g} s: an env may hang.")
+        return self._failure

@@ -1,0 +1,109 @@
+"""The driver of a run with central inference that learns nothing: it counts rows until there are enough."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ding_like.comm.channels import Version, Weights
+from ding_like.comm.flat_state import flatten_state
+from ding_like.comm.zmq.keys import SeedKeys
+from ding_like.comm.zmq.proxy import Proxy
+from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.sockets import tcp_endpoint
+from ding_like.comm.zmq.weights import Broadcaster
+from ding_like.config import compile_config, read_config
+from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.seed.actor import ActorSettings, run_threads
+from ding_like.pipeline.seed.servers import ServerSettings, serve_inference
+
+CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
+FIRST = Version(0, 1)
+
+
+class ScriptedDriver:
+    """Order rows of all actors that are there until `rows` have come; then tell all to end."""
+
+    def __init__(
+        self,
+        *,
+        rows: int,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        keys: SeedKeys | None = None,
+        welcome: dict[str, Any] | None = None,  # Any: of JSON
+    ) -> None:
+        self._opened = ExitStack()
+        self._enough = rows
+        self._threads: list[threading.Thread] = []
+        self.came: dict[str, int] = {}  # rows by source
+        self.errors: list[str] = []
+        self.stop, self.is_over = threading.Event(), threading.Event()
+        file = read_config(CONFIG)
+        cfg = compile_config(file.main_config, file.create_config, save=False, renew_dir=False)
+        self._factories = SchemeFactories.of(cfg, seed=0)
+        self._weights = Broadcaster(endpoint=tcp_endpoint(host), keys=keys)
+        self._opened.callback(self._weights.close)
+        self._weights.start()
+        state = flatten_state(self._factories.actor("cpu").collect_mode.state_dict())
+        self._weights.publish(Weights("policy", FIRST, state))
+        self._proxy = Proxy(clients=tcp_endpoint(host), servers=tcp_endpoint(host), keys=keys)
+        self._proxy.bind()
+        self._start(self._proxy.serve, self.stop)
+        ends = {
+            "clients": self._proxy.client_endpoint,
+            "servers": self._proxy.server_endpoint,
+            "weights": self._weights.endpoint,
+            **(welcome or {}),
+        }
+        self.rows = RowServer(tcp_endpoint(host, port), keys=keys, welcome=lambda: ends).start()
+        self._opened.callback(self.rows.close)
+        self.port = int(self.rows.endpoint.rpartition(":")[2])
+        self.address = f"127.0.0.1:{self.port}"
+        self._keys = keys
+        self._start(self._run)
+
+    def _start(self, target: Any, *arguments: Any) -> None:  # Any: what a thread runs
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def serve(self) -> None:
+        """Run an inference server of the driver's own."""
+        settings = ServerSettings(self._factories, f"tcp://{self.address}", keys=self._keys)
+        self._start(serve_inference, settings, self.stop)
+
+    def act(self) -> None:
+        """Run an actor thread of the driver's own."""
+        settings = ActorSettings(self._factories, f"tcp://{self.address}", keys=self._keys)
+        self._start(run_threads, settings, threading.Event())
+
+    def _run(self) -> None:
+        while not self.stop.is_set() and sum(self.came.values()) < self._enough:
+            for name, source in self.rows.sources().items():
+                if source.role == "actor":
+                    extra = {"least": list(FIRST)}
+                    while self.rows.give(name, 16, env_step=10_000, newest=FIRST, extra=extra) is not None:
+                        pass
+            for arrived in self.rows.take(0.1):
+                self.came[arrived.source] = self.came.get(arrived.source, 0) + len(arrived.segment.batch)
+                self.rows.acknowledge(arrived)
+            self.errors += [f"{each.source}: {each.text}" for each in self.rows.errors()]
+        if not self.stop.is_set():  # else it ends without a word
+            self.rows.stop_all()
+            self.is_over.set()
+
+    def close(self) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join(20.0)
+        self._opened.close()
+        assert not any(thread.is_alive() for thread in self._threads)
+
+    def __enter__(self) -> ScriptedDriver:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
