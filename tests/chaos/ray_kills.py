@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.kills import ROOT
+from tests.chaos.marked_child import end_what_is_left, run_child
 from tests.chaos.ray_audit import Strike, strikes_of
 from tests.chaos.report import Report, spread
 
-MARK = "DING_CHAOS_RAY"  # environment variable of all processes of a run
 _KINDS = ("collector", "gradient")
 _STEP_TIMEOUT_S = 5.0
 
@@ -40,7 +34,7 @@ def run_ray_kills(
     with tempfile.TemporaryDirectory(prefix="ding-chaos-") as place:
         folder = Path(place)
         (folder / "plan.json").write_text(json.dumps(_plan(report.setting)))
-        code = _run_child(folder, timeout_s=60.0 * minutes + 300.0)
+        code = run_child("tests.chaos.ray_child", folder, timeout_s=60.0 * minutes + 300.0)
         _judge(report, folder, code, timed=timed)
     return report
 
@@ -70,42 +64,8 @@ def _plan(setting: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run_child(folder: Path, *, timeout_s: float) -> int:
-    with open(folder / "said.txt", "wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.ray_child", str(folder)],
-            cwd=folder,
-            env={**os.environ, MARK: str(folder), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            return process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return -1
-        finally:
-            process.kill()
-            process.wait(20.0)
-
-
-def _left(folder: Path) -> list[int]:
-    """Return the processes of the run that are still there."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdecimal() and f"{MARK}={folder}".encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
-    return [pid for pid in found if pid != os.getpid()]
-
-
 def _judge(report: Report, folder: Path, code: int, *, timed: bool) -> None:
-    deadline = time.monotonic() + 10.0
-    while (left := _left(folder)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    for pid in left:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    left = end_what_is_left(folder)
     has_ended = code == 0 and (folder / "run/result.json").is_file() and (folder / "found.json").is_file()
     report.at_least("runs that ended by themselves, with a result", int(has_ended), 1)
     report.at_most("processes left behind", len(left), 0)
