@@ -54,6 +54,18 @@ def server_of(proxy: Proxy, stack: ExitStack, number: int = 1) -> End:
     return server
 
 
+def receive_all(servers: list[End], number: int) -> list[tuple[End, list[bytes]]]:
+    """Return so many messages, each with the server that received it."""
+    found: list[tuple[End, list[bytes]]] = []
+    deadline_s = time.monotonic() + SOON_S
+    while len(found) < number:
+        assert time.monotonic() < deadline_s, f"{len(found)} of {number} messages came"
+        for server in servers:
+            message = server.receive(0.002)
+            found += [] if message is None else [(server, message)]
+    return found
+
+
 def test_a_request_and_its_reply_arrive_frame_by_frame(proxy: Proxy, stack: ExitStack) -> None:
     client, server = client_of(proxy, stack), server_of(proxy, stack)
     client.send(b"head", b"", bytes(range(256)) * 1000)
@@ -67,7 +79,7 @@ def test_a_client_stays_with_its_server(proxy: Proxy, stack: ExitStack) -> None:
     client = client_of(proxy, stack)
     servers = [server_of(proxy, stack, number) for number in range(3)]
     client.send(b"0")
-    (own,) = [server for server in servers if server.receive(MOMENT_S) is not None]
+    ((own, _),) = receive_all(servers, 1)
 
     for request in range(1, 50):
         own.send(b"actor1.1", b"reply")
@@ -83,10 +95,9 @@ def test_many_clients_are_shared_out_and_get_their_own_replies(proxy: Proxy, sta
     for round_id in range(5):
         for number, client in enumerate(clients):
             client.send(b"request %d of %d" % (round_id, number))
-        for place, server in enumerate(servers):
-            while (message := server.receive(MOMENT_S)) is not None:
-                served[place] += 1
-                server.send(message[0], b"reply to " + message[1])
+        for server, (client_id, request) in receive_all(servers, len(clients)):
+            served[servers.index(server)] += 1
+            server.send(client_id, b"reply to " + request)
         for number, client in enumerate(clients):
             assert client.receive() == [b"reply to request %d of %d" % (round_id, number)]
 
@@ -166,8 +177,7 @@ def test_a_silent_server_loses_its_clients_and_gets_them_back_when_it_speaks(
     beating = threading.Thread(target=beat)
     beating.start()
     try:
-        await_counts(proxy, lambda counts: counts.lost == 1)
-        await_counts(proxy, lambda counts: counts.requests == 2)
+        await_counts(proxy, lambda counts: counts.lost >= 1 and counts.requests >= 2)
     finally:
         stop.set()
         beating.join()
@@ -218,8 +228,7 @@ def test_a_server_that_joins_takes_over_clients_between_two_requests(proxy: Prox
     for client in clients:
         client.send(b"request")
 
-    assert [len([1 for _ in range(2) if each.receive() is not None]) for each in (first, second)] == [2, 2]
-    assert first.receive(MOMENT_S) is second.receive(MOMENT_S) is None
+    assert Counter(server for server, _ in receive_all([first, second], 4)) == {first: 2, second: 2}
 
 
 def test_a_request_that_is_sent_again_waits_once(proxy: Proxy, stack: ExitStack) -> None:

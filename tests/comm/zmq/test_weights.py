@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.comm.channels import Version, Weights
+from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.zmq.frames import encode
 from ding_like.comm.zmq.keys import load_seed_keys, make_seed_keys
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, Socket, open_socket
@@ -125,10 +125,13 @@ def test_receipts_say_who_has_a_version_and_who_has_not(broadcaster: Broadcaster
     ):
         assert broadcaster.wait_for_readers(2, SOON_S)
 
-        receipt = broadcaster.publish(weights(1), to=["quick", "busy", "nobody"], wait_s=0.5)
+        quick = broadcaster.publish(weights(1), to=["quick"], wait_s=SOON_S)
+        busy = broadcaster.publish(weights(2), to=["busy", "nobody"], wait_s=MOMENT_S)
+        again = broadcaster.publish(weights(2))
 
-        assert receipt.delivered == ("quick",)
-        assert receipt.failed == ("busy", "nobody")
+        assert quick == Receipt(delivered=("quick",))
+        assert busy == Receipt(failed=("busy", "nobody"))
+        assert set(again.skipped) == {"quick", "busy"}
         assert broadcaster.readers == {"quick": {"policy": Version(0, 1)}, "busy": {}}
 
 
@@ -325,7 +328,7 @@ def test_closing_does_not_wait_for_long_for_a_reader_that_takes_nothing(endpoint
         started_s = time.monotonic()
         broadcaster.close()
 
-        assert time.monotonic() - started_s < 2.0
+        assert time.monotonic() - started_s < 5.0
 
 
 def test_a_closed_reader_says_so() -> None:
