@@ -133,7 +133,8 @@ class Processes:
         self._num_started = 0  # stages that were to be started
         self._failure: Exception | None = None
         self._is_stopping = False
-        self._blind_until_s = float("-inf")  # nobody could be heard before
+        self._awake_s = clock()  # when the thread that watches was last seen to run
+        self._blind_until_s = float("-inf")  # it did not run for a while before, and could hear nobody
         self._wake_read, self._wake_write = multiprocessing.connection.Pipe(duplex=False)
         self._thread = threading.Thread(target=self._watch, name="supervision", daemon=True)
 
@@ -263,17 +264,30 @@ class Processes:
         members = [place.member for place in self._places if place.member is not None]
         ends = [member.reports for member in members if member.reports is not None]
         asked_s = max(min(self._due_times(), default=_LONGEST_S) - self._clock(), 0.0)
-        before_s, asked_s = self._clock(), min(asked_s, _LONGEST_S)
+        asked_s = min(asked_s, _LONGEST_S)
+        self._note_awake(0.0)
         ready = multiprocessing.connection.wait([self._wake_read, *ends, *(each.sentinel for each in members)], asked_s)
-        if self._clock() - before_s > asked_s + _AWAY_S:
-            self._blind_until_s = self._clock()
+        self._note_awake(asked_s)
         if self._wake_read in ready:
             self._wake_read.recv_bytes()
+
+    def _note_awake(self, asked_s: float) -> None:
+        """Take note of the time; nobody could be heard if much more than was asked for has passed since the last."""
+        now_s = self._clock()
+        if now_s - self._awake_s > asked_s + _AWAY_S:
+            self._blind_until_s = now_s
+        self._awake_s = now_s
+
+    def _listen(self) -> Mapping[str, float]:
+        self._note_awake(0.0)
+        heard = self._heard()  # which may ask, and wait for answers
+        self._awake_s = self._clock()
+        return heard
 
     def _due_times(self) -> Iterable[float]:
         if self._failure is not None:
             return
-        heard = self._heard()
+        heard = self._listen()
         for place in self._places:
             if place.state in ("starting", "waiting"):
                 yield place.due_s
@@ -289,7 +303,7 @@ class Processes:
         return min((max(heard.get(source, least_s), least_s), source) for source in place.post.sources)
 
     def _end_what_is_late(self) -> None:
-        now_s, heard = self._clock(), self._heard()
+        heard, now_s = self._listen(), self._clock()
         for place in self._places:
             member = place.member
             if member is None or not member.is_alive():
@@ -321,12 +335,8 @@ class Processes:
         if message["kind"] == "ready":
             self._note_ready(place)
         elif message["kind"] == "lost":
-            row = self._log.note(
-                worker,
-                how=f"{message['type']}: {message['text']}",
-                rows_lost=self._lost([worker]),
-                detail="in its process",
-            )
+            how, lost = f"{message['type']}: {message['text']}", self._lost([worker])
+            row = self._log.note(worker, how=how, rows_lost=lost, detail=f"a thread of {place.post.name}")
             self._parts[worker] = row, self._clock()
         elif message["kind"] == "back" and worker in self._parts:
             row, lost_s = self._parts.pop(worker)

@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ding_like.comm.workers.child import ChildThread
+from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog, FailurePolicy
+from ding_like.comm.workers.supervision import Post, Processes
+from ding_like.errors import EnvError, TrainingError
+from ding_like.utils.processes import wait_for_end
+from tests.comm.workers.scripted_children import Scripted
+
+_SOON_S = 30.0  # a busy machine starts interpreters slowly
+
+
+@pytest.fixture
+def supervised():
+    """Return what makes `Processes` of posts, closed in the end."""
+    made: list[Processes] = []
+
+    def make(*stages: list[Post], **settings: Any) -> Processes:
+        processes = Processes(stages, **settings)
+        made.append(processes)
+        return processes
+
+    yield make
+    for processes in made:
+        processes.close(timeout_s=2.0)
+
+
+def post(name: str, *scripts: str, run_as: Callable[[Scripted], Any] = lambda child: child, **settings: Any) -> Post:
+    """Return a post whose members follow these scripts, one after another, the last one from then on."""
+
+    def make(number: int) -> Any:
+        return run_as(Scripted((scripts or ("wait",))[min(number, len(scripts) - 1) if scripts else 0], name=name))
+
+    return Post(name, make, **settings)
+
+
+def await_until(is_so: Callable[[], bool], processes: Processes | None = None) -> None:
+    deadline_s = time.monotonic() + _SOON_S
+    wait = threading.Event().wait
+    while not is_so():
+        if processes is not None:
+            processes.check()
+        assert time.monotonic() < deadline_s, "it did not come to that"
+        wait(0.01)
+
+
+def replaced(log: FailureLog) -> int:
+    return sum(row.replaced_by is not None for row in log.rows)
+
+
+def failure_of(processes: Processes) -> Exception:
+    """Return what `check` raises in the end."""
+    deadline_s = time.monotonic() + _SOON_S
+    while time.monotonic() < deadline_s:
+        try:
+            processes.check()
+        except Exception as error:
+            return error
+        threading.Event().wait(0.01)
+    raise AssertionError("it goes on")
+
+
+def test_a_stage_is_ready_before_the_next_one_is_started(supervised):
+    order: list[str] = []
+
+    class Noting:
+        def __init__(self, name: str) -> None:
+            self._child = Scripted(name=name)
+
+        def start(self) -> None:
+            order.append(f"start {self._child.name}")
+            self._child.start()
+
+        def take_messages(self) -> Any:
+            found = self._child.take_messages()
+            order.extend(f"{message['kind']} {self._child.name}" for message in found)
+            return found
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._child, name)
+
+    posts = {name: Post(name, lambda _, name=name: Noting(name)) for name in ("proxy", "server1", "server2")}
+    processes = supervised([posts["proxy"]], [posts["server1"], posts["server2"]])
+
+    assert processes.start()
+
+    assert order[:2] == ["start proxy", "ready proxy"]
+    assert sorted(order[2:]) == ["ready server1", "ready server2", "start server1", "start server2"]
+    assert set(processes.pids) == set(posts)
+    assert processes.describe() == {}
+
+
+def test_one_that_is_killed_is_replaced_and_has_a_row(supervised, tmp_path: Path):
+    log = FailureLog(tmp_path / FAILURES_FILE)
+    lost: list[tuple[str, ...]] = []
+    processes = supervised(
+        [post("server1", sources=("server1",))], log=log, lost=lambda names: lost.append(tuple(names)) or 7
+    )
+    processes.start()
+    first = processes.pids["server1"]
+
+    os.kill(first, signal.SIGKILL)
+    await_until(lambda: replaced(log) == 1, processes)
+
+    row = json.loads((tmp_path / FAILURES_FILE).read_text())
+    assert (row["worker"], row["kind"], row["role"]) == ("server1", "server", "working")
+    assert row["how"] == "was killed by SIGKILL"
+    assert row["rows_lost"] == 7
+    assert row["replaced_by"] == "server1 (start 2)"
+    assert row["replaced_ms"] > 0
+    assert lost == [("server1",)]
+    assert processes.pids["server1"] != first
+
+
+def test_one_that_exits_by_itself_is_replaced(supervised):
+    log = FailureLog()
+    processes = supervised([post("actor1", "stumble", "wait")], log=log)
+    processes.start()
+
+    await_until(lambda: replaced(log) == 1, processes)
+
+    assert log.rows[0].how == "ended with status 1"
+    assert log.rows[0].detail == "TrainingError: actor1: KeyError: 'door'"
+
+
+def test_one_that_falls_silent_is_killed_and_replaced(supervised):
+    log = FailureLog()
+    policy = FailurePolicy(step_timeout_s=0.3)
+    processes = supervised([post("actor1", sources=("actor1",))], log=log, policy=policy)
+    processes.start()
+    first = processes.pids["actor1"]
+
+    await_until(lambda: replaced(log) == 1, processes)
+
+    assert log.rows[0].how == "actor1 was silent for 0.3 s"
+    assert not _is_running(first)
+
+
+def test_one_that_is_heard_is_left_alone(supervised):
+    log = FailureLog()
+    processes = supervised(
+        [post("actor1", sources=("actor1",))],
+        log=log,
+        policy=FailurePolicy(step_timeout_s=0.2),
+        heard=lambda: {"actor1": time.monotonic()},
+    )
+    processes.start()
+
+    threading.Event().wait(0.6)
+
+    assert not log.rows
+
+
+def test_silence_while_this_process_was_stopped_is_nobodys_fault(supervised):
+    log, away_s = FailureLog(), [0.0]
+    heard = {"actor1": time.monotonic()}
+    processes = supervised(
+        [post("actor1", sources=("actor1",)), post("server1")],
+        log=log,
+        policy=FailurePolicy(step_timeout_s=30.0),
+        heard=lambda: heard,
+        clock=lambda: time.monotonic() + away_s[0],
+    )
+    processes.start()
+    await_until(lambda: len(processes.pids) == 2)
+    first = processes.pids["actor1"]
+
+    away_s[0] = 100.0  # what a SIGSTOP of this process looks like to its clock
+    os.kill(processes.pids["server1"], signal.SIGKILL)
+    await_until(lambda: replaced(log) == 1, processes)
+
+    assert [row.worker for row in log.rows] == ["server1"]
+    assert processes.pids["actor1"] == first
+
+
+def test_the_run_ends_with_the_cause_once_the_budget_is_spent(supervised):
+    policy = FailurePolicy(restarts_per_10min=1)
+    processes = supervised([post("actor1", "stumble")], policy=policy)
+    processes.start()
+
+    error = failure_of(processes)
+
+    assert isinstance(error, TrainingError)
+    assert "actor1 (working) was lost: ended with status 1 (TrainingError: actor1: KeyError: 'door')" in str(error)
+    assert "failure.restarts_per_10min=1" in str(error)
+    assert "in _stumble" in str(error.__cause__.__cause__)
+
+
+def test_each_kind_has_a_budget_of_its_own(supervised):
+    log = FailureLog()
+    processes = supervised([post("actor1"), post("server1")], log=log, policy=FailurePolicy(restarts_per_10min=1))
+    processes.start()
+
+    for number, name in enumerate(("actor1", "server1"), start=1):
+        os.kill(processes.pids[name], signal.SIGKILL)
+        await_until(lambda number=number: replaced(log) == number, processes)
+
+
+def test_with_shrink_the_others_go_on_as_long_as_there_is_one(supervised):
+    log = FailureLog()
+    policy = FailurePolicy(restarts_per_10min=0, when_spent="shrink")
+    processes = supervised([post("actor1"), post("actor2")], log=log, policy=policy)
+    processes.start()
+    pids = processes.pids
+
+    os.kill(pids["actor1"], signal.SIGKILL)
+    await_until(lambda: len(log.rows) == 1)
+    await_until(lambda: processes.describe().get("actor") == "1 of 2 at work", processes)
+    os.kill(pids["actor2"], signal.SIGKILL)
+
+    assert "actor2 (working) was lost" in str(failure_of(processes))
+
+
+def test_what_the_first_one_cannot_start_for_ends_the_start(supervised):
+    processes = supervised([post("server1")], [post("actor1", "refuse")])
+
+    with pytest.raises(EnvError, match="actor1: the env has no doors"):
+        processes.start()
+
+    assert processes.pids == {}
+
+
+def test_a_start_that_is_killed_is_tried_again(supervised):
+    log = FailureLog()
+    processes = supervised([post("actor1", "never_ready", "wait")], log=log, policy=FailurePolicy())
+    members: list[Scripted] = []
+    make = processes._places[0].post.make
+    object.__setattr__(processes._places[0].post, "make", lambda number: members.append(make(number)) or members[-1])
+    killer = threading.Thread(target=lambda: (await_until(lambda: bool(members and members[0].pid)), members[0].kill()))
+    killer.start()
+
+    assert processes.start()
+
+    killer.join()
+    assert (log.rows[0].role, log.rows[0].how) == ("starting", "was killed by SIGKILL")
+
+
+def test_one_that_is_not_ready_in_time_ends_the_start(supervised):
+    processes = supervised([post("actor1", "never_ready")], policy=FailurePolicy(start_timeout_s=0.3))
+
+    with pytest.raises(TrainingError, match=r"actor1 was not ready 0\.3 s after its start"):
+        processes.start()
+
+
+def test_a_start_that_nobody_wants_any_more_is_left(supervised):
+    processes = supervised([post("actor1", "never_ready")])
+
+    assert not processes.start(is_leaving=lambda: True)
+
+
+def test_an_interrupt_in_the_middle_of_a_start_leaves_nothing(supervised):
+    processes = supervised([post("server1")], [post("actor1", "never_ready")])
+
+    def interrupt() -> bool:
+        if "server1" in processes.pids:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        processes.start(is_leaving=interrupt)
+
+    assert processes.pids == {}
+
+
+def test_a_part_that_was_lost_and_came_back_has_a_row(supervised):
+    log = FailureLog()
+    processes = supervised([post("actor_process1", "lose_part")], log=log, lost=lambda names: len(names))
+    processes.start()
+
+    await_until(lambda: replaced(log) == 1, processes)
+
+    row = log.rows[0]
+    assert (row.worker, row.how, row.rows_lost) == ("actor1", "EnvError: step 7 raised", 1)
+    assert row.detail == "a thread of actor_process1"
+
+
+def test_a_part_that_is_gone_ends_the_run_with_its_cause(supervised):
+    processes = supervised([post("actor_process1", "give_part_up")])
+
+    with pytest.raises(EnvError, match="actor1: step 7 raised"):
+        processes.start()
+        raise failure_of(processes)
+
+
+def test_one_that_is_done_is_not_replaced(supervised):
+    log = FailureLog()
+    processes = supervised([post("actor1", "done"), post("server1")], log=log)
+    processes.start(is_leaving=lambda: "server1" in processes.pids)
+    first = processes.pids["server1"]
+
+    os.kill(first, signal.SIGKILL)
+    await_until(lambda: replaced(log) == 1, processes)
+
+    assert [row.worker for row in log.rows] == ["server1"]
+
+
+def test_close_ends_also_those_that_do_not_listen_or_are_stopped(supervised):
+    processes = supervised([post("actor1", "ignore"), post("actor2"), post("server1", "ignore")])
+    processes.start()
+    pids = processes.pids
+    for name in ("actor2", "server1"):
+        os.kill(pids[name], signal.SIGSTOP)
+    began_s = time.monotonic()
+
+    processes.close(timeout_s=2.0)
+    processes.close()
+
+    assert time.monotonic() - began_s < 10.0
+    assert not any(map(_is_running, pids.values()))
+
+
+def test_threads_of_this_process_can_do_the_work(supervised):
+    processes = supervised([post("server1", run_as=ChildThread)], [post("actor1", run_as=ChildThread)])
+
+    assert processes.start()
+
+    assert processes.pids == {}
+    processes.close()
+
+
+_DRIVER = """
+import sys
+from ding_like.comm.workers.supervision import Post, Processes
+from tests.comm.workers.scripted_children import Scripted
+
+if __name__ == "__main__":
+    posts = [Post(name, lambda _, name=name: Scripted(name=name)) for name in ("server1", "actor1")]
+    processes = Processes([posts])
+    processes.start()
+    print(*processes.pids.values(), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_all_end_with_a_driver_that_is_killed(tmp_path: Path):
+    script = tmp_path / "driver.py"
+    script.write_text(_DRIVER)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = [sys.executable, str(script)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as driver:
+        pids = [int(pid) for pid in driver.stdout.readline().split()]
+
+        driver.kill()
+        driver.wait()
+
+        for pid in pids:
+            wait_for_end(pid, timeout_s=5.0)
+    assert len(pids) == 2
+    assert not any(map(_is_running, pids))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
