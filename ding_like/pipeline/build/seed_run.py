@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,6 +26,8 @@ from ding_like.pipeline.seed.proxy_process import InferenceProxy
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.seed.turns import SeedTurns
 from ding_like.pipeline.turns import Turns
+
+_logger = logging.getLogger(__name__)
 
 
 class _Endpoints(NamedTuple):
@@ -72,10 +75,13 @@ def seed_turns(
                     "clients": proxy.client_endpoint,
                     "servers": proxy.server_endpoint,
                     "weights": weights.endpoint,
+                    "config": {"policy": cfg.policy.type, "env": cfg.env.get("env_id") or cfg.env.type},
                 }
 
             rows = RowServer(bound.data, keys=bound.keys, credit=settings.credit, welcome=welcome)
             opened.callback(rows.close)
+            if settings.transport == "tcp":
+                _logger.info("actors and servers of other machines join at %s", rows.endpoint)
             processes = seed_processes(
                 factories, settings, rows=rows.start(), proxy=proxy, keys=bound.keys, log=log, folder=folder,
                 run_as=run_as,

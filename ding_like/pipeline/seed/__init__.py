@@ -8,7 +8,7 @@ from typing import Any
 _HERE = "ding_like.pipeline.seed"
 _HOME_OF = {
     "Config": f"{_HERE}.config",
-    "Trainer": f"{_HERE}.trainer",
+    "Trainer": "ding_like.entry.seed_trainer",
     "Actor": f"{_HERE}.actor",
     "InferenceServer": f"{_HERE}.servers",
     "InferenceProxy": f"{_HERE}.proxy_process",

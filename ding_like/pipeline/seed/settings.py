@@ -86,6 +86,12 @@ def _faults_of_policy(cfg: Any) -> Iterator[Fault]:
             f"'{policy.type}' acts in DI-engine's style (_forward_collect), which has no forward pass that a server "
             "could run: give it an actor (policy/forward.py), or run it with `ding -m serial`",
         )
+    elif getattr(get_policy_cls(policy), "rows_need_networks", False):
+        yield Fault(
+            "policy.type",
+            f"'{policy.type}' makes its rows by its networks (values of the critic), which actors of central inference "
+            "do not have: run it with `ding -m serial` or `ding -m parallel`",
+        )
 
 
 def _faults_of_numbers(values: Mapping[str, Any], cfg: Any) -> Iterator[Fault]:

@@ -249,8 +249,8 @@ class SeedTurns:
         numbers = self._inference()
         said = {}
         if numbers:
-            said["batch"] = f"{numbers['batch_size_mean']:.3g} observations"
-            said["latency"] = f"{numbers['latency_p50_ms']:.3g} ms p50, {numbers['latency_p99_ms']:.3g} ms p99"
+            said["batch"] = f"{numbers['mean_batch']:.3g} observations"
+            said["latency"] = f"{numbers['inference_p50_ms']:.3g} ms p50, {numbers['inference_p99_ms']:.3g} ms p99"
             said["queue"] = f"{numbers['inference_queue']:.0f} requests, {self._rows.queue_depth} segments"
         return {**said, **self._end.describe(), **self._workers.describe()}
 
@@ -272,16 +272,16 @@ class SeedTurns:
             return {}
         waits = [each for each in said["actor"] if each.keys() >= {"p50_ms", "p99_ms"}] or servers
         return {
-            "batch_size_mean": sum(each["mean_batch"] for each in servers) / len(servers),
-            "latency_p50_ms": max(each["p50_ms"] for each in waits),
-            "latency_p99_ms": max(each["p99_ms"] for each in waits),
+            "mean_batch": sum(each["mean_batch"] for each in servers) / len(servers),
+            "inference_p50_ms": max(each["p50_ms"] for each in waits),
+            "inference_p99_ms": max(each["p99_ms"] for each in waits),
             "inference_queue": sum(each["queue"] for each in servers),
         }
 
     def _numbers(self) -> Mapping[str, float]:
         """Return what goes into the metrics with the rates of all actors: each one's, and how inference fares."""
         rates = {f"envstep_per_sec/{name}": steps for name, (steps, _) in self._report.rates().items()}
-        return {**self._inference(), "segment_queue": float(self._rows.queue_depth), **rates}
+        return {**self._inference(), "queue_depth": float(self._rows.queue_depth), **rates}
 
     # --- the rest of Turns
 

@@ -341,8 +341,8 @@ def test_the_metrics_have_batches_latencies_queues_and_each_actors_rate(make: Ma
 
     numbers = run.parts.collector.beside()
 
-    assert numbers["batch_size_mean"] == 3.5 and numbers["latency_p99_ms"] == 2.0
-    assert numbers["inference_queue"] == 4 and numbers["segment_queue"] == 3
+    assert numbers["mean_batch"] == 3.5 and numbers["inference_p99_ms"] == 2.0
+    assert numbers["inference_queue"] == 4 and numbers["queue_depth"] == 3
     assert "envstep_per_sec/actor1" in numbers
 
 

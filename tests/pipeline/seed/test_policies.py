@@ -1,0 +1,100 @@
+"""Every shipped off-policy config, and IMPALA's, trains with central inference: two actors, one server."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ding_like.comm.weights.extract import state_of
+from ding_like.config import compile_config, read_config
+from ding_like.entry.serial_entry import load_config
+from ding_like.errors import ConfigError
+from ding_like.pipeline.build import build_eval_env, build_policy, fit_policy_config
+from ding_like.pipeline.seed.settings import SeedSettings, read_seed
+from tests.pipeline.ray import runs
+from tests.pipeline.seed import runs as seed_runs
+
+DIZOO = Path(__file__).parents[3] / "dizoo"
+CONFIGS = {path.stem.removesuffix("_config"): path for path in sorted(DIZOO.rglob("*_config.py"))}
+TRAINED = (
+    "cartpole_dqn cartpole_dqn_per cartpole_c51 cartpole_qrdqn cartpole_iqn cartpole_fqf cartpole_rainbow "
+    "cartpole_r2d2 cartpole_hidden_r2d2 cartpole_drqn cartpole_impala cartpole_sac pendulum_ddpg pendulum_td3 "
+    "pendulum_sac two_step_qmix"
+).split()
+_SMALL = {
+    "env": {"collector_env_num": 2, "evaluator_env_num": 1, "n_evaluator_episode": 1},
+    "policy": {"random_collect_size": 0},
+}
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def small(name: str) -> Any:
+    """Return a shipped config with few envs, a small batch and no evaluation on the way."""
+    file = read_config(CONFIGS[name])
+    main = json.loads(json.dumps(file.main_config))
+    main["env"] |= _SMALL["env"] | {"stop_value": 1e9}
+    main["policy"] |= _SMALL["policy"]
+    main["policy"]["learn"]["batch_size"] = 4
+    main["policy"].setdefault("eval", {})["evaluator"] = {"eval_freq": 1000}
+    return main, file.create_config
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_shipped_config_trains_by_central_inference(name: str) -> None:
+    cfg = load_config(small(name), seed=0, exp_name="before")
+    before = build_policy(fit(cfg), seed=0)
+
+    policy = seed_runs.seed(small(name), SeedSettings(), max_train_iter=6)
+
+    found = runs.result("seed")
+    assert found["train_iter"] >= 6 and found["env_step"] > 0 and np.isfinite(found["eval_value"])
+    first, last = state_of(before.collect_mode), state_of(policy.collect_mode)
+    assert first.keys() == last.keys() and any(not torch.equal(value, last[name]) for name, value in first.items())
+
+
+def fit(cfg: Any) -> dict[str, Any]:
+    with closing(build_eval_env(cfg, seed=0)) as envs:
+        return fit_policy_config(cfg.policy, envs)
+
+
+def test_rows_come_from_all_actors_with_the_weights_of_later_updates() -> None:
+    seen: dict[str, list[int]] = {}
+
+    def note(make: Any) -> Any:
+        def made(is_leaving: Any) -> Any:
+            turns = make(is_leaving)
+            acknowledge = turns._rows.acknowledge
+            turns._rows.acknowledge = lambda arrived: (
+                seen.setdefault(arrived.source, []).append(arrived.segment.version.update),
+                acknowledge(arrived),
+            )
+            return turns
+
+        return made
+
+    seed_runs.seed(runs.dqn(), SeedSettings(actor_threads=2), max_env_step=3000, wrap=note)
+
+    assert sorted(seen) == ["actor1", "actor2", "actor3", "actor4"]
+    for updates in seen.values():
+        assert updates[0] == 0 and updates[-1] > 500 and updates == sorted(updates)
+
+
+@pytest.mark.parametrize(
+    "name", ["cartpole_ppo", "cartpole_a2c", "cartpole_pg", "cartpole_ppg", "cartpole_ppo_offpolicy"]
+)
+def test_what_cannot_act_from_afar_is_refused_with_the_mode_that_runs_it(name: str) -> None:
+    file = read_config(CONFIGS[name])
+    cfg = compile_config(file.main_config, file.create_config, save=False)
+
+    with pytest.raises(ConfigError, match="policy.type .*(on-policy|makes its rows by its networks).*`ding -m serial"):
+        read_seed({}, cfg)
