@@ -7,8 +7,8 @@ from the proxy.
 
 | word | from | meaning |
 |---|---|---|
-| hello | server | it takes requests; any other message of a server that is not known means the same |
-| beat | server | it lives |
+| hello | server | it takes requests |
+| beat | server | it lives, and takes requests: a proxy that was started again knows it by this |
 | bye | server | its last message: what it has not answered goes to others |
 | ping | proxy | nothing, to find out whether it can be sent: ignored by servers |
 """
@@ -264,22 +264,24 @@ class Proxy:
         if not 3 <= len(message) <= MAX_FRAMES + 2:
             self._num["malformed"] += 1
             return
-        client_identity = message[1].bytes
-        if not client_identity and message[2].bytes not in (HELLO, BEAT, BYE):
-            self._num["malformed"] += 1
-            return
-        server = self._routes.servers.get(identity)
-        if not client_identity and message[2].bytes == BYE:
-            if server is not None:
-                self._lose(server, "")
-            return
-        if server is None:
-            server = self._join(identity)
-        server.heard_s = self._now_s
+        server, client_identity = self._routes.servers.get(identity), message[1].bytes
         if client_identity:
             self._reply(server, client_identity, message[1:])
+            return
+        word = message[2].bytes if len(message) == 3 else b""
+        if word == BYE:
+            if server is not None:
+                self._lose(server, "")
+        elif word in (HELLO, BEAT):
+            # Nothing else makes a server of a peer: it would be sent requests.
+            (server or self._join(identity)).heard_s = self._now_s
+        else:
+            self._num["malformed"] += 1
 
-    def _reply(self, server: Server, client_identity: bytes, message: Message) -> None:
+    def _reply(self, server: Server | None, client_identity: bytes, message: Message) -> None:
+        """Pass a reply on, also one of a server that was given up meanwhile."""
+        if server is not None:
+            server.heard_s = self._now_s
         client = self._routes.clients.get(client_identity)
         if client is not None and client.server is server:
             client.unanswered = None
