@@ -100,7 +100,7 @@ class LaneState:
 
     def take(self, lanes: Array, is_first: Array) -> dict[str, Array]:
         """Return fresh columns [R, S...] of `lanes` [R], the initial state where `is_first` [R]."""
-        self._grow(int(lanes.max()) + 1 if len(lanes) else 0)
+        self.grow(int(lanes.max()) + 1 if len(lanes) else 0)
         self.reset(lanes[is_first])
         return {name: column.take(lanes, axis=0) for name, column in self._columns.items()}
 
@@ -124,7 +124,8 @@ class LaneState:
         for name, column in self._columns.items():
             column[lanes[lanes < len(column)]] = self._initial[name]
 
-    def _grow(self, num_lanes: int) -> None:
+    def grow(self, num_lanes: int) -> None:
+        """Have room for so many lanes, the new ones with the initial state; `take` sees to it for those it is asked."""
         for name, column in self._columns.items():
             missing = num_lanes - len(column)
             if missing > 0:

@@ -111,11 +111,11 @@ class InferenceClient:
                 self._socket.send(frames)  # one that is not taken is sent again in time
             again_s = min(self._clock() + self._request_timeout_s, deadline_s)
             found = self._wait(request, until_s=again_s)
-            if isinstance(found, tuple):
-                return found
-            if isinstance(found, Refusal):
+            if isinstance(found, Refusal):  # before tuples: it is one
                 said = f" The last server to say something: {found.text}"
                 self._wait_on(again_s)
+            elif found is not None:
+                return found
             if self._clock() >= deadline_s:
                 raise CommError(
                     f"no inference server answered {self._name} within {self._patience_s:g} s, asked again every "

@@ -125,11 +125,11 @@ def decode_request(frames: Sequence[Frame], *, max_nbytes: int = MAX_NBYTES) -> 
         _check_rows(name, array, rows)
     for name, array in state.items():
         _check_rows(name, array, rows)
-    own = (None, None) if lanes is None else _lanes(lanes, rows)
+    number, is_first = (None, None) if lanes is None else _lanes(lanes, rows)
     client, follows = _name(head, "client"), _name(head, "follows", may_be_empty=True)
     least = None if head.get("least") is None else _version(head, "least")
-    number, run_id = _count(head, "id"), _count(head, "run_id")
-    return Request(client, run_id, number, least, follows, inputs, *own, state)
+    run_id, request_id = _count(head, "run_id"), _count(head, "id")
+    return Request(client, run_id, request_id, least, follows, inputs, number, is_first, state)
 
 
 def _check_rows(name: str, array: Array, rows: tuple[int, ...]) -> None:
@@ -205,10 +205,9 @@ def _name(head: Mapping[str, Any], key: str, *, may_be_empty: bool = False) -> s
 
 def _count(head: Mapping[str, Any], key: str) -> int:  # Any: of JSON
     value = head.get(key)
-    if not _is_count(value):
+    if not isinstance(value, int) or not _is_count(value):
         raise CommError(f"a message says that its {key} is {value!r:.80}; expected a count.")
-    number: int = value
-    return number
+    return value
 
 
 def _version(head: Mapping[str, Any], key: str) -> Version:  # Any: of JSON

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 _KEPT = 10_000  # durations, the last ones
 
 
-class Latency(NamedTuple):
+@dataclass(frozen=True)
+class Latency:
     """Hold percentiles of how long `count` answers took, in ms; NaN where there were none."""
 
     count: int
@@ -29,7 +30,7 @@ class Latency(NamedTuple):
 
     def plain(self) -> dict[str, float | None]:
         """Return plain JSON: null stands for NaN."""
-        return {name: value if value == value else None for name, value in self._asdict().items()}
+        return {name: value if value == value else None for name, value in asdict(self).items()}
 
 
 class LatencyMeter:

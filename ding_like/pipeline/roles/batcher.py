@@ -23,9 +23,9 @@ class Waiting(NamedTuple):
 class Batcher:
     """Keep requests until their batch is due.
 
-    A batch of `batchsize` requests runs when there are as many, a smaller one `delay_s` after its first request came;
-    with 0 and 0 whatever is there runs at once. A request that wants weights which are not there yet waits for them,
-    at most for `hold_s`.
+    A batch of `batchsize` requests (0: any number) runs when there are as many, or one of each of the `num_clients`
+    that are at work; a smaller one `delay_s` after its first request came. With no delay whatever is there runs at
+    once. A request that wants weights which are not there yet waits for them, at most for `hold_s`.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Batcher:
         hold_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.num_clients = math.inf  # each of which has one request under way: there is nobody else to wait for
         self._batchsize = math.inf if batchsize == 0 else batchsize
         self._delay_s, self._hold_s = delay_s, hold_s
         self._clock = clock
@@ -52,7 +53,9 @@ class Batcher:
         """Return the requests of a batch that weights of `version` may answer now; none where no batch is due."""
         if not self._waiting or self.wait_s(version) > 0:
             return []
-        batch, left, rows = [], [], 0
+        batch: list[Waiting] = []
+        left: list[Waiting] = []
+        rows = 0
         for each in self._waiting:
             fits = len(batch) < self._batchsize and (not batch or rows + each.request.rows <= _MAX_ROWS)
             if fits and _may_answer(each, version):
@@ -68,7 +71,7 @@ class Batcher:
         ready = [each for each in self._waiting if _may_answer(each, version)]
         if not ready:
             return math.inf
-        if len(ready) >= self._batchsize:
+        if len(ready) >= min(self._batchsize, self.num_clients):
             return 0.0
         return max(0.0, ready[0].came_s + self._delay_s - self._clock())
 

@@ -215,6 +215,7 @@ class ClientStates:
                 )
             self._free.extend(range(self._num_slots, self._num_slots + missing))
             self._num_slots += missing
+            self._state.grow(self._num_slots)
         client.slots[lanes] = [self._free.pop() for _ in lanes]
 
     def take(self, requests: Sequence[Request]) -> dict[str, Array]:

@@ -39,8 +39,8 @@ class ServerSettings:
     """Say what an inference server is: its policy by `factories`, its driver's data `endpoint`, how it makes batches.
 
     `run_id` grows with every start of what bears `name`. A batch of `batchsize` requests runs when there are as many,
-    a smaller one `delay_s` after its first request; with 0 and 0 whatever is there runs at once. Raises ConfigError
-    for numbers that make no sense.
+    a smaller one `delay_s` after its first request; with 0 and 0 whatever is there runs at once (see `Batcher`). Raises
+    ConfigError for numbers that make no sense.
     """
 
     factories: SchemeFactories
@@ -181,6 +181,7 @@ class _Server:
             self._requests.answer(request, Refusal(text, is_final=False))
         for client in self._requests.forget():
             self._role.forget(client)
+        self._batcher.num_clients = max(1, self._requests.count_heard(_STATS_S))
         here = {"queue": len(self._batcher), "version": list(version), "clients": self._requests.num_clients}
         repeated = {"repeated": self._requests.num_repeated, "garbled": self._requests.num_garbled}
         self._link.send_stats({**self._stats.take(), **here, **repeated})

@@ -16,7 +16,7 @@ from ding_like.comm.zmq.proxy import Proxy
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
-from ding_like.pipeline.seed.servers import ServerSettings, serve_inference
+from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings, serve_inference
 from ding_like.policy import Policy
 
 FIRST = Version(0, 1)
@@ -80,13 +80,23 @@ class Rig:
         state = flatten_state(policy.collect_mode.state_dict())
         self.weights.publish(Weights("policy", version, state))
 
-    def serve(self, *, name: str = "server1", run_id: int = 1, **settings: Any) -> Callable[[], None]:
+    def settings(self, **settings: Any) -> ServerSettings:
+        return ServerSettings(self._factories, self.rows.endpoint, **settings)
+
+    def serve(self, **settings: Any) -> Callable[[], None]:
         """Start a server, wait until it answers, and return what ends it."""
-        found = ServerSettings(self._factories, self.rows.endpoint, name=name, run_id=run_id, **settings)
-        ready = threading.Event()
+        found, ready = self.settings(**settings), threading.Event()
         end = self._run(lambda stop: serve_inference(found, stop, when_ready=ready.set))
         assert ready.wait(10), self.errors
         return end
+
+    def start_process(self, name: str, **settings: Any) -> InferenceServer:
+        """Start a server in a process of its own, and wait until it answers."""
+        server = InferenceServer(self.settings(name=name, **settings))
+        self._opened.callback(lambda: server.end(timeout_s=10))
+        server.start()
+        server.wait_ready(timeout_s=60)
+        return server
 
     def client(self, name: str = "actor1", run_id: int = 1, **settings: Any) -> InferenceClient:
         settings = {"patience_s": 10.0, **settings}

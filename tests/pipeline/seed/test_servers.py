@@ -1,0 +1,243 @@
+"""Inference servers behind a proxy: what happens to clients when servers come and go, and what servers report."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ding_like.comm.channels import Version
+from ding_like.errors import CommError, ConfigError
+from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings, serve_inference
+from ding_like.policy.remote_forward import act_remotely
+from tests.contracts.policy_cases import ACTING, make
+from tests.pipeline.seed.inference_rig import FIRST, Factories, Rig, lanes, rig
+from tests.pipeline.seed.test_remote_actors import assert_equal
+
+DQN, R2D2, GRU, RAINBOW = (ACTING[name] for name in ("dqn", "r2d2", "r2d2 gru", "rainbow"))
+
+
+def steps(actor: Any, begin: int, end: int, *, num_lanes: int = 3) -> list[dict[str, np.ndarray]]:
+    """Act in steps `begin` to `end` of a made-up env, in which episodes end now and then."""
+    found = []
+    for step in range(begin, end):
+        rng = np.random.default_rng(step)
+        obs = rng.normal(size=(num_lanes, 3)).astype(np.float32)
+        is_first = rng.random(num_lanes) < 0.2 if step else np.ones(num_lanes, bool)
+        found.append(actor.act(obs, lanes=lanes(num_lanes), is_first=is_first, rng=rng, eps=0.2))
+    return found
+
+
+def local_steps(case: Any, end: int) -> list[dict[str, np.ndarray]]:
+    return steps(make(case, seed=1).collect_mode.actor, 0, end)
+
+
+def remote_actor(run: Rig, case: Any, **client: Any) -> tuple[Any, Any]:
+    """Return an actor whose network is elsewhere, and its client."""
+    policy, found = make(case, seed=2), run.client(**client)
+    act_remotely(policy, found)
+    return policy.collect_mode.actor, found
+
+
+@pytest.mark.parametrize("case", [R2D2, GRU, RAINBOW], ids=["lstm", "gru", "noise"])
+def test_nothing_is_lost_with_a_server(case):
+    with rig(lambda: make(case, seed=3)) as run:
+        run.publish(make(case, seed=1))
+        ends = [run.serve(name="server1")]
+        actor, _ = remote_actor(run, case)
+        acted = steps(actor, 0, 5)
+        for number in range(2, 5):
+            ends.append(run.serve(name=f"server{number}"))
+            ends[-2]()
+            acted += steps(actor, 5 * (number - 1), 5 * number)
+
+    assert_equal(acted, local_steps(case, 20))
+
+
+def test_a_server_that_has_gone_on_without_a_client_is_given_its_state():
+    with rig(lambda: make(R2D2, seed=3)) as run:
+        run.publish(make(R2D2, seed=1))
+        run.serve()
+        actor, client = remote_actor(run, R2D2)
+        acted = steps(actor, 0, 4)
+        client.forget()
+        acted += steps(actor, 4, 8)
+
+    assert_equal(acted, local_steps(R2D2, 8))
+    assert client.num_resent == 1
+
+
+def test_an_actor_that_is_reset_or_loaded_goes_on_from_there():
+    local, expected = make(R2D2, seed=1).collect_mode.actor, []
+    with rig(lambda: make(R2D2, seed=3)) as run:
+        run.publish(make(R2D2, seed=1))
+        run.serve()
+        actor, _ = remote_actor(run, R2D2)
+        acted = []
+        for found, one in ((acted, actor), (expected, local)):
+            found += steps(one, 0, 4)
+            saved = one.state_dict()
+            one.reset(np.array([1]))
+            found += steps(one, 4, 6)
+            one.load_state_dict(saved)
+            found += steps(one, 6, 8)
+
+    assert_equal(acted, expected)
+
+
+def test_several_clients_at_once_are_answered_as_local_actors_to_rounding():
+    found: dict[str, list] = {}
+    with rig(lambda: make(R2D2, seed=3)) as run:
+        run.publish(make(R2D2, seed=1))
+        run.serve(name="server1")
+        run.serve(name="server2")
+        actors = {f"actor{number}": remote_actor(run, R2D2, name=f"actor{number}")[0] for number in range(1, 7)}
+
+        def play(name: str) -> None:
+            found[name] = steps(actors[name], 0, 12)
+
+        threads = [threading.Thread(target=play, args=(name,)) for name in actors]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+
+    expected = local_steps(R2D2, 12)
+    for acted in found.values():
+        for one, other in zip(acted, expected, strict=True):
+            np.testing.assert_allclose(one["state/h"], other["state/h"], rtol=1e-4, atol=1e-6)
+    assert len(found) == 6
+
+
+def test_a_new_run_of_an_actor_begins_with_the_initial_state():
+    with rig(lambda: make(R2D2, seed=3)) as run:
+        run.publish(make(R2D2, seed=1))
+        run.serve()
+        steps(remote_actor(run, R2D2, run_id=1)[0], 0, 4)
+        acted = steps(remote_actor(run, R2D2, run_id=2)[0], 0, 4)
+
+    assert_equal(acted, local_steps(R2D2, 4))
+
+
+def test_replies_say_which_weights_answered():
+    with rig(lambda: make(DQN, seed=3)) as run:
+        run.publish(make(DQN, seed=1))
+        run.serve()
+        actor, client = remote_actor(run, DQN)
+        steps(actor, 0, 2)
+        assert client.take_version() == FIRST
+        run.publish(make(DQN, seed=4), Version(0, 9))
+        client.least = Version(0, 9)
+        acted = steps(actor, 2, 4)
+
+    assert client.take_version() == Version(0, 9)
+    assert_equal(acted, steps(make(DQN, seed=4).collect_mode.actor, 2, 4))
+
+
+def test_a_request_waits_for_weights_that_are_still_to_come():
+    with rig(lambda: make(DQN, seed=3)) as run:
+        run.publish(make(DQN, seed=1))
+        run.serve()
+        actor, client = remote_actor(run, DQN)
+        client.least = Version(0, 2)
+        soon = threading.Timer(0.3, lambda: run.publish(make(DQN, seed=4), Version(0, 2)))
+        soon.start()
+        acted = steps(actor, 0, 1)
+        soon.join()
+
+    assert_equal(acted, steps(make(DQN, seed=4).collect_mode.actor, 0, 1))
+
+
+def test_weights_that_never_come_are_an_error_that_names_them():
+    with rig(lambda: make(DQN, seed=3)) as run:
+        run.publish(make(DQN, seed=1))
+        run.serve(hold_s=0.2)
+        actor, client = remote_actor(run, DQN, request_timeout_s=0.4, patience_s=1.9)
+        client.least = Version(7, 0)
+        with pytest.raises(CommError, match=r"has weights \(0, 1\), and waited 0.2 s for \(7, 0\)"):
+            steps(actor, 0, 1)
+
+
+def test_a_server_reports_what_it_does():
+    with rig(lambda: make(DQN, seed=3)) as run:
+        run.publish(make(DQN, seed=1))
+        run.serve()
+        actor, _ = remote_actor(run, DQN)
+        steps(actor, 0, 10)
+        stats = wait_for_stats(run, lambda found: found.get("requests") == 10)
+
+    assert stats["observations"] == 30 and stats["batches"] == 10 and stats["mean_batch"] == 3.0
+    assert 0 < stats["p50_ms"] <= stats["p99_ms"] and 0 < stats["busy"] < 1
+    assert (stats["version"], stats["clients"], stats["queue"]) == ([0, 1], 1, 0)
+
+
+def wait_for_stats(run: Rig, is_due: Any) -> dict[str, Any]:
+    for _ in range(50):
+        stats = dict(run.rows.stats("server1"))
+        if is_due(stats):
+            return stats
+        threading.Event().wait(0.1)
+    raise AssertionError(stats)
+
+
+def test_no_weights_at_all_are_an_error_that_says_who_publishes():
+    with rig(lambda: make(DQN, seed=3)) as run:
+        settings = run.settings(start_timeout_s=0.5)
+        with pytest.raises(CommError, match="sent no weights within 0.5 s"):
+            serve_inference(settings, threading.Event())
+        reported = run.rows.errors()
+
+    assert [each.source for each in reported] == ["server1"] and "sent no weights" in reported[0].text
+
+
+def test_a_server_can_be_stopped_before_there_are_weights():
+    with rig(lambda: make(DQN, seed=3)) as run:
+        stop = threading.Event()
+        stop.set()
+        serve_inference(run.settings(), stop)
+
+
+def test_a_policy_that_cannot_act_remotely_is_refused_and_told_to_the_driver():
+    case = ACTING["ppo"]
+    with rig(lambda: make(case)) as run:
+        with pytest.raises(ConfigError, match="makes its rows by its networks"):
+            serve_inference(run.settings(), threading.Event())
+        assert "makes its rows" in run.rows.errors()[0].text
+
+
+@pytest.mark.parametrize("wrong", [dict(batchsize=-1), dict(delay_s=-0.1), dict(delay_s=float("inf"))])
+def test_batches_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ConfigError, match="expected 0 or more"):
+        ServerSettings(Factories(lambda: make(DQN)), "ipc:///nowhere", **wrong)  # type: ignore
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_with_a_server_process_that_is_killed():
+    with rig(partial(make, R2D2, seed=3)) as run:
+        run.publish(make(R2D2, seed=1))
+        servers = [run.start_process(f"server{number}") for number in (1, 2)]
+        actor, client = remote_actor(run, R2D2)
+        acted = steps(actor, 0, 5)
+        answered = int(client._follows.split(".")[0].removeprefix("server"))
+        servers.pop(answered - 1).kill()
+        acted += steps(actor, 5, 10)
+        servers[0].terminate()
+        servers[0].join(10)
+
+    assert servers[0].exitcode == 0
+    assert_equal(acted, local_steps(R2D2, 10))
+
+
+@pytest.mark.slow
+def test_a_server_process_that_cannot_start_says_why():
+    with rig(partial(make, ACTING["ppo"])) as run:
+        server = InferenceServer(run.settings())
+        server.start()
+        with pytest.raises(ConfigError, match="makes its rows by its networks"):
+            server.wait_ready(timeout_s=30)
+        server.end(timeout_s=10)
+
+    assert server.exitcode == 1
