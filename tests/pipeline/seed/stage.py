@@ -1,0 +1,128 @@
+"""What actors need around them: a driver's way of rows, weights, a proxy and a server, in threads of this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ding_like.comm.channels import Version, Weights
+from ding_like.comm.weights.extract import state_of
+from ding_like.comm.workers.child import ChildThread
+from ding_like.comm.zmq.proxy import Proxy
+from ding_like.comm.zmq.row_book import SourceState
+from ding_like.comm.zmq.row_server import Arrived, RowServer
+from ding_like.comm.zmq.sockets import EndpointFolder
+from ding_like.comm.zmq.weights import Broadcaster
+from ding_like.config import compile_config
+from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
+from tests.pipeline.seed.scripted_env import ScriptedEnv
+from tests.pipeline.test_serial import make_configs
+
+SOON_S = 60.0  # a busy machine starts interpreters slowly
+FIRST = Version(1, 0)
+
+
+def scripted_factories(
+    folder: Path, *, env: Callable[..., Any] = ScriptedEnv, manager: str = "base", **policy: Any
+) -> SchemeFactories:
+    """Return the factories of a small DQN on two ScriptedEnvs, which do what files in `folder` say."""
+    main, create = make_configs(**{"random_collect_size": 0, "nstep": 1, **policy})
+    main, create = {**main, "exp_name": str(folder / "exp")}, {**create, "env_manager": dict(type=manager)}
+    cfg = compile_config(main, create, seed=0, save=False)
+    return SchemeFactories.of(cfg, seed=3, env_setting=(partial(env, folder=str(folder)), [{}, {}], [{}, {}]))
+
+
+class Stage:
+    """Be the driver of a few actors: give orders, take rows."""
+
+    def __init__(self, factories: SchemeFactories, rows: RowServer, weights: Broadcaster) -> None:
+        self.factories, self.rows, self.weights = factories, rows, weights
+
+    def publish(self, version: Version) -> None:
+        """Publish the weights of a policy as it was made under a version."""
+        state = state_of(self.factories.actor().collect_mode.state_dict())
+        self.weights.publish(Weights("policy", version, state))
+
+    def give(self, source: str, rows: int = 8, *, newest: Version = FIRST, env_step: int = 0) -> None:
+        """Give a source an order once it takes one."""
+        extra = {"least": list(newest)}
+        give = partial(self.rows.give, source, rows, env_step=env_step, newest=newest, extra=extra)
+        await_until(lambda: give() is not None)
+
+    def collect(self, source: str, rows: int = 8, **order: Any) -> Arrived:
+        """Return what a source collects for an order."""
+        self.give(source, rows, **order)
+        return self.next()
+
+    def next(self) -> Arrived:
+        """Return what comes next, acknowledged."""
+        came: list[Arrived] = []
+        await_until(lambda: bool(came) or bool(came.extend(self.rows.take(0.1)) or came))
+        assert len(came) == 1
+        self.rows.acknowledge(came[0])
+        return came[0]
+
+    def state(self, source: str) -> SourceState:
+        """Return how a source stands, once it has joined."""
+        await_until(lambda: source in self.rows.sources())
+        return self.rows.sources()[source]
+
+
+@contextmanager
+def stage(factories: SchemeFactories, *, serves: bool = True) -> Iterator[Stage]:
+    """Open a stage; without `serves` nobody answers requests for actions."""
+    with ExitStack() as opened:
+        names = opened.enter_context(EndpointFolder())
+        proxy = Proxy(clients=names.endpoint("clients"), servers=names.endpoint("servers"))
+        weights = Broadcaster(endpoint=names.endpoint("weights"))
+        opened.callback(weights.close)
+        weights.start()
+        ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint, "weights": weights.endpoint}
+        rows = RowServer(names.endpoint("data"), welcome=lambda: ends)
+        opened.callback(rows.close)
+        found = Stage(factories, rows.start(), weights)
+        found.publish(FIRST)
+        stop = threading.Event()
+        thread = threading.Thread(target=proxy.serve, args=(stop,), name="proxy")
+        thread.start()
+        opened.callback(thread.join)
+        opened.callback(stop.set)
+        if serves:
+            server = ChildThread(InferenceServer(ServerSettings(factories, rows.endpoint)))
+            server.start()
+            opened.callback(end_thread, server)
+        yield found
+
+
+def end_thread(member: ChildThread) -> None:
+    """End a member and wait until it has."""
+    member.terminate()
+    await_until(lambda: not member.is_alive())
+    member.release()
+
+
+def await_until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so; fail if it does not come to that."""
+    deadline_s, wait = time.monotonic() + SOON_S, threading.Event().wait
+    while not is_so():
+        assert time.monotonic() < deadline_s, "it did not come to that"
+        wait(0.01)
+
+
+def kinds(messages: Sequence[Any]) -> list[str]:
+    """Return the kinds of messages."""
+    return [message["kind"] for message in messages]
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process runs; one that has ended may wait for whoever takes note of that."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
