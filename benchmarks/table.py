@@ -195,6 +195,37 @@ def _ray_serial(env: str, *, steps: int, at_least: float) -> Benchmark:
     return Benchmark(("env_steps_wall", "whole_runs"), contenders, needs="ray", baseline="ours_serial", bars=bars)
 
 
+def _seed_inference(network: str, *, actors: int, lanes: int, steps: int, at_least: float | None = None) -> Benchmark:
+    """Return a benchmark of acting by central inference beside the same actors with a network each.
+
+    `waiting` is central inference that waits for all actors, for a time: batches of a whole step.
+    """
+    args = ("--network", network, "--actors", str(actors), "--lanes", str(lanes), "--steps", str(steps))
+    contenders = {
+        "ours_central": Contender("inference_ours", ("--inference", "central", *args)),
+        "ours_central_waiting": Contender(
+            "inference_ours", ("--inference", "central", "--batchsize", str(actors), "--delay-s", "0.005", *args)
+        ),
+        "ours_local": Contender("inference_ours", ("--inference", "local", *args)),
+    }
+    central = () if at_least is None else ("ours_central", "ours_central_waiting")
+    bars = tuple(Bar(each, "ours_local", at_least=at_least) for each in central)
+    metrics = ("observations_cpu", "observations_wall")
+    return Benchmark(metrics, contenders, needs="zmq", baseline="ours_local", bars=bars)
+
+
+def _seed_parallel(*, steps: int, at_least: float) -> Benchmark:
+    """Return a benchmark of whole runs with a CNN: 4 actor threads x 2 processes beside mode parallel's collectors."""
+    size = ("--steps", str(steps))
+    contenders = {
+        "ours_seed": Contender("seed_ours", ("--mode", "seed", "--processes", "2", "--threads", "4", *size)),
+        "ours_parallel_8x1": Contender("seed_ours", ("--mode", "parallel", "--processes", "8", "--lanes", "1", *size)),
+        "ours_parallel_2x4": Contender("seed_ours", ("--mode", "parallel", "--processes", "2", "--lanes", "4", *size)),
+    }
+    bars = (Bar("ours_seed", "ours_parallel_8x1", at_least=at_least),)
+    return Benchmark(("env_steps_wall",), contenders, needs="zmq", bars=bars)
+
+
 # One process on one thread is timed by CPU seconds, which a busy neighbour hardly changes; collectors by the wall clock
 # first, because there are some that use several processes.
 BENCHMARKS = {
@@ -255,4 +286,9 @@ BENCHMARKS = {
     "ray_impala_solve": _ray_solve("impala", at_most=round(1 / 3, 3)),
     "ray_slow_env": _ray_serial("slow", steps=6000, at_least=1.7),
     "ray_cartpole": _ray_serial("cartpole", steps=15_000, at_least=0.7),
+    "seed_inference_cnn_16x1": _seed_inference("cnn", actors=16, lanes=1, steps=16_000, at_least=1.5),
+    "seed_inference_cnn_2x8": _seed_inference("cnn", actors=2, lanes=8, steps=16_000, at_least=0.8),
+    "seed_inference_mlp_16x1": _seed_inference("mlp", actors=16, lanes=1, steps=100_000),
+    "seed_inference_mlp_2x8": _seed_inference("mlp", actors=2, lanes=8, steps=200_000),
+    "seed_parallel": _seed_parallel(steps=12_000, at_least=0.9),
 }

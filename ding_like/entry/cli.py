@@ -21,6 +21,9 @@ MODES = (
     "serial_reward_model serial_gail serial_offline serial_ngu"
 ).split()
 
+# What -M may be, by mode.
+MODULES = {"dist": ("coordinator", "collector", "learner"), "seed": ("actor", "inference")}
+
 _EPILOG = """\b
 Examples:
   ding -m serial -c cartpole_dqn_config.py
@@ -37,6 +40,9 @@ Examples:
   ding -m ray -c my_config.py --workers 4
   ding -m ray -c my_config.py --address HOST:6379 --dry-run
   ding -m seed -c my_config.py system.seed.actor_processes=4
+  ding keys --curve keys.json
+  ding -m seed -c my_config.py --host 0.0.0.0 --port 7000 --key-file keys.json
+  ding -m seed -M actor -c my_config.py --address HOST:7000 --key-file keys.worker.json
   ding keys keys.json
   ding -m dist -M coordinator -c my_config.py --host 0.0.0.0 --port 7000 --key-file keys.json
   ding -m dist -M collector -c my_config.py --coordinator http://HOST:7000 --key-file keys.json
@@ -71,24 +77,35 @@ Examples:
 @click.option(
     "--address",
     metavar="HOST:PORT",
-    help="Use the Ray cluster whose head is there (mode ray). [a cluster of the run's own, on this machine]",
+    help="Use the Ray cluster whose head is there (mode ray; without it one on this machine), or join the run whose "
+    "driver is there (mode seed, with -M).",
 )
 @click.option(
     "--dry-run", is_flag=True, help="Say what would run where, and whether it fits (modes ray, seed); start nothing."
 )
 @click.option("--resume", metavar="EXP", help="Go on with an interrupted run; EXP is its folder.")
 @click.option(
-    "-M", "--module", type=click.Choice(["coordinator", "collector", "learner"]), help="What to be (mode dist)."
+    "-M",
+    "--module",
+    type=click.Choice([name for names in MODULES.values() for name in names]),
+    help="What to be (mode dist: the first three; mode seed: join a run as one of the others).",
 )
 @click.option("--coordinator", metavar="URL", help="Where the coordinator is (mode dist).")
-@click.option("--key-file", metavar="FILE", help="Keys that sign requests; `ding keys FILE` makes them (mode dist).")
-@click.option("--host", metavar="HOST", help="Where a coordinator listens. [127.0.0.1]")
-@click.option("--port", type=int, metavar="PORT", help="Where a coordinator listens; 0 is any that is free. [0]")
+@click.option(
+    "--key-file",
+    metavar="FILE",
+    help="Keys by which strangers are refused; `ding keys FILE` makes those of mode dist, with --curve those of mode "
+    "seed.",
+)
+@click.option("--host", metavar="HOST", help="Where a coordinator, or the driver of mode seed, listens. [127.0.0.1]")
+@click.option(
+    "--port", type=int, metavar="PORT", help="Where a coordinator, or the driver of mode seed, listens; 0: any. [0]"
+)
 @click.option(
     "--retry-s",
     type=float,
     metavar="S",
-    help="How long a worker tries to reach its coordinator. [30 at the start, 600 once it was found]",
+    help="How long a worker tries to reach its coordinator or driver. [30 at the start, 600 once it was found]",
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "-v", "--version", prog_name="ding", message="%(prog)s-like %(version)s")
@@ -123,6 +140,7 @@ def ding(**options: Any) -> None:
             "shares its batches with as many others as system.num_learners says."
         )
     _check_options_of_ray(options, mode)
+    _check_module(options, mode)
     if mode not in RUNNERS:
         raise ConfigError(f"mode '{mode}' does not exist here yet; available: {', '.join(RUNNERS)}.")
     RUNNERS[mode](options)
@@ -130,12 +148,26 @@ def ding(**options: Any) -> None:
 
 def _check_options_of_ray(options: dict[str, Any], mode: str) -> None:
     given = [name for name in ("workers", "address", "dry_run") if options[name] not in (None, False)]
-    if mode == "seed":  # which has dry runs, and says in the config how many work
-        given = [name for name in given if name != "dry_run"]
+    if mode == "seed":  # which has dry runs and drivers to join, and says in the config how many work
+        given = [name for name in given if name == "workers"]
     if given and mode != "ray":
         names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         fix = " Set system.seed.actor_processes and actor_threads." if mode == "seed" else ""
         raise ConfigError(f"{names} {'is' if len(given) == 1 else 'are'} of mode ray, not of mode {mode}.{fix}")
+
+
+def _check_module(options: dict[str, Any], mode: str) -> None:
+    """Refuse a -M of another mode, and what only a worker of mode seed that joins a run is told."""
+    module, fitting = options["module"], MODULES.get(mode, ())
+    if module is not None and module not in fitting:
+        modes = ", ".join(f"{each} ({', '.join(names)})" for each, names in MODULES.items())
+        raise ConfigError(f"-M {module} is not of mode {mode}; -M is of the modes {modes}.")
+    if mode == "seed" and (module is None) != (options["address"] is None):
+        raise ConfigError("to join a run give both: -M actor or -M inference, and --address HOST:PORT of its driver.")
+    if mode == "seed" and module is None and options["retry_s"] is not None:
+        raise ConfigError("--retry-s is of those who join a run, with -M actor or -M inference.")
+    if mode == "seed" and module is not None and (options["host"], options["port"]) != (None, None):
+        raise ConfigError("--host and --port are the driver's; those who join it give --address HOST:PORT.")
 
 
 def _run_serial(options: dict[str, Any]) -> None:
@@ -246,7 +278,13 @@ def _run_seed(options: dict[str, Any]) -> None:
     from ding_like.entry.serial_entry import NO_LIMIT
 
     path = _config_path(options)
-    seeds, overrides = options["seed"] or (0,), options["overrides"]
+    seeds, overrides = options["seed"] or (0,), [*options["overrides"], *_seed_sockets(options)]
+    if options["module"] is not None:
+        from ding_like.entry.seed_join import join_run
+
+        where: dict[str, Any] = {name: options[name] for name in ("address", "key_file", "retry_s")}
+        join_run(path, options["module"], seed=seeds[0], overrides=options["overrides"], **where)
+        return
     if options["dry_run"]:
         click.echo("\n".join(dry_run(path, seed=seeds[0], exp_name=options["exp_name"], overrides=overrides)))
         return
@@ -260,6 +298,12 @@ def _run_seed(options: dict[str, Any]) -> None:
             load_path=_existing(options["load_path"]),
             overrides=overrides,
         )
+
+
+def _seed_sockets(options: dict[str, Any]) -> list[str]:
+    """Return overrides that say what --host, --port and --key-file do: with any of them the run is over tcp."""
+    given = {name: options[name] for name in ("host", "port", "key_file") if options[name] is not None}
+    return [f"system.seed.{name}={value!r}" for name, value in ({"transport": "tcp", **given} if given else {}).items()]
 
 
 def _run_dist(options: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,13 +120,11 @@ def _name_of(environment: Environment) -> str:
         return environment
     if not callable(environment):
         raise ConfigError(f"environment is {environment!r}; give a gymnasium id, or a function that makes an env.")
-    try:
-        pickle.dumps(environment)
-    except Exception as error:  # of any kind: pickle asks the object
+    if "<" in getattr(environment, "__qualname__", ""):  # "<lambda>" or "<locals>": no other process finds those
         raise ConfigError(
-            f"environment {environment!r} cannot be sent to the actors' processes ({error}): define it at the top of a "
-            "module, not in a function."
-        ) from error
+            f"environment {environment!r} cannot be sent to the actors' processes: define it at the top of a module, "
+            "not in a function and not as a lambda."
+        )
     return str(getattr(environment, "__name__", type(environment).__name__))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.comm.zmq.keys import client_file, load_seed_keys, make_seed_keys
+from ding_like.entry.cli import main
 from ding_like.entry.seed_join import join_run
 from ding_like.errors import CommError, ConfigError
 from tests.entry.scripted_driver import CONFIG, ScriptedDriver
@@ -138,3 +139,31 @@ def test_what_is_no_address_is_one_clear_error(address: str) -> None:
 def test_a_driver_elsewhere_is_not_joined_without_keys() -> None:
     with pytest.raises(ConfigError, match="no keys.*ding keys --curve"):
         join_run(CONFIG, "actor", address="192.0.2.1:7000")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-M", "actor"], "give both"),
+        (["--address", "127.0.0.1:1"], "give both"),
+        (["--retry-s", "1"], "--retry-s is of those who join"),
+        (["-M", "learner", "--address", "127.0.0.1:1"], "-M learner is not of mode seed"),
+        (["-M", "actor", "--address", "127.0.0.1:1", "--port", "7"], "are the driver's"),
+        (["-M", "actor", "--address", "127.0.0.1:1", "--retry-s", "0.1"], "has not answered"),
+        (["--host", "0.0.0.0"], "without keys anyone there could send rows"),
+    ],
+)
+def test_options_that_make_no_sense_end_the_command_with_one_error(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["-m", "seed", "-c", str(CONFIG), *options])
+
+    assert ended.value.code == 1 and said in capsys.readouterr().err
+
+
+def test_a_module_of_mode_seed_is_none_of_mode_dist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["-m", "dist", "-M", "actor", "-c", str(CONFIG), "--coordinator", "http://127.0.0.1:1"])
+
+    assert ended.value.code == 1 and "-M actor is not of mode dist" in capsys.readouterr().err

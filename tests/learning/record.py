@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.provenance import DirtyTreeError, provenance
 from ding_like.config import read_config
 from ding_like.entry import eval as evaluate
-from ding_like.entry import parallel_pipeline, ray_pipeline, serial_pipeline, serial_pipeline_onpolicy
+from ding_like.entry import parallel_pipeline, ray_pipeline, seed_pipeline, serial_pipeline, serial_pipeline_onpolicy
 
 NO_LIMIT = 10**10  # env steps
 PIPELINES = {
@@ -25,6 +25,7 @@ PIPELINES = {
     "serial_onpolicy": serial_pipeline_onpolicy,
     "parallel": parallel_pipeline,
     "ray": ray_pipeline,  # two workers
+    "seed": seed_pipeline,  # two actor threads, each in a process
 }
 
 

@@ -35,6 +35,9 @@ DTYPES = {
     )
 }
 
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}  # numpy makes `dtype.name` anew at each call
+_JSON = json.JSONEncoder(separators=(",", ":"))
+
 
 class Message(NamedTuple):
     """Hold a message: its head without "arrays", and its arrays by name, which cannot be written to."""
@@ -58,16 +61,17 @@ def encode(head: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -
     described, frames = [], []
     for name, value in (arrays or {}).items():
         array = np.asarray(value, order="C")  # not ascontiguousarray, which makes a list of a lone number
-        if DTYPES.get(array.dtype.name) != array.dtype:
+        dtype = _NAMES.get(array.dtype)
+        if dtype is None:
             raise CommError(
                 f"the array '{name}' has dtype {array.dtype}, which is not sent; expected one of {', '.join(DTYPES)}."
             )
-        described.append([name, array.dtype.name, list(array.shape)])
+        described.append([name, dtype, list(array.shape)])
         frames.append(array.reshape(-1).view(np.uint8).data if array.size else b"")
     if "arrays" in head or not isinstance(head.get("kind"), str):
         raise CommError(f"a message has the keys {sorted(map(str, head))}; expected 'kind', and 'arrays' not.")
     try:
-        text = json.dumps({**head, "arrays": described}, separators=(",", ":")).encode()
+        text = _JSON.encode({**head, "arrays": described}).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise CommError(f"the head of a message '{head['kind']}' is no JSON: {error}") from error
     if len(text) > MAX_HEAD_NBYTES or len(frames) > MAX_ARRAYS:

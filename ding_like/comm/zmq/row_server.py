@@ -43,8 +43,9 @@ class RowServer:
 
     A source has at most `credit` orders for which nothing is acknowledged, all together at most `max_waiting` (None:
     any number): rows that nobody stores take bounded memory, and their senders wait. `welcome` returns what a source is
-    told when it joins, as plain JSON. `check` raises for a segment that is not to be learned from, which is refused;
-    without it all have the columns of the first. It is called by this server's thread, which alone uses the socket.
+    told when it joins, as plain JSON; None: it is not known yet, and the source asks again. `check` raises for a
+    segment that is not to be learned from, which is refused; without it all have the columns of the first. It is called
+    by this server's thread, which alone uses the socket.
 
     Raises ConfigError and CommError as `open_socket` does.
     """
@@ -55,7 +56,7 @@ class RowServer:
         *,
         keys: SeedKeys | None = None,
         credit: int = 2,
-        welcome: Callable[[], Mapping[str, Any]] = dict,
+        welcome: Callable[[], Mapping[str, Any] | None] = dict,
         check: Callable[[Segment], None] | None = None,
         max_waiting: int | None = None,
     ) -> None:
@@ -258,6 +259,8 @@ class RowServer:
 
     def _join(self, message: Message, route: bytes) -> list[Reply]:
         hello, welcome = hello_of(message.head), self._welcome()
+        if welcome is None:  # whoever gets no answer says hello again
+            return []
         with self._changed:
             replies = [self._book.join(hello, route, welcome)]
             if self._book.is_stopping:

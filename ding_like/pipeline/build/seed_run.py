@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,14 +71,7 @@ def seed_turns(
             opened.callback(weights.close)
             weights.start()
 
-            def welcome() -> Mapping[str, Any]:
-                return {
-                    "clients": proxy.client_endpoint,
-                    "servers": proxy.server_endpoint,
-                    "weights": weights.endpoint,
-                    "config": {"policy": cfg.policy.type, "env": cfg.env.get("env_id") or cfg.env.type},
-                }
-
+            welcome = partial(_welcome, cfg, proxy, weights)
             rows = RowServer(bound.data, keys=bound.keys, credit=settings.credit, welcome=welcome)
             opened.callback(rows.close)
             if settings.transport == "tcp":
@@ -104,14 +98,23 @@ def seed_turns(
     return make_turns
 
 
+def _welcome(cfg: FrozenConfig, proxy: InferenceProxy, weights: Broadcaster) -> Mapping[str, Any] | None:
+    """Return what those who join are told, None while it is not known: the proxy has no ports before its start."""
+    ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint}
+    if any(each.endswith(":0") for each in ends.values()):
+        return None
+    config = {"policy": cfg.policy.type, "env": cfg.env.get("env_id") or cfg.env.type}
+    return {**ends, "weights": weights.endpoint, "config": config}
+
+
 def _endpoints(settings: SeedSettings, opened: ExitStack) -> _Endpoints:
     """Return where to bind: files in a private folder, which `opened` deletes, or ports."""
     keys = None if settings.key_file is None else load_seed_keys(settings.key_file)
     if settings.transport == "ipc":
-        names = opened.enter_context(EndpointFolder())
-        return _Endpoints(*(names.endpoint(name) for name in ("data", "weights", "clients", "servers")), keys)
-    others = (tcp_endpoint(settings.host) for _ in range(3))
-    return _Endpoints(tcp_endpoint(settings.host, settings.port), *others, keys)
+        named = opened.enter_context(EndpointFolder()).endpoint
+        return _Endpoints(named("data"), named("weights"), named("clients"), named("servers"), keys)
+    any_port = tcp_endpoint(settings.host)
+    return _Endpoints(tcp_endpoint(settings.host, settings.port), any_port, any_port, any_port, keys)
 
 
 def _file(folder: Path | None, name: str) -> Path | None:

@@ -12,7 +12,7 @@ from ding_like.comm.channels import Version, WeightPublisher
 from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.row_book import Arrived, SourceState
 from ding_like.comm.zmq.row_server import RowServer
-from ding_like.errors import CommError, TrainingError
+from ding_like.errors import CommError, DingError
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.roles.intake import Collected, shares
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
@@ -160,7 +160,8 @@ class SeedTurns:
         self._check()
         came = self._rows.take(timeout_s)
         for error in self._rows.errors():  # of those of this machine, whoever started them decides
-            _logger.warning("%s: %s", error.source, error.text)
+            _logger.warning("%s: %s", error.source, error.text.partition("\n")[0])
+            _logger.debug("%s: %s", error.source, error.text)
         failure, now_s = self._settings.failure, self._clock()
         awaited = [name for name, source in self._actors().items() if source.outstanding]
         if came or not awaited:
@@ -176,7 +177,7 @@ class SeedTurns:
     def _check(self) -> None:
         try:
             self._workers.check()
-        except TrainingError as error:
+        except DingError as error:  # of whatever kind an actor has failed with
             raise TurnsLostError(str(error)) from error
 
     def _acknowledge(self, came: Sequence[Arrived]) -> None:
@@ -260,7 +261,7 @@ class SeedTurns:
         A batch is so many observations. The latency is that of the slowest: from an actor's request to the answer, or
         where no actor has said any, from a server's receipt on.
         """
-        said: dict[str, list[Mapping[str, float]]] = {"server": [], "actor": []}
+        said: dict[str, list[Mapping[str, float]]] = {"server": [], "actor": [], "host": []}
         for name, source in self._rows.sources().items():
             if source.connected:  # and has sent what may be anything: of some numbers there are none at times
                 numbers = self._rows.stats(name).items()

@@ -234,11 +234,13 @@ def test_what_the_first_one_cannot_start_for_ends_the_start(supervised):
 
 
 def test_a_start_that_is_killed_is_tried_again(supervised):
-    log = FailureLog()
-    processes = supervised([post("actor1", "never_ready", "wait")], log=log, policy=FailurePolicy())
-    members: list[Scripted] = []
-    make = processes._places[0].post.make
-    object.__setattr__(processes._places[0].post, "make", lambda number: members.append(make(number)) or members[-1])
+    log, members = FailureLog(), []
+
+    def make(number: int) -> Scripted:
+        members.append(Scripted("never_ready" if number == 0 else "wait", name="actor1"))
+        return members[-1]
+
+    processes = supervised([Post("actor1", make)], log=log)
     killer = threading.Thread(target=lambda: (await_until(lambda: bool(members and members[0].pid)), members[0].kill()))
     killer.start()
 

@@ -259,6 +259,7 @@ def process(at: Stage) -> Iterator[Actor]:
     actor.end()
 
 
+@pytest.mark.slow
 def test_sigterm_ends_an_actor_process_with_its_envs_closed(at: Stage, process: Actor, tmp_path: Path):
     process.wait_ready(timeout_s=SOON_S)
     assert len(at.collect("actor2").segment.batch) == 8
@@ -270,6 +271,7 @@ def test_sigterm_ends_an_actor_process_with_its_envs_closed(at: Stage, process: 
     assert len(list(tmp_path.glob(f"closed-{process.pid}-*"))) == 4
 
 
+@pytest.mark.slow
 def test_an_env_that_hangs_does_not_keep_an_actor_process(at: Stage, process: Actor, tmp_path: Path):
     process.wait_ready(timeout_s=SOON_S)
     (tmp_path / "hang").touch()
@@ -282,6 +284,7 @@ def test_an_env_that_hangs_does_not_keep_an_actor_process(at: Stage, process: Ac
     assert process.exitcode == 1
 
 
+@pytest.mark.slow
 def test_an_actor_process_whose_envs_fail_exits_with_status_1_and_says_why(at: Stage, tmp_path: Path):
     (tmp_path / "raise-make").touch()
     actor = Actor(ActorSettings(at.factories, at.rows.endpoint))
@@ -296,6 +299,7 @@ def test_an_actor_process_whose_envs_fail_exits_with_status_1_and_says_why(at: S
         actor.end()
 
 
+@pytest.mark.slow
 def test_a_killed_actor_leaves_no_env_processes(tmp_path: Path):
     with stage(scripted_factories(tmp_path, manager="subprocess")) as at:
         before = set(tmp_path.glob("made-*"))

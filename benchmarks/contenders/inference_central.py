@@ -1,0 +1,98 @@
+"""What `inference_ours` starts for central inference: a proxy and a server in processes of their own, and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from typing import NamedTuple
+
+from benchmarks.contenders.inference_actors import Reach, make_factories
+from ding_like.comm.channels import Version, Weights
+from ding_like.comm.flat_state import flatten_state
+from ding_like.comm.zmq.inference import InferenceClient
+from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.sockets import EndpointFolder
+from ding_like.comm.zmq.weights import Broadcaster
+from ding_like.pipeline.seed.proxy_process import InferenceProxy
+from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
+from ding_like.policy import Policy
+from ding_like.policy.remote_forward import act_remotely
+
+_NAME = "server1"
+_START_S = 120.0
+
+
+class Sizes(NamedTuple):
+    """Hold what a server has computed since it began."""
+
+    observations: int
+    batches: int
+
+
+class ServerStats:
+    """Say what the server has computed, as it tells once a second."""
+
+    def __init__(self, rows: RowServer) -> None:
+        self._rows = rows
+
+    def sizes(self) -> Sizes:
+        """Return the newest counts."""
+        told = self._rows.stats(_NAME)
+        return Sizes(int(told.get("observations", 0)), int(told.get("batches", 0)))
+
+    def mean_batch(self, *, since: Sizes) -> float:
+        """Return the mean number of observations in a batch since then; NaN where none was told."""
+        now = self.sizes()
+        batches = now.batches - since.batches
+        return (now.observations - since.observations) / batches if batches else float("nan")
+
+
+@contextmanager
+def central(network: str, *, lanes: int, batchsize: int, delay_s: float) -> Iterator[tuple[Reach, ServerStats]]:
+    """Yield how actors reach the server, and what it says of itself, while all of it runs."""
+    factories = make_factories(network, lanes=lanes)
+    policy = factories.actor("cpu")
+    with ExitStack() as stack:
+        folder = stack.enter_context(closing(EndpointFolder()))
+        clients, servers = folder.endpoint("clients"), folder.endpoint("servers")
+        broadcaster = stack.enter_context(closing(Broadcaster(endpoint=folder.endpoint("weights"))))
+        broadcaster.start()
+        state = flatten_state(policy.collect_mode.state_dict())
+        broadcaster.publish(Weights("policy", Version(0, 0), state))
+        welcome = {"clients": clients, "servers": servers, "weights": broadcaster.endpoint}
+        rows = stack.enter_context(closing(RowServer(folder.endpoint("data"), welcome=lambda: welcome)))
+        rows.start()
+        stack.enter_context(_started_proxy(clients, servers))
+        settings = ServerSettings(factories, rows.endpoint, name=_NAME, batchsize=batchsize, delay_s=delay_s)
+        stack.enter_context(_started_server(settings))
+        yield partial(reach_server, clients), ServerStats(rows)
+
+
+@contextmanager
+def _started_proxy(clients: str, servers: str) -> Iterator[None]:
+    proxy = InferenceProxy(clients, servers)
+    proxy.start()
+    try:
+        yield
+    finally:
+        proxy.stop()
+
+
+@contextmanager
+def _started_server(settings: ServerSettings) -> Iterator[None]:
+    server = InferenceServer(settings)
+    server.start()
+    try:
+        server.wait_ready(timeout_s=_START_S)
+        yield
+    finally:
+        server.end(timeout_s=_START_S)
+
+
+@contextmanager
+def reach_server(clients: str, policy: Policy, index: int) -> Iterator[None]:
+    """Have an actor's policy ask the server, through a client of its own."""
+    with closing(InferenceClient(clients, name=f"actor{index + 1}", run_id=1)) as client:
+        act_remotely(policy, client)
+        yield

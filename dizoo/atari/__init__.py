@@ -1,0 +1,1 @@
+"""Atari games; they need the extra `atari`."""
