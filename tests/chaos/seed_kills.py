@@ -16,11 +16,11 @@ _KINDS = ("server", "actor_process", "proxy")
 
 
 def run_seed_kills(
-    *, minutes: float, server_every_s: float, actor_kills: int, proxy_kills: int, seed: int, settle_s: float = 10.0
+    *, minutes: float, server_every_s: float, actor_kills: int, proxy_kills: int, seed: int, settle_s: float = 25.0
 ) -> Report:
     """Train for some minutes while one of two servers is killed every so often, actors and the proxy at random moments.
 
-    After the last strike the run goes on for `settle_s`.
+    Afterwards the run goes on for `settle_s`, in which those that were killed last come back on a busy machine too.
     """
     report = Report(
         "seed_kills", minutes=minutes, servers=2, actor_processes=2, server_killed_every_s=server_every_s,

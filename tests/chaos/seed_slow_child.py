@@ -76,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     watch = Watch()
     watch.install()
     arguments = RunArguments("seed", plan["seed"], NO_LIMIT, NO_LIMIT, dynamic_seed=True)
-    run = plan_run(str(CONFIG), arguments, exp_name=str(folder / "run"))
+    overrides = [f"system.seed.credit={plan['credit']}"]
+    run = plan_run(str(CONFIG), arguments, overrides=overrides, exp_name=str(folder / "run"))
     result = run_plan(run, max_duration_s=plan["duration_s"])
     watch.stop()
     assert watch.server is not None

@@ -191,11 +191,6 @@ class RequestSocket:
         """Return how many clients are known."""
         return len(self._clients)
 
-    def count_heard(self, within_s: float) -> int:
-        """Return how many clients have asked within so many seconds."""
-        oldest_s = self._clock() - within_s
-        return sum(client.heard_s >= oldest_s for client in self._clients.values())
-
     def forget(self) -> list[str]:
         """Forget clients that have said nothing for long; return their names."""
         oldest_s = self._clock() - self._forget_s

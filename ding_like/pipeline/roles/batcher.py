@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
 from ding_like.comm.channels import Version
@@ -23,9 +23,9 @@ class Waiting(NamedTuple):
 class Batcher:
     """Keep requests until their batch is due.
 
-    A batch of `batchsize` requests (0: any number) runs when there are as many, or one of each of the `num_clients`
-    that are at work; a smaller one `delay_s` after its first request came. With no delay whatever is there runs at
-    once. A request that wants weights which are not there yet waits for them, at most for `hold_s`.
+    A batch of `batchsize` requests (0: any number) runs when there are as many, a smaller one `delay_s` after its first
+    request came. With 0 and 0 what is there runs, but for a moment in which those who were answered last may ask again:
+    see `Gather`. A request that wants weights which are not there yet waits for them, at most for `hold_s`.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class Batcher:
         hold_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.num_clients = math.inf  # each of which has one request under way: there is nobody else to wait for
         self._batchsize = math.inf if batchsize == 0 else batchsize
         self._delay_s, self._hold_s = delay_s, hold_s
+        self._gather = None if batchsize or delay_s else Gather()
         self._clock = clock
         self._waiting: list[Waiting] = []  # the oldest first
 
@@ -66,14 +66,22 @@ class Batcher:
         self._waiting = left
         return batch
 
+    def note_batch(self, batch: Sequence[Waiting], took_s: float) -> None:
+        """Take note of how long the forward pass of a batch took that is about to be answered."""
+        if self._gather is not None:
+            self._gather.note({each.request.client for each in batch}, took_s, now_s=self._clock())
+
     def wait_s(self, version: Version) -> float:
         """Return in how many seconds a batch is due if nothing more comes: 0 now, infinity where there is none."""
         ready = [each for each in self._waiting if _may_answer(each, version)]
         if not ready:
             return math.inf
-        if len(ready) >= min(self._batchsize, self.num_clients):
+        if len(ready) >= self._batchsize:
             return 0.0
-        return max(0.0, ready[0].came_s + self._delay_s - self._clock())
+        now_s = self._clock()
+        if self._gather is not None:
+            return self._gather.wait_s({each.request.client for each in ready}, first_s=ready[0].came_s, now_s=now_s)
+        return max(0.0, ready[0].came_s + self._delay_s - now_s)
 
     def take_overdue(self, version: Version) -> list[Request]:
         """Return the requests that have waited for their weights for too long; they are not waited for any more."""
@@ -82,6 +90,38 @@ class Batcher:
         if overdue:
             self._waiting = [each for each in self._waiting if all(each is not other for other in overdue)]
         return [each.request for each in overdue]
+
+
+class Gather:
+    """Wait for those who were answered last and may be about to ask again, for as long as a batch takes at most.
+
+    Clients that act in step would else fall apart into groups, of which one is computed while another acts, and a
+    network takes less time for a row the more there are in a batch. Batches of less than `LEAST_S` are not waited for,
+    nor are clients of which less than half came when they were: then the next `PAUSE` batches run at once.
+    """
+
+    LEAST_S = 0.001  # what sockets wait at least
+    PAUSE = 32
+
+    def __init__(self) -> None:
+        self._expected: set[str] = set()
+        self._took_s = 0.0
+        self._answered_s = -math.inf
+        self._pause = 0
+
+    def wait_s(self, there: Set[str], *, first_s: float, now_s: float) -> float:
+        """Return how long to wait where the clients `there` have asked, the first of them at `first_s`."""
+        if self._pause or self._took_s < self.LEAST_S or self._expected <= there:
+            return 0.0
+        left_s = max(first_s, self._answered_s) + self._took_s - now_s
+        if left_s <= 0 and 2 * len(self._expected & there) < len(self._expected):
+            self._pause = self.PAUSE
+        return max(0.0, left_s)
+
+    def note(self, clients: set[str], took_s: float, *, now_s: float) -> None:
+        """Take note of whose requests a batch was made of, and how long it took."""
+        self._expected, self._took_s, self._answered_s = clients, took_s, now_s
+        self._pause = max(0, self._pause - 1)
 
 
 def _may_answer(waiting: Waiting, version: Version) -> bool:

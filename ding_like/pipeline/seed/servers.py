@@ -39,8 +39,8 @@ class ServerSettings:
     """Say what an inference server is: its policy by `factories`, its driver's data `endpoint`, how it makes batches.
 
     `run_id` grows with every start of what bears `name`. A batch of `batchsize` requests runs when there are as many,
-    a smaller one `delay_s` after its first request; with 0 and 0 whatever is there runs at once (see `Batcher`). Raises
-    ConfigError for numbers that make no sense.
+    a smaller one `delay_s` after its first request; with 0 and 0 what is there runs (see `Batcher`). Raises ConfigError
+    for numbers that make no sense.
     """
 
     factories: SchemeFactories
@@ -58,7 +58,7 @@ class ServerSettings:
         if self.batchsize < 0 or not 0 <= self.delay_s < float("inf"):
             raise ConfigError(
                 f"an inference server is to wait for {self.batchsize} requests and {self.delay_s} s; expected 0 or "
-                "more of each: 0 runs what is there at once."
+                "more of each: 0 and 0 runs what is there."
             )
 
 
@@ -165,7 +165,9 @@ class _Server:
         begun_s = time.monotonic()
         with self._requests.computing():
             answers = self._role.answer([each.request for each in wanted])
-        self._stats.note_batch(sum(each.request.rows for each in wanted), len(wanted), time.monotonic() - begun_s)
+        took_s = time.monotonic() - begun_s
+        self._batcher.note_batch(wanted, took_s)
+        self._stats.note_batch(sum(each.request.rows for each in wanted), len(wanted), took_s)
         for each, answer in zip(wanted, answers, strict=True):
             self._requests.answer(each.request, answer)
             self._stats.latency.note(time.monotonic() - each.came_s)
@@ -181,7 +183,6 @@ class _Server:
             self._requests.answer(request, Refusal(text, is_final=False))
         for client in self._requests.forget():
             self._role.forget(client)
-        self._batcher.num_clients = max(1, self._requests.count_heard(_STATS_S))
         here = {"queue": len(self._batcher), "version": list(version), "clients": self._requests.num_clients}
         repeated = {"repeated": self._requests.num_repeated, "garbled": self._requests.num_garbled}
         self._link.send_stats({**self._stats.take(), **here, **repeated})

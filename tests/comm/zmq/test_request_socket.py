@@ -202,7 +202,7 @@ def test_clients_that_say_nothing_for_long_are_forgotten(proxy):
     proxy.ask(1, client="actor2")
 
     assert proxy.server.forget() == ["actor1"]
-    assert proxy.server.num_clients == 1 and proxy.server.count_heard(1.0) == 1
+    assert proxy.server.num_clients == 1
     assert len(proxy.ask(1)) == 1  # nothing is known of an answer
 
 

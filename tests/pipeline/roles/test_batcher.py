@@ -73,14 +73,61 @@ def test_more_requests_than_a_batch_holds_stay_for_the_next():
     assert taken(made) == [] and len(made) == 1
 
 
-def test_nobody_is_waited_for_where_all_clients_have_asked():
-    made, _ = batcher(delay_s=0.1)
-    made.num_clients = 2
+def run(made: Batcher, clock: Clock, *numbers: int, took_s: float = 0.004) -> list[str]:
+    """Have these clients ask, and run the batch that is there."""
+    for number in numbers:
+        made.add(request(number))
+    batch = made.take(NOW)
+    clock.now += took_s
+    made.note_batch(batch, took_s)
+    return [each.request.client for each in batch]
+
+
+def test_clients_that_were_answered_last_are_waited_for_as_long_as_a_batch_takes():
+    made, clock = batcher()
+    assert len(run(made, clock, 0, 1)) == 2
+    made.add(request(2))
+
+    assert taken(made) == [] and made.wait_s(NOW) == pytest.approx(0.004)
     made.add(request(0))
+    clock.now += 0.001
     assert taken(made) == []
     made.add(request(1))
+    assert taken(made) == ["actor2", "actor0", "actor1"]
+
+
+def test_clients_that_do_not_come_again_are_waited_for_no_longer():
+    made, clock = batcher()
+    run(made, clock, 0, 1, 2)
+    made.add(request(0))
+    made.add(request(1))
+    clock.now += 0.0041
 
     assert taken(made) == ["actor0", "actor1"]
+
+
+def test_what_is_not_worth_it_is_not_waited_for_again():
+    made, clock = batcher()
+    run(made, clock, 0, 1, 2)
+    made.add(request(3))
+    assert taken(made) == []
+    clock.now += 0.0041
+    assert len(run(made, clock)) == 1
+
+    assert [run(made, clock, 4 + number) for number in range(3)] == [["actor4"], ["actor5"], ["actor6"]]
+
+
+def test_a_client_that_is_alone_is_never_made_to_wait():
+    made, clock = batcher()
+
+    assert [run(made, clock, 0) for _ in range(5)] == [["actor0"]] * 5
+
+
+def test_short_batches_are_not_waited_for():
+    made, clock = batcher()
+    run(made, clock, 0, 1, took_s=0.0005)
+
+    assert run(made, clock, 0) == ["actor0"]
 
 
 def test_requests_wait_for_the_weights_that_they_want():

@@ -92,9 +92,10 @@ def good(random: random.Random, own: Stranger) -> Frames:
             ({"kind": "ask", "name": name, "number": random.choice((1, 5)), "has": {"policy": [0, 1]}}, {}),
         ]
     )  # fmt: skip
+    follows, memory = random.choice(("", "server1.1")), random.choice(({}, {"lstm": noise}))
     request = Request(
-        name, 1, random.choice((1, 2)), random.choice((None, Version(1, 1))), random.choice(("", "server1")),
-        {"obs": noise}, lanes, np.ones(rows, bool), {},
+        name, own.run_id, random.randrange(9), random.choice((None, Version(1, 1), Version(9, 9))), follows,
+        {"obs": noise[:, : random.choice((3, 3, 4))]}, lanes, np.arange(rows) == random.choice((0, 9)), memory,
     )  # fmt: skip
     frames = random.choice(
         [

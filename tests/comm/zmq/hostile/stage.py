@@ -14,18 +14,21 @@ import numpy as np
 import torch
 
 from ding_like.comm.channels import Segment, Version, Weights
+from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.zmq.frames import decode
 from ding_like.comm.zmq.inference import InferenceClient
-from ding_like.comm.zmq.inference_messages import Refusal, Reply
 from ding_like.comm.zmq.keys import SeedKeys
 from ding_like.comm.zmq.proxy import Proxy
-from ding_like.comm.zmq.request_socket import RequestSocket
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.row_sink import ZmqRowSink
-from ding_like.comm.zmq.sockets import Poller, Socket, open_socket, tcp_endpoint
+from ding_like.comm.zmq.sockets import Socket, open_socket, tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster, ZmqWeightReader
 from ding_like.data.batch import TransitionBatch
+from ding_like.pipeline.seed.servers import ServerSettings, serve_inference
+from ding_like.policy import Policy
+from ding_like.policy.remote_forward import check_acts_remotely
 from tests.comm.zmq.hostile.messages import MAKERS, Stranger, raw_bytes
+from tests.contracts.policy_cases import ACTING, OBS, make
 
 PATIENCE_S = 20.0
 HONEST = "actor1"
@@ -38,41 +41,33 @@ def memory_mib() -> float:
         return int(file.read().split()[1]) * 4096 / 2**20
 
 
+class Factories:
+    """Stand for SchemeFactories: make a policy that acts."""
+
+    def actor(self, device: str) -> Policy:
+        return make(ACTING["drqn"], seed=1)
+
+
 class Server:
-    """Answer requests with three times the observations, in a thread."""
+    """Run an inference server with a recurrent network, in a thread."""
 
     def __init__(self, endpoint: str, keys: SeedKeys | None) -> None:
-        self._stop = threading.Event()
+        self._stop, ready = threading.Event(), threading.Event()
         self.failure: BaseException | None = None
-        self._requests = RequestSocket(endpoint, name="server1", keys=keys)
-        self._thread = threading.Thread(target=self._run, name="fuzzed-server", daemon=True)
+        self._settings = ServerSettings(Factories(), endpoint, keys=keys)  # type: ignore[arg-type]  # stands for them
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="fuzzed-server", daemon=True)
         self._thread.start()
+        assert ready.wait(PATIENCE_S), self.failure
 
-    def _run(self) -> None:
-        poller = Poller(self._requests.socket)
+    def _run(self, ready: threading.Event) -> None:
         try:
-            self._requests.hello()
-            while not self._stop.is_set():
-                poller.wait(0.05)
-                self._requests.beat()
-                for request in self._requests.receive():
-                    obs = request.obs
-                    if isinstance(obs, Mapping) or obs.dtype != np.float32 or obs.shape[1:] != (4,):
-                        self._requests.answer(request, Refusal("these are no observations of this run", is_final=True))
-                    else:
-                        with np.errstate(all="ignore"):
-                            self._requests.answer(request, Reply(3 * obs, {}, Version(1, 1)))
+            serve_inference(self._settings, self._stop, when_ready=ready.set)
         except BaseException as error:  # the stage tells
             self.failure = error
-
-    @property
-    def num_garbled(self) -> int:
-        return self._requests.num_garbled
 
     def close(self) -> None:
         self._stop.set()
         self._thread.join(10.0)
-        self._requests.close()
 
 
 class Stage:
@@ -80,7 +75,7 @@ class Stage:
 
     def __init__(self, keys: SeedKeys | None = None) -> None:
         here = tcp_endpoint("127.0.0.1")
-        self.rows = RowServer(here, keys=keys, credit=2).start()
+        self.rows = RowServer(here, keys=keys, credit=2, welcome=self._welcome).start()
         self.weights = Broadcaster(endpoint=here, keys=keys)
         self.weights.start()
         self.proxy = Proxy(clients=here, servers=here, keys=keys)
@@ -89,7 +84,12 @@ class Stage:
         self._proxy_failure: BaseException | None = None
         self._proxy_thread = threading.Thread(target=self._serve_proxy, name="fuzzed-proxy", daemon=True)
         self._proxy_thread.start()
-        self.server = Server(self.proxy.server_endpoint, keys)
+        self._policy = Factories().actor("cpu")
+        self._forward = check_acts_remotely(self._policy)[1].forward
+        self._state = {name: np.stack([value] * 2) for name, value in self._forward.initial_state.items()}
+        self.turns = 0
+        self._publish()
+        self.server = Server(self.rows.endpoint, keys)
         self.endpoints = {
             "data": self.rows.endpoint,
             "weights": self.weights.endpoint,
@@ -101,9 +101,16 @@ class Stage:
         self.reader = ZmqWeightReader(self.weights.endpoint, name="server1", keys=keys)
         client: dict[str, Any] = dict(name=HONEST, run_id=1, keys=keys, patience_s=PATIENCE_S)
         self.client = InferenceClient(self.proxy.client_endpoint, **client, request_timeout_s=1.0)
-        self.turns = 0
         self.others = Counter[str]()  # rows by source of those that are not honest
         self.check()
+
+    def _welcome(self) -> dict[str, str]:
+        return {"servers": self.proxy.server_endpoint, "weights": self.weights.endpoint}
+
+    def _publish(self) -> Version:
+        version = Version(1, self.turns)
+        self.weights.publish(Weights("policy", version, flatten_state(self._policy.collect_mode.state_dict())))
+        return version
 
     def _serve_proxy(self) -> None:
         try:
@@ -115,15 +122,27 @@ class Stage:
         """Have the honest ones take a turn: rows arrive once and unchanged, weights and answers are the right ones."""
         self.turns += 1
         self._check_rows()
-        version = Version(1, self.turns)
-        self.weights.publish(Weights("policy", version, {"w": torch.full((3,), float(self.turns))}))
+        version = self._publish()
         newest = self.reader.newest("policy", newer_than=Version(1, self.turns - 1), timeout_s=PATIENCE_S)
-        assert newest is not None and newest.version == version and newest.state["w"].tolist() == [self.turns] * 3
-        obs = np.full((2, 4), self.turns, np.float32)
-        reply = self.client.infer(obs, {}, lanes=np.arange(2), is_first=np.ones(2, bool))
-        assert reply.version == Version(1, 1) and np.array_equal(reply.output, 3 * obs)
+        assert newest is not None and newest.version == version
+        own = flatten_state(self._policy.collect_mode.state_dict())
+        assert newest.state.keys() == own.keys() and all(torch.equal(each, own[n]) for n, each in newest.state.items())
+        self._check_inference(version)
         assert self._proxy_failure is None and self._proxy_thread.is_alive(), self._proxy_failure
         assert self.server.failure is None, self.server.failure
+
+    def _check_inference(self, version: Version) -> None:
+        """Go on with an episode of two lanes, with the newest weights, from the state that only the server has."""
+        self.client.least = version
+        obs = np.full((2, OBS), self.turns % 7, np.float32)
+        is_first = np.full(2, self.turns == 1)
+        reply = self.client.infer(obs, {}, lanes=np.arange(2), is_first=is_first, state=self._state)
+        output, after = self._forward(obs, self._state)
+        assert reply.version == version
+        np.testing.assert_allclose(reply.output, output, rtol=1e-5, atol=1e-6)
+        for name, column in after.items():
+            np.testing.assert_allclose(reply.state[name], column, rtol=1e-5, atol=1e-6)
+        self._state = {name: column.copy() for name, column in reply.state.items()}
 
     def _check_rows(self) -> None:
         # A stranger who has joined gets orders as everybody does: then what he sends is looked at to the end.

@@ -20,11 +20,11 @@ def stage() -> Iterator[Stage]:
 def test_malformed_messages_disturb_nobody(stage: Stage) -> None:
     strangers = Strangers(stage.endpoints, seed=0)
     try:
-        for _ in range(20):
+        for _ in range(8):
             strangers.send(40)
             stage.check()
     finally:
         strangers.close()
 
     assert set(strangers.counts) >= {*MAKERS, "replays", "no ZeroMQ"}
-    assert stage.rows.counts.garbled > 100 and stage.proxy.counts.malformed > 0 and stage.weights.num_garbled > 100
+    assert stage.rows.counts.garbled > 20 and stage.proxy.counts.malformed > 0 and stage.weights.num_garbled > 20
