@@ -15,6 +15,8 @@ from ding_like.policy.base import Policy
 from ding_like.policy.forward import ForwardActor, LaneForward, LaneState
 from ding_like.types import Array, Obs, State
 
+_NO_STATE: dict[str, Array] = {}
+
 
 class RemoteReply(Protocol):
     """Hold what a network elsewhere said of R lanes: its output [R, ...] and the state after it, [R, S...] by name."""
@@ -47,11 +49,14 @@ class RemoteForward:
     def __init__(self, network: RemoteNetwork, initial_state: Mapping[str, Array]) -> None:
         self._network = network
         self._state = LaneState(initial_state)
+        self._remembers = bool(initial_state)
 
     def __call__(
         self, obs: Obs, columns: Mapping[str, Array], *, lanes: Array, is_first: Array
     ) -> tuple[Array, Mapping[str, Array]]:
         """Return (output [R, ...], the state that the network was given); see `Infer`."""
+        if not self._remembers:
+            return self._network.infer(obs, columns, lanes=lanes, is_first=is_first, state=_NO_STATE).output, _NO_STATE
         before = self._state.take(lanes, is_first)
         reply = self._network.infer(obs, columns, lanes=lanes, is_first=is_first, state=before)
         self._state.put(lanes, reply.state)

@@ -7,22 +7,20 @@ that is slow, PUB drops the newest messages and not the oldest ones, and does no
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
-import zlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.channels import Receipt, Version, Weights
-from ding_like.comm.weights.encode import MAX_NBYTES, Encoded, WireDtype, encode
-from ding_like.comm.weights.encode import decode as decode_weights
+from ding_like.comm.weights.encode import Encoded, WireDtype, encode
 from ding_like.comm.weights.extract import state_of
 from ding_like.comm.weights.newest import NewestWeights
-from ding_like.comm.zmq import frames as messages
 from ding_like.comm.zmq.frames import Frame
+from ding_like.comm.zmq.frames import encode as encode_message
 from ding_like.comm.zmq.sockets import Poller, Socket, Wake, open_socket, tcp_endpoint
+from ding_like.comm.zmq.weight_messages import MAX_NAME, PROBE, Ask, pack, unpack
 from ding_like.errors import CommError
 
 if TYPE_CHECKING:
@@ -34,10 +32,10 @@ POLICY_ID = "policy"  # of what `Broadcaster.snapshot` publishes
 ASK_AGAIN_S = 1.0  # a reader that hears nothing asks again: its publisher may be another by now
 _SILENT_S = 5.0  # a reader that has not asked again for so long is not waited for
 _FORGET_S = 60.0  # and after so long is forgotten, until it asks
+_PROBE_S = 0.2  # between two looks for those that have gone, meanwhile
 _CLOSE_S = 2.0  # for readers to take the last version
 _JOIN_S = 5.0  # for a thread to end that has been told to
 _MAX_READERS = 4_096
-_MAX_NAME = 256  # characters
 _AT_ONCE = 1_000  # messages that are read before anything is sent
 _HWM = 4  # messages: more than one that is under way are calls to wake a lost connection
 
@@ -75,7 +73,7 @@ class Broadcaster:
         self._published_s = -float("inf")
         self._num_snapshots = 0
         self._num_garbled = 0
-        self._is_closed = False
+        self._is_closing = self._is_closed = False
         self._failure: CommError | None = None
         self._wake: Wake | None = None
         self._socket: Socket | None = None
@@ -168,7 +166,9 @@ class Broadcaster:
         with self._changed:
             if self._is_closed:
                 return
-            if self._thread is not None and self._failure is None:
+            if self._thread is not None and self._wake is not None and self._failure is None:
+                self._is_closing = True
+                self._wake.wake()
                 self._changed.wait_for(self._is_idle, _CLOSE_S)
             self._is_closed = True
         if self._thread is not None and self._wake is not None and self._socket is not None:
@@ -224,9 +224,11 @@ class Broadcaster:
         poller = Poller(self._socket, self._wake)
         try:
             while not self._is_closed:
-                poller.wait(_SILENT_S)
+                poller.wait(_PROBE_S if self._is_closing else _SILENT_S)
                 with self._changed:
                     self._hear(self._socket)
+                    if self._is_closing:
+                        self._find_living(self._socket)
                     due = [(name, found) for name, reader in self._readers.items() if (found := self._due(reader))]
                 # Outside: a copy of large weights takes a while, in which the learner may publish others.
                 for name, published in due:
@@ -236,6 +238,13 @@ class Broadcaster:
                 self._failure = error
                 self._changed.notify_all()
 
+    def _find_living(self, socket: Socket) -> None:
+        """Forget readers that have gone without taking what they were sent: nobody is to wait for them."""
+        for name in [name for name, reader in self._readers.items() if not reader.is_asking]:
+            if not socket.send([name, *encode_message(PROBE)]):
+                del self._readers[name]
+        self._changed.notify_all()
+
     def _hear(self, socket: Socket) -> None:
         now = time.monotonic()
         for _ in range(_AT_ONCE):
@@ -243,7 +252,7 @@ class Broadcaster:
             if frames is None:
                 break
             try:
-                ask = _Ask.parse(frames[1:])
+                ask = Ask.parse(frames[1:])
             except CommError as error:
                 self._num_garbled += 1
                 logger.debug("a reader of weights sent what is no question: %s", error)
@@ -253,7 +262,7 @@ class Broadcaster:
             del self._readers[name]
         self._changed.notify_all()
 
-    def _note(self, connection: bytes, ask: _Ask, now: float) -> None:
+    def _note(self, connection: bytes, ask: Ask, now: float) -> None:
         reader = self._readers.get(connection)
         if reader is None:
             # Who connects again under its name has lost its old connection.
@@ -286,8 +295,8 @@ class WeightSocket:
     """
 
     def __init__(self, endpoint: str, *, name: str, keys: SeedKeys | None = None) -> None:
-        if not 0 < len(name) <= _MAX_NAME:
-            raise CommError(f"a reader of weights has the name {name[:80]!r}; expected 1 to {_MAX_NAME} characters.")
+        if not 0 < len(name) <= MAX_NAME:
+            raise CommError(f"a reader of weights has the name {name[:80]!r}; expected 1 to {MAX_NAME} characters.")
         self.num_refused = 0  # messages that hold no weights, or not all of them
         self._name = name
         self._has: dict[str, Version] = {}
@@ -309,14 +318,14 @@ class WeightSocket:
         """
         while (frames := self._socket.receive()) is not None:
             try:
-                weights = _unpack(frames)
+                weights = unpack(frames)
             except CommError as error:
                 self.num_refused += 1
                 self._number += 1  # with the next question, which waits: what comes may be as garbled as this
                 logger.warning("weights that came are dropped: %s", error)
                 continue
-            has = self._has.get(weights.policy_id)
-            if has is not None and weights.version <= has:
+            has = None if weights is None else self._has.get(weights.policy_id)
+            if weights is None or (has is not None and weights.version <= has):
                 continue  # of two publishers after one another, or asked for twice
             self._has[weights.policy_id] = weights.version
             self._number += 1
@@ -346,7 +355,7 @@ class WeightSocket:
     def _ask(self) -> None:
         self._asked_s = time.monotonic()
         # Not taken where the publisher has been away for long: then older questions wait for it.
-        self._socket.send(_Ask(self._name, self._number + 1, self._has).frames())
+        self._socket.send(Ask(self._name, self._number + 1, self._has).frames())
 
 
 class ZmqWeightReader:
@@ -424,57 +433,5 @@ class _Published:
 
     def frames(self) -> list[Frame]:
         if self._encoded is not None:
-            self._frames, self._encoded = _pack(self._encoded), None
+            self._frames, self._encoded = pack(self._encoded), None
         return self._frames
-
-
-class _Ask(NamedTuple):
-    """Hold a reader's question: the versions that it has, and for the how-manieth time it asks."""
-
-    name: str
-    number: int
-    has: dict[str, Version]
-
-    def frames(self) -> list[Frame]:
-        has = {policy_id: list(version) for policy_id, version in self.has.items()}
-        return messages.encode({"kind": "ask", "name": self.name, "number": self.number, "has": has})
-
-    @classmethod
-    def parse(cls, frames: Sequence[Frame]) -> _Ask:
-        """Read a question. Raises CommError for anything else."""
-        head: Any = messages.decode(frames, max_nbytes=0).head  # Any: of JSON
-        name, number, has = head.get("name"), head.get("number"), head.get("has")
-        is_ask = head["kind"] == "ask" and isinstance(name, str) and 0 < len(name) <= _MAX_NAME
-        if not is_ask or not _is_count(number) or not isinstance(has, dict):
-            raise CommError(f"a reader of weights asks with {str(head)[:200]}; expected name, number and has.")
-        if not all(isinstance(each, list) and len(each) == 2 and all(map(_is_count, each)) for each in has.values()):
-            raise CommError(f"a reader of weights has the versions {str(has)[:200]}; expected pairs of counts.")
-        return cls(name, number, {policy_id: Version(*each) for policy_id, each in has.items()})
-
-
-def _is_count(value: Any) -> bool:  # Any: of JSON
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def _pack(encoded: Encoded) -> list[Frame]:
-    head = {"kind": "weights", "weights": encoded.head, "checksum": _checksum(encoded)}
-    return messages.encode(head, {"body": encoded.body})
-
-
-def _unpack(frames: Sequence[Frame]) -> Weights:
-    """Return the weights of a message. Raises CommError for anything that `_pack` has not made."""
-    message = messages.decode(frames, max_nbytes=MAX_NBYTES)
-    body, head = message.arrays.get("body"), message.head.get("weights")
-    if message.kind != "weights" or body is None or len(message.arrays) != 1:
-        raise CommError(
-            f"a message is of kind {message.kind[:80]!r} with {len(message.arrays)} arrays; expected weights."
-        )
-    encoded = Encoded(head, body)  # type: ignore[arg-type]  # `decode_weights` checks the head
-    if message.head.get("checksum") != _checksum(encoded):
-        raise CommError("the checksum of weights differs from what was sent with them.")
-    return decode_weights(encoded)
-
-
-def _checksum(encoded: Encoded) -> int:
-    """Return the crc32 of weights and of what they say they are, version and names included."""
-    return zlib.crc32(encoded.body.data, zlib.crc32(json.dumps(encoded.head).encode()))

@@ -331,6 +331,27 @@ def test_closing_does_not_wait_for_long_for_a_reader_that_takes_nothing(endpoint
         assert time.monotonic() - started_s < 5.0
 
 
+def test_closing_does_not_wait_for_a_reader_that_has_gone(endpoint: str) -> None:
+    with Broadcaster(endpoint=endpoint) as broadcaster:
+        broadcaster.start()
+        with WeightSocket(endpoint, name="gone") as gone:
+            assert broadcaster.wait_for_readers(1, SOON_S)
+            broadcaster.publish(weights(1))
+            assert gone.socket.raw.poll(1000 * SOON_S)  # it is sent, and never taken
+        started_s = time.monotonic()
+        broadcaster.close()
+
+        assert time.monotonic() - started_s < 1.5  # less than a living one is given
+
+
+def test_a_probe_is_no_news(wire: Socket) -> None:
+    with WeightSocket(wire.endpoint, name="reader") as reader:
+        wire.send([identity_of_asker(wire), *encode({"kind": "probe"})])
+
+        assert reader.wait(MOMENT_S) is None
+        assert reader.num_refused == 0
+
+
 def test_a_closed_reader_says_so() -> None:
     with ZmqWeightReader("tcp://127.0.0.1:1", name="reader") as reader:
         reader.close()
