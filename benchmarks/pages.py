@@ -1,4 +1,4 @@
-"""Put what was recorded into pages: of each file of docs/learning a table and a picture; docs/weights.md, docs/ray.md.
+"""Put what was recorded into pages: of docs/learning tables and pictures; docs/weights.md, docs/ray.md, docs/seed.md.
 
 python -m benchmarks.pages            # after python -m tests.learning.record ... --out docs/learning/NAME.json
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ray_page, weights_page
+from benchmarks import ray_page, seed_page, weights_page
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What stands between these lines of a page is written here.
@@ -159,6 +159,7 @@ def main() -> None:
         path.write_text(fill_index(fill(path.read_text(), records), records))
     weights_page.write()
     ray_page.write()
+    seed_page.write()
 
 
 if __name__ == "__main__":

@@ -40,15 +40,17 @@ def rllib_table(results: Mapping[str, Found | None]) -> str:
             number = ours.split("_")[1]
             what = f"PPO, the same work, {number} workers{_standby(ours)}: "
             pair = ours, f"rllib_{number}_workers"
-            lines.append(_row(f"{what}env steps per CPU-second", work, pair, "env_steps_cpu"))
-            lines.append(_row(f"{what}memory of all processes, MiB", work, pair, "peak_memory"))
+            lines.append(compared(f"{what}env steps per CPU-second", work, pair, "env_steps_cpu"))
+            lines.append(compared(f"{what}memory of all processes, MiB", work, pair, "peak_memory"))
     for algorithm in ("ppo", "impala"):
         if (solve := results[f"ray_{algorithm}_solve"]) is not None:
             for ours in ("ours", "ours_standby"):
                 what = f"{ALGORITHMS[algorithm]} until CartPole is solved, 2 workers{_standby(ours)}: "
-                lines.append(_row(f"{what}CPU-seconds, cluster start included", solve, (ours, "rllib"), "cpu_to_475"))
-                lines.append(_row(f"{what}env steps", solve, (ours, "rllib"), "env_steps"))
-                lines.append(_row(f"{what}memory of all processes, MiB", solve, (ours, "rllib"), "peak_memory"))
+                lines.append(
+                    compared(f"{what}CPU-seconds, cluster start included", solve, (ours, "rllib"), "cpu_to_475")
+                )
+                lines.append(compared(f"{what}env steps", solve, (ours, "rllib"), "env_steps"))
+                lines.append(compared(f"{what}memory of all processes, MiB", solve, (ours, "rllib"), "peak_memory"))
     return "\n".join(lines) if len(lines) > 2 else NOT_YET
 
 
@@ -56,7 +58,8 @@ def _standby(ours: str) -> str:
     return ", one more stands by" if ours.endswith("_standby") else ""
 
 
-def _row(what: str, found: Found, pair: tuple[str, str], metric: str) -> str:
+def compared(what: str, found: Found, pair: tuple[str, str], metric: str) -> str:
+    """Return a row of a table in Markdown: two contenders by one metric, their ratio and its bar."""
     cells = [_cell(found, name, metric) for name in pair]
     ratio = found.get((f"{pair[0]} / {pair[1]}", metric))
     if ratio is None:
@@ -87,7 +90,7 @@ def serial_table(results: Mapping[str, Found | None]) -> str:
     names = {"ray_slow_env": "CartPole with steps of 0.5 ms", "ray_cartpole": "CartPole"}
     for benchmark, what in names.items():
         if (found := results[benchmark]) is not None:
-            row = _row(what, found, ("ours", "ours_serial"), "env_steps_wall")
+            row = compared(what, found, ("ours", "ours_serial"), "env_steps_wall")
             lines.append(f"{row} {found['ours', 'startup']['value']:.1f} |")
     return "\n".join(lines) if len(lines) > 2 else NOT_YET
 

@@ -26,7 +26,8 @@ _SERIAL_FILES = (
 )
 _PARALLEL = ("pipeline/parallel", "comm")
 _RAY = ("pipeline/ray", "comm/ray", "comm/workers", "comm/weights")
-_MODE_OF = {"parallel": _PARALLEL, "ray": _RAY}
+_SEED = ("pipeline/seed", "comm/zmq", "comm/workers", "comm/weights")
+_MODE_OF = {"parallel": _PARALLEL, "ray": _RAY, "seed": _SEED}
 # What makes each report of runs on Ray.
 _RAY_REPORTS = {
     "ray_hosts": "tests/comm/ray/latency.py",
@@ -46,6 +47,8 @@ _BENCHMARKS = {
     "ray_": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "ray_*"),
     "ray_cartpole": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "parallel_*"),
     "ray_slow_env": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "parallel_*"),
+    "seed_inference_": (("envs", "model", "policy", *_SEED), "inference_*"),
+    "seed_parallel": ((*_TRAINING, *_SERIAL_FILES, *_SEED), "seed_*"),
     "updates_": (_TRAINING, "updates_*"),
     "weights_": (("comm",), "weights_*"),
 }
@@ -141,7 +144,8 @@ def _report(path: Path, root: Path) -> Recording:
     name = _name(path, root)
     if path.stem.startswith("chaos_"):
         command = f"python -m tests.chaos --only {path.stem.removeprefix('chaos_')}"
-        parts = (*_RAY, *_SERIAL_FILES) if path.stem.startswith("chaos_ray_") else (*_PARALLEL, "data")
+        modes = {"chaos_ray_": (*_RAY, *_SERIAL_FILES), "chaos_seed_": (*_SEED, *_SERIAL_FILES)}
+        parts = next((each for begin, each in modes.items() if path.stem.startswith(begin)), (*_PARALLEL, "data"))
         return Recording(name, (*_in_package(parts), "tests/chaos"), command)
     if path.stem == "games":
         parts = (*_TRAINING, "league", "pipeline")
@@ -161,6 +165,10 @@ def _report(path: Path, root: Path) -> Recording:
     if path.stem == "serve":
         parts = ("comm/serve", "comm/rest/http_limits.py", "pipeline/serve", "entry/serve.py", "policy/forward.py")
         return Recording(name, (*_in_package(parts), "tests/serve/load.py"), f"python -m tests.serve.load --out {name}")
+    if path.stem == "seed_runs":
+        parts = (*_TRAINING, *_SERIAL_FILES, *_SEED)
+        own = ("dizoo/atari", "tests/learning/seed_runs.py")
+        return Recording(name, (*_in_package(parts), *own), f"python -m tests.learning.seed_runs --out {name}")
     if path.stem in _RAY_REPORTS:
         own = _RAY_REPORTS[path.stem]
         parts = (*_RAY, "pipeline/roles", "pipeline/build")

@@ -167,6 +167,11 @@ HELD = (
     "| DQN, env steps/s | 2 workers |",  # tests/benchmarks/test_ray_page.py
     "| 2 workers, 5 seeds |",  # tests/benchmarks/test_ray_page.py
     "| what happens, milliseconds |",  # tests/benchmarks/test_ray_page.py
+    "| observations per CPU-second |",  # tests/benchmarks/test_seed_page.py
+    "| CNN, env steps/s |",  # tests/benchmarks/test_seed_page.py
+    "| 2 actor threads | random seeds |",  # tests/benchmarks/test_seed_page.py
+    "| | env steps | updates |",  # tests/benchmarks/test_seed_page.py
+    "| what was held to a bar |",  # tests/benchmarks/test_seed_page.py
 )
 
 

@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -117,20 +118,27 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Let nothing train, serve or work; return what would have."""
     names: list[str] = []
 
-    def stands_for(name: str) -> Callable[..., None]:
-        return lambda *args, **kwargs: names.append(name)
+    def stands_for(name: str) -> Callable[..., SimpleNamespace]:
+        def begin(*args: object, **kwargs: object) -> SimpleNamespace:
+            names.append(name)
+            return SimpleNamespace(policy=None)
+
+        return begin
 
     for name in (
         "serial_entry._train",
         "parallel_entry.run_coordinator",
         "coordinator_entry.launch_coordinator",
         "ray_entry._run",
+        "seed_entry.run_plan",
+        "seed_join.join_run",
         "dist_entry.launch_learner",
         "dist_entry.launch_collector",
         "serve.serve",
     ):
         monkeypatch.setattr(f"ding_like.entry.{name}", stands_for(name.partition(".")[2]))
-    # A page's cluster is not here.
+    # A page's keys and cluster are not here.
+    monkeypatch.setattr("ding_like.entry.seed_plan.load_seed_keys", lambda path: None)
     monkeypatch.setattr("ding_like.entry.ray_entry.dry_run", lambda *args, **kwargs: (["fits"], True))
     return names
 
@@ -140,6 +148,7 @@ BEGINS = {
     "serial_onpolicy": "_train",
     "parallel": "run_coordinator",
     "ray": "_run",
+    "seed": "run_plan",
     "--resume": "_train",
     "serve": "serve",
 }
@@ -169,6 +178,8 @@ def test_a_command_line_does_what_it_begins_with(page: str, command: str, in_tmp
         assert begun == []
     elif mode == "dist":
         assert begun == [f"launch_{arguments[arguments.index('-M') + 1]}"]
+    elif mode == "seed" and "-M" in arguments:
+        assert begun == ["join_run"]
     else:
         assert set(begun) == ({BEGINS[mode]} if mode in BEGINS else set())
 
