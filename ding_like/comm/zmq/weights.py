@@ -74,7 +74,7 @@ class Broadcaster:
         self._num_snapshots = 0
         self._num_garbled = 0
         self._is_closing = self._is_closed = False
-        self._failure: CommError | None = None
+        self._failure: BaseException | None = None
         self._wake: Wake | None = None
         self._socket: Socket | None = None
         self._thread: threading.Thread | None = None
@@ -235,7 +235,7 @@ class Broadcaster:
                 # Outside: a copy of large weights takes a while, in which the learner may publish others.
                 for name, published in due:
                     self._send(self._socket, name, published)
-        except CommError as error:
+        except BaseException as error:  # whatever it was: who publishes is to know that nobody is sent anything
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()

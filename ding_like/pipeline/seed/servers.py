@@ -52,6 +52,7 @@ class ServerSettings:
     hold_s: float = 10.0  # that requests wait for weights which are not there yet
     device: str = "cpu"
     start_timeout_s: float = 60.0  # for the driver's welcome and the first weights
+    patience_s: float = 60.0  # with a driver that says nothing once it was joined
 
     def __post_init__(self) -> None:
         if self.batchsize < 0 or not 0 <= self.delay_s < float("inf"):
@@ -107,7 +108,7 @@ class _Server:
     """Join requests, weights and the driver to an `InferRole`."""
 
     def __init__(self, settings: ServerSettings, role: InferRole, link: DataLink, opened: ExitStack) -> None:
-        welcome = link.join()
+        welcome, link.patience_s = link.join(), settings.patience_s
         keys = settings.keys
         self._settings = settings
         self._role, self._link = role, link
