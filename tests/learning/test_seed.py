@@ -85,16 +85,20 @@ def test_r2d2_balances_the_pole_from_positions_alone_with_its_memory_at_the_serv
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("name", "steps"), [("pong", 2400), ("hidden_r2d2", 4000)])
+@pytest.mark.parametrize(
+    ("name", "steps", "overrides"),
+    [("pong", 2400, ["policy.random_collect_size=200", "env.n_evaluator_episode=2"]), ("hidden_r2d2", 4000, [])],
+    ids=["pong", "hidden_r2d2"],
+)
 def test_a_long_run_begins_and_tells_how_inference_goes(
-    name: str, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, steps: int, overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("zmq")
     if name == "pong":
         pytest.importorskip("ale_py")
     monkeypatch.chdir(tmp_path)
 
-    found = run(name, steps=steps, overrides=["env.n_evaluator_episode=2"])
+    found = run(name, steps=steps, overrides=overrides)
 
     assert found["env_step"] >= steps and found["train_iter"] > 0
     assert found["mean_batch"] >= 1 and 0 < found["p50_ms"] <= found["p99_ms"]

@@ -397,8 +397,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/noisy.py",
-        "noise = factorised_noise(len(lanes), self._noise_size, rng=rng)",
-        "noise = factorised_noise(1, self._noise_size, rng=rng).repeat(len(lanes), axis=0)",
+        "factorised_noise(num_rows, self._noise_size, rng=rng)",
+        "factorised_noise(1, self._noise_size, rng=rng).repeat(num_rows, axis=0)",
         ("tests/policy/test_rainbow.py::test_every_lane_explores_by_noise_of_its_own",),
     ),
 )

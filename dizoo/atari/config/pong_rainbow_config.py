@@ -62,7 +62,16 @@ create_config = EasyDict(
         policy=dict(type="rainbow"),
     )
 )
-system_config = EasyDict(dict(seed=dict(actor_processes=2, actor_threads=4)))
+system_config = EasyDict(
+    dict(
+        seed=dict(
+            actor_processes=2,
+            actor_threads=4,
+            # 8 actors with 64 rows each under way, twice, would be 128 updates behind.
+            segment_rows=16,
+        )
+    )
+)
 
 if __name__ == "__main__":
     from ding_like.entry import seed_pipeline

@@ -33,6 +33,22 @@ def rainbow(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return main, {**create, "policy": dict(type="rainbow")}
 
 
+def r2d2(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a small R2D2, whose rows are sequences with the state that the network was given."""
+    main, create = runs.dqn()
+    main["policy"] = {
+        **main["policy"],
+        "priority": False,
+        "priority_IS_weight": False,
+        "random_collect_size": 0,
+        "burnin_step": 2,
+        "learn_unroll_len": 4,
+        "model": dict(encoder_hidden_size_list=[16], lstm_hidden_size=16),
+        **changes,
+    }
+    return main, {**create, "policy": dict(type="r2d2")}
+
+
 def one(**settings: Any) -> SeedSettings:
     """Return settings of one actor thread and one server, which take turns as a serial run does."""
     return SeedSettings(**{"actor_processes": 1, "comm": "sync", **settings})

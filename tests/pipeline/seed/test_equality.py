@@ -19,7 +19,11 @@ def in_tmp(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
-@pytest.mark.parametrize("configs", [runs.dqn, seed_runs.rainbow, runs.sac], ids=["dqn", "rainbow", "sac"])
+@pytest.mark.parametrize(
+    "configs",
+    [runs.dqn, seed_runs.rainbow, runs.sac, pytest.param(seed_runs.r2d2, marks=pytest.mark.slow)],
+    ids=["dqn", "rainbow", "sac", "r2d2"],
+)
 def test_one_actor_and_one_server_in_rounds_equal_serial(configs: Any) -> None:
     alone = runs.serial(configs(), seed=3, max_train_iter=UPDATES, exp_name="alone")
 
