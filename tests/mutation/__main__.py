@@ -12,11 +12,23 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutation import algorithms, collecting, data, encodings, learners, memory, parallel, serving, weights
+from tests.mutation import (
+    algorithms,
+    central,
+    collecting,
+    data,
+    encodings,
+    learners,
+    memory,
+    parallel,
+    serving,
+    weights,
+)
 from tests.mutation.runner import Mutation, applied, make_copy, run, run_tests
 
 MUTATIONS = (
     *algorithms.MUTATIONS,
+    *central.MUTATIONS,
     *collecting.MUTATIONS,
     *data.MUTATIONS,
     *encodings.MUTATIONS,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0  # the thread is woken for whatever there is to do; this bounds its wait all the same
 _AT_A_TIME = 64  # messages that are taken in before answers go out
+_QUEUE = 64  # messages from and to each source that wait: few, as a segment may be large
 _CLOSE_S = 10.0
 
 _logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class RowServer:
         self._thread: threading.Thread | None = None
         self._wake = Wake()
         try:
-            self._socket = open_socket("router", bind=endpoint, keys=keys)
+            self._socket = open_socket("router", bind=endpoint, keys=keys, hwm=_QUEUE, max_frame_nbytes=MAX_NBYTES)
         except BaseException:
             self._wake.close()
             raise

@@ -145,8 +145,9 @@ class ZmqRowSink(DataLink):
             return
         self._num_orders += 1
         newest = None if head.get("newest") is None else version_of(head, "newest")
-        # What came cannot be written to.
-        statistics = {name: array.copy() for name, array in message.arrays.items()} if head["has_statistics"] else None
+        statistics = None
+        if head.get("has_statistics") is True:  # what came cannot be written to
+            statistics = {name: array.copy() for name, array in message.arrays.items()}
         self._orders.append(
             _Given(
                 count_of(head, "id"),

@@ -463,6 +463,19 @@ def test_messages_that_are_none_are_dropped_and_counted(serve: Any, connect: Any
     assert list(server.sources()) == ["actor1"]
 
 
+def test_a_frame_that_is_too_long_is_not_taken_into_memory(
+    serve: Any, connect: Any, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ding_like.comm.zmq.row_server.MAX_NBYTES", 1_000)
+    server = serve()
+    raw(server.endpoint).send([b"x" * 1_001])
+    raw(server.endpoint).send([b"x" * 1_000])
+
+    until(lambda: server.counts.garbled == 1)  # the short one
+    joined(server, connect(server.endpoint))
+    assert server.counts.garbled == 1
+
+
 # --- sources and drivers that are started again
 
 

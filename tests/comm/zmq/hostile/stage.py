@@ -180,8 +180,12 @@ class Stage:
 class Strangers:
     """Send what is malformed to every bound socket; `counts` says how much of each kind."""
 
-    def __init__(self, endpoints: Mapping[str, str], *, seed: int) -> None:
+    def __init__(
+        self, endpoints: Mapping[str, str], *, seed: int, keys: SeedKeys | None = None, wait_s: float = 1.0
+    ) -> None:
         self._endpoints = endpoints
+        self._keys = keys
+        self._wait_s = wait_s  # for room in a queue: whoever is kept out has none at last
         self._random = random.Random(seed)
         self._sockets: dict[str, Socket] = {}
         self._last: dict[str, list[bytes]] = {}
@@ -200,7 +204,9 @@ class Strangers:
                 self._send_message(target)
 
     def _send_message(self, target: str) -> None:
-        random, own = self._random, self._random.choice(self._known)
+        random = self._random
+        # The driver hears mostly of one, whose orders and answers are then those of what is sent next.
+        own = self._known[0] if target == "data" and random.random() < 0.8 else random.choice(self._known)
         if target not in self._sockets or random.random() < 0.01:
             self._connect(target)
         self._hear(target)
@@ -213,7 +219,7 @@ class Strangers:
             frames = random.choice([frames, [b"fuzz.1", *frames], [b"", *frames], [b"", b"hello"], [b"", b"bye"]])
         self._last[target] = frames
         self.counts[kind] += 1
-        self._sockets[target].send(frames, wait_s=1.0)
+        self._sockets[target].send(frames, wait_s=self._wait_s)
 
     def _hear(self, target: str) -> None:
         """Take note of orders, and of what came, by which later messages are believed for longer."""
@@ -221,17 +227,19 @@ class Strangers:
             if target != "data":
                 continue
             head = decode(frames, max_nbytes=10**6).head
-            for own in self._known:
-                if head["kind"] == "order":
-                    own.order = head["id"]
-                elif head["kind"] in ("came", "ack", "refused") and "seq" in head:
-                    own.seq = head["seq"] + 1
+            own = self._known[0]
+            if head["kind"] == "order":
+                own.order = head["id"]
+            elif head["kind"] in ("came", "ack", "refused") and "seq" in head:
+                own.seq = head["seq"] + 1
 
     def _connect(self, target: str) -> None:
         if target in self._sockets:
             self._sockets[target].close()
         name = self._random.choice((None, "fuzz.1", self._random.randbytes(9).replace(b"\0", b"x")))
-        self._sockets[target] = open_socket("dealer", connect=self._endpoints[target], identity=name, hwm=100)
+        self._sockets[target] = open_socket(
+            "dealer", connect=self._endpoints[target], identity=name, hwm=100, keys=self._keys
+        )
 
     def _send_raw(self, endpoint: str) -> None:
         self.counts["no ZeroMQ"] += 1

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from ding_like.comm.zmq.keys import client_file, load_seed_keys, make_seed_keys, renew_clients
 from tests.comm.zmq.hostile.messages import MAKERS
 from tests.comm.zmq.hostile.stage import Stage, Strangers
+
+
+def state_of(stage: Stage) -> object:
+    """Return what a message might change, whoever sent it."""
+    rows, proxy = stage.rows, stage.proxy.counts
+    return (
+        {name: state.run_id for name, state in rows.sources().items()},
+        (rows.counts.garbled, rows.counts.refused, rows.counts.rows - 3 * stage.turns),
+        (proxy.clients, proxy.servers, proxy.malformed, proxy.lost),
+        (stage.weights.num_garbled, sorted(stage.weights.readers)),
+    )
 
 
 @pytest.fixture
@@ -28,3 +41,21 @@ def test_malformed_messages_disturb_nobody(stage: Stage) -> None:
 
     assert set(strangers.counts) >= {*MAKERS, "replays", "no ZeroMQ"}
     assert stage.rows.counts.garbled > 20 and stage.proxy.counts.malformed > 0 and stage.weights.num_garbled > 20
+
+
+@pytest.mark.parametrize("key", ["none", "old"])
+def test_where_there_are_keys_nothing_of_a_stranger_is_read(tmp_path: Path, key: str) -> None:
+    make_seed_keys(tmp_path / "keys.json", ["one"])
+    old = load_seed_keys(client_file(tmp_path / "keys.json", "one"))
+    renew_clients(tmp_path / "keys.json", ["one"])
+    stage = Stage(load_seed_keys(tmp_path / "keys.json"))
+    strangers = Strangers(stage.endpoints, seed=1, keys=old if key == "old" else None, wait_s=0.0)
+    try:
+        before = state_of(stage)
+        for _ in range(4):
+            strangers.send(40)
+            stage.check()
+        assert state_of(stage) == before
+    finally:
+        strangers.close()
+        stage.close()
