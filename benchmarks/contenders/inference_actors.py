@@ -52,6 +52,13 @@ def make_factories(network: str, *, lanes: int) -> SchemeFactories:
     return SchemeFactories.of(compile_config(main, create, seed=0, save=False), seed=0)
 
 
+class Sizes(NamedTuple):
+    """Hold what a server has computed since it began."""
+
+    observations: int
+    batches: int
+
+
 class Shared(NamedTuple):
     """Hold what actors and their starter share."""
 

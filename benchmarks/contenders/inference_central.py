@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import NamedTuple
 
-from benchmarks.contenders.inference_actors import Reach, make_factories
+from benchmarks.contenders.inference_actors import Reach, Sizes, make_factories
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.zmq.inference import InferenceClient
@@ -21,13 +20,6 @@ from ding_like.policy.remote_forward import act_remotely
 
 _NAME = "server1"
 _START_S = 120.0
-
-
-class Sizes(NamedTuple):
-    """Hold what a server has computed since it began."""
-
-    observations: int
-    batches: int
 
 
 class Central:

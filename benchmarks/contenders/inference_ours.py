@@ -9,11 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from benchmarks.common import emit, emit_versions  # isort: skip  (pins the threads first)
 
 from benchmarks.contenders import ray_work as work
 from benchmarks.contenders.ray_work import Run, mark
+
+if TYPE_CHECKING:
+    from benchmarks.contenders.inference_central import Central
 
 MODULE = "inference_ours"
 _MIB = 1 << 20
@@ -24,25 +28,27 @@ def run_inside(args: argparse.Namespace) -> None:
     """Act on `args.steps` observations after a warm-up, and say where the clock is to be read."""
     import numpy as np
 
-    from benchmarks.contenders.inference_actors import Actors, own_network
+    from benchmarks.contenders.inference_actors import Actors, Reach, Sizes, own_network
     from benchmarks.processes import own_cpu_s
 
     work.be_measured()
     with ExitStack() as stack:
-        reach, server, others = own_network, None, {}
+        server: Central | None = None
         if args.inference == "central":
             from benchmarks.contenders.inference_central import central
 
             server = stack.enter_context(
                 central(args.network, lanes=args.lanes, batchsize=args.batchsize, delay_s=args.delay_s)
             )
-            reach, others = server.reach, server.pids
+        reach: Reach = own_network if server is None else server.reach
         actors = stack.enter_context(
             Actors(args.processes, threads=args.threads, network=args.network, lanes=args.lanes, reach=reach)
         )
-        pids = {"actors": actors.pids, **{name: [pid] for name, pid in others.items()}}
+        pids = {"actors": actors.pids}
+        if server is not None:
+            pids |= {name: [pid] for name, pid in server.pids.items()}
         actors.wait_for(int(_WARMUP * args.steps))
-        before = None if server is None else server.sizes()
+        before = server.sizes() if server is not None else Sizes(0, 0)
         used_s = {name: own_cpu_s(each) for name, each in pids.items()}
         actors.measure(True)
         mark("started", observations=(begun := actors.observations))
@@ -51,7 +57,7 @@ def run_inside(args: argparse.Namespace) -> None:
         mark("acted", observations=acted)
         actors.measure(False)
         used_s = {name: own_cpu_s(each) - used_s[name] for name, each in pids.items()}
-        batch = args.lanes if before is None else server.mean_batch(since=before)
+        batch = args.lanes if server is None else server.mean_batch(since=before)
         milliseconds = 1000 * np.percentile(actors.latencies_s(), [50, 99])
     mark("told", mean_batch=batch, p50_ms=milliseconds[0], p99_ms=milliseconds[1], cpu_s=used_s)
 

@@ -228,7 +228,7 @@ class RayHost:
         while True:
             left_s = max(deadline_s - time.monotonic(), 0.0)
             done = self._done(calls, timeout_s=min(left_s, _SLICE_S))
-            if done or left_s <= _SLICE_S:
+            if done or not calls or left_s <= _SLICE_S:
                 return done
 
     def _done(self, calls: Sequence[Call], *, timeout_s: float) -> list[Call]:

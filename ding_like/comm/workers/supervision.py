@@ -7,7 +7,7 @@ import multiprocessing.connection
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -97,6 +97,7 @@ class _Place:
     deaths: int = 0  # in a row before one was ready
     loss: FailureRow | None = None  # that is to be made good
     lost_s: float = 0.0
+    excused: dict[str, float] = field(default_factory=dict)  # sources of lost parts: silent until then
 
 
 class Processes:
@@ -177,6 +178,15 @@ class Processes:
                 said[kind] = f"{at_work} of {len(places)} at work"
         return {**said, "failures": str(self._log)} if self._log.rows else said
 
+    def is_expected(self, source: str) -> bool:
+        """Tell whether a source is one of these processes', which works or is to be replaced."""
+        return any(
+            source in place.post.sources
+            and place.state not in ("done", "closed")
+            and place.excused.get(source) != float("inf")
+            for place in self._places
+        )
+
     @property
     def pids(self) -> dict[str, int]:
         """Return the process ids of those that are ready, by post."""
@@ -249,6 +259,7 @@ class Processes:
     def _start(self, place: _Place) -> None:
         place.member = member = place.post.make(place.number)
         place.number += 1
+        place.excused.clear()
         self._move(place, "starting", within_s=self._policy.start_timeout_s)
         try:
             member.start()
@@ -300,7 +311,10 @@ class Processes:
     def _heard_last(self, place: _Place, heard: Mapping[str, float]) -> tuple[float, str]:
         """Return the source of a place that was not heard for the longest time, and when it was."""
         least_s = max(place.since_s, self._blind_until_s)
-        return min((max(heard.get(source, least_s), least_s), source) for source in place.post.sources)
+        return min(
+            (max(heard.get(source, least_s), least_s, place.excused.get(source, least_s)), source)
+            for source in place.post.sources
+        )
 
     def _end_what_is_late(self) -> None:
         heard, now_s = self._listen(), self._clock()
@@ -338,11 +352,15 @@ class Processes:
             how, lost = f"{message['type']}: {message['text']}", self._lost([worker])
             row = self._log.note(worker, how=how, rows_lost=lost, detail=f"a thread of {place.post.name}")
             self._parts[worker] = row, self._clock()
+            place.excused[worker] = self._clock() + self._policy.start_timeout_s
         elif message["kind"] == "back" and worker in self._parts:
             row, lost_s = self._parts.pop(worker)
             self._log.amend(row, replaced_by=worker, replaced_ms=_ms(self._clock() - lost_s))
-        elif message["kind"] == "gone" and self._policy.when_spent == "stop":
-            self._fail(error_of(worker, message))
+            place.excused[worker] = self._clock()
+        elif message["kind"] == "gone":
+            place.excused[worker] = float("inf")
+            if self._policy.when_spent == "stop":
+                self._fail(error_of(worker, message))
         elif message["kind"] == "done":
             self._move(place, "done")
 

@@ -17,7 +17,7 @@ from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.weights.encode import Encoded, WireDtype, encode
 from ding_like.comm.weights.extract import state_of
 from ding_like.comm.weights.newest import NewestWeights
-from ding_like.comm.zmq.frames import Frame
+from ding_like.comm.zmq.frames import MAX_HEAD_NBYTES, Frame
 from ding_like.comm.zmq.frames import encode as encode_message
 from ding_like.comm.zmq.sockets import Poller, Socket, Wake, open_socket, tcp_endpoint
 from ding_like.comm.zmq.weight_messages import MAX_NAME, PROBE, Ask, pack, unpack
@@ -74,7 +74,7 @@ class Broadcaster:
         self._num_snapshots = 0
         self._num_garbled = 0
         self._is_closing = self._is_closed = False
-        self._failure: CommError | None = None
+        self._failure: BaseException | None = None
         self._wake: Wake | None = None
         self._socket: Socket | None = None
         self._thread: threading.Thread | None = None
@@ -86,7 +86,9 @@ class Broadcaster:
         """
         if self._socket is not None or self._is_closed:
             raise CommError("a broadcaster is started once; make another one.")
-        self._socket = open_socket("router", bind=self._given, keys=self._keys, hwm=_HWM)
+        self._socket = open_socket(
+            "router", bind=self._given, keys=self._keys, hwm=_HWM, max_frame_nbytes=MAX_HEAD_NBYTES
+        )  # readers ask, and send no arrays
         self._wake = Wake()
         self._thread = threading.Thread(target=self._run, name="broadcast", daemon=True)
         self._thread.start()
@@ -233,7 +235,7 @@ class Broadcaster:
                 # Outside: a copy of large weights takes a while, in which the learner may publish others.
                 for name, published in due:
                     self._send(self._socket, name, published)
-        except CommError as error:
+        except BaseException as error:  # whatever it was: who publishes is to know that nobody is sent anything
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ding_like.comm.zmq.row_server import RowServer
 
 _PROXY_SILENT_S = 5.0  # a proxy only hands messages on: it answers at once
+_ENDLESS_S = float("inf")  # patience with a driver that was stopped: its end ends its children by itself
 _ASK_S, _ANSWER_S = 1.0, 2.0  # the shortest time between two questions to it, and the longest for an answer
 
 
@@ -121,14 +122,14 @@ def seed_processes(
         made = ServerSettings(
             factories, rows.endpoint, name=name, run_id=attempt + 1, keys=keys, batchsize=settings.inference_batchsize,
             delay_s=settings.inference_delay, device=settings.inference_device,
-            start_timeout_s=settings.failure.start_timeout_s,
+            start_timeout_s=settings.failure.start_timeout_s, patience_s=_ENDLESS_S,
         )  # fmt: skip
         return run_as(InferenceServer(made, output=output(name)))
 
     def actor(number: int, attempt: int) -> Member:
         made = ActorSettings(
             factories, rows.endpoint, threads=_threads_of(number, settings.actor_threads), attempt=attempt + 1,
-            keys=keys, request_timeout_s=settings.request_timeout_s, failure=settings.failure,
+            keys=keys, request_timeout_s=settings.request_timeout_s, patience_s=_ENDLESS_S, failure=settings.failure,
         )  # fmt: skip
         name = f"actor_process{number}"
         return run_as(Actor(made, name=name, output=output(name)))

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.workers.child import ChildProcess, describe_error
 from ding_like.comm.workers.failures import FailurePolicy
@@ -21,6 +21,7 @@ from ding_like.pipeline.roles.thread_crew import ThreadCrew
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys
+    from ding_like.pipeline.seed.config import Config
 
 _RUN_IDS = 1_000_000  # of an actor thread in one process; those in the process after are later
 _WAIT_S = 0.5  # for an order, before it is asked whether the thread is to end
@@ -46,6 +47,7 @@ class ActorSettings:
     clients: str | None = None
     keys: SeedKeys | None = None
     request_timeout_s: float = 2.0
+    patience_s: float = 60.0  # with a driver that says nothing once it was joined
     failure: FailurePolicy = field(default_factory=FailurePolicy)
 
     @property
@@ -58,13 +60,6 @@ class ActorSettings:
         return replace(self.factories, begun_at=self.factories.begun_at + run_id - _RUN_IDS)
 
 
-class HasThreads(Protocol):
-    """Be a `Config`, of which an actor reads one field; the others are in what it is made of."""
-
-    @property
-    def actor_threads(self) -> int: ...
-
-
 class Actor(ChildProcess):
     """Run actor threads in a process of their own, and start those anew that fail; see `ActorThread`.
 
@@ -75,7 +70,7 @@ class Actor(ChildProcess):
     def __init__(
         self,
         agent_config: SchemeFactories | ActorSettings,
-        config: HasThreads | None = None,
+        config: Config | None = None,
         environment: Callable[..., Any] | None = None,  # Any: an env of any kind
         data_port: int | str = 0,
         router_port: int | str | None = None,
@@ -210,13 +205,13 @@ class ActorThread(threading.Thread):
         with _building:
             end = collect_end_from_afar(settings.factories_of(self._run_id), self.number, opened)
         welcome = sink.join()
+        sink.patience_s = settings.patience_s
+        # Servers that are being started again are waited for.
+        patience_s = max(30.0, settings.failure.start_timeout_s, 3 * settings.request_timeout_s)
         client = InferenceClient(
-            settings.clients or str(welcome["clients"]),
-            name=self.name,
-            run_id=self._run_id,
-            keys=settings.keys,
-            request_timeout_s=settings.request_timeout_s,
-        )
+            settings.clients or str(welcome["clients"]), name=self.name, run_id=self._run_id, keys=settings.keys,
+            request_timeout_s=settings.request_timeout_s, patience_s=patience_s,
+        )  # fmt: skip
         opened.callback(client.close)
         self._hold(client)
         opened.callback(self._hold, None)

@@ -52,6 +52,7 @@ class ServerSettings:
     hold_s: float = 10.0  # that requests wait for weights which are not there yet
     device: str = "cpu"
     start_timeout_s: float = 60.0  # for the driver's welcome and the first weights
+    patience_s: float = 60.0  # with a driver that says nothing once it was joined
 
     def __post_init__(self) -> None:
         if self.batchsize < 0 or not 0 <= self.delay_s < float("inf"):
@@ -107,7 +108,7 @@ class _Server:
     """Join requests, weights and the driver to an `InferRole`."""
 
     def __init__(self, settings: ServerSettings, role: InferRole, link: DataLink, opened: ExitStack) -> None:
-        welcome = link.join()
+        welcome, link.patience_s = link.join(), settings.patience_s
         keys = settings.keys
         self._settings = settings
         self._role, self._link = role, link
@@ -126,9 +127,10 @@ class _Server:
         self._requests.hello()
         when_ready()
         while not stop.is_set():
-            self._poller.wait(min(self._batcher.wait_s(self._role.version), BEAT_S))
+            ready = self._poller.wait(min(self._batcher.wait_s(self._role.version), BEAT_S))
             self._requests.beat()
-            self._take_weights()
+            if self._weights.socket in ready:
+                self._take_weights()
             for request in self._requests.receive():
                 self._batcher.add(request)
             while batch := self._batcher.take(self._role.version):
@@ -173,6 +175,7 @@ class _Server:
 
     def _keep_house(self) -> bool:
         """Refuse what has waited for too long, forget clients that are gone, report; False: the driver says stop."""
+        self._take_weights()  # also where none came: by that a learner that was started again hears of this server
         version = self._role.version
         for request in self._batcher.take_overdue(version):
             text = (

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from ding_like.comm.channels import Version, WeightPublisher
 from ding_like.comm.workers.supervision import Processes
@@ -16,6 +17,7 @@ from ding_like.errors import CommError, DingError
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.roles.intake import Collected, shares
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
+from ding_like.pipeline.roles.shared_round import SharedRound
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.turns import TurnsLostError
 from ding_like.types import Setting, State
@@ -155,7 +157,7 @@ class SeedTurns:
 
     # --- rows
 
-    def _arrived(self, timeout_s: float) -> Sequence[Arrived]:
+    def _arrived(self, timeout_s: float, awaited: Sequence[str] | None = None) -> Sequence[Arrived]:
         """Return what came in time. Raises TurnsLostError where workers are lost, or nothing came for too long."""
         self._check()
         came = self._rows.take(timeout_s)
@@ -163,7 +165,8 @@ class SeedTurns:
             _logger.warning("%s: %s", error.source, error.text.partition("\n")[0])
             _logger.debug("%s: %s", error.source, error.text)
         failure, now_s = self._settings.failure, self._clock()
-        awaited = [name for name, source in self._actors().items() if source.outstanding]
+        if awaited is None:
+            awaited = [name for name, source in self._actors().items() if source.outstanding]
         if came or not awaited:
             self._heard_s = now_s
         elif now_s - self._heard_s > failure.step_timeout_s + failure.start_timeout_s:  # replaced ones came to nothing
@@ -200,22 +203,21 @@ class SeedTurns:
         order = self._end.rows.order(timeout_s=0.0)
         if order.rows and not self._is_leaving():
             for name in self._actors():
-                while self._order(name, self._segment_rows, env_step=order.env_step):
+                while self._order(name, self._segment_rows, env_step=order.env_step) is not None:
                     pass  # until it has all its credit
 
-    def _order(self, name: str, rows: int, *, env_step: int) -> bool:
-        """Give an actor an order, and tell whether it took it."""
+    def _order(self, name: str, rows: int, *, env_step: int) -> int | None:
+        """Give an actor an order, and return its number; None: it takes none."""
         # A server keeps a request until it has weights as new as these: nobody acts with untrained ones.
         least = self._published if self._settings.comm == "sync" else self._first
         assert least is not None, "weights are published before the first order"
         newest, extra = self._published, {"least": list(least)}
-        return self._rows.give(name, rows, env_step=env_step, newest=newest, extra=extra) is not None
+        return self._rows.give(name, rows, env_step=env_step, newest=newest, extra=extra)
 
     def _round(self, rows: int, *, env_step: int, most: float = math.inf) -> list[Arrived]:
         """Return what the actors that are there bring, by place: each its share, and the least that it can collect.
 
-        The share of an actor that is lost goes to the one that takes its place. A run that is to end waits for half a
-        second more.
+        A run that is to end waits for half a second more.
         """
         present = self._present()
         asked = {
@@ -223,24 +225,26 @@ class SeedTurns:
             for name, share in zip(present, shares(rows, len(present)), strict=True)
             if share
         }
-        told: dict[str, int] = {}  # run id of the actor that has the order
-        came: dict[str, Arrived] = {}
+        shared = SharedRound(asked, give=partial(self._order, env_step=env_step), has_left=self._has_left)
         end_s = math.inf
-        while len(came) < len(asked) and self._clock() < end_s:
-            for name, source in self._actors().items():
-                if name in asked and name not in came and told.get(name) != source.run_id:
-                    if self._order(name, asked[name], env_step=env_step):
-                        told[name] = source.run_id
-            came.update((arrived.source, arrived) for arrived in self._arrived(_LOOK_S))
+        while (missing := shared.order(self._rows.sources())) and self._clock() < end_s:
+            shared.take(self._arrived(_LOOK_S, missing))
             if self._is_leaving():
                 end_s = min(end_s, self._clock() + _LEAVE_S)
-        return [came[name] for name in asked if name in came]
+        return shared.came
+
+    def _has_left(self, name: str, source: SourceState) -> bool:
+        """Tell whether an actor is gone in whose place no other one is started."""
+        is_silent = self._clock() - source.heard_s > self._settings.failure.step_timeout_s
+        return (is_silent or not source.connected) and not self._workers.is_expected(name)
 
     def _present(self) -> list[str]:
         """Return the actors that a round is shared among; wait for one where there is none."""
-        while not (actors := self._actors()) and not self._is_leaving():
+        while not self._is_leaving():
+            if actors := [name for name, source in self._actors().items() if not self._has_left(name, source)]:
+                return actors
             self._arrived(_LOOK_S)
-        return list(actors)
+        return []
 
     # --- what there is to say
 

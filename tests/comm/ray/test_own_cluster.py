@@ -144,6 +144,9 @@ def test_a_sigterm_to_all_processes_of_a_run_ends_the_driver_alone() -> None:
         }
         assert set(blocked) == {"gcs_server", "raylet"}
         assert all(mask >> (signal.SIGTERM - 1) & 1 for mask in blocked.values())
+        program.process.kill()
+        program.process.wait(30)
+        assert wait_until_gone(held["folder"]) == ([], False)
 
 
 @pytest.mark.ray

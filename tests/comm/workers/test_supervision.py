@@ -297,6 +297,51 @@ def test_a_part_that_is_gone_ends_the_run_with_its_cause(supervised):
         raise failure_of(processes)
 
 
+def test_with_shrink_the_other_parts_of_a_process_go_on_without_one_that_is_gone(supervised):
+    log = FailureLog()
+    posts = [post("actor_process1", "lose_one_of_two", sources=("actor1", "actor2"))]
+    begun_s = time.monotonic()
+    processes = supervised(
+        posts,
+        log=log,
+        policy=FailurePolicy(step_timeout_s=0.3, when_spent="shrink"),
+        heard=lambda: {"actor1": begun_s, "actor2": time.monotonic()},
+    )
+    processes.start()
+    await_until(lambda: not processes.is_expected("actor1"), processes)
+
+    threading.Event().wait(0.7)
+
+    assert [row.worker for row in log.rows] == ["actor1"]
+    assert processes.is_expected("actor2")
+    assert "actor_process1" in processes.pids
+
+
+def test_a_part_that_is_lost_is_not_silent_while_it_starts_anew(supervised):
+    log = FailureLog()
+    processes = supervised(
+        [post("actor_process1", "lose_and_rest", sources=("actor1",), run_as=ChildThread)],
+        log=log,
+        policy=FailurePolicy(step_timeout_s=0.3, start_timeout_s=0.5),
+    )
+    processes.start()
+    await_until(lambda: bool(log.rows), processes)
+    lost_s = time.monotonic()
+
+    await_until(lambda: len(log.rows) == 2, processes)
+
+    assert time.monotonic() - lost_s > 0.5
+    assert log.rows[1].how == "actor1 was silent for 0.3 s"
+
+
+def test_nobody_waits_for_a_source_that_is_not_of_these_processes(supervised):
+    processes = supervised([post("actor_process1", sources=("actor1",))])
+    processes.start()
+
+    assert processes.is_expected("actor1")
+    assert not processes.is_expected("actor101")
+
+
 def test_one_that_is_done_is_not_replaced(supervised):
     log = FailureLog()
     processes = supervised([post("actor1", "done"), post("server1")], log=log)

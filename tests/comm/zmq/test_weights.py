@@ -56,6 +56,20 @@ def test_a_reader_that_joins_late_gets_the_newest_at_once(broadcaster: Broadcast
         assert reader.wait(MOMENT_S) is None
 
 
+def test_publishing_fails_once_what_sends_has_failed(broadcaster: Broadcaster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> None:
+        raise MemoryError("no room for a copy")
+
+    monkeypatch.setattr(broadcaster, "_send", fail)
+    broadcaster.publish(weights(0))
+    with WeightSocket(broadcaster.endpoint, name="reader") as reader:
+        reader.take()
+        broadcaster._thread.join(SOON_S)  # type: ignore[union-attr]  # it was started
+
+        with pytest.raises(CommError, match="no room for a copy"):
+            broadcaster.publish(weights(1))
+
+
 def test_a_slow_reader_gets_the_newest_and_none_in_between(broadcaster: Broadcaster) -> None:
     with WeightSocket(broadcaster.endpoint, name="slow") as slow:
         broadcaster.publish(weights(0))

@@ -1,4 +1,4 @@
-"""Kill the head (GCS) of a run on Ray again and again, and go on each time with `ding --resume`.
+"""Kill the head (GCS) of a run on Ray again and again, and go on each time with `ding --resume EXP`.
 
 python -m tests.pipeline.ray.gcs_kills --kills 10 --out docs/reports/ray_gcs_kills.json
 
@@ -189,7 +189,7 @@ def summary(found: Sequence[Kill], *, kills: int, goes_on: bool) -> list[dict[st
             "bar_ms": 1000 * END_S,
         },
         {
-            "what": "the same kills: valid points, each newer than the one before; clean ends; `ding --resume`",
+            "what": "the same kills: valid points, each newer than the one before; clean ends; `ding --resume EXP`",
             "n": kills,
             "count": f"{points} points, {clean} clean ends, {'done' if goes_on else 'not done'}",
         },

@@ -107,9 +107,13 @@ class Published:
 
 
 class Workers:
-    """Be the processes of a run, of which `lost` says why they cannot go on."""
+    """Be the processes of a run, of which `lost` says why they cannot go on; `strangers` are none of them."""
 
     lost: Exception | None = None
+    strangers: tuple[str, ...] = ()
+
+    def is_expected(self, source: str) -> bool:
+        return source not in self.strangers
 
     def check(self) -> None:
         if self.lost is not None:

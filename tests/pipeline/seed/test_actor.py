@@ -200,6 +200,17 @@ def test_a_request_that_nobody_answers_does_not_keep_a_thread_from_ending(tmp_pa
         assert len(list(tmp_path.glob("closed-*"))) == closed + 2
 
 
+@pytest.mark.slow
+def test_a_driver_that_says_nothing_is_given_up_after_the_patience_with_it(at: Stage, in_threads):
+    actor = in_threads(at, patience_s=0.5)
+    told(actor, until="ready")
+
+    at.rows.close()
+
+    lost = told(actor, until="lost")[-1]
+    assert "has not answered actor1" in lost["text"]
+
+
 def test_what_envs_are_normalised_by_comes_with_orders(tmp_path: Path, in_threads):
     with stage(scripted_factories(tmp_path, env=normalised)) as at:
         in_threads(at)

@@ -75,6 +75,16 @@ def test_threads_are_numbered_over_all_processes(run):
     assert len(run.collect("actor4").segment.batch) == 8
 
 
+def test_children_are_patient_with_a_driver_that_was_stopped(run):
+    children: list[Any] = []
+    run = run(run_as=lambda child: children.append(child) or ChildThread(child))
+    run.processes.start()
+
+    patience = [getattr(child, "settings", None) or child._settings for child in children]
+
+    assert [each.patience_s for each in patience] == [float("inf")] * 2
+
+
 def test_a_proxy_that_is_killed_is_started_again_on_the_same_endpoints(run):
     run = run()
     run.processes.start()

@@ -242,6 +242,71 @@ def test_what_a_lost_actor_was_to_do_is_done_by_the_one_that_takes_its_place(mak
     assert run.stored == 8 and run.rows.acknowledged == [0, 2]
 
 
+def test_the_share_of_an_actor_that_left_for_good_is_left_out(make: Make) -> None:
+    run = make("actor1", "actor101", comm="sync", eager=False)
+    run.workers.strangers = ("actor101",)
+    run.turns.begin()
+    take, calls = run.rows.take, iter(range(100))
+
+    def scripted(timeout_s: float) -> Any:
+        if next(calls) == 0:
+            run.rows.bring(0)
+            run.rows.states["actor101"] = run.rows.states["actor101"]._replace(connected=False)
+        return take(timeout_s)
+
+    run.rows.take = scripted  # type: ignore[method-assign]
+    run.turns.take()
+
+    assert run.stored == 4
+    run.rows.eager = True
+    run.turns.take()
+    assert run.rows.given[-1][:2] == ("actor1", 8), "the next round is shared by those who are there"
+
+
+def test_a_stranger_that_falls_silent_in_a_round_has_left(make: Make) -> None:
+    run = make("actor1", "actor101", comm="sync", eager=False)
+    run.workers.strangers = ("actor101",)
+    run.turns.begin()
+    take = run.rows.take
+
+    def scripted(timeout_s: float) -> Any:
+        if 0 in run.rows.orders:
+            run.rows.bring(0)
+        return take(timeout_s)
+
+    run.rows.take = scripted  # type: ignore[method-assign]
+    run.turns.take()
+
+    assert run.stored == 4
+    assert 60.0 < run.clock.now - 100.0 < 62.0
+
+
+def test_rows_that_come_after_their_round_are_stored_as_well(make: Make) -> None:
+    run = make("actor1", "actor101", comm="sync", eager=False)
+    run.workers.strangers = ("actor101",)
+    run.turns.begin()
+    take, calls = run.rows.take, iter(range(1000))
+
+    def scripted(timeout_s: float) -> Any:
+        call, states = next(calls), run.rows.states
+        if call == 0:
+            run.rows.bring(0)
+            states["actor101"] = states["actor101"]._replace(connected=False)
+        elif call == 1:
+            states["actor101"] = states["actor101"]._replace(connected=True)
+            run.rows.bring(1)
+        elif call == 2:
+            run.rows.bring(2)
+        return take(timeout_s)
+
+    run.rows.take = scripted  # type: ignore[method-assign]
+    run.turns.take()
+    run.turns.take()
+
+    assert run.stored == 4 + 8 + 4
+    assert sorted(run.rows.acknowledged) == [0, 1, 2]
+
+
 def test_a_run_that_is_to_end_leaves_a_round_within_a_second(make: Make) -> None:
     run = make("actor1", comm="sync", eager=False)
     run.turns.begin()
