@@ -232,3 +232,26 @@ print("end")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+@pytest.mark.slow
+def test_peers_that_end_while_their_queues_are_full_do_not_end_the_process() -> None:
+    """With heartbeats of 2 s libzmq 4.3.5 aborts here: "Assertion failed: !_io_error"."""
+    code = """
+import threading
+from ding_like.comm.zmq.sockets import open_socket
+pause = threading.Event()
+router = open_socket("router", bind="tcp://127.0.0.1:0", hwm=4)
+for _ in range(8):
+    with open_socket("dealer", connect=router.endpoint) as dealer:
+        taken = [dealer.send([b"x" * 1000]) for _ in range(400)]
+        pause.wait(0.2)
+pause.wait(3.0)
+count = 0
+while router.receive() is not None:
+    count += 1
+print(count > 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
