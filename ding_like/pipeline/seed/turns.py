@@ -24,6 +24,7 @@ from ding_like.types import Setting, State
 
 _LOOK_S = 0.2  # between two looks at whether the run is to end, and at those who work for it
 _LEAVE_S = 0.5  # that a round may still take then
+_MOST = 2.0**53  # that is believed of a number which a source says
 
 _logger = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class SeedTurns:
         self._first: Version | None = None  # that was published in this stretch of the run
         self._published: Version | None = None
         self._random_rows = end.random_rows  # that are still to be collected
-        self._heard_s = clock()  # when rows came, or were not asked for
+        self._waited_s = 0.0  # for rows that were asked for, since some came
         self._report.beside = self._numbers
 
     @property
@@ -103,6 +104,7 @@ class SeedTurns:
         """Send the first weights, and collect the rows of random actions."""
         with _or_lost():
             self.publish()
+            self._use_statistics()  # those of a saved point: actors have none of their own
             while self._random_rows > 0 and not self._is_leaving():
                 # Actors act at random at a run's first env steps.
                 came = self._round(self._random_rows, env_step=0, most=self._end.random_share)
@@ -160,18 +162,21 @@ class SeedTurns:
     def _arrived(self, timeout_s: float, awaited: Sequence[str] | None = None) -> Sequence[Arrived]:
         """Return what came in time. Raises TurnsLostError where workers are lost, or nothing came for too long."""
         self._check()
+        began_s = self._clock()
         came = self._rows.take(timeout_s)
         for error in self._rows.errors():  # of those of this machine, whoever started them decides
             _logger.warning("%s: %s", error.source, error.text.partition("\n")[0])
             _logger.debug("%s: %s", error.source, error.text)
-        failure, now_s = self._settings.failure, self._clock()
+        # Only what is waited here counts: an evaluation between two looks holds up the driver, and no actor.
+        self._waited_s += self._clock() - began_s
+        failure = self._settings.failure
         if awaited is None:
             awaited = [name for name, source in self._actors().items() if source.outstanding]
         if came or not awaited:
-            self._heard_s = now_s
-        elif now_s - self._heard_s > failure.step_timeout_s + failure.start_timeout_s:  # replaced ones came to nothing
+            self._waited_s = 0.0
+        elif self._waited_s > failure.step_timeout_s + failure.start_timeout_s:  # replaced ones came to nothing
             raise TurnsLostError(
-                f"{', '.join(awaited)} were asked for rows, and none have come for {now_s - self._heard_s:.0f} s: see "
+                f"{', '.join(awaited)} were asked for rows, and none have come for {self._waited_s:.0f} s: see "
                 "what holds them up (an env that hangs, a server that is too slow), or raise "
                 "system.seed.failure.step_timeout_s."
             )
@@ -188,7 +193,12 @@ class SeedTurns:
         for arrived in came:
             self._rows.acknowledge(arrived)
         if any(arrived.segment.observed for arrived in came):
-            known = self._end.statistics()
+            self._use_statistics()
+
+    def _use_statistics(self) -> None:
+        """Have the envs of all actors normalised by what is known by now, if anything is."""
+        known = self._end.statistics()
+        if known:
             self._rows.use_statistics(
                 {f"{wrapper}/{field}": value for wrapper, fields in known.items() for field, value in fields.items()}
             )
@@ -270,7 +280,11 @@ class SeedTurns:
             if source.connected:  # and has sent what may be anything: of some numbers there are none at times
                 numbers = self._rows.stats(name).items()
                 said[source.role].append(
-                    {key: float(value) for key, value in numbers if isinstance(value, int | float)}
+                    {
+                        key: float(value)
+                        for key, value in numbers
+                        if isinstance(value, int | float) and abs(value) < _MOST
+                    }
                 )
         servers = [each for each in said["server"] if each.keys() >= {"mean_batch", "p50_ms", "p99_ms", "queue"}]
         if not servers:

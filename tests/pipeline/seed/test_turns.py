@@ -364,6 +364,55 @@ def test_actors_that_bring_nothing_for_too_long_are_named(make: Make) -> None:
     assert 120 < run.clock.now - began_s < 122, "whoever supervises them has its chance before"
 
 
+@pytest.mark.parametrize("comm", ["async", "sync"])
+def test_an_evaluation_that_takes_long_holds_up_no_actor(make: Make, comm: str) -> None:
+    run = make("actor1", "actor2", comm=comm, eager=False)
+    run.turns.begin()
+    given = len(run.rows.given)
+    take = run.rows.take
+
+    def brought_at_the_third_look(timeout_s: float) -> Any:
+        looks.append(timeout_s)
+        for number in [] if len(looks) < 3 else sorted(run.rows.orders):
+            run.rows.bring(number)
+        return take(timeout_s)
+
+    looks: list[float] = []
+    run.rows.take = brought_at_the_third_look  # type: ignore[method-assign]
+    run.clock.now += 1000.0
+    while not run.stored:
+        run.turns.take()
+
+    assert len(run.rows.given) > given
+
+
+def test_what_envs_are_normalised_by_goes_out_before_the_first_order(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make()
+    known = {"obs_norm": {"mean": np.ones(4)}}
+    monkeypatch.setattr(type(run.end), "statistics", lambda _: known)
+    given = run.rows.give
+
+    def give(*args: Any, **named: Any) -> Any:
+        assert run.rows.statistics and list(run.rows.statistics[0]) == ["obs_norm/mean"]
+        return given(*args, **named)
+
+    run.rows.give = give  # type: ignore[method-assign]
+    run.turns.begin()
+
+    assert run.rows.given
+
+
+def test_numbers_that_cannot_be_are_left_out_of_the_panel(make: Make) -> None:
+    run = make()
+    run.rows.states["server1"] = SourceState("server", 1, True, 0.0, (), 0, 0)
+    run.rows.numbers = {"server1": {"mean_batch": 10**400, "p50_ms": 1.0, "p99_ms": 2.0, "queue": 4}}
+    run.turns.begin()
+
+    assert "batch" not in run.turns.workers()
+
+
 def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     run = make()
     run.turns.begin()
