@@ -82,7 +82,7 @@ def seed_turns(
             welcome = partial(_welcome, cfg, proxy, weights)
             rows = RowServer(
                 bound.data, keys=bound.keys, credit=settings.credit, welcome=welcome, check=_check(parts),
-                own_names=own_names(settings),
+                own_names=own_names(settings), copies_rows=parts.buffer is None,  # a buffer copies what it stores
             )  # fmt: skip
             opened.callback(rows.close)
             if settings.transport == "tcp":
