@@ -113,7 +113,7 @@ def test_one_that_is_killed_is_replaced_and_has_a_row(supervised, tmp_path: Path
     first = processes.pids["server1"]
 
     os.kill(first, signal.SIGKILL)
-    await_until(lambda: replaced(log) == 1, processes)
+    await_until(lambda: replaced(log) >= 1, processes)
 
     row = json.loads((tmp_path / FAILURES_FILE).read_text())
     assert (row["worker"], row["kind"], row["role"]) == ("server1", "server", "working")
@@ -130,7 +130,7 @@ def test_one_that_exits_by_itself_is_replaced(supervised):
     processes = supervised([post("actor1", "stumble", "wait")], log=log)
     processes.start()
 
-    await_until(lambda: replaced(log) == 1, processes)
+    await_until(lambda: replaced(log) >= 1, processes)
 
     assert log.rows[0].how == "ended with status 1"
     assert log.rows[0].detail == "TrainingError: actor1: KeyError: 'door'"
@@ -143,7 +143,7 @@ def test_one_that_falls_silent_is_killed_and_replaced(supervised):
     processes.start()
     first = processes.pids["actor1"]
 
-    await_until(lambda: replaced(log) == 1, processes)
+    await_until(lambda: replaced(log) >= 1, processes)
 
     assert log.rows[0].how == "actor1 was silent for 0.3 s"
     assert not _is_running(first)
@@ -180,7 +180,7 @@ def test_silence_while_this_process_was_stopped_is_nobodys_fault(supervised):
 
     away_s[0] = 100.0  # what a SIGSTOP of this process looks like to its clock
     os.kill(processes.pids["server1"], signal.SIGKILL)
-    await_until(lambda: replaced(log) == 1, processes)
+    await_until(lambda: replaced(log) >= 1, processes)
 
     assert [row.worker for row in log.rows] == ["server1"]
     assert processes.pids["actor1"] == first
@@ -217,7 +217,7 @@ def test_with_shrink_the_others_go_on_as_long_as_there_is_one(supervised):
     pids = processes.pids
 
     os.kill(pids["actor1"], signal.SIGKILL)
-    await_until(lambda: len(log.rows) == 1)
+    await_until(lambda: len(log.rows) >= 1)
     await_until(lambda: processes.describe().get("actor") == "1 of 2 at work", processes)
     os.kill(pids["actor2"], signal.SIGKILL)
 
@@ -282,7 +282,7 @@ def test_a_part_that_was_lost_and_came_back_has_a_row(supervised):
     processes = supervised([post("actor_process1", "lose_part")], log=log, lost=lambda names: len(names))
     processes.start()
 
-    await_until(lambda: replaced(log) == 1, processes)
+    await_until(lambda: replaced(log) >= 1, processes)
 
     row = log.rows[0]
     assert (row.worker, row.how, row.rows_lost) == ("actor1", "EnvError: step 7 raised", 1)
@@ -328,7 +328,7 @@ def test_a_part_that_is_lost_is_not_silent_while_it_starts_anew(supervised):
     await_until(lambda: bool(log.rows), processes)
     lost_s = time.monotonic()
 
-    await_until(lambda: len(log.rows) == 2, processes)
+    await_until(lambda: len(log.rows) >= 2, processes)
 
     assert time.monotonic() - lost_s > 0.5
     assert log.rows[1].how == "actor1 was silent for 0.3 s"
@@ -349,7 +349,7 @@ def test_one_that_is_done_is_not_replaced(supervised):
     first = processes.pids["server1"]
 
     os.kill(first, signal.SIGKILL)
-    await_until(lambda: replaced(log) == 1, processes)
+    await_until(lambda: replaced(log) >= 1, processes)
 
     assert [row.worker for row in log.rows] == ["server1"]
 
