@@ -44,7 +44,7 @@ class DataLink:
         self.welcome: Mapping[str, Any] = {}  # Any: of JSON
         self.num_joined = 0  # drivers, one after another
         self._timeout_s = timeout_s
-        self.patience_s = patience_s  # may be changed
+        self._patience_s = patience_s
         self._instance = secrets.token_hex(8)
         self._session = ""
         self._is_joined = False
@@ -64,7 +64,7 @@ class DataLink:
         """
         if not self._is_joined:
             self._urge()
-        while not self._wait_for(lambda: self._is_joined, self.patience_s):
+        while not self._wait_for(lambda: self._is_joined, self._patience_s):
             pass
         return self.welcome
 
@@ -151,10 +151,10 @@ class DataLink:
         """Say again what is to be answered. Raises CommError if nothing has been for `patience_s`."""
         now = time.monotonic()
         self._urged_s = now if self._urged_s is None else self._urged_s
-        if now - self._urged_s >= self.patience_s:
+        if now - self._urged_s >= self._patience_s:
             raise CommError(
                 f"the driver of the run has not answered {self.name} at {self._socket.endpoint} for "
-                f"{self.patience_s:g} s: it has ended, cannot be reached from here, or this key is not listed in its "
+                f"{self._patience_s:g} s: it has ended, cannot be reached from here, or this key is not listed in its "
                 "key file."
             )
         self._said_s = now

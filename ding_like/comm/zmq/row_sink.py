@@ -74,11 +74,11 @@ class ZmqRowSink(DataLink):
         Without such an order it waits for one. Raises ConfigError for rows that do not stack, CommError as `order`.
         """
         if self._under_way is None:
-            self._wait_for(lambda: bool(self._orders) or self._is_stopped, self.patience_s)
+            self._wait_for(lambda: bool(self._orders) or self._is_stopped, self._patience_s)
             self._present()
         if not self._orders or self._orders[0].id != self._under_way:
             if self._under_way is None and not self._is_stopped:
-                raise CommError(f"{self.name} has rows that nobody has ordered within {self.patience_s:g} s.")
+                raise CommError(f"{self.name} has rows that nobody has ordered within {self._patience_s:g} s.")
             self.dropped_rows += len(segment.batch)
         else:
             self._send_segment(self._orders.popleft(), segment)

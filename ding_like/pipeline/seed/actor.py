@@ -47,7 +47,7 @@ class ActorSettings:
     clients: str | None = None
     keys: SeedKeys | None = None
     request_timeout_s: float = 2.0
-    patience_s: float = 60.0  # with a driver that says nothing once it was joined
+    patience_s: float = 60.0  # with a driver that says nothing
     failure: FailurePolicy = field(default_factory=FailurePolicy)
 
     @property
@@ -187,7 +187,10 @@ class ActorThread(threading.Thread):
         settings, failure = self._settings, None
         try:
             with ExitStack() as opened:
-                sink = ZmqRowSink(settings.endpoint, name=self.name, run_id=self._run_id, keys=settings.keys)
+                sink = ZmqRowSink(
+                    settings.endpoint, name=self.name, run_id=self._run_id, keys=settings.keys,
+                    patience_s=settings.patience_s,
+                )  # fmt: skip
                 opened.callback(sink.close)
                 try:
                     self._collect(sink, opened)
@@ -205,7 +208,6 @@ class ActorThread(threading.Thread):
         with _building:
             end = collect_end_from_afar(settings.factories_of(self._run_id), self.number, opened)
         welcome = sink.join()
-        sink.patience_s = settings.patience_s
         # Servers that are being started again are waited for.
         patience_s = max(30.0, settings.failure.start_timeout_s, 3 * settings.request_timeout_s)
         client = InferenceClient(

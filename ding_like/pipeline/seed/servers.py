@@ -51,8 +51,8 @@ class ServerSettings:
     delay_s: float = 0.0
     hold_s: float = 10.0  # that requests wait for weights which are not there yet
     device: str = "cpu"
-    start_timeout_s: float = 60.0  # for the driver's welcome and the first weights
-    patience_s: float = 60.0  # with a driver that says nothing once it was joined
+    start_timeout_s: float = 60.0  # for the first weights
+    patience_s: float = 60.0  # with a driver that says nothing
 
     def __post_init__(self) -> None:
         if self.batchsize < 0 or not 0 <= self.delay_s < float("inf"):
@@ -89,7 +89,7 @@ def serve_inference(
             name=settings.name,
             run_id=settings.run_id,
             keys=settings.keys,
-            patience_s=settings.start_timeout_s,
+            patience_s=settings.patience_s,
         )
         opened.callback(link.close)
         try:
@@ -108,7 +108,7 @@ class _Server:
     """Join requests, weights and the driver to an `InferRole`."""
 
     def __init__(self, settings: ServerSettings, role: InferRole, link: DataLink, opened: ExitStack) -> None:
-        welcome, link.patience_s = link.join(), settings.patience_s
+        welcome = link.join()
         keys = settings.keys
         self._settings = settings
         self._role, self._link = role, link
