@@ -169,6 +169,9 @@ def _report(path: Path, root: Path) -> Recording:
         parts = (*_TRAINING, *_SERIAL_FILES, *_SEED)
         own = ("dizoo/atari", "tests/learning/seed_runs.py")
         return Recording(name, (*_in_package(parts), *own), f"python -m tests.learning.seed_runs --out {name}")
+    if path.stem == "seed_fuzz":
+        own = ("tests/comm/zmq/hostile",)
+        return Recording(name, (*_in_package(("comm/zmq",)), *own), "python -m tests.comm.zmq.hostile.fuzz")
     if path.stem in _RAY_REPORTS:
         own = _RAY_REPORTS[path.stem]
         parts = (*_RAY, "pipeline/roles", "pipeline/build")

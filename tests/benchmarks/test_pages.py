@@ -171,7 +171,7 @@ HELD = (
     "| CNN, env steps/s |",  # tests/benchmarks/test_seed_page.py
     "| 2 actor threads | random seeds |",  # tests/benchmarks/test_seed_page.py
     "| | env steps | updates |",  # tests/benchmarks/test_seed_page.py
-    "| what was held to a bar |",  # tests/benchmarks/test_seed_page.py
+    "| | what was held to a bar |",  # tests/benchmarks/test_seed_page.py
 )
 
 

@@ -38,7 +38,7 @@ def test_the_page_says_what_was_measured() -> None:
 
 
 def test_what_was_not_recorded_yet_says_so() -> None:
-    said = {inference_table(NONE), parallel_table(NONE), learning_table({}), runs_table(None), failures_table([])}
+    said = {inference_table(NONE), parallel_table(NONE), learning_table({}), runs_table(None), failures_table({})}
 
     assert said == {NOT_YET}
 
@@ -104,9 +104,9 @@ def test_a_check_of_a_report_says_whether_it_is_met() -> None:
         {"what": "kills", "found": 10, "at_least": 12, "ok": False},
     ]
 
-    assert failures_table([{"checks": checks}]).splitlines()[2:] == [
-        "| rows lost | 0 | at most 0: met |",
-        "| kills | 10 | at least 12: missed |",
+    assert failures_table({"chaos_seed_kills": {"checks": checks}}).splitlines()[2:] == [
+        "| seed_kills | rows lost | 0 | at most 0: met |",
+        "|  | kills | 10 | at least 12: missed |",
     ]
 
 
