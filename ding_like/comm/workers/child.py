@@ -27,7 +27,7 @@ from typing import Any
 
 import ding_like.errors
 from ding_like.comm.workers.raised import WorkerTracebackError
-from ding_like.errors import CommError, DingError, TrainingError
+from ding_like.errors import CommError, ConfigError, DingError, TrainingError
 from ding_like.utils.processes import describe_status
 
 _MAX_TEXT = 8_000  # characters of an error, or of a traceback, that are told: the pipe holds several of them
@@ -107,14 +107,20 @@ class ChildProcess(SpawnProcess):
     # --- in the parent
 
     def start(self) -> None:
-        """Start the process, without waiting for it."""
+        """Start the process, without waiting for it. Raises ConfigError for what cannot be sent to it."""
         self._join_ends()
         try:
             with _environment, _single_threaded():
                 super().start()
-        except BaseException:
+        except BaseException as error:
             self.release()
-            raise
+            if isinstance(error, OSError) or not isinstance(error, Exception):
+                raise
+            # What pickling raises has no base of its own.
+            raise ConfigError(
+                f"{self.name} cannot be sent to a process of its own: {error}. Give envs by id or import path, or a "
+                "function of a module, without locks, open files and lambdas."
+            ) from error
         finally:
             self._close_end()
 
@@ -182,15 +188,19 @@ class ChildProcess(SpawnProcess):
 
     def kill(self) -> None:
         """Kill the process, and what it has started, at once."""
+        if self.pid is None:  # it could not be started
+            return
         with suppress(ProcessLookupError, PermissionError):  # it has no group of its own yet, or has ended
-            if self.pid is not None and self.exitcode is None:
+            if self.exitcode is None:
                 os.killpg(self.pid, signal.SIGKILL)
         super().kill()
 
     def terminate(self) -> None:
         """Ask the process to end; one that was stopped (SIGSTOP) is let go on, so that it hears it."""
+        if self.pid is None:  # it could not be started
+            return
         super().terminate()
-        if self.pid is not None and self.exitcode is None:
+        if self.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGCONT)
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ding_like.comm.workers.child import error_of
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy, FailureRow, RestartBudget, describe_spent
-from ding_like.errors import CommError, DingError, TrainingError
+from ding_like.errors import CommError, ConfigError, DingError, TrainingError
 
 _LONGEST_S = 60.0  # of a wait for anything to happen; then it is waited again
 _AWAY_S = 1.0  # later than asked for: this process was stopped meanwhile, and could not hear anybody
@@ -263,6 +263,11 @@ class Processes:
         self._move(place, "starting", within_s=self._policy.start_timeout_s)
         try:
             member.start()
+        except ConfigError as error:  # it would fail as often as it is tried
+            place.member = None
+            self._move(place, "empty")
+            self._fail(error)
+            return
         except (DingError, OSError) as error:
             if member.pid is not None:
                 member.kill()

@@ -16,7 +16,7 @@ import pytest
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog, FailurePolicy
 from ding_like.comm.workers.supervision import Post, Processes
-from ding_like.errors import EnvError, TrainingError
+from ding_like.errors import ConfigError, EnvError, TrainingError
 from ding_like.utils.processes import wait_for_end
 from tests.comm.workers.scripted_children import Scripted
 
@@ -55,6 +55,20 @@ def await_until(is_so: Callable[[], bool], processes: Processes | None = None) -
             processes.check()
         assert time.monotonic() < deadline_s, "it did not come to that"
         wait(0.01)
+
+
+def test_what_cannot_be_sent_to_a_process_is_said_at_once_and_ends_the_others(supervised):
+    def make_locked(number: int) -> Any:
+        child = Scripted(name="locked")
+        child.script = threading.Lock()  # type: ignore[assignment]  # it cannot be pickled
+        return child
+
+    processes = supervised([post("well")], [Post("locked", make_locked)])
+
+    with pytest.raises(ConfigError, match="locked cannot be sent to a process of its own"):
+        processes.start()
+    assert processes.pids == {}
+    processes.close()
 
 
 def replaced(log: FailureLog) -> int:
