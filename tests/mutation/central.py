@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutation.runner import Mutation
 
+_ROUND = "ding_like/pipeline/roles/shared_round.py"
 _TURNS = "ding_like/pipeline/seed/turns.py"
 _OURS = "tests/pipeline/seed/test_turns.py::"
 
@@ -52,16 +53,16 @@ MUTATIONS = (
     ),
     # The rows of a round are in the order in which they came.
     Mutation(
-        _TURNS,
-        "return [came[name] for name in asked if name in came]",
-        "return list(came.values())",
+        _ROUND,
+        "*(self._came[name] for name in self._asked if name in self._came)",
+        "*self._came.values()",
         (f"{_OURS}test_a_round_is_shared_among_the_actors_and_put_by_their_places",),
     ),
     # Nobody does what a lost actor was to do.
     Mutation(
-        _TURNS,
-        "told.get(name) != source.run_id:",
-        "name not in told:",
+        _ROUND,
+        "(told is None or told.run_id != source.run_id):",
+        "told is None:",
         (f"{_OURS}test_what_a_lost_actor_was_to_do_is_done_by_the_one_that_takes_its_place",),
     ),
     # A run that is to end waits for a round that nobody finishes.
