@@ -27,7 +27,7 @@ from typing import Any
 
 import ding_like.errors
 from ding_like.comm.workers.raised import WorkerTracebackError
-from ding_like.errors import CommError, DingError, TrainingError
+from ding_like.errors import CommError, ConfigError, DingError, TrainingError
 from ding_like.utils.processes import describe_status
 
 _MAX_TEXT = 8_000  # characters of an error, or of a traceback, that are told: the pipe holds several of them
@@ -107,14 +107,21 @@ class ChildProcess(SpawnProcess):
     # --- in the parent
 
     def start(self) -> None:
-        """Start the process, without waiting for it."""
+        """Start the process, without waiting for it. Raises ConfigError if it cannot be sent there."""
         self._join_ends()
         try:
             with _environment, _single_threaded():
                 super().start()
-        except BaseException:
+        except OSError:
             self.release()
             raise
+        except Exception as error:  # whatever a class does when it is pickled
+            self.release()
+            raise ConfigError(
+                f"{self.name} cannot be sent to a process of its own ({type(error).__name__}: {error}). Give classes "
+                "and functions at the top of a module, or a functools.partial of one, and start what a script does "
+                "under  if __name__ == '__main__':"
+            ) from error
         finally:
             self._close_end()
 
@@ -185,11 +192,13 @@ class ChildProcess(SpawnProcess):
         with suppress(ProcessLookupError, PermissionError):  # it has no group of its own yet, or has ended
             if self.pid is not None and self.exitcode is None:
                 os.killpg(self.pid, signal.SIGKILL)
-        super().kill()
+        if self._popen is not None:  # type: ignore[attr-defined]  # or it was never started
+            super().kill()
 
     def terminate(self) -> None:
         """Ask the process to end; one that was stopped (SIGSTOP) is let go on, so that it hears it."""
-        super().terminate()
+        if self._popen is not None:  # type: ignore[attr-defined]  # or it was never started
+            super().terminate()
         if self.pid is not None and self.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGCONT)

@@ -166,7 +166,8 @@ class SeedTurns:
             _logger.debug("%s: %s", error.source, error.text)
         failure, now_s = self._settings.failure, self._clock()
         if awaited is None:
-            awaited = [name for name, source in self._actors().items() if source.outstanding]
+            actors = self._actors().items()
+            awaited = [name for name, each in actors if each.outstanding and not self._has_left(name, each)]
         if came or not awaited:
             self._heard_s = now_s
         elif now_s - self._heard_s > failure.step_timeout_s + failure.start_timeout_s:  # replaced ones came to nothing
