@@ -205,6 +205,12 @@ def _stats() -> dict[int, _Stat]:
     return found
 
 
+def own_cpu_s(pids: Sequence[int]) -> float:
+    """Return the seconds of processors that processes which run now have used themselves, without their children."""
+    stats = _stats()
+    return sum(stats[pid].own_s for pid in pids)
+
+
 def _children_of(pid: int) -> list[int]:
     return [child for child, stat in _stats().items() if stat.parent == pid]
 

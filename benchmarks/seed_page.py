@@ -13,7 +13,8 @@ from benchmarks.table import BENCHMARKS
 PAGE = ROOT / "docs" / "seed.md"
 # In the order of the page.
 INFERENCE = {
-    "seed_inference_cnn_16x1": "CNN, 16 actors of 1 env",
+    "seed_inference_cnn_16x1": "CNN, 16 actors of 1 env, a process each",
+    "seed_inference_cnn_threads": "CNN, 16 actors of 1 env, threads of 2 processes",
     "seed_inference_cnn_2x8": "CNN, 2 actors of 8 envs",
     "seed_inference_mlp_16x1": "MLP 128-128-64, 16 actors of 1 env",
     "seed_inference_mlp_2x8": "MLP 128-128-64, 2 actors of 8 envs",

@@ -195,17 +195,19 @@ def _ray_serial(env: str, *, steps: int, at_least: float) -> Benchmark:
     return Benchmark(("env_steps_wall", "whole_runs"), contenders, needs="ray", baseline="ours_serial", bars=bars)
 
 
-def _seed_inference(network: str, *, actors: int, lanes: int, steps: int, at_least: float | None = None) -> Benchmark:
+def _seed_inference(
+    network: str, *, processes: int, threads: int = 1, lanes: int, steps: int, at_least: float | None = None
+) -> Benchmark:
     """Return a benchmark of acting by central inference beside the same actors with a network each.
 
     `waiting` is central inference that waits for all actors, for a time: batches of a whole step.
     """
-    args = ("--network", network, "--actors", str(actors), "--lanes", str(lanes), "--steps", str(steps))
+    args: tuple[str, ...] = ("--network", network, "--processes", str(processes), "--threads", str(threads))
+    args += ("--lanes", str(lanes), "--steps", str(steps))
+    waiting = ("--batchsize", str(processes * threads), "--delay-s", "0.005")
     contenders = {
         "ours_central": Contender("inference_ours", ("--inference", "central", *args)),
-        "ours_central_waiting": Contender(
-            "inference_ours", ("--inference", "central", "--batchsize", str(actors), "--delay-s", "0.005", *args)
-        ),
+        "ours_central_waiting": Contender("inference_ours", ("--inference", "central", *waiting, *args)),
         "ours_local": Contender("inference_ours", ("--inference", "local", *args)),
     }
     central = () if at_least is None else ("ours_central", "ours_central_waiting")
@@ -286,9 +288,10 @@ BENCHMARKS = {
     "ray_impala_solve": _ray_solve("impala", at_most=round(1 / 3, 3)),
     "ray_slow_env": _ray_serial("slow", steps=6000, at_least=1.7),
     "ray_cartpole": _ray_serial("cartpole", steps=15_000, at_least=0.7),
-    "seed_inference_cnn_16x1": _seed_inference("cnn", actors=16, lanes=1, steps=16_000, at_least=1.5),
-    "seed_inference_cnn_2x8": _seed_inference("cnn", actors=2, lanes=8, steps=16_000, at_least=0.8),
-    "seed_inference_mlp_16x1": _seed_inference("mlp", actors=16, lanes=1, steps=100_000),
-    "seed_inference_mlp_2x8": _seed_inference("mlp", actors=2, lanes=8, steps=200_000),
+    "seed_inference_cnn_16x1": _seed_inference("cnn", processes=16, lanes=1, steps=16_000, at_least=1.5),
+    "seed_inference_cnn_threads": _seed_inference("cnn", processes=2, threads=8, lanes=1, steps=16_000, at_least=1.5),
+    "seed_inference_cnn_2x8": _seed_inference("cnn", processes=2, lanes=8, steps=16_000, at_least=0.8),
+    "seed_inference_mlp_16x1": _seed_inference("mlp", processes=16, lanes=1, steps=60_000),
+    "seed_inference_mlp_2x8": _seed_inference("mlp", processes=2, lanes=8, steps=120_000),
     "seed_parallel": _seed_parallel(steps=12_000, at_least=0.9),
 }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.context import ForkServerContext
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from ding_like.config import compile_config
 from ding_like.data.rows import adapt_collect_mode
@@ -50,6 +52,13 @@ def make_factories(network: str, *, lanes: int) -> SchemeFactories:
     return SchemeFactories.of(compile_config(main, create, seed=0, save=False), seed=0)
 
 
+class Sizes(NamedTuple):
+    """Hold what a server has computed since it began."""
+
+    observations: int
+    batches: int
+
+
 class Shared(NamedTuple):
     """Hold what actors and their starter share."""
 
@@ -75,9 +84,24 @@ def make_shared(context: ForkServerContext, actors: int) -> Shared:
     )
 
 
-def run_actor(index: int, network: str, lanes: int, shared: Shared, reach: Reach) -> None:
-    """Be an actor's process: act until told to stop. Actors count from 0, their envs' seeds as a run's workers'."""
+def run_actors(indices: range, network: str, lanes: int, shared: Shared, reach: Reach) -> None:
+    """Be a process of actors, one thread each, which act until told to stop."""
+    torch.set_num_threads(1)
     factories = make_factories(network, lanes=lanes)
+    if len(indices) == 1:
+        _act(indices[0], factories, lanes, shared, reach)
+        return
+    with ThreadPoolExecutor(len(indices)) as threads:
+        done = [threads.submit(_act, index, factories, lanes, shared, reach) for index in indices]
+        for each in as_completed(done):
+            if each.exception() is not None:
+                shared.stop.set()
+    for each in done:
+        each.result()
+
+
+def _act(index: int, factories: SchemeFactories, lanes: int, shared: Shared, reach: Reach) -> None:
+    """Act until told to stop. Actors count from 0, their envs' seeds as a run's workers'."""
     policy = factories.actor("cpu")
     envs = factories.train_envs("cpu", index + 1, 0)
     envs.launch()
@@ -103,22 +127,26 @@ def run_actor(index: int, network: str, lanes: int, shared: Shared, reach: Reach
 
 
 class Actors:
-    """Start actor processes, which share what they have imported, and end them."""
+    """Start processes of `threads` actors each, which share what they have imported, and end them."""
 
-    def __init__(self, number: int, *, network: str, lanes: int, reach: Reach) -> None:
+    def __init__(self, processes: int, *, threads: int, network: str, lanes: int, reach: Reach) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
-        self._shared = make_shared(context, number)
+        self._shared = make_shared(context, processes * threads)
         self._processes = [
-            context.Process(target=run_actor, args=(index, network, lanes, self._shared, reach), daemon=True)
-            for index in range(number)
+            context.Process(
+                target=run_actors,
+                args=(range(first, first + threads), network, lanes, self._shared, reach),
+                daemon=True,
+            )
+            for first in range(0, processes * threads, threads)
         ]
 
     def __enter__(self) -> Actors:
         for process in self._processes:
             process.start()
         deadline_s = time.monotonic() + _START_S
-        for _ in self._processes:
+        for _ in self._shared.counts:
             if not self._shared.ready.acquire(timeout=max(deadline_s - time.monotonic(), 0.0)):
                 self.__exit__()
                 raise RuntimeError(f"an actor was not ready within {_START_S:g} s")
@@ -134,6 +162,11 @@ class Actors:
             if process.is_alive():
                 process.kill()
                 process.join(_END_S)
+
+    @property
+    def pids(self) -> list[int]:
+        """Return the processes."""
+        return [process.pid for process in self._processes if process.pid is not None]
 
     @property
     def observations(self) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import NamedTuple
 
-from benchmarks.contenders.inference_actors import Reach, make_factories
+from benchmarks.contenders.inference_actors import Reach, Sizes, make_factories
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.zmq.inference import InferenceClient
@@ -23,17 +22,12 @@ _NAME = "server1"
 _START_S = 120.0
 
 
-class Sizes(NamedTuple):
-    """Hold what a server has computed since it began."""
+class Central:
+    """Hold how actors reach the server, and what it has computed, as it tells once a second."""
 
-    observations: int
-    batches: int
-
-
-class ServerStats:
-    """Say what the server has computed, as it tells once a second."""
-
-    def __init__(self, rows: RowServer) -> None:
+    def __init__(self, reach: Reach, rows: RowServer, pids: dict[str, int]) -> None:
+        self.reach = reach
+        self.pids = pids  # of the processes, by what they are
         self._rows = rows
 
     def sizes(self) -> Sizes:
@@ -49,8 +43,8 @@ class ServerStats:
 
 
 @contextmanager
-def central(network: str, *, lanes: int, batchsize: int, delay_s: float) -> Iterator[tuple[Reach, ServerStats]]:
-    """Yield how actors reach the server, and what it says of itself, while all of it runs."""
+def central(network: str, *, lanes: int, batchsize: int, delay_s: float) -> Iterator[Central]:
+    """Yield a proxy and a server while they run."""
     factories = make_factories(network, lanes=lanes)
     policy = factories.actor("cpu")
     with ExitStack() as stack:
@@ -63,31 +57,37 @@ def central(network: str, *, lanes: int, batchsize: int, delay_s: float) -> Iter
         welcome = {"clients": clients, "servers": servers, "weights": broadcaster.endpoint}
         rows = stack.enter_context(closing(RowServer(folder.endpoint("data"), welcome=lambda: welcome)))
         rows.start()
-        stack.enter_context(_started_proxy(clients, servers))
+        proxy = stack.enter_context(_started_proxy(clients, servers))
         settings = ServerSettings(factories, rows.endpoint, name=_NAME, batchsize=batchsize, delay_s=delay_s)
-        stack.enter_context(_started_server(settings))
-        yield partial(reach_server, clients), ServerStats(rows)
+        server = stack.enter_context(_started_server(settings))
+        yield Central(partial(reach_server, clients), rows, {"proxy": _pid(proxy), "server": _pid(server)})
 
 
 @contextmanager
-def _started_proxy(clients: str, servers: str) -> Iterator[None]:
+def _started_proxy(clients: str, servers: str) -> Iterator[InferenceProxy]:
     proxy = InferenceProxy(clients, servers)
     proxy.start()
     try:
-        yield
+        yield proxy
     finally:
         proxy.stop()
 
 
 @contextmanager
-def _started_server(settings: ServerSettings) -> Iterator[None]:
+def _started_server(settings: ServerSettings) -> Iterator[InferenceServer]:
     server = InferenceServer(settings)
     server.start()
     try:
         server.wait_ready(timeout_s=_START_S)
-        yield
+        yield server
     finally:
         server.end(timeout_s=_START_S)
+
+
+def _pid(process: InferenceProxy | InferenceServer) -> int:
+    pid = process.pid
+    assert pid is not None, "it was started"
+    return pid
 
 
 @contextmanager

@@ -9,11 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from benchmarks.common import emit, emit_versions  # isort: skip  (pins the threads first)
 
 from benchmarks.contenders import ray_work as work
 from benchmarks.contenders.ray_work import Run, mark
+
+if TYPE_CHECKING:
+    from benchmarks.contenders.inference_central import Central
 
 MODULE = "inference_ours"
 _MIB = 1 << 20
@@ -24,29 +28,38 @@ def run_inside(args: argparse.Namespace) -> None:
     """Act on `args.steps` observations after a warm-up, and say where the clock is to be read."""
     import numpy as np
 
-    from benchmarks.contenders.inference_actors import Actors, own_network
+    from benchmarks.contenders.inference_actors import Actors, Reach, Sizes, own_network
+    from benchmarks.processes import own_cpu_s
 
     work.be_measured()
     with ExitStack() as stack:
-        reach, server = own_network, None
+        server: Central | None = None
         if args.inference == "central":
             from benchmarks.contenders.inference_central import central
 
-            reach, server = stack.enter_context(
+            server = stack.enter_context(
                 central(args.network, lanes=args.lanes, batchsize=args.batchsize, delay_s=args.delay_s)
             )
-        actors = stack.enter_context(Actors(args.actors, network=args.network, lanes=args.lanes, reach=reach))
+        reach: Reach = own_network if server is None else server.reach
+        actors = stack.enter_context(
+            Actors(args.processes, threads=args.threads, network=args.network, lanes=args.lanes, reach=reach)
+        )
+        pids = {"actors": actors.pids}
+        if server is not None:
+            pids |= {name: [pid] for name, pid in server.pids.items()}
         actors.wait_for(int(_WARMUP * args.steps))
-        before = None if server is None else server.sizes()
+        before = server.sizes() if server is not None else Sizes(0, 0)
+        used_s = {name: own_cpu_s(each) for name, each in pids.items()}
         actors.measure(True)
         mark("started", observations=(begun := actors.observations))
         actors.wait_for(begun + args.steps)
         acted = actors.observations
         mark("acted", observations=acted)
         actors.measure(False)
+        used_s = {name: own_cpu_s(each) - used_s[name] for name, each in pids.items()}
         batch = args.lanes if server is None else server.mean_batch(since=before)
         milliseconds = 1000 * np.percentile(actors.latencies_s(), [50, 99])
-    mark("told", mean_batch=batch, p50_ms=milliseconds[0], p99_ms=milliseconds[1])
+    mark("told", mean_batch=batch, p50_ms=milliseconds[0], p99_ms=milliseconds[1], cpu_s=used_s)
 
 
 def report(run: Run) -> None:
@@ -58,6 +71,8 @@ def report(run: Run) -> None:
     emit("mean_batch", round(told["mean_batch"], 2), "obs")
     emit("latency_p50", round(told["p50_ms"], 3), "ms")
     emit("latency_p99", round(told["p99_ms"], 3), "ms")
+    for name, used_s in told["cpu_s"].items():
+        emit(f"cpu_{name}", round(1e6 * used_s / observations, 1), "us/obs")
     emit("startup", round(started.wall_s, 2), "s")
     emit("peak_memory", round(run.memory_bytes / _MIB, 1), "MiB")
     emit("cpu_counted_by_kernel", int(run.how == "cgroup"), "")
@@ -72,7 +87,8 @@ def main() -> None:
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--inference", choices=["central", "local"], required=True)
     parser.add_argument("--network", choices=["cnn", "mlp"], required=True)
-    parser.add_argument("--actors", type=int, required=True, help="processes")
+    parser.add_argument("--processes", type=int, required=True, help="of actors")
+    parser.add_argument("--threads", type=int, default=1, help="actors in each")
     parser.add_argument("--lanes", type=int, required=True, help="envs of each")
     parser.add_argument("--batchsize", type=int, default=0, help="inference_batchsize of the server")
     parser.add_argument("--delay-s", type=float, default=0.0, help="inference_delay of the server")
@@ -82,7 +98,8 @@ def main() -> None:
     if args.inside:
         run_inside(args)
         return
-    given = ["--inference", args.inference, "--network", args.network, "--actors", str(args.actors)]
+    given = ["--inference", args.inference, "--network", args.network, "--processes", str(args.processes)]
+    given += ["--threads", str(args.threads)]
     given += ["--lanes", str(args.lanes), "--steps", str(args.steps)]
     given += ["--batchsize", str(args.batchsize), "--delay-s", str(args.delay_s)]
     report(work.run_measured(work.inside(MODULE, given), timeout_s=args.timeout_s))

@@ -22,6 +22,7 @@ from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.build import training_process
 from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.build.seed_run import config_mark
 from ding_like.pipeline.seed.actor import ActorSettings, run_threads
 from ding_like.pipeline.seed.servers import ServerSettings, serve_inference
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
@@ -30,7 +31,7 @@ from ding_like.utils.parent import watch_parent
 logger = logging.getLogger(__name__)
 
 Module: TypeAlias = Literal["actor", "inference"]
-# Works as (host number, how many drivers have been joined) until told to stop.
+# Works as (host number, attempt) until told to stop.
 Work: TypeAlias = Callable[[int, int, threading.Event], None]
 
 FIRST_RETRY_S, RETRY_S = 30.0, 600.0  # to reach the driver for the first time, and again later
@@ -99,6 +100,8 @@ def _plan(config: SystemConfig, module: Module, *, seed: int, overrides: Sequenc
         section: dict[str, Any] = dict(system.get("seed") or {})
         for name in ("actor_processes", "inference_servers"):
             section[name] = section.get(name) or 1
+        for name in ("inference_device", "inference_batchsize", "inference_delay") if module == "actor" else ():
+            section.pop(name, None)  # of servers, whose GPU this machine need not have
         settings = read_seed({**system, "seed": section}, cfg, source=source, overrides=applied)
         if settings.actor_threads > _MAX_THREADS:
             raise ConfigError(
@@ -113,31 +116,36 @@ def _plan(config: SystemConfig, module: Module, *, seed: int, overrides: Sequenc
 
 def _check_alike(cfg: FrozenConfig, welcome: Mapping[str, Any]) -> None:  # Any: of JSON
     """Raise ConfigError where the driver says that it runs another config."""
-    own = {"policy": cfg.policy.type, "env": cfg.env.get("env_id") or cfg.env.type}
-    theirs = welcome.get("config")
-    if isinstance(theirs, Mapping) and dict(theirs) != own:
+    own, theirs = config_mark(cfg), welcome.get("config")
+    if not isinstance(theirs, Mapping) or dict(theirs) == own:
+        return
+    if (theirs.get("policy"), theirs.get("env")) == (own["policy"], own["env"]):
         raise ConfigError(
-            f"the run is of {theirs.get('policy')} on {theirs.get('env')}, the config of {own['policy']} on "
-            f"{own['env']}: give -c the driver's config."
+            f"the run is of {own['policy']} on {own['env']} with other settings of its policy or its envs than this "
+            "config: give -c the driver's config, with the same policy. and env. overrides."
         )
+    raise ConfigError(
+        f"the run is of {theirs.get('policy')} on {theirs.get('env')}, the config of {own['policy']} on {own['env']}: "
+        "give -c the driver's config."
+    )
 
 
 def _work_of(
     module: Module, factories: SchemeFactories, settings: SeedSettings, endpoint: str, keys: SeedKeys | None
 ) -> Work:
-    def act(number: int, session: int, stop: threading.Event) -> None:
+    def act(number: int, attempt: int, stop: threading.Event) -> None:
         threads = [100 * number + thread for thread in range(1, settings.actor_threads + 1)]
         run_threads(
             ActorSettings(
-                factories, endpoint, threads=threads, attempt=session, keys=keys,
+                factories, endpoint, threads=threads, attempt=attempt, keys=keys,
                 request_timeout_s=settings.request_timeout_s, failure=settings.failure,
             ),
             stop,
         )  # fmt: skip
 
-    def infer(number: int, session: int, stop: threading.Event) -> None:
+    def infer(number: int, attempt: int, stop: threading.Event) -> None:
         made = ServerSettings(
-            factories, endpoint, name=f"server{100 * number + 1}", run_id=session, keys=keys,
+            factories, endpoint, name=f"server{100 * number + 1}", run_id=attempt, keys=keys,
             batchsize=settings.inference_batchsize, delay_s=settings.inference_delay,
             device=settings.inference_device, start_timeout_s=settings.failure.start_timeout_s,
         )  # fmt: skip
@@ -165,7 +173,8 @@ def _stay(link: HostLink, leave: threading.Event, work: Work, module: Module) ->
 
 def _work_for(link: HostLink, session: int, leave: threading.Event, work: Work) -> BaseException | None:
     """Work for one driver until there is no more to do; return what the work failed with."""
-    worker = _Worker(work, link.number, session, when_ended=link.wake)
+    # Later than all that others have started under this number, and than what was started for a driver before.
+    worker = _Worker(work, link.number, link.run_id + session, when_ended=link.wake)
     try:
         _wait(link, lambda: leave.is_set() or worker.has_ended or link.is_over() or link.num_joined != session)
         if link.is_over():  # they are told too, and hand over what they have
@@ -184,9 +193,9 @@ def _wait(link: HostLink, is_due: Callable[[], bool]) -> None:
 class _Worker:
     """Do work in a thread until it is done, fails or is ended."""
 
-    def __init__(self, work: Work, number: int, session: int, *, when_ended: Callable[[], None]) -> None:
+    def __init__(self, work: Work, number: int, attempt: int, *, when_ended: Callable[[], None]) -> None:
         self._work = work
-        self._number, self._session = number, session
+        self._number, self._attempt = number, attempt
         self._when_ended = when_ended
         self._stop = threading.Event()
         self._failure: BaseException | None = None
@@ -196,7 +205,7 @@ class _Worker:
 
     def _run(self) -> None:
         try:
-            self._work(self._number, self._session, self._stop)
+            self._work(self._number, self._attempt, self._stop)
         except BaseException as error:  # the thread that waits for it raises it
             self._failure = error
         self.has_ended = True

@@ -38,7 +38,7 @@ def test_a_rate_counts_observations_and_processor_time_between_the_marks(capsys:
     marks = {
         "started": Mark(8.0, 10.0, {"observations": 1000}),
         "acted": Mark(12.0, 18.0, {"observations": 5000}),
-        "told": Mark(12.1, 18.1, {"mean_batch": 12.345, "p50_ms": 4.0, "p99_ms": 9.0}),
+        "told": Mark(12.1, 18.1, {"mean_batch": 12.345, "p50_ms": 4.0, "p99_ms": 9.0, "cpu_s": {"proxy": 0.2}}),
     }
 
     inference_ours.report(Run(marks, wall_s=13.0, cpu_s=19.0, memory_bytes=1 << 30, how="cgroup", killed=[]))
@@ -46,6 +46,7 @@ def test_a_rate_counts_observations_and_processor_time_between_the_marks(capsys:
     values = {row["metric"]: row["value"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
     assert (values["observations_cpu"], values["observations_wall"], values["mean_batch"]) == (500.0, 1000.0, 12.35)
     assert (values["latency_p50"], values["latency_p99"], values["startup"]) == (4.0, 9.0, 8.0)
+    assert values["cpu_proxy"] == 50.0
 
 
 def test_the_rate_of_a_whole_run_is_that_of_its_last_two_thirds(
@@ -73,7 +74,8 @@ def test_actors_act_by_either_network_and_leave_nothing(benchmark: str, name: st
 
     values = run_short(BENCHMARKS[benchmark].contenders[name], "--steps", "3000", "--timeout-s", "140")
 
-    assert values.keys() == INFERENCE | {"peak_memory", "cpu_counted_by_kernel", "processes_left"}
+    used = {"cpu_actors"} if name == "ours_local" else {"cpu_actors", "cpu_proxy", "cpu_server"}
+    assert values.keys() == INFERENCE | used | {"peak_memory", "cpu_counted_by_kernel", "processes_left"}
     assert values["processes_left"] == 0 and values["observations_cpu"] > 0
     assert 8 <= values["mean_batch"] <= 16
     assert 0 < values["latency_p50"] <= values["latency_p99"]

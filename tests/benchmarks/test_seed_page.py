@@ -58,9 +58,9 @@ def test_a_row_of_inference_holds_the_ratio_its_bar_the_batch_and_both_latencies
 
     end = "| 12.7 | 12.00, 31.25 | 1.50, 40.00 |"
     assert lines[2:] == [
-        f"| CNN, 16 actors of 1 env | 1,180 | 738 | 1.60 (1.52 to 1.70) | at least 1.5: met {end}",
-        "| CNN, 16 actors of 1 env, waiting up to 5 ms for all of them | 1,000 | 738 | 1.40 (1.52 to 1.70) "
-        f"| at least 1.5: missed {end}",
+        f"| CNN, 16 actors of 1 env, a process each | 1,180 | 738 | 1.60 (1.52 to 1.70) | at least 1.5: met {end}",
+        "| CNN, 16 actors of 1 env, a process each, waiting up to 5 ms for all of them "
+        f"| 1,000 | 738 | 1.40 (1.52 to 1.70) | at least 1.5: missed {end}",
     ]
 
 

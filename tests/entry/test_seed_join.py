@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from ding_like.comm.zmq.keys import client_file, load_seed_keys, make_seed_keys
+from ding_like.config import compile_config, read_config
 from ding_like.entry.cli import main
 from ding_like.entry.seed_join import join_run
 from ding_like.errors import CommError, ConfigError
+from ding_like.pipeline.build.seed_run import config_mark
 from tests.entry.scripted_driver import CONFIG, ScriptedDriver
 
 
@@ -128,6 +130,35 @@ def test_a_run_of_another_config_is_not_joined() -> None:
     with ScriptedDriver(rows=1, welcome={"config": {"policy": "sac", "env": "pendulum"}}) as driver:
         with pytest.raises(ConfigError, match="the run is of sac on pendulum, the config of dqn on CartPole-v1"):
             join_run(CONFIG, "actor", address=driver.address)
+
+
+def mark_of(*overrides: str) -> dict[str, str]:
+    file = read_config(CONFIG)
+    return config_mark(
+        compile_config(file.main_config, file.create_config, overrides=overrides, save=False, renew_dir=False)
+    )
+
+
+@pytest.mark.parametrize("override", ["policy.nstep=1", "policy.discount_factor=0.9", "env.env_id=CartPole-v0"])
+def test_a_run_whose_rows_differ_is_not_joined(override: str) -> None:
+    with ScriptedDriver(rows=1, welcome={"config": mark_of(override)}) as driver:
+        with pytest.raises(ConfigError, match="give -c the driver's config"):
+            join_run(CONFIG, "actor", address=driver.address)
+
+
+@pytest.mark.parametrize("override", ["policy.learn.batch_size=7", "env.collector_env_num=3", "env.stop_value=1"])
+def test_what_is_each_machines_own_may_differ(override: str) -> None:
+    assert mark_of(override) == mark_of()
+
+
+def test_an_actor_joins_a_run_whose_servers_have_gpus_that_it_has_not() -> None:
+    file = read_config(CONFIG)
+    system = dict(seed=dict(inference_device="cuda:7", inference_batchsize=4, inference_delay=0.1))
+    with ScriptedDriver(rows=30) as driver:
+        driver.serve()
+        join_run((file.main_config, file.create_config, system), "actor", address=driver.address)
+
+        assert driver.is_over.is_set()
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", "host:x", "host:0", "host:99999", ":7000"])

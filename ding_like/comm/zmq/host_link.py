@@ -29,7 +29,9 @@ class HostLink(DataLink):
 
     def __init__(self, endpoint: str, *, number: int, keys: SeedKeys | None, patience_s: float) -> None:
         name = f"host{number}"
-        super().__init__(endpoint, name=name, run_id=1, keys=keys, timeout_s=_TIMEOUT_S, patience_s=patience_s)
+        # Later than that of every machine that has had the number before.
+        run_id = int(time.time())
+        super().__init__(endpoint, name=name, run_id=run_id, keys=keys, timeout_s=_TIMEOUT_S, patience_s=patience_s)
         self.number = number
         self._wake = Wake()
         self._poller = Poller(self._socket, self._wake)

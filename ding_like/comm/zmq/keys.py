@@ -2,7 +2,8 @@
 
 The driver's file holds the pair of the server, a pair for the driver's own processes, and the public keys of others by
 name. Each of the others has a file with its own pair and the server's public key. A public key that is taken off the
-driver's file is refused from then on. Source: RFC 26 (CurveZMQ) and RFC 27 (ZAP) of ZeroMQ.
+driver's file is refused at the next handshake: whoever is connected stays until the connection ends. Source: RFC 26
+(CurveZMQ) and RFC 27 (ZAP) of ZeroMQ.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from ding_like.comm.zmq.row_messages import PROTOCOL, Hello, Sender
 from ding_like.types import Array
 
 _MAX_SOURCES = 4_096  # names are never forgotten in a run
+_HOST_S = 60.0  # a host that has said nothing for so long is gone, and its name may be another's
 _KEPT_REFUSALS = 16
 _KEPT_ERRORS = 1_000
 
@@ -153,6 +154,8 @@ class RowBook:
         if before is None:
             return f"the run has {_MAX_SOURCES:,} sources already" if len(self._sources) >= _MAX_SOURCES else ""
         own = before.sender
+        if before.role == "host" and own != sender and self._clock() - before.heard_s < _HOST_S:
+            return f"{sender.name} has joined already"
         if before.role != hello.role:
             return f"{sender.name} is a {before.role} of this run"
         if sender.run_id < own.run_id or (sender.run_id == own.run_id and sender.instance != own.instance):

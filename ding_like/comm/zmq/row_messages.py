@@ -84,15 +84,15 @@ def segment_message(segment: Segment, *, order: int, seq: int) -> tuple[dict[str
     return head, arrays
 
 
-def segment_of(head: Head, arrays: Mapping[str, Array]) -> Segment:
-    """Return the segment that a message holds, in memory of its own."""
+def segment_of(head: Head, arrays: Mapping[str, Array], *, copies_rows: bool = True) -> Segment:
+    """Return the segment that a message holds, in memory of its own; without `copies_rows` rows are read-only."""
     parts: dict[str, dict[str, Array]] = {_COLUMNS: {}, _OBSERVED: {}}
     for key, array in arrays.items():
         part, _, name = key.partition("/")
         if part not in parts or not name:
             raise CommError(f"a segment has the array {_short(key)}; expected it in one of {', '.join(parts)}.")
         # What came cannot be written to, and policies make tensors of it.
-        parts[part][name] = array.copy()
+        parts[part][name] = array.copy() if copies_rows or part == _OBSERVED else array
     columns, rows = parts[_COLUMNS], count_of(head, "rows")
     if rows < 1 or not columns or any(column.ndim < 1 or len(column) != rows for column in columns.values()):
         shapes = {name: column.shape for name, column in columns.items()}

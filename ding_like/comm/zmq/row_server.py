@@ -48,6 +48,9 @@ class RowServer:
     segment that is not to be learned from, which is refused; without it all have the columns of the first. It is called
     by this server's thread, which alone uses the socket.
 
+    Without `copies_rows` the columns of segments are read-only, in the memory in which they came: for whoever stores
+    copies of them.
+
     With `keys`, a source's name is its first owner's: the next run of it must come with the same key, and those of
     `own_names` with the key of this machine's processes.
 
@@ -64,10 +67,12 @@ class RowServer:
         check: Callable[[Segment], None] | None = None,
         max_waiting: int | None = None,
         own_names: Collection[str] = (),
+        copies_rows: bool = True,
     ) -> None:
         self.session = secrets.token_hex(8)  # sources say hello again to a driver of another session
         self._welcome = welcome
         self._check = RowSchema() if check is None else check
+        self._copies_rows = copies_rows
         self._book = RowBook(
             session=self.session,
             credit=credit,
@@ -304,7 +309,7 @@ class RowServer:
         if answer is not None:
             return answer
         try:
-            segment = segment_of(message.head, message.arrays)
+            segment = segment_of(message.head, message.arrays, copies_rows=self._copies_rows)
             self._check(segment)
         except (DingError, ValueError, TypeError, OverflowError) as error:  # of numbers that nobody thought of
             with self._changed:

@@ -17,7 +17,7 @@ from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.weights.encode import Encoded, WireDtype, encode
 from ding_like.comm.weights.extract import state_of
 from ding_like.comm.weights.newest import NewestWeights
-from ding_like.comm.zmq.frames import Frame
+from ding_like.comm.zmq.frames import MAX_HEAD_NBYTES, Frame
 from ding_like.comm.zmq.frames import encode as encode_message
 from ding_like.comm.zmq.sockets import Poller, Socket, Wake, open_socket, tcp_endpoint
 from ding_like.comm.zmq.weight_messages import MAX_NAME, PROBE, Ask, pack, unpack
@@ -86,7 +86,9 @@ class Broadcaster:
         """
         if self._socket is not None or self._is_closed:
             raise CommError("a broadcaster is started once; make another one.")
-        self._socket = open_socket("router", bind=self._given, keys=self._keys, hwm=_HWM)
+        self._socket = open_socket(
+            "router", bind=self._given, keys=self._keys, hwm=_HWM, max_frame_nbytes=MAX_HEAD_NBYTES
+        )  # readers ask, and send no arrays
         self._wake = Wake()
         self._thread = threading.Thread(target=self._run, name="broadcast", daemon=True)
         self._thread.start()

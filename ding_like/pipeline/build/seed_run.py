@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -17,7 +19,7 @@ from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder, tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster
-from ding_like.config import FrozenConfig
+from ding_like.config import FrozenConfig, to_plain
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.factories import SchemeFactories
@@ -31,6 +33,10 @@ from ding_like.pipeline.statistics import MergedStatistics
 from ding_like.pipeline.turns import Turns
 
 _logger = logging.getLogger(__name__)
+
+
+_OWN_OF_POLICY = frozenset(("cuda", "learn", "eval", "other"))
+_OWN_OF_ENV = frozenset(("collector_env_num", "evaluator_env_num", "n_evaluator_episode", "stop_value", "manager"))
 
 
 class _Endpoints(NamedTuple):
@@ -76,7 +82,7 @@ def seed_turns(
             welcome = partial(_welcome, cfg, proxy, weights)
             rows = RowServer(
                 bound.data, keys=bound.keys, credit=settings.credit, welcome=welcome, check=_check(parts),
-                own_names=own_names(settings),
+                own_names=own_names(settings), copies_rows=parts.buffer is None,  # a buffer copies what it stores
             )  # fmt: skip
             opened.callback(rows.close)
             if settings.transport == "tcp":
@@ -117,8 +123,21 @@ def _welcome(cfg: FrozenConfig, proxy: InferenceProxy, weights: Broadcaster) -> 
     ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint}
     if any(each.endswith(":0") for each in ends.values()):
         return None
-    config = {"policy": cfg.policy.type, "env": cfg.env.get("env_id") or cfg.env.type}
-    return {**ends, "weights": weights.endpoint, "config": config}
+    return {**ends, "weights": weights.endpoint, "config": config_mark(cfg)}
+
+
+def config_mark(cfg: FrozenConfig) -> dict[str, str]:
+    """Return what the configs of a run's machines have in common: policy, env, and a digest of what rows depend on.
+
+    How many envs there are, how they are run, how the policy learns and how it is evaluated is each machine's own.
+    """
+    plain = to_plain(cfg)
+    policy = {name: each for name, each in plain["policy"].items() if name not in _OWN_OF_POLICY}
+    env = {name: each for name, each in plain["env"].items() if name not in _OWN_OF_ENV}
+    # Classes and functions by their names: where they are in memory differs.
+    text = json.dumps([policy, env], sort_keys=True, default=lambda it: getattr(it, "__qualname__", type(it).__name__))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return {"policy": plain["policy"]["type"], "env": cfg.env.get("env_id") or cfg.env.type, "digest": digest}
 
 
 def _endpoints(settings: SeedSettings, opened: ExitStack) -> _Endpoints:

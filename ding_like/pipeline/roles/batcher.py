@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ding_like.comm.channels import Version
@@ -80,7 +80,7 @@ class Batcher:
             return 0.0
         now_s = self._clock()
         if self._gather is not None:
-            return self._gather.wait_s({each.request.client for each in ready}, first_s=ready[0].came_s, now_s=now_s)
+            return self._gather.wait_s(ready, now_s=now_s)
         return max(0.0, ready[0].came_s + self._delay_s - now_s)
 
     def take_overdue(self, version: Version) -> list[Request]:
@@ -93,15 +93,17 @@ class Batcher:
 
 
 class Gather:
-    """Wait for those who were answered last and may be about to ask again, for as long as a batch takes at most.
+    """Wait for those who were answered last and may be about to ask again.
 
     Clients that act in step would else fall apart into groups, of which one is computed while another acts, and a
-    network takes less time for a row the more there are in a batch. Batches of less than `LEAST_S` are not waited for,
-    nor are clients of which less than half came when they were: then the next `PAUSE` batches run at once.
+    network takes less time for a row the more there are in a batch. They are waited for while they keep coming, no
+    longer after the last of them than a batch takes and for `MOST` times that in all. Batches of less than `LEAST_S`
+    are not waited for; where less than a quarter came, the next `PAUSE` batches run at once.
     """
 
     LEAST_S = 0.001  # what sockets wait at least
-    PAUSE = 32
+    MOST = 3.0
+    PAUSE = 16
 
     def __init__(self) -> None:
         self._expected: set[str] = set()
@@ -109,12 +111,14 @@ class Gather:
         self._answered_s = -math.inf
         self._pause = 0
 
-    def wait_s(self, there: Set[str], *, first_s: float, now_s: float) -> float:
-        """Return how long to wait where the clients `there` have asked, the first of them at `first_s`."""
-        if self._pause or self._took_s < self.LEAST_S or self._expected <= there:
+    def wait_s(self, there: Sequence[Waiting], *, now_s: float) -> float:
+        """Return how long to wait for others where these requests, the oldest first, are there."""
+        clients = {each.request.client for each in there}
+        if self._pause or self._took_s < self.LEAST_S or self._expected <= clients:
             return 0.0
-        left_s = max(first_s, self._answered_s) + self._took_s - now_s
-        if left_s <= 0 and 2 * len(self._expected & there) < len(self._expected):
+        first_s, last_s = (max(each.came_s, self._answered_s) for each in (there[0], there[-1]))
+        left_s = min(last_s + self._took_s, first_s + self.MOST * self._took_s) - now_s
+        if left_s <= 0 and 4 * len(self._expected & clients) < len(self._expected):
             self._pause = self.PAUSE
         return max(0.0, left_s)
 

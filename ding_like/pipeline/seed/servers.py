@@ -127,9 +127,10 @@ class _Server:
         self._requests.hello()
         when_ready()
         while not stop.is_set():
-            self._poller.wait(min(self._batcher.wait_s(self._role.version), BEAT_S))
+            ready = self._poller.wait(min(self._batcher.wait_s(self._role.version), BEAT_S))
             self._requests.beat()
-            self._take_weights()
+            if self._weights.socket in ready:
+                self._take_weights()
             for request in self._requests.receive():
                 self._batcher.add(request)
             while batch := self._batcher.take(self._role.version):
@@ -174,6 +175,7 @@ class _Server:
 
     def _keep_house(self) -> bool:
         """Refuse what has waited for too long, forget clients that are gone, report; False: the driver says stop."""
+        self._take_weights()  # also where none came: by that a learner that was started again hears of this server
         version = self._role.version
         for request in self._batcher.take_overdue(version):
             text = (

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from typing import Any
 
 import pytest
 
+from ding_like.comm.zmq import row_book
 from ding_like.comm.zmq.host_link import join_as_host
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import reached_by, tcp_endpoint
@@ -38,9 +40,25 @@ def test_a_run_with_no_number_left_refuses_with_the_reason(monkeypatch: pytest.M
     rows = serve()
     try:
         first = join_as_host(rows.endpoint, keys=None, patience_s=5.0)
-        with pytest.raises(CommError, match="host7 .* cannot join: .* has joined already"):
+        with pytest.raises(CommError, match="host7 .* cannot join: host7 has joined already"):
             join_as_host(rows.endpoint, keys=None, patience_s=5.0)
         first.close()
+    finally:
+        rows.close()
+
+
+def test_the_number_of_a_machine_that_is_gone_is_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "randbelow", lambda _: 6)
+    monkeypatch.setattr(row_book, "_HOST_S", 0.0)
+    rows = serve()
+    try:
+        first = join_as_host(rows.endpoint, keys=None, patience_s=5.0)
+        first.close()
+        later_s = time.time() + 10.0
+        monkeypatch.setattr(time, "time", lambda: later_s)
+        second = join_as_host(rows.endpoint, keys=None, patience_s=5.0)
+        assert second.number == first.number and second.run_id > first.run_id
+        second.close()
     finally:
         rows.close()
 

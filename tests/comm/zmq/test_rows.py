@@ -235,6 +235,19 @@ def test_a_segment_comes_as_it_was_put(serve: Any, connect: Any) -> None:
     np.testing.assert_array_equal(arrived.segment.observed["0.ObsNorm/mean"], np.full(3, 5))
 
 
+def test_rows_for_whoever_copies_them_stay_in_the_memory_in_which_they_came(serve: Any, connect: Any) -> None:
+    server = serve(copies_rows=False)
+    sink = joined(server, connect(server.endpoint))
+    give(server)
+    sink.order(timeout_s=SOON_S)
+    sink.put(segment(3))
+
+    (arrived,) = server.take(SOON_S)
+    assert rows_of([arrived]) == rows_of_segment(3)
+    assert not any(column.flags.writeable for column in arrived.segment.batch.columns.values())
+    assert arrived.segment.observed["0.ObsNorm/mean"].flags.writeable
+
+
 def test_an_order_says_all_that_was_given(serve: Any, connect: Any) -> None:
     server = serve()
     sink = joined(server, connect(server.endpoint))

@@ -83,7 +83,7 @@ def run(made: Batcher, clock: Clock, *numbers: int, took_s: float = 0.004) -> li
     return [each.request.client for each in batch]
 
 
-def test_clients_that_were_answered_last_are_waited_for_as_long_as_a_batch_takes():
+def test_clients_that_were_answered_last_are_waited_for():
     made, clock = batcher()
     assert len(run(made, clock, 0, 1)) == 2
     made.add(request(2))
@@ -104,6 +104,16 @@ def test_clients_that_do_not_come_again_are_waited_for_no_longer():
     clock.now += 0.0041
 
     assert taken(made) == ["actor0", "actor1"]
+
+
+def test_clients_are_waited_for_while_they_keep_coming_within_three_times_a_batch():
+    made, clock = batcher()
+    run(made, clock, *range(9))
+    for number in range(4):
+        made.add(request(number))
+        assert taken(made) == []
+        clock.now += 0.0035
+    assert taken(made) == ["actor0", "actor1", "actor2", "actor3"]
 
 
 def test_what_is_not_worth_it_is_not_waited_for_again():
