@@ -107,19 +107,20 @@ class ChildProcess(SpawnProcess):
     # --- in the parent
 
     def start(self) -> None:
-        """Start the process, without waiting for it. Raises ConfigError for what cannot be sent to it."""
+        """Start the process, without waiting for it. Raises ConfigError if it cannot be sent there."""
         self._join_ends()
         try:
             with _environment, _single_threaded():
                 super().start()
-        except BaseException as error:
+        except OSError:
             self.release()
-            if isinstance(error, OSError) or not isinstance(error, Exception):
-                raise
-            # What pickling raises has no base of its own.
+            raise
+        except Exception as error:  # whatever a class does when it is pickled
+            self.release()
             raise ConfigError(
-                f"{self.name} cannot be sent to a process of its own: {error}. Give envs by id or import path, or a "
-                "function of a module, without locks, open files and lambdas."
+                f"{self.name} cannot be sent to a process of its own ({type(error).__name__}: {error}). Give classes "
+                "and functions at the top of a module, or a functools.partial of one, and start what a script does "
+                "under  if __name__ == '__main__':"
             ) from error
         finally:
             self._close_end()
@@ -188,19 +189,17 @@ class ChildProcess(SpawnProcess):
 
     def kill(self) -> None:
         """Kill the process, and what it has started, at once."""
-        if self.pid is None:  # it could not be started
-            return
         with suppress(ProcessLookupError, PermissionError):  # it has no group of its own yet, or has ended
-            if self.exitcode is None:
+            if self.pid is not None and self.exitcode is None:
                 os.killpg(self.pid, signal.SIGKILL)
-        super().kill()
+        if self._popen is not None:  # type: ignore[attr-defined]  # or it was never started
+            super().kill()
 
     def terminate(self) -> None:
         """Ask the process to end; one that was stopped (SIGSTOP) is let go on, so that it hears it."""
-        if self.pid is None:  # it could not be started
-            return
-        super().terminate()
-        if self.exitcode is None:
+        if self._popen is not None:  # type: ignore[attr-defined]  # or it was never started
+            super().terminate()
+        if self.pid is not None and self.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGCONT)
 

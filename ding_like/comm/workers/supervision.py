@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ding_like.comm.workers.child import error_of
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy, FailureRow, RestartBudget, describe_spent
-from ding_like.errors import CommError, ConfigError, DingError, TrainingError
+from ding_like.errors import CommError, TrainingError
 
 _LONGEST_S = 60.0  # of a wait for anything to happen; then it is waited again
 _AWAY_S = 1.0  # later than asked for: this process was stopped meanwhile, and could not hear anybody
@@ -204,15 +204,15 @@ class Processes:
             self._thread.join(timeout_s)
         members = [place.member for place in reversed(self._places) if place.member is not None]
         for member in members:
-            member.terminate()
+            _whatever_happens(member.terminate)
         left = self._await_ends(members, timeout_s / 2)
         for member in left:
-            member.kill()
+            _whatever_happens(member.kill)
         for member in self._await_ends(left, _KILL_S):
             _logger.warning("process %s was killed and is still there.", member.pid)
         for place in self._places:
             if place.member is not None:
-                place.member.release()
+                _whatever_happens(place.member.release)
             place.member, place.state = None, "closed"
         for end in (self._wake_read, self._wake_write):
             end.close()
@@ -257,20 +257,15 @@ class Processes:
                 self._start(place)
 
     def _start(self, place: _Place) -> None:
-        place.member = member = place.post.make(place.number)
-        place.number += 1
         place.excused.clear()
         self._move(place, "starting", within_s=self._policy.start_timeout_s)
+        place.number += 1
         try:
+            place.member = member = place.post.make(place.number - 1)
             member.start()
-        except ConfigError as error:  # it would fail as often as it is tried
-            place.member = None
-            self._move(place, "empty")
-            self._fail(error)
-            return
-        except (DingError, OSError) as error:
-            if member.pid is not None:
-                member.kill()
+        except Exception as error:  # the others are to go on, or to be ended
+            if place.member is not None and place.member.pid is not None:
+                place.member.kill()
             self._lose(place, f"could not be started: {error}", error)
             return
         self._look_at(place, member)
@@ -422,6 +417,14 @@ class Processes:
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
+
+
+def _whatever_happens(act: Callable[[], object]) -> None:
+    """Do it, and say what went wrong: the others are to be ended, too."""
+    try:
+        act()
+    except Exception:
+        _logger.warning("a process could not be ended in order:", exc_info=True)
 
 
 def _ms(seconds: float) -> float:

@@ -171,7 +171,8 @@ class SeedTurns:
         self._waited_s += self._clock() - began_s
         failure = self._settings.failure
         if awaited is None:
-            awaited = [name for name, source in self._actors().items() if source.outstanding]
+            actors = self._actors().items()
+            awaited = [name for name, each in actors if each.outstanding and not self._has_left(name, each)]
         if came or not awaited:
             self._waited_s = 0.0
         elif self._waited_s > failure.step_timeout_s + failure.start_timeout_s:  # replaced ones came to nothing

@@ -247,6 +247,30 @@ def test_what_the_first_one_cannot_start_for_ends_the_start(supervised):
     assert processes.pids == {}
 
 
+def test_one_that_cannot_be_sent_to_a_process_ends_the_start_and_leaves_nothing(supervised):
+    child = Scripted("wait", name="actor1")
+    child.lock = threading.Lock()
+    processes = supervised([post("server1")], [Post("actor1", lambda _: child)])
+    pids: list[int] = []
+
+    with pytest.raises(ConfigError, match=r"actor1 cannot be sent to a process of its own \(TypeError: .*lock"):
+        processes.start(is_leaving=lambda: pids.extend(processes.pids.values()) or False)
+
+    assert pids and not any(map(_is_running, pids))
+
+
+def test_a_member_that_cannot_be_ended_keeps_no_other_from_it(supervised, monkeypatch):
+    processes = supervised([post("server1"), post("actor1")])
+    processes.start()
+    pids = list(processes.pids.values())
+    member = processes._places[1].member
+    monkeypatch.setattr(member, "terminate", lambda: 1 / 0)
+
+    processes.close(timeout_s=1.0)
+
+    assert not any(map(_is_running, pids))
+
+
 def test_a_start_that_is_killed_is_tried_again(supervised):
     log, members = FailureLog(), []
 

@@ -263,6 +263,17 @@ def test_the_share_of_an_actor_that_left_for_good_is_left_out(make: Make) -> Non
     assert run.rows.given[-1][:2] == ("actor1", 8), "the next round is shared by those who are there"
 
 
+def test_a_stranger_that_left_with_orders_does_not_end_a_run_whose_updates_are_behind(make: Make) -> None:
+    run = make("actor101", eager=False)
+    run.workers.strangers = ("actor101",)
+    run.turns.begin()
+
+    while run.clock.now < 100.0 + 300.0:
+        run.turns.take()
+
+    assert run.rows.orders, "it still has its orders"
+
+
 def test_a_stranger_that_falls_silent_in_a_round_has_left(make: Make) -> None:
     run = make("actor1", "actor101", comm="sync", eager=False)
     run.workers.strangers = ("actor101",)
