@@ -97,11 +97,12 @@ class Gather:
 
     Clients that act in step would else fall apart into groups, of which one is computed while another acts, and a
     network takes less time for a row the more there are in a batch. They are waited for while they keep coming, no
-    longer after the last of them than a batch takes and for `MOST` times that in all. Batches of less than `LEAST_S`
-    are not waited for; where less than a quarter came, the next `PAUSE` batches run at once.
+    longer after the last of them than a batch takes (at most `LONGEST_S`) and for `MOST` times that in all. Batches of
+    less than `LEAST_S` are not waited for; where less than a quarter came, the next `PAUSE` batches run at once.
     """
 
     LEAST_S = 0.001  # what sockets wait at least
+    LONGEST_S = 0.05  # the first batch of a process, or one in which it was stopped, says nothing of the others
     MOST = 3.0
     PAUSE = 16
 
@@ -124,7 +125,7 @@ class Gather:
 
     def note(self, clients: set[str], took_s: float, *, now_s: float) -> None:
         """Take note of whose requests a batch was made of, and how long it took."""
-        self._expected, self._took_s, self._answered_s = clients, took_s, now_s
+        self._expected, self._took_s, self._answered_s = clients, min(took_s, self.LONGEST_S), now_s
         self._pause = max(0, self._pause - 1)
 
 

@@ -116,6 +116,14 @@ def test_clients_are_waited_for_while_they_keep_coming_within_three_times_a_batc
     assert taken(made) == ["actor0", "actor1", "actor2", "actor3"]
 
 
+def test_a_batch_that_took_very_long_makes_the_next_one_wait_for_a_moment_only():
+    made, clock = batcher()
+    run(made, clock, 0, 1, took_s=25.0)
+    made.add(request(0))
+
+    assert made.wait_s(NOW) == pytest.approx(0.05)
+
+
 def test_what_is_not_worth_it_is_not_waited_for_again():
     made, clock = batcher()
     run(made, clock, 0, 1, 2)
