@@ -113,6 +113,8 @@ def test_by_hand_equals_autograd(name, seed, rows, by_entropy):
     family, width = FAMILIES[name]
     output, rng = numbers(seed, rows, width, scale=0.5).astype(np.float64), np.random.default_rng(seed)
     action = family.sample(output.astype(np.float32), rng)[family.column]
+    if action.dtype == np.float32:  # in whose rounding the two ways differ, close to the bounds of a squashed action
+        action = action.astype(np.float64)
     by_log_prob = rng.normal(size=rows)
     tensor = torch.from_numpy(output).requires_grad_()
     log_prob, entropy = family.log_prob_and_entropy(tensor, torch.from_numpy(action))
