@@ -225,7 +225,7 @@ def _seed_parallel(*, steps: int, at_least: float) -> Benchmark:
         "ours_parallel_2x4": Contender("seed_ours", ("--mode", "parallel", "--processes", "2", "--lanes", "4", *size)),
     }
     bars = (Bar("ours_seed", "ours_parallel_8x1", at_least=at_least),)
-    return Benchmark(("env_steps_wall",), contenders, needs="zmq", bars=bars)
+    return Benchmark(("env_steps_wall",), contenders, needs="zmq", baseline="ours_parallel_8x1", bars=bars)
 
 
 # One process on one thread is timed by CPU seconds, which a busy neighbour hardly changes; collectors by the wall clock
