@@ -49,6 +49,19 @@ class _Endpoints(NamedTuple):
     keys: SeedKeys | None
 
 
+def _warn_of_waits(settings: SeedSettings) -> None:
+    """Say that batches never fill where a server has fewer actors than a batch holds: each request waits then."""
+    each = settings.num_actors / max(settings.inference_servers, 1)
+    if settings.inference_delay > 0 and 0 < each < settings.inference_batchsize:
+        _logger.warning(
+            "inference_batchsize is %d, and a server has %g actor threads here: batches do not fill, and every request "
+            "waits inference_delay=%g s, so that an actor takes at most %g steps a second. Set inference_batchsize to "
+            "%d, or both to 0 for what is there.",
+            settings.inference_batchsize, each, settings.inference_delay, 1 / settings.inference_delay,
+            max(int(each), 1),
+        )  # fmt: skip
+
+
 def seed_turns(
     cfg: FrozenConfig,
     parts: SerialParts,
@@ -66,6 +79,7 @@ def seed_turns(
     What they print goes to files in `folder`, by default where this process prints. `run_as` ChildThread runs them in
     threads of this process.
     """
+    _warn_of_waits(settings)
     fitted: Any = parts.policy.cfg
     made = SchemeFactories.of(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed, fitted=fitted)
 
