@@ -5,7 +5,6 @@ Where each default stands is `pipeline/seed/settings.py`; docs/seed.md says what
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from ding_like.config.literal import literal
 from ding_like.config.report import Fault
 from ding_like.config.section import Rule, Section
 from ding_like.config.tree import get_path, join, leaves
+from ding_like.utils.addresses import is_loopback
 
 PATH = "system.seed"
 
@@ -91,16 +91,6 @@ def _contradictions(values: Mapping[str, Any]) -> Iterator[Fault]:
             "send rows: make keys with `ding keys FILE --curve` and name FILE, or set system.seed.host='127.0.0.1'"
         )
         yield Fault(f"{PATH}.key_file", text)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _idle(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:

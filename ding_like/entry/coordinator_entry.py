@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from ding_like.comm.rest.listening import is_loopback
 from ding_like.config import compile_config, read_config
 from ding_like.entry.enjoy import eval_mode_of
 from ding_like.entry.serial_entry import NO_LIMIT
@@ -28,6 +27,7 @@ from ding_like.pipeline.report.summary import closing_lines, version_line
 from ding_like.pipeline.report.video import filmable
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.self_play import is_game
+from ding_like.utils.addresses import is_loopback
 
 logger = logging.getLogger(__name__)
 

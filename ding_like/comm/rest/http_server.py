@@ -17,12 +17,13 @@ from ding_like.comm.rest.file_routes import add_file_routes
 from ding_like.comm.rest.http_gate import Gate
 from ding_like.comm.rest.http_limits import LimitedServer, Limits
 from ding_like.comm.rest.keys import Keys
-from ding_like.comm.rest.listening import is_loopback, listen, url_of
+from ding_like.comm.rest.listening import listen, url_of
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.service import StampedService
 from ding_like.comm.rest.signing import Clock, is_secret, steady_clock
 from ding_like.comm.rest.wire import check_id, decode, encode
 from ding_like.errors import ConfigError
+from ding_like.utils.addresses import is_loopback
 
 logger = logging.getLogger(__name__)
 # Requests that wait for a thread are no news: where there are too many, answers take longer.

@@ -1,8 +1,7 @@
-"""Listen for HTTP on a host and port, and tell whether other machines reach them."""
+"""Listen for HTTP on a host and port."""
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 
 from ding_like.errors import CommError
@@ -27,13 +26,3 @@ def listen(host: str, port: int, *, failing: str) -> socket.socket:
 def url_of(host: str, listener: socket.socket) -> str:
     """Return the URL of a socket that `listen` made for a host."""
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches a host name or address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

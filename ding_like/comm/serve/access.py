@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from ding_like.comm.rest.listening import is_loopback
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.errors import ConfigError
+from ding_like.utils.addresses import is_loopback
 from ding_like.utils.private_file import NotPrivateError, read_private_file
 
 _MAX_FILE = 4096

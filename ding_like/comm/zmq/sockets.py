@@ -14,10 +14,10 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ding_like.comm.rest.listening import is_loopback
 from ding_like.comm.zmq.frames import MAX_ARRAYS, Frame
 from ding_like.comm.zmq.library import load_zmq
 from ding_like.errors import CommError, ConfigError
+from ding_like.utils.addresses import is_loopback
 from ding_like.utils.own_folder import make_own_folder
 
 if TYPE_CHECKING:
