@@ -8,8 +8,8 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+from ding_like.comm.key_file import read_key_file
 from ding_like.errors import ConfigError
-from ding_like.utils.private_file import NotPrivateError, read_private_file
 
 ROLES = ("collector", "learner", "admin")
 _KEY_BYTES = 32
@@ -56,7 +56,7 @@ def load_keys(path: str | os.PathLike[str]) -> dict[str, bytes]:
     ConfigError for one that is not a key file, that others than its owner can read, or whose keys are weak or equal.
     """
     try:
-        text = _read_private(path)
+        text = read_key_file(path, max_bytes=_MAX_FILE, made_by="ding keys FILE")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read as a key file: {error}.") from error
     try:
@@ -77,14 +77,3 @@ def load_keys(path: str | os.PathLike[str]) -> dict[str, bytes]:
             "`ding keys FILE`."
         )
     return keys
-
-
-def _read_private(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a file that only its owner can read."""
-    try:
-        return read_private_file(path, max_bytes=_MAX_FILE)
-    except NotPrivateError as error:
-        raise ConfigError(
-            f"{path} can be read or changed by others (mode {error.mode:04o}): its keys may be known to them. Do "
-            f"`chmod 600 {path}`, or make new keys with `ding keys FILE`."
-        ) from error

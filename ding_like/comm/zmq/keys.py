@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ding_like.comm.key_file import read_key_file
 from ding_like.comm.zmq.library import load_curve
 from ding_like.comm.zmq.zap import admit
 from ding_like.errors import ConfigError
-from ding_like.utils.private_file import NotPrivateError, read_private_file
 
 LOCAL = "local"  # the client that processes of the driver are
 _MAX_FILE = 1_048_576
@@ -142,7 +142,7 @@ def load_seed_keys(path: str | os.PathLike[str]) -> SeedKeys:
     that others than its owner can read.
     """
     try:
-        held = json.loads(_read_private(path))
+        held = json.loads(read_key_file(path, max_bytes=_MAX_FILE, made_by="ding keys --curve FILE"))
         if set(held) == {"server", "client"} and set(held["server"]) == {"public"}:
             found = SeedKeys(Path(path), _key(held["server"]["public"]), _pair(held["client"]))
         elif set(held) == {"server", LOCAL, "clients"}:
@@ -253,13 +253,3 @@ def _key(held: Any) -> str:  # Any: of JSON
     if not isinstance(held, str) or not _KEY.fullmatch(held):
         raise ValueError("a key is no text of 40 characters of Z85")
     return held
-
-
-def _read_private(path: str | os.PathLike[str]) -> bytes:
-    try:
-        return read_private_file(path, max_bytes=_MAX_FILE)
-    except NotPrivateError as error:
-        raise ConfigError(
-            f"{path} can be read or changed by others (mode {error.mode:04o}): its keys may be known to them. Do "
-            f"`chmod 600 {path}`, or make new keys with `ding keys --curve FILE`."
-        ) from error
