@@ -643,8 +643,8 @@ class Storm:
         dict(lost=0.2),
         dict(repeated=0.3),
         dict(late=0.3),
-        dict(garbled=0.1),
-        dict(lost=0.1, repeated=0.1, late=0.1, garbled=0.05),
+        dict(garbled=0.2),
+        dict(lost=0.1, repeated=0.1, late=0.1, garbled=0.2),
     ],
     ids=lambda faults: "+".join(faults),
 )
