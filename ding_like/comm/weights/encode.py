@@ -17,6 +17,8 @@ import torch
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import FlatState
+from ding_like.comm.json_fields import is_count, short
+from ding_like.comm.json_version import is_version
 from ding_like.errors import CommError
 from ding_like.types import Array
 
@@ -30,7 +32,6 @@ MAX_NBYTES = 2**36  # of a state: a layout from a network that claims more is re
 MAX_TENSORS = 1_000_000
 _MAX_NAME = 1024  # characters
 _MAX_DIMS = 64  # as numpy has
-_MAX_NUMBER = 2**53  # of versions: JSON has whole numbers up to here
 
 # The dtypes that can be sent, by name, in the order of the vectors: the widest first.
 DTYPES = {
@@ -221,15 +222,15 @@ def parse_head(head: Any) -> tuple[str, Version, Layout]:  # Any: of JSON
     """Return policy, version and layout of a head. Raises CommError for anything that `head_of` does not make."""
     if not isinstance(head, Mapping):
         raise CommError(
-            f"the head of weights is {_short(head)}, no JSON object; expected policy_id, version and layout."
+            f"the head of weights is {short(head)}, no JSON object; expected policy_id, version and layout."
         )
     policy_id, version = head.get("policy_id"), head.get("version")
     if not isinstance(policy_id, str) or not 0 < len(policy_id) <= _MAX_NAME:
         raise CommError(
-            f"weights say that their policy_id is {_short(policy_id)}; expected up to {_MAX_NAME:,} characters."
+            f"weights say that their policy_id is {short(policy_id)}; expected up to {_MAX_NAME:,} characters."
         )
-    if not isinstance(version, (list, tuple)) or len(version) != 2 or not all(_is_count(each) for each in version):
-        raise CommError(f"weights say that their version is {_short(version)}; expected [attempt, update], two counts.")
+    if not is_version(version):
+        raise CommError(f"weights say that their version is {short(version)}; expected [attempt, update], two counts.")
     return policy_id, Version(*version), Layout.parse(head.get("layout"))  # type: ignore[arg-type]  # parse checks
 
 
@@ -262,12 +263,12 @@ def _check_tensors(state: Mapping[str, torch.Tensor]) -> None:
     nbytes = 0
     for name, each in state.items():
         if not isinstance(each, torch.Tensor):
-            raise CommError(f"the weights have a {type(each).__name__} at {_short(name)}; expected a tensor.")
+            raise CommError(f"the weights have a {type(each).__name__} at {short(name)}; expected a tensor.")
         if each.layout is not torch.strided or each.is_meta:
             kind = "no memory (device 'meta')" if each.is_meta else f"the layout {each.layout}"
-            raise CommError(f"the tensor {_short(name)} has {kind}, and cannot be sent; give a dense tensor in memory.")
+            raise CommError(f"the tensor {short(name)} has {kind}, and cannot be sent; give a dense tensor in memory.")
         if not isinstance(name, str) or len(name) > _MAX_NAME:
-            raise CommError(f"the weights have the name {_short(name)}; expected up to {_MAX_NAME:,} characters.")
+            raise CommError(f"the weights have the name {short(name)}; expected up to {_MAX_NAME:,} characters.")
         nbytes += each.numel() * each.dtype.itemsize
     if len(state) > MAX_TENSORS or nbytes > MAX_NBYTES:
         raise CommError(
@@ -309,13 +310,13 @@ def _copy(tensors: Sequence[torch.Tensor], into: torch.Tensor) -> None:
 
 def _parse(described: Any) -> list[_Tensor]:  # Any: of JSON
     if not isinstance(described, Mapping):
-        raise CommError(f"the layout of weights is {_short(described)}, no JSON object; expected tensors by dtype.")
+        raise CommError(f"the layout of weights is {short(described)}, no JSON object; expected tensors by dtype.")
     found: dict[str, _Tensor] = {}
     nbytes = 0
     for wire_dtype, tensors in described.items():
         if wire_dtype not in DTYPES or not isinstance(tensors, list):
             raise CommError(
-                f"the layout of weights has {_short(wire_dtype)}: {_short(tensors)}; expected tensors by dtype."
+                f"the layout of weights has {short(wire_dtype)}: {short(tensors)}; expected tensors by dtype."
             )
         for entry in tensors:
             tensor = _parse_tensor(entry, wire_dtype)
@@ -332,25 +333,17 @@ def _parse(described: Any) -> list[_Tensor]:  # Any: of JSON
 
 def _parse_tensor(entry: Any, wire_dtype: str) -> _Tensor:  # Any: of JSON
     if not isinstance(entry, list) or not 2 <= len(entry) <= 3:
-        raise CommError(f"the layout of weights has {_short(entry)}; expected [name, shape] or [name, shape, dtype].")
+        raise CommError(f"the layout of weights has {short(entry)}; expected [name, shape] or [name, shape, dtype].")
     name, shape = entry[:2]
     dtype = entry[2] if len(entry) == 3 else wire_dtype
     if not isinstance(name, str) or len(name) > _MAX_NAME:
-        raise CommError(f"the layout of weights has the name {_short(name)}; expected up to {_MAX_NAME:,} characters.")
-    if not isinstance(shape, list) or len(shape) > _MAX_DIMS or not all(_is_count(each) for each in shape):
+        raise CommError(f"the layout of weights has the name {short(name)}; expected up to {_MAX_NAME:,} characters.")
+    if not isinstance(shape, list) or len(shape) > _MAX_DIMS or not all(is_count(each) for each in shape):
         raise CommError(
-            f"the layout of weights has {name[:80]!r} with the shape {_short(shape)}; expected a list of counts."
+            f"the layout of weights has {name[:80]!r} with the shape {short(shape)}; expected a list of counts."
         )
     if dtype != wire_dtype and (dtype, wire_dtype) != ("float32", "bfloat16"):
         raise CommError(
-            f"the layout of weights has {name[:80]!r} as {_short(dtype)}, which is not sent as {wire_dtype}."
+            f"the layout of weights has {name[:80]!r} as {short(dtype)}, which is not sent as {wire_dtype}."
         )
     return _Tensor(name, tuple(shape), dtype, wire_dtype)
-
-
-def _is_count(value: Any) -> bool:  # Any: of JSON
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
-
-
-def _short(value: Any) -> str:  # Any: of JSON
-    return repr(value)[:80]

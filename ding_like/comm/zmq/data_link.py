@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ding_like.comm.json_fields import MAX_TEXT, plain_of, text_of
 from ding_like.comm.zmq.frames import Message, decode, encode
-from ding_like.comm.zmq.row_messages import MAX_NBYTES, MAX_TEXT, PROTOCOL, plain_of, text_of
+from ding_like.comm.zmq.row_messages import MAX_NBYTES, PROTOCOL
 from ding_like.comm.zmq.sockets import Poller, open_socket, reached_by
 from ding_like.errors import CommError
 from ding_like.types import Array

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from ding_like.comm.json_fields import is_count, short
 from ding_like.errors import CommError
 from ding_like.types import Array
 
@@ -92,7 +93,7 @@ def decode(frames: Sequence[Frame], *, max_nbytes: int) -> Message:
     head = _parse_head(frames[0])
     described = head.pop("arrays", None)
     if not isinstance(described, list) or len(described) != len(frames) - 1:
-        claimed = f"{len(described):,} arrays" if isinstance(described, list) else _short(described)
+        claimed = f"{len(described):,} arrays" if isinstance(described, list) else short(described)
         raise CommError(f"a message says that it has {claimed}, and came with {len(frames) - 1:,} frames of arrays.")
     nbytes = sum(map(len, frames[1:]))
     if nbytes > max_nbytes:
@@ -101,7 +102,7 @@ def decode(frames: Sequence[Frame], *, max_nbytes: int) -> Message:
     for entry, frame in zip(described, frames[1:], strict=True):
         name, dtype, shape = _parse_entry(entry)
         if name in arrays:
-            raise CommError(f"a message has the array {_short(name)} twice.")
+            raise CommError(f"a message has the array {short(name)} twice.")
         arrays[name] = _array(name, dtype, shape, frame)
     return Message(head, arrays)
 
@@ -114,46 +115,38 @@ def _parse_head(frame: Frame) -> dict[str, Any]:  # Any: of JSON
     except (ValueError, RecursionError) as error:
         raise CommError(f"{len(frame):,} bytes are no head of a message: {str(error)[:200]}") from error
     if not isinstance(head, dict) or not isinstance(head.get("kind"), str):
-        raise CommError(f"the head of a message is {_short(head)}; expected a JSON object with a 'kind'.")
+        raise CommError(f"the head of a message is {short(head)}; expected a JSON object with a 'kind'.")
     return head
 
 
 def _parse_entry(entry: Any) -> tuple[str, np.dtype[Any], tuple[int, ...]]:  # Any: of JSON, and a dtype's kind
     if not isinstance(entry, list) or len(entry) != 3:
-        raise CommError(f"a message describes an array as {_short(entry)}; expected [name, dtype, shape].")
+        raise CommError(f"a message describes an array as {short(entry)}; expected [name, dtype, shape].")
     name, dtype, shape = entry
     if not isinstance(name, str) or len(name) > _MAX_NAME:
-        raise CommError(f"a message has an array {_short(name)}; expected a name of up to {_MAX_NAME:,} characters.")
+        raise CommError(f"a message has an array {short(name)}; expected a name of up to {_MAX_NAME:,} characters.")
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise CommError(
-            f"the array {_short(name)} has dtype {_short(dtype)}; expected one of {', '.join(DTYPES)}: numbers only."
+            f"the array {short(name)} has dtype {short(dtype)}; expected one of {', '.join(DTYPES)}: numbers only."
         )
-    if not isinstance(shape, list) or len(shape) > _MAX_DIMS or not all(_is_count(each) for each in shape):
-        raise CommError(f"the array {_short(name)} has shape {_short(shape)}; expected up to {_MAX_DIMS} counts.")
+    if not isinstance(shape, list) or len(shape) > _MAX_DIMS or not all(is_count(each) for each in shape):
+        raise CommError(f"the array {short(name)} has shape {short(shape)}; expected up to {_MAX_DIMS} counts.")
     return name, DTYPES[dtype], tuple(shape)
 
 
 def _array(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], frame: Frame) -> Array:  # Any: a dtype's kind
     if prod(shape) * dtype.itemsize != len(frame):
         raise CommError(
-            f"the array {_short(name)} came with {len(frame):,} bytes; {dtype.name} of shape {_short(list(shape))} has "
+            f"the array {short(name)} came with {len(frame):,} bytes; {dtype.name} of shape {short(list(shape))} has "
             "others."
         )
     if not len(frame) and prod(each or 1 for each in shape) > _MAX_EMPTY:
-        raise CommError(f"the array {_short(name)} has shape {_short(list(shape))}, which is empty and too long.")
+        raise CommError(f"the array {short(name)} has shape {short(list(shape))}, which is empty and too long.")
     array = np.frombuffer(frame, np.uint8)
     if dtype == np.bool_ and array.size and int(array.max()) > 1:
-        raise CommError(f"the array {_short(name)} is of bools, and has bytes that are neither 0 nor 1.")
+        raise CommError(f"the array {short(name)} is of bools, and has bytes that are neither 0 nor 1.")
     array = array.view(dtype).reshape(shape)
     if not array.flags.aligned:  # messages stand one behind another in what was received
         array = array.copy()
     array.flags.writeable = False
     return array
-
-
-def _is_count(value: Any) -> bool:  # Any: of JSON
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def _short(value: Any) -> str:  # Any: of JSON
-    return repr(value)[:80]

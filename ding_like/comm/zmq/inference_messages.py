@@ -16,11 +16,13 @@ counts on. Any other answers 'unknown', and the client sends the request again w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ding_like.comm.channels import Version
+from ding_like.comm.json_fields import count_of, name_of
+from ding_like.comm.json_version import version_of
 from ding_like.comm.zmq.frames import Frame, Message, decode, encode
 from ding_like.data.obs import columns_to_obs, obs_to_columns
 from ding_like.errors import CommError
@@ -126,9 +128,12 @@ def decode_request(frames: Sequence[Frame], *, max_nbytes: int = MAX_NBYTES) -> 
     for name, array in state.items():
         _check_rows(name, array, rows)
     number, is_first = (None, None) if lanes is None else _lanes(lanes, rows)
-    client, follows = _name(head, "client"), _name(head, "follows", may_be_empty=True)
-    least = None if head.get("least") is None else _version(head, "least")
-    run_id, request_id = _count(head, "run_id"), _count(head, "id")
+    client, follows = (
+        name_of(head, "client", most=_MAX_NAME),
+        name_of(head, "follows", most=_MAX_NAME, may_be_empty=True),
+    )
+    least = None if head.get("least") is None else version_of(head, "least")
+    run_id, request_id = count_of(head, "run_id"), count_of(head, "id")
     return Request(client, run_id, request_id, least, follows, inputs, number, is_first, state)
 
 
@@ -177,45 +182,20 @@ def decode_answer(frames: Sequence[Frame]) -> tuple[int | None, str, Reply | Ref
         output = message.arrays.get("output")
         if output is None or not output.ndim:
             raise CommError("a reply has no output; expected an array [R, ...].")
-        return _count(head, "id"), _name(head, "server"), _reply(message, output)
+        return count_of(head, "id"), name_of(head, "server", most=_MAX_NAME), _reply(message, output)
     if message.kind == "unknown":
-        return _count(head, "id"), "", None
+        return count_of(head, "id"), "", None
     if message.kind == "error":
-        number = None if head.get("id") is None else _count(head, "id")
+        number = None if head.get("id") is None else count_of(head, "id")
         return number, "", Refusal(str(head.get("text")), head.get("is_final") is True)
     raise CommError(f"a message '{message.kind[:40]}' came where answers do.")
 
 
 def _reply(message: Message, output: Array) -> Reply:
     # Copied: what a message holds cannot be written to, and torch warns of such arrays.
-    return Reply(output.copy(), _under(_STATE, message.arrays), _version(message.head, "version"))
+    return Reply(output.copy(), _under(_STATE, message.arrays), version_of(message.head, "version"))
 
 
 def _under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
     start = f"{prefix}/"
     return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
-
-
-def _name(head: Mapping[str, Any], key: str, *, may_be_empty: bool = False) -> str:  # Any: of JSON
-    value = head.get(key)
-    if not isinstance(value, str) or len(value) > _MAX_NAME or not (value or may_be_empty):
-        raise CommError(f"a message says that its {key} is {value!r:.80}; expected up to {_MAX_NAME} characters.")
-    return value
-
-
-def _count(head: Mapping[str, Any], key: str) -> int:  # Any: of JSON
-    value = head.get(key)
-    if not isinstance(value, int) or not _is_count(value):
-        raise CommError(f"a message says that its {key} is {value!r:.80}; expected a count.")
-    return value
-
-
-def _version(head: Mapping[str, Any], key: str) -> Version:  # Any: of JSON
-    value = head.get(key)
-    if not isinstance(value, list) or len(value) != 2 or not all(map(_is_count, value)):
-        raise CommError(f"a message says that its {key} is {value!r:.80}; expected [attempt, update].")
-    return Version(*value)
-
-
-def _is_count(value: Any) -> bool:  # Any: of JSON
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ding_like.comm.channels import Segment, Version
+from ding_like.comm.channels import Segment
+from ding_like.comm.json_fields import Head, count_of, name_of, plain_of, short
+from ding_like.comm.json_version import version_of
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.schema import Schema
 from ding_like.errors import CommError, ConfigError
@@ -21,12 +23,8 @@ from ding_like.types import Array
 PROTOCOL = 1
 MAX_NBYTES = 2**30  # of the arrays of a message
 MAX_NAME = 100  # characters
-MAX_TEXT = 4_000
 ROLES = ("actor", "server", "host")  # a host is a machine that has joined, beside what works there
-_MAX_NUMBER = 2**53  # what JSON's numbers hold exactly
 _COLUMNS, _OBSERVED = "columns", "observed"  # before the names of arrays
-
-Head = Mapping[str, Any]  # Any: of JSON
 
 
 class Sender(NamedTuple):
@@ -39,7 +37,7 @@ class Sender(NamedTuple):
 
 def sender_of(head: Head) -> Sender:
     """Return who sent a message."""
-    name, instance = (_text(head, key) for key in ("name", "instance"))
+    name, instance = (name_of(head, key, most=MAX_NAME) for key in ("name", "instance"))
     return Sender(name, count_of(head, "run_id"), instance)
 
 
@@ -55,7 +53,7 @@ def hello_of(head: Head) -> Hello:
     """Return what a `hello` says."""
     role = head.get("role")
     if role not in ROLES:
-        raise CommError(f"the role of a source is {_short(role)}; expected one of {', '.join(ROLES)}.")
+        raise CommError(f"the role of a source is {short(role)}; expected one of {', '.join(ROLES)}.")
     return Hello(sender_of(head), role, count_of(head, "protocol"))
 
 
@@ -90,15 +88,13 @@ def segment_of(head: Head, arrays: Mapping[str, Array], *, copies_rows: bool = T
     for key, array in arrays.items():
         part, _, name = key.partition("/")
         if part not in parts or not name:
-            raise CommError(f"a segment has the array {_short(key)}; expected it in one of {', '.join(parts)}.")
+            raise CommError(f"a segment has the array {short(key)}; expected it in one of {', '.join(parts)}.")
         # What came cannot be written to, and policies make tensors of it.
         parts[part][name] = array.copy() if copies_rows or part == _OBSERVED else array
     columns, rows = parts[_COLUMNS], count_of(head, "rows")
     if rows < 1 or not columns or any(column.ndim < 1 or len(column) != rows for column in columns.values()):
         shapes = {name: column.shape for name, column in columns.items()}
-        raise CommError(
-            f"a segment of {rows:,} rows has columns of shapes {_short(shapes)}; expected [B, ...], B >= 1."
-        )
+        raise CommError(f"a segment of {rows:,} rows has columns of shapes {short(shapes)}; expected [B, ...], B >= 1.")
     stats, env_steps = plain_of(head, "stats"), count_of(head, "env_steps")
     return Segment(TransitionBatch(columns), version_of(head, "version"), env_steps, stats, parts[_OBSERVED])
 
@@ -116,61 +112,3 @@ class RowSchema:
         if self._schema is None:
             self._schema = batch.schema
         self._schema.check(batch.columns, where="the run")
-
-
-# --- fields of heads
-
-
-def version_of(head: Head, key: str) -> Version:
-    """Return the version of weights in a head."""
-    value = head.get(key)
-    if not isinstance(value, list) or len(value) != 2 or not all(_is_count(each) for each in value):
-        raise CommError(f"'{key}' is {_short(value)}; expected [attempt, update], two counts.")
-    return Version(*value)
-
-
-def count_of(head: Head, key: str) -> int:
-    """Return a whole number, 0 or more, in a head."""
-    value = head.get(key)
-    if not _is_count(value):
-        raise CommError(f"'{key}' is {_short(value)}; expected a whole number, 0 or more.")
-    return int(value)  # type: ignore[arg-type]  # it is an int
-
-
-def counts_of(head: Head, key: str) -> list[int]:
-    """Return a list of whole numbers, 0 or more, in a head."""
-    value = head.get(key)
-    if not isinstance(value, list) or not all(_is_count(each) for each in value):
-        raise CommError(f"'{key}' is {_short(value)}; expected a list of whole numbers, 0 or more.")
-    return value
-
-
-def text_of(head: Head, key: str) -> str:
-    """Return a text in a head, cut to MAX_TEXT characters."""
-    value = head.get(key)
-    if not isinstance(value, str):
-        raise CommError(f"'{key}' is {_short(value)}; expected a text.")
-    return value[:MAX_TEXT]
-
-
-def plain_of(head: Head, key: str) -> dict[str, Any]:
-    """Return a JSON object in a head."""
-    value = head.get(key)
-    if not isinstance(value, dict):
-        raise CommError(f"'{key}' is {_short(value)}; expected a JSON object.")
-    return value
-
-
-def _text(head: Head, key: str) -> str:
-    value = head.get(key)
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME:
-        raise CommError(f"'{key}' is {_short(value)}; expected up to {MAX_NAME} characters.")
-    return value
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
-
-
-def _short(value: object) -> str:
-    return repr(value)[:80]

@@ -10,20 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.channels import Segment, Version
+from ding_like.comm.json_fields import MAX_TEXT, count_of, counts_of, plain_of, text_of
 from ding_like.comm.zmq.frames import Frame, Message, decode
 from ding_like.comm.zmq.row_book import Arrived, Counts, Reply, ReportedError, RowBook, SourceState
-from ding_like.comm.zmq.row_messages import (
-    MAX_NBYTES,
-    MAX_TEXT,
-    RowSchema,
-    count_of,
-    counts_of,
-    hello_of,
-    plain_of,
-    segment_of,
-    sender_of,
-    text_of,
-)
+from ding_like.comm.zmq.row_messages import MAX_NBYTES, RowSchema, hello_of, segment_of, sender_of
 from ding_like.comm.zmq.sockets import Poller, Wake, open_socket
 from ding_like.errors import CommError, DingError
 from ding_like.types import Array

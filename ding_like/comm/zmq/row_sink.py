@@ -6,9 +6,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ding_like.comm.channels import Order, Segment, Version
+from ding_like.comm.json_fields import count_of, plain_of, text_of
+from ding_like.comm.json_version import version_of
 from ding_like.comm.zmq.data_link import DataLink
 from ding_like.comm.zmq.frames import Frame, Message, encode
-from ding_like.comm.zmq.row_messages import count_of, plain_of, segment_message, text_of, version_of
+from ding_like.comm.zmq.row_messages import segment_message
 from ding_like.errors import CommError
 from ding_like.types import Array
 

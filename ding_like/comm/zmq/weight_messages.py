@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ding_like.comm.channels import Version, Weights
+from ding_like.comm.json_fields import is_count
+from ding_like.comm.json_version import is_version
 from ding_like.comm.weights.encode import MAX_NBYTES, Encoded
 from ding_like.comm.weights.encode import decode as decode_weights
 from ding_like.comm.zmq import frames as messages
@@ -44,15 +46,11 @@ class Ask(NamedTuple):
         head: Any = messages.decode(frames, max_nbytes=0).head  # Any: of JSON
         name, number, has = head.get("name"), head.get("number"), head.get("has")
         is_ask = head["kind"] == "ask" and isinstance(name, str) and 0 < len(name) <= MAX_NAME
-        if not is_ask or not _is_count(number) or not isinstance(has, dict):
+        if not is_ask or not is_count(number) or not isinstance(has, dict):
             raise CommError(f"a reader of weights asks with {str(head)[:200]}; expected name, number and has.")
-        if not all(isinstance(each, list) and len(each) == 2 and all(map(_is_count, each)) for each in has.values()):
+        if not all(map(is_version, has.values())):
             raise CommError(f"a reader of weights has the versions {str(has)[:200]}; expected pairs of counts.")
         return cls(name, number, {policy_id: Version(*each) for policy_id, each in has.items()})
-
-
-def _is_count(value: Any) -> bool:  # Any: of JSON
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
 def pack(encoded: Encoded) -> list[Frame]:
