@@ -139,8 +139,12 @@ class CollectorStatistics:
 
     def use(self, statistics: Statistics) -> None:
         """Normalise by the statistics of a version of the weights from now on, where they say anything."""
-        if self._layout.types and statistics:
-            moments = self._layout.read(_flat_names(statistics))
+        self.use_flat(flat_names(statistics))
+
+    def use_flat(self, flat: Mapping[str, Array]) -> None:
+        """Normalise by statistics as `flat_names` returns them; see `use`."""
+        if self._layout.types and flat:
+            moments = self._layout.read(flat)
             self._known = [state_of_moments(each) if each.count else {} for each in moments]
             self._load()
 
@@ -215,7 +219,7 @@ class MergedStatistics:
 
         What comes is merged with the present ones all the same.
         """
-        shown = None if statistics is None else self._layout.read(_flat_names(statistics))
+        shown = None if statistics is None else self._layout.read(flat_names(statistics))
         with self._lock:
             self._shown = shown
 
@@ -269,7 +273,7 @@ def adopt_statistics(env: EnvManager, statistics: Statistics) -> None:
     """Have the envs of an evaluation normalise by what came with the weights, and learn no more."""
     layout = _Layout(env)
     if layout.types:
-        moments = layout.read(_flat_names(statistics)) if statistics else layout.empty()
+        moments = layout.read(flat_names(statistics)) if statistics else layout.empty()
         env.adopt_wrapper_states([layout.states_of(moments)])
 
 
@@ -283,7 +287,8 @@ def checkpoint_entry(statistics: Statistics) -> State:
     return {"lanes": [lane]}
 
 
-def _flat_names(statistics: Statistics) -> dict[str, Array]:
+def flat_names(statistics: Statistics) -> dict[str, Array]:
+    """Return the arrays of statistics by flat name: "0.ObsNorm/mean"."""
     return {
         f"{name}/{field}": np.asarray(value) for name, entry in statistics.items() for field, value in entry.items()
     }

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
 
 from ding_like.comm.channels import Order, Segment, Version
 from ding_like.comm.zmq.inference import InferenceClient
@@ -72,14 +70,5 @@ class RemoteOrders:
             self._client.least = Version(*least)
         flat = self._sink.take_statistics()
         if flat is not None:
-            self._end.statistics.use(_nested(flat))
+            self._end.statistics.use_flat(flat)
         return order
-
-
-def _nested(flat: Mapping[str, Any]) -> dict[str, dict[str, Any]]:  # Any: arrays
-    """Return the statistics of the envs' wrappers, which travel by the names of wrapper and field."""
-    nested: dict[str, dict[str, Any]] = {}
-    for name, value in flat.items():
-        wrapper, _, moment = name.rpartition("/")
-        nested.setdefault(wrapper, {})[moment] = value
-    return nested

@@ -19,6 +19,7 @@ from ding_like.pipeline.roles.intake import Collected, shares
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.roles.shared_round import SharedRound
 from ding_like.pipeline.seed.settings import SeedSettings
+from ding_like.pipeline.statistics import flat_names
 from ding_like.pipeline.turns import TurnsLostError
 from ding_like.types import Setting, State
 
@@ -200,9 +201,7 @@ class SeedTurns:
         """Have the envs of all actors normalised by what is known by now, if anything is."""
         known = self._end.statistics()
         if known:
-            self._rows.use_statistics(
-                {f"{wrapper}/{field}": value for wrapper, fields in known.items() for field, value in fields.items()}
-            )
+            self._rows.use_statistics(flat_names(known))
 
     def _actors(self) -> dict[str, SourceState]:
         """Return the actors that are there, in the order of their numbers."""
