@@ -23,7 +23,7 @@ from ding_like.utils.own_folder import make_own_folder
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys
 
-Kind: TypeAlias = Literal["router", "dealer", "sub", "xpub"]
+Kind: TypeAlias = Literal["router", "dealer"]
 
 MAX_FRAME_NBYTES = 2**32  # a peer that claims a longer frame is cut off before memory is taken for it
 _MAX_PATH = 107  # bytes of a socket's path: the kernel has room for no more
@@ -255,9 +255,8 @@ def open_socket(
     """Return an open socket, bound to or connected to an endpoint ("ipc://PATH", "tcp://HOST:PORT").
 
     With `keys` a bound socket admits their clients only, and a connected one speaks as a client of their server. A
-    router names its receivers by `identity`, and a peer that connects again under its old one takes its place; a "sub"
-    subscribes to all; an "xpub" receives every subscription. At most `hwm` messages wait to be sent to, and received
-    from, each peer.
+    router names its receivers by `identity`, and a peer that connects again under its old one takes its place. At most
+    `hwm` messages wait to be sent to, and received from, each peer.
 
     Raises ConfigError for tcp on another address than the loopback without keys, and where pyzmq is missing; CommError
     where the address cannot be used.
@@ -308,10 +307,6 @@ def _set_options(zmq: Any, raw: Any, kind: Kind, *, hwm: int, max_frame_nbytes: 
     if kind == "router":
         raw.router_mandatory = True  # a receiver who is gone is known at once
         raw.router_handover = True
-    elif kind == "sub":
-        raw.subscribe(b"")
-    elif kind == "xpub":
-        raw.xpub_verbose = True
 
 
 def _check_endpoint(endpoint: str, *, has_keys: bool) -> None:

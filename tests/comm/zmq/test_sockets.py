@@ -85,14 +85,6 @@ def test_a_peer_that_comes_again_takes_the_place_of_its_name() -> None:
                 assert take(new) == [b"hello"] and take(old, 0.05) is None
 
 
-def test_an_xpub_hears_of_each_subscription_and_a_sub_gets_all() -> None:
-    with open_socket("xpub", bind=tcp_endpoint("127.0.0.1")) as xpub:
-        with open_socket("sub", connect=xpub.endpoint) as first, open_socket("sub", connect=xpub.endpoint) as second:
-            assert [take(xpub), take(xpub)] == [[b"\x01"], [b"\x01"]]
-            xpub.send([b"weights"])
-            assert [take(first), take(second)] == [[b"weights"]] * 2
-
-
 def test_a_dealer_that_is_there_first_connects_later(endpoint: str) -> None:
     if endpoint.endswith(":0"):
         with socket.create_server(("127.0.0.1", 0)) as free:
