@@ -293,6 +293,11 @@ class RowBook:
         self.count("refused")
         return self._reply(source.route, "refused", seq=seq, reason=reason)
 
+    def take_arrived(self) -> list[Arrived]:
+        """Return what came since this was called last, in the order in which it did."""
+        arrived, self.arrived = list(self.arrived), deque()
+        return arrived
+
     def acknowledge(self, arrived: Arrived) -> Reply | None:
         """Take note that rows are where they are kept; return what their source is told, if it is still there."""
         self.count("acknowledged")

@@ -150,8 +150,7 @@ class RowServer:
             self._changed.wait_for(self._has_news, timeout_s)
             self._raise_failure()
             self._num_told = self._num_tidings
-            arrived, self._book.arrived = list(self._book.arrived), type(self._book.arrived)()
-            return arrived
+            return self._book.take_arrived()
 
     def _has_news(self) -> bool:
         book = self._book
