@@ -43,14 +43,17 @@ class RemoteWeights(LoadedWeights):
 
 
 class RemoteOrders:
-    """Be a driver's orders to a collector that acts by a client: what they say besides is passed on to both."""
+    """Be a driver's orders to a collector that acts by a client: what they say besides is passed on to both.
+
+    `role` is the collector's, which obeys them.
+    """
 
     def __init__(self, sink: ZmqRowSink, client: InferenceClient, end: CollectEnd) -> None:
         """Connect the collector. Raises ConfigError for a policy whose network cannot be elsewhere."""
         self._sink, self._client, self._end = sink, client, end
         self._stats_due = Interval(_STATS_S)
         act_remotely(end.policy, client)
-        end.connect(RemoteWeights(end.policy, client), self, after_segment=self._tell_latency)
+        self.role = end.connect(RemoteWeights(end.policy, client), self, after_segment=self._tell_latency)
 
     def put(self, segment: Segment) -> Order:
         """Hand a segment over; see `RowSink`."""

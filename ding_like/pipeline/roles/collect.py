@@ -54,16 +54,26 @@ class CollectRole:
         self._acts_at_random = False
         self.setting: Setting = {}  # what was said last
 
-    def run(self, *, is_done: Callable[[], bool] = lambda: False) -> int:
-        """Collect until an order says that it is enough, or `is_done`; return the number of segments."""
-        num_segments = 0
-        order = self.sink.order(timeout_s=_WAIT_S)
+    def run(
+        self,
+        *,
+        collect: Callable[[Order], Order] | None = None,
+        is_done: Callable[[], bool] = lambda: False,
+        wait_s: float = _WAIT_S,
+    ) -> int:
+        """Collect until an order says that it is enough, or `is_done`; return the number of segments.
+
+        `collect` stands in place of the role's own. While there are no rows to collect, `is_done` is asked every
+        `wait_s`.
+        """
+        collect, num_segments = collect or self.collect, 0
+        order = self.sink.order(timeout_s=wait_s)
         while not order.finish and not is_done():
             if order.rows > 0:
-                order = self.collect(order)
+                order = collect(order)
                 num_segments += 1
             else:
-                order = self.sink.order(timeout_s=_WAIT_S)
+                order = self.sink.order(timeout_s=wait_s)
         return num_segments
 
     def collect(self, order: Order, *, stop: StopRule | None = None) -> Order:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ding_like.comm.channels import Order
 from ding_like.comm.workers.child import ChildProcess, describe_error
 from ding_like.comm.workers.failures import FailurePolicy
 from ding_like.comm.zmq.inference import InferenceClient
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _RUN_IDS = 1_000_000  # of an actor thread in one process; those in the process after are later
 _WAIT_S = 0.5  # for an order, before it is asked whether the thread is to end
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0  # before a thread that failed starts anew, doubled with each time in a row
+_JOIN_S = 10.0  # for threads to close their envs
 _MAX_FRUITLESS = 3  # failures in a row, with no rows between, after which a thread would fail again
 
 _logger = logging.getLogger(__name__)
@@ -130,8 +133,11 @@ def run_threads(
         pass
     for thread in threads:
         thread.cancel()
+    deadline_s = time.monotonic() + _JOIN_S
     for thread in threads:
-        thread.join()
+        thread.join(max(deadline_s - time.monotonic(), 0.0))
+        if thread.is_alive():
+            _logger.warning("%s has not ended %g s after it was asked to: its env may hang", thread.name, _JOIN_S)
     crew.end()
 
 
@@ -217,15 +223,15 @@ class ActorThread(threading.Thread):
         opened.callback(client.close)
         self._hold(client)
         opened.callback(self._hold, None)
-        orders = RemoteOrders(sink, client, end)
+        role = RemoteOrders(sink, client, end).role
         self._crew.note_ready(self.name)
-        order = orders.order(timeout_s=_WAIT_S)
-        while not order.finish and not self._crew.stop.is_set():
-            if order.rows > 0:
-                order = end.collect(order)
-                self._fruitless = 0
-            else:
-                order = orders.order(timeout_s=_WAIT_S)
+
+        def collect(order: Order) -> Order:
+            following = end.collect(order)
+            self._fruitless = 0
+            return following
+
+        role.run(collect=collect, is_done=self._crew.stop.is_set, wait_s=_WAIT_S)
 
     def _hold(self, client: InferenceClient | None) -> None:
         with self._lock:
