@@ -6,7 +6,7 @@ import importlib
 import logging
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,23 +172,20 @@ def _check_module(options: dict[str, Any], mode: str) -> None:
 
 def _run_serial(options: dict[str, Any]) -> None:
     from ding_like.comm.learner_group import in_environment
-    from ding_like.entry.serial_entry import NO_LIMIT, serial_pipeline, serial_pipeline_onpolicy
+    from ding_like.entry.serial_entry import serial_pipeline, serial_pipeline_onpolicy
 
     train = {"serial": serial_pipeline, "serial_onpolicy": serial_pipeline_onpolicy}[options["mode"]]
     path = _config_path(options)
-    seeds = options["seed"] or (0,)
+    seeds = _seeds(options)
     if len(seeds) > 1 and in_environment():
         raise ConfigError(
             f"torchrun has started the learners of one run, but {len(seeds)} seeds are given: give one -s."
         )
-    for seed in seeds:
+    for run in _runs(options, path):
         train(
             path,
-            seed=seed,
-            max_env_step=_limit(options["env_step"], NO_LIMIT),
-            max_train_iter=_limit(options["train_iter"], NO_LIMIT),
+            **run,
             overrides=options["overrides"],
-            exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
             load_path=_existing(options["load_path"]),
             learners=options["learners"],
         )
@@ -221,7 +218,7 @@ def _run_eval(options: dict[str, Any]) -> None:
     if options["load_path"] is None:
         raise ConfigError("mode eval needs a checkpoint: --load-path EXP/ckpt/ckpt_best.pth.tar.")
     path = _config_path(options)
-    for seed in options["seed"] or (0,):
+    for seed in _seeds(options):
         value = evaluate(
             path,
             seed=seed,
@@ -234,70 +231,41 @@ def _run_eval(options: dict[str, Any]) -> None:
 
 def _run_parallel(options: dict[str, Any]) -> None:
     from ding_like.entry.parallel_entry import parallel_pipeline
-    from ding_like.entry.serial_entry import NO_LIMIT
 
     path = _config_path(options)
-    seeds = options["seed"] or (0,)
-    for seed in seeds:
-        parallel_pipeline(
-            path,
-            seed=seed,
-            max_env_step=_limit(options["env_step"], NO_LIMIT),
-            max_train_iter=_limit(options["train_iter"], NO_LIMIT),
-            overrides=options["overrides"],
-            exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
-            learners=options["learners"],
-        )
+    for run in _runs(options, path):
+        parallel_pipeline(path, **run, overrides=options["overrides"], learners=options["learners"])
 
 
 def _run_ray(options: dict[str, Any]) -> None:
     from ding_like.entry.ray_entry import dry_run, ray_pipeline
-    from ding_like.entry.serial_entry import NO_LIMIT
 
     path = _config_path(options)
-    seeds = options["seed"] or (0,)
     asked: dict[str, Any] = {name: options[name] for name in ("overrides", "workers", "address")}
     if options["dry_run"]:
-        lines, fits = dry_run(path, seed=seeds[0], exp_name=options["exp_name"], **asked)
+        lines, fits = dry_run(path, seed=_seeds(options)[0], exp_name=options["exp_name"], **asked)
         click.echo("\n".join(lines))
         sys.exit(0 if fits else 1)
-    for seed in seeds:
-        ray_pipeline(
-            path,
-            seed=seed,
-            max_env_step=_limit(options["env_step"], NO_LIMIT),
-            max_train_iter=_limit(options["train_iter"], NO_LIMIT),
-            exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
-            load_path=_existing(options["load_path"]),
-            **asked,
-        )
+    for run in _runs(options, path):
+        ray_pipeline(path, **run, load_path=_existing(options["load_path"]), **asked)
 
 
 def _run_seed(options: dict[str, Any]) -> None:
     from ding_like.entry.seed_entry import dry_run, seed_pipeline
-    from ding_like.entry.serial_entry import NO_LIMIT
 
     path = _config_path(options)
-    seeds, overrides = options["seed"] or (0,), [*options["overrides"], *_seed_sockets(options)]
+    first, overrides = _seeds(options)[0], [*options["overrides"], *_seed_sockets(options)]
     if options["module"] is not None:
         from ding_like.entry.seed_join import join_run
 
         where: dict[str, Any] = {name: options[name] for name in ("address", "key_file", "retry_s")}
-        join_run(path, options["module"], seed=seeds[0], overrides=options["overrides"], **where)
+        join_run(path, options["module"], seed=first, overrides=options["overrides"], **where)
         return
     if options["dry_run"]:
-        click.echo("\n".join(dry_run(path, seed=seeds[0], exp_name=options["exp_name"], overrides=overrides)))
+        click.echo("\n".join(dry_run(path, seed=first, exp_name=options["exp_name"], overrides=overrides)))
         return
-    for seed in seeds:
-        seed_pipeline(
-            path,
-            seed=seed,
-            max_env_step=_limit(options["env_step"], NO_LIMIT),
-            max_train_iter=_limit(options["train_iter"], NO_LIMIT),
-            exp_name=_exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
-            load_path=_existing(options["load_path"]),
-            overrides=overrides,
-        )
+    for run in _runs(options, path):
+        seed_pipeline(path, **run, load_path=_existing(options["load_path"]), overrides=overrides)
 
 
 def _seed_sockets(options: dict[str, Any]) -> list[str]:
@@ -317,7 +285,7 @@ def _run_dist(options: dict[str, Any]) -> None:
             "mode dist needs to know what to be: -M coordinator, or for whom: -M collector --coordinator URL."
         )
     common: dict[str, Any] = dict(
-        key_file=options["key_file"], seed=(options["seed"] or (0,))[0], overrides=options["overrides"]
+        key_file=options["key_file"], seed=_seeds(options)[0], overrides=options["overrides"]
     )
     max_train_iter = _limit(options["train_iter"], NO_LIMIT)
     if module == "coordinator":
@@ -347,6 +315,24 @@ RUNNERS = {
     "dist": _run_dist,
     "eval": _run_eval,
 }
+
+
+def _seeds(options: dict[str, Any]) -> tuple[int, ...]:
+    return options["seed"] or (0,)
+
+
+def _runs(options: dict[str, Any], path: str) -> Iterator[dict[str, Any]]:
+    """Yield what each run of a config is given, one for each seed: the seed, the limits and its folder."""
+    from ding_like.entry.serial_entry import NO_LIMIT
+
+    seeds = _seeds(options)
+    for seed in seeds:
+        yield {
+            "seed": seed,
+            "max_env_step": _limit(options["env_step"], NO_LIMIT),
+            "max_train_iter": _limit(options["train_iter"], NO_LIMIT),
+            "exp_name": _exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
+        }
 
 
 def _limit(value: float | None, default: int) -> int:
