@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
+
+from ding_like.utils.lazy_exports import lazy_export
 
 # Imported on first use: `ding --help` must not wait for torch.
 _HOMES = {
@@ -24,9 +25,7 @@ __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"ding_like.entry has no '{name}'; it has {', '.join(_HOMES)}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return lazy_export(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:

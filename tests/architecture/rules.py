@@ -57,15 +57,14 @@ CALLS = {
     "time.sleep": (("utils/files.py",), "wait on a condition with a deadline, or use utils.files.retry"),
     "eval": (("config/read.py",), "parse it"),
     "exec": (("config/read.py",), "parse it"),
-    # Registries find classes; envs are named by import path; the worker and entry packages load on first use.
+    # Registries find classes; envs are named by import path; packages and sub-commands load on first use.
     "importlib.import_module": (
         (
             "utils/registry.py",
             "envs/",
             "worker/__init__.py",
-            "pipeline/ray/__init__.py",
-            "pipeline/seed/__init__.py",
-            "entry/",
+            "utils/lazy_exports.py",
+            "entry/cli.py",
         ),
         "build it from a registry",
     ),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
+
+from ding_like.utils.lazy_exports import lazy_export
 
 _HERE = "ding_like.pipeline.seed"
 _HOME_OF = {
@@ -20,6 +21,4 @@ __all__ = list(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module '{_HERE}' has no attribute '{name}'; it exports {', '.join(__all__)}")
-    return getattr(importlib.import_module(_HOME_OF[name]), name)
+    return lazy_export(__name__, _HOME_OF, name)
