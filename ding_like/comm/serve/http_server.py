@@ -9,7 +9,6 @@ import time
 from collections import deque
 from typing import Any, Protocol
 
-import numpy as np
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
 
@@ -28,6 +27,7 @@ from ding_like.comm.serve.messages import (
     read_request,
     write_response,
 )
+from ding_like.utils.latency import Latency
 
 logger = logging.getLogger(__name__)
 
@@ -75,12 +75,12 @@ class Requests:
     def describe(self) -> dict[str, Any]:
         """Return the counts, and percentiles of the time from a request's arrival at a thread to its answer."""
         with self._lock:
-            latency_ms = 1000.0 * np.array(self._latency_s)
+            durations_s = list(self._latency_s)
             counts = {"answered": self._answered, "refused": self._refused, "observations": self._observations}
-        if not len(latency_ms):
+        latency = Latency.of(durations_s)
+        if not latency.count:
             return {**counts, "p50_ms": None, "p99_ms": None}
-        p50, p99 = (round(float(each), 3) for each in np.percentile(latency_ms, (50, 99)))
-        return {**counts, "p50_ms": p50, "p99_ms": p99}
+        return {**counts, "p50_ms": round(latency.p50_ms, 3), "p99_ms": round(latency.p99_ms, 3)}
 
 
 class PolicyServer:

@@ -17,11 +17,11 @@ import numpy as np
 from ding_like.comm.channels import Version
 from ding_like.comm.zmq.frames import Frame
 from ding_like.comm.zmq.inference_messages import Refusal, Reply, Request, decode_answer, encode_request, inputs_of
-from ding_like.comm.zmq.latency import Latency, LatencyMeter
 from ding_like.comm.zmq.proxy import MAX_FRAMES
 from ding_like.comm.zmq.sockets import Poller, Wake, open_socket
 from ding_like.errors import CommError
 from ding_like.types import Array, Obs
+from ding_like.utils.latency import Latency, LatencyMeter
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ding_like.comm.zmq.latency import LatencyMeter
 from ding_like.pipeline.roles.batcher import Waiting
+from ding_like.utils.latency import LatencyMeter
 
 _STATS_S = 1.0
 
