@@ -284,9 +284,7 @@ def _run_dist(options: dict[str, Any]) -> None:
         raise ConfigError(
             "mode dist needs to know what to be: -M coordinator, or for whom: -M collector --coordinator URL."
         )
-    common: dict[str, Any] = dict(
-        key_file=options["key_file"], seed=_seeds(options)[0], overrides=options["overrides"]
-    )
+    common: dict[str, Any] = dict(key_file=options["key_file"], seed=_seeds(options)[0], overrides=options["overrides"])
     max_train_iter = _limit(options["train_iter"], NO_LIMIT)
     if module == "coordinator":
         launch_coordinator(

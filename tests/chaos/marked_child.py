@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.chaos.kills import ROOT
+from tests.chaos.report import Report
 
 MARK = "DING_CHAOS_RUN"
 
@@ -44,6 +45,17 @@ def end_what_is_left(folder: Path) -> list[int]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return left
+
+
+def has_ended_well(report: Report, folder: Path, code: int) -> bool:
+    """Note whether a child ended by itself, and left nothing behind."""
+    left = end_what_is_left(folder)
+    has_ended = code == 0 and (folder / "run/result.json").is_file() and (folder / "found.json").is_file()
+    report.at_least("runs that ended by themselves, with a result", int(has_ended), 1)
+    report.at_most("processes left behind", len(left), 0)
+    if not has_ended:
+        print((folder / "said.txt").read_text(errors="replace")[-6000:], file=sys.stderr)
+    return has_ended
 
 
 def _left(folder: Path) -> list[int]:

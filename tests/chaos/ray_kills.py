@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.marked_child import end_what_is_left, run_child
+from tests.chaos.marked_child import has_ended_well, run_child
 from tests.chaos.ray_audit import Strike, strikes_of
 from tests.chaos.report import Report, spread
 
@@ -65,12 +64,7 @@ def _plan(setting: dict[str, Any]) -> dict[str, Any]:
 
 
 def _judge(report: Report, folder: Path, code: int, *, timed: bool) -> None:
-    left = end_what_is_left(folder)
-    has_ended = code == 0 and (folder / "run/result.json").is_file() and (folder / "found.json").is_file()
-    report.at_least("runs that ended by themselves, with a result", int(has_ended), 1)
-    report.at_most("processes left behind", len(left), 0)
-    if not has_ended:
-        print((folder / "said.txt").read_text(errors="replace")[-6000:], file=sys.stderr)
+    if not has_ended_well(report, folder, code):
         return
     found = json.loads((folder / "found.json").read_text())
     result = json.loads((folder / "run/result.json").read_text())

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.marked_child import end_what_is_left, run_child
+from tests.chaos.marked_child import has_ended_well, run_child
 from tests.chaos.report import Report, spread
 
 _KINDS = ("server", "actor_process", "proxy")
@@ -54,17 +53,6 @@ def _plan(setting: dict[str, Any]) -> dict[str, Any]:
         "duration_s": seconds + setting["settle_s"],
         "overrides": [f"system.seed.{name}={value}" for name, value in overrides.items()],
     }
-
-
-def has_ended_well(report: Report, folder: Path, code: int) -> bool:
-    """Note whether a child ended by itself, and left nothing behind."""
-    left = end_what_is_left(folder)
-    has_ended = code == 0 and (folder / "run/result.json").is_file() and (folder / "found.json").is_file()
-    report.at_least("runs that ended by themselves, with a result", int(has_ended), 1)
-    report.at_most("processes left behind", len(left), 0)
-    if not has_ended:
-        print((folder / "said.txt").read_text(errors="replace")[-6000:], file=sys.stderr)
-    return has_ended
 
 
 def _judge(report: Report, folder: Path, code: int, *, duration_s: float) -> None:

@@ -8,9 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.marked_child import run_child
+from tests.chaos.marked_child import has_ended_well, run_child
 from tests.chaos.report import Report, spread
-from tests.chaos.seed_kills import has_ended_well
 from tests.chaos.slow_learner import UPDATE_S, WIDTH
 
 _ROWS = 64  # of a segment, as the config says
