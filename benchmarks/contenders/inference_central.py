@@ -16,7 +16,7 @@ from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.pipeline.seed.proxy_process import InferenceProxy
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from ding_like.policy import Policy
-from ding_like.policy.remote_forward import act_remotely
+from ding_like.policy.remote_infer import act_remotely
 
 _NAME = "server1"
 _START_S = 120.0

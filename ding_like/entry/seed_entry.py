@@ -20,7 +20,7 @@ from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.build.seed_run import seed_turns
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.policy import Policy
-from ding_like.policy.remote_forward import check_acts_remotely
+from ding_like.policy.remote_infer import check_acts_remotely
 
 
 class SeedResult(NamedTuple):

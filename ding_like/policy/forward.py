@@ -74,7 +74,7 @@ def to_device(obs: Any, device: torch.device) -> Any:
 
 
 class Infer(Protocol):
-    """Answer an actor: run its network, here (`LaneForward`) or elsewhere, and keep the state of its lanes."""
+    """Answer an actor: run its network, here (`LocalInfer`) or elsewhere, and keep the state of its lanes."""
 
     def __call__(
         self, obs: Obs, columns: Mapping[str, Array], *, lanes: Array, is_first: Array
@@ -140,7 +140,7 @@ class LaneState:
         self._columns = {name: np.array(state[name]) for name in self._initial}
 
 
-class LaneForward:
+class LocalInfer:
     """Ask a `Forward` of this process, and keep the recurrent state of its lanes."""
 
     def __init__(self, forward: Forward) -> None:
@@ -180,7 +180,7 @@ class ForwardActor:
     """
 
     def __init__(self, forward: Forward, choose: Choose) -> None:
-        self.infer: Infer = LaneForward(forward)  # may be replaced: `policy/remote_forward.py` does
+        self.infer: Infer = LocalInfer(forward)  # may be replaced: `policy/remote_infer.py` does
         self._choose = choose
 
     def act(

@@ -11,7 +11,7 @@ from ding_like.pipeline.build.collect_end import CollectEnd
 from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.policy import Policy
-from ding_like.policy.remote_forward import act_remotely
+from ding_like.policy.remote_infer import act_remotely
 from ding_like.utils.interval import Interval
 
 _STATS_S = 1.0

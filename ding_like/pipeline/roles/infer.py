@@ -15,7 +15,7 @@ from ding_like.errors import CommError
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.policy import Policy
 from ding_like.policy.forward import LaneState
-from ding_like.policy.remote_forward import check_acts_remotely
+from ding_like.policy.remote_infer import check_acts_remotely
 from ding_like.types import Array
 
 MAX_LANES = 2**17  # of all clients, whose recurrent state is kept

@@ -13,7 +13,7 @@ from ding_like.comm.zmq.inference import InferenceClient
 from ding_like.comm.zmq.request_socket import RequestSocket
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, open_socket
 from ding_like.pipeline.roles.infer import InferRole
-from ding_like.policy.remote_forward import act_remotely
+from ding_like.policy.remote_infer import act_remotely
 from tests.contracts.policy_cases import ACTING, Case, make
 from tests.pipeline.seed.test_remote_actors import assert_equal
 from tests.pipeline.seed.test_servers import local_steps, steps

@@ -7,7 +7,7 @@ import pytest
 
 from ding_like.errors import ConfigError
 from ding_like.policy import Policy, get_policy_cls
-from ding_like.policy.remote_forward import act_remotely, check_acts_remotely
+from ding_like.policy.remote_infer import act_remotely, check_acts_remotely
 from tests.contracts.policy_cases import ACTING, MASKED, Case, draw_obs, make
 from tests.pipeline.seed.inference_rig import lanes, rig
 

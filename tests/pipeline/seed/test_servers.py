@@ -12,7 +12,7 @@ import pytest
 from ding_like.comm.channels import Version
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings, serve_inference
-from ding_like.policy.remote_forward import act_remotely
+from ding_like.policy.remote_infer import act_remotely
 from tests.contracts.policy_cases import ACTING, make
 from tests.pipeline.seed.inference_rig import FIRST, Factories, Rig, lanes, rig
 from tests.pipeline.seed.test_remote_actors import assert_equal

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ding_like.errors import ConfigError
 from ding_like.policy.base import Policy
-from ding_like.policy.forward import ForwardActor, LaneForward, LaneState
+from ding_like.policy.forward import ForwardActor, LaneState, LocalInfer
 from ding_like.types import Array, Obs, State
 
 _NO_STATE: dict[str, Array] = {}
@@ -43,7 +43,7 @@ class RemoteNetwork(Protocol):
         """Let the server forget the recurrent state of all lanes: it is given with the next request."""
 
 
-class RemoteForward:
+class RemoteInfer:
     """Be the `Infer` of an actor whose network is elsewhere; `initial_state` [S...] is what lanes begin with."""
 
     def __init__(self, network: RemoteNetwork, initial_state: Mapping[str, Array]) -> None:
@@ -82,10 +82,10 @@ def act_remotely(policy: Policy, network: RemoteNetwork) -> None:
     Raises ConfigError as `check_acts_remotely` does.
     """
     actor, local = check_acts_remotely(policy)
-    actor.infer = RemoteForward(network, local.forward.initial_state)
+    actor.infer = RemoteInfer(network, local.forward.initial_state)
 
 
-def check_acts_remotely(policy: Policy) -> tuple[ForwardActor, LaneForward]:
+def check_acts_remotely(policy: Policy) -> tuple[ForwardActor, LocalInfer]:
     """Return a policy's collect actor and what runs its network here, which may be elsewhere as well.
 
     Raises ConfigError, with the reason, where it may not: of a policy in DI-engine's style, of one with an actor of
@@ -99,7 +99,7 @@ def check_acts_remotely(policy: Policy) -> tuple[ForwardActor, LaneForward]:
             f"{name} acts in DI-engine's style (_forward_collect), which runs the network by itself, so no inference "
             f"server can do it: give the policy an actor (policy.forward.ForwardActor), or {other}"
         )
-    if not isinstance(actor, ForwardActor) or not isinstance(actor.infer, LaneForward):
+    if not isinstance(actor, ForwardActor) or not isinstance(actor.infer, LocalInfer):
         raise ConfigError(
             f"{name} acts by a {type(actor).__name__}, of which no inference server can run the network: make it a "
             f"policy.forward.ForwardActor, which keeps network and choice apart, or {other}"
