@@ -169,6 +169,7 @@ def test_parts_of_remote_collectors_are_replaced_and_those_of_who_takes_over(tmp
 
     with Run("dqn", tmp_path, execution="Central", num_workers=0) as run:
         collectors = run.u_worker.local_worker.c_workers = WorkerSet(Collector, {}, num_workers=1, standby=1)
+        assert collectors.pool.wait_ready(timeout_s=30.0)  # the one that stands by too
 
         assert run.u_worker.replace_agent_component("envs_train", lambda device, worker, parent: None)
         collectors.replace(collectors.remote_workers()[0])

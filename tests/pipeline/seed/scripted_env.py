@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from pathlib import Path
@@ -11,6 +12,8 @@ import gymnasium
 import numpy as np
 
 from ding_like.envs.wrappers import wrap
+
+_closed = itertools.count()  # envs of this process, whose threads may close theirs at the same time
 
 
 class ScriptedEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -46,8 +49,7 @@ class ScriptedEnv(gymnasium.Env[np.ndarray, np.int64]):
         return np.array([self._time, self._seed], np.float32), 1.0, self._time == 5, False, {}
 
     def close(self) -> None:
-        number = len(list(self._folder.glob("closed-*")))
-        (self._folder / f"closed-{os.getpid()}-{number}").touch()
+        (self._folder / f"closed-{os.getpid()}-{next(_closed)}").touch()
 
 
 def normalised(cfg: Any = None, *, folder: str) -> gymnasium.Env[Any, Any]:
