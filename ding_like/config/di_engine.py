@@ -178,6 +178,12 @@ CLOSEST_POLICIES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+NO_REWARD_MODELS = (
+    "DI-engine's reward models (GAIL, RND, ICM, TREX, guided cost, ...) are not here: leave the section out to learn "
+    "from the rewards of the env"
+)
+
+
 def switch_fault(create: Mapping[str, Any]) -> str | None:
     """Return what is wrong with the switch of a create_config, or None."""
     chosen = create.get(SWITCH, CHOICES[0])
@@ -211,8 +217,12 @@ def set_defaults(defaults: Tree, found: Defaults, user: Mapping[str, Any]) -> No
             set_path(defaults, path, default.value)
 
 
-def missing_policy(name: object) -> str | None:
-    """Return what to use in place of a policy that only DI-engine has, or None for any other name."""
+def missing(part: str, name: object) -> str | None:
+    """Return what to use in place of a class that only DI-engine has, or None if its name says nothing."""
+    if part == "reward_model":
+        return NO_REWARD_MODELS
+    if part != "policy":
+        return None
     stem = name.removesuffix("_command") if isinstance(name, str) else ""
     closest = CLOSEST_POLICIES.get(stem)
     if closest is None:

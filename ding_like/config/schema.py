@@ -183,6 +183,9 @@ def _find_class(part: Part, choice: _Choice, main: Mapping[str, Any], faults: li
         try:
             return part.registry.get(choice.name, modules)
         except RegistryError as error:
+            if reason := di_engine.missing(part.name, choice.name):
+                faults.append(Fault(choice.path, reason, is_decisive=True))
+                return None
             hint = suggest_gymnasium(choice.name, modules, main) if part.name == "env" else ""
             faults.append(Fault(choice.path, str(error) + hint))
     return None
