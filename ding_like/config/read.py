@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from ding_like.errors import ConfigError
+from ding_like.utils.ding_imports import ding_imports
 
 _NAMES = ("main_config", "create_config", "system_config")
 
@@ -65,7 +66,8 @@ def _run(file: Path) -> ModuleType:
     # Classes that a config file defines look for their module by name (dataclasses, pickle, inspect).
     sys.modules[module.__name__] = module
     try:
-        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
+        with ding_imports(file.name):
+            exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
     except SyntaxError as error:
         raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from error
     except Exception as error:
