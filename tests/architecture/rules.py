@@ -64,6 +64,8 @@ CALLS = {
             "envs/",
             "worker/__init__.py",
             "utils/lazy_exports.py",
+            "utils/ding_imports.py",
+            "config/objects.py",
             "entry/cli.py",
         ),
         "build it from a registry",
