@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import difflib
 import importlib
+import re
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -15,8 +17,12 @@ from ding_like.errors import ConfigError, EnvError
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import ENV_REGISTRY
 
-# Ids that exist only after a package was imported: prefix -> (package, extra that installs it).
-_REGISTERED_BY = {"ALE/": ("ale_py", "atari")}
+# Ids that exist only after a package was imported: pattern -> (package, extra that installs it).
+_REGISTERED_BY = {
+    r"ALE/.*|\w+NoFrameskip-v\d": ("ale_py", "atari"),
+    r"MiniGrid-.*|BabyAI-.*": ("minigrid", "minigrid"),
+    r"dm_control/.*": ("shimmy", "dmc"),
+}
 
 
 @ENV_REGISTRY.register("gymnasium")
@@ -117,8 +123,8 @@ def env_spec(env_id: str) -> EnvSpec:
     """Find an id in gymnasium's registry, importing what registers it."""
     if not env_id:
         raise ConfigError("env.env_id is not set; expected a gymnasium id such as 'CartPole-v1'.")
-    for prefix, (package, extra) in _REGISTERED_BY.items():
-        if env_id.startswith(prefix):
+    for pattern, (package, extra) in _REGISTERED_BY.items():
+        if re.fullmatch(pattern, env_id):
             _register(package, extra, env_id)
     module, _, name = env_id.rpartition(":")
     try:
@@ -133,7 +139,10 @@ def env_spec(env_id: str) -> EnvSpec:
 
 def _register(package: str, extra: str, env_id: str) -> None:
     try:
-        gymnasium.register_envs(importlib.import_module(package))
+        with warnings.catch_warnings():
+            # dm_control looks for a display and finds another way to draw where there is none.
+            warnings.filterwarnings("ignore", message=".*DISPLAY")
+            gymnasium.register_envs(importlib.import_module(package))
     except ImportError as error:
         raise EnvError(
             f"env '{env_id}' needs the package {package}; install it with: pip install 'ding-like[{extra}]'"
