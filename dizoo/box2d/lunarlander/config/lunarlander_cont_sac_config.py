@@ -6,8 +6,7 @@ main_config = EasyDict(
     dict(
         exp_name="lunarlander_cont_sac_seed0",
         env=dict(
-            env_id="LunarLander-v3",
-            kwargs=dict(continuous=True),
+            env_id="LunarLanderContinuous-v3",
             collector_env_num=8,
             evaluator_env_num=10,
             n_evaluator_episode=50,
@@ -36,7 +35,10 @@ main_config = EasyDict(
 )
 create_config = EasyDict(
     dict(
-        env=dict(type="gymnasium"),
+        env=dict(
+            type="lunarlander",
+            import_names=["dizoo.box2d.lunarlander.envs.lunarlander_env"],
+        ),
         env_manager=dict(type="base"),
         policy=dict(type="sac"),
     )

@@ -38,7 +38,10 @@ main_config = EasyDict(
 )
 create_config = EasyDict(
     dict(
-        env=dict(type="gymnasium"),
+        env=dict(
+            type="lunarlander",
+            import_names=["dizoo.box2d.lunarlander.envs.lunarlander_env"],
+        ),
         env_manager=dict(type="base"),
         policy=dict(type="dqn"),
     )

@@ -23,22 +23,27 @@ main_config = EasyDict(
                 activation="tanh",
             ),
             learn=dict(
-                epoch_per_collect=4,
-                batch_size=64,
-                learning_rate=1e-3,
+                epoch_per_collect=10,
+                batch_size=128,
+                learning_rate=5e-4,
                 entropy_weight=0.01,
-                schedule=dict(env_steps=500000, lr_end=1e-4),
+                # Returns are hundreds.
+                value_norm=True,
+                schedule=dict(env_steps=500000, lr_end=5e-5),
             ),
             # 256 steps of each env.
             collect=dict(n_sample=4096, gae_lambda=0.98),
-            # 64 minibatches, 4 epochs: every 20,480 env steps.
-            eval=dict(evaluator=dict(eval_freq=1280)),
+            # 32 minibatches, 10 epochs: every 20,480 env steps.
+            eval=dict(evaluator=dict(eval_freq=1600)),
         ),
     )
 )
 create_config = EasyDict(
     dict(
-        env=dict(type="gymnasium"),
+        env=dict(
+            type="lunarlander",
+            import_names=["dizoo.box2d.lunarlander.envs.lunarlander_env"],
+        ),
         env_manager=dict(type="base"),
         policy=dict(type="ppo"),
     )

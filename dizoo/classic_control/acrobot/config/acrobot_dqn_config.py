@@ -38,7 +38,10 @@ main_config = EasyDict(
 )
 create_config = EasyDict(
     dict(
-        env=dict(type="gymnasium"),
+        env=dict(
+            type="acrobot",
+            import_names=["dizoo.classic_control.acrobot.envs.acrobot_env"],
+        ),
         env_manager=dict(type="base"),
         policy=dict(type="dqn"),
     )

@@ -7,7 +7,7 @@ main_config = EasyDict(
         exp_name="mountain_car_dqn_seed0",
         env=dict(
             env_id="MountainCar-v0",
-            collector_env_num=8,
+            collector_env_num=1,
             evaluator_env_num=10,
             n_evaluator_episode=50,
             stop_value=-105,
@@ -15,6 +15,7 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             discount_factor=0.98,
+            double=False,
             nstep=1,
             # The first rows are made at random.
             random_collect_size=1000,
@@ -38,7 +39,10 @@ main_config = EasyDict(
 )
 create_config = EasyDict(
     dict(
-        env=dict(type="gymnasium"),
+        env=dict(
+            type="mountain_car",
+            import_names=["dizoo.classic_control.mountain_car.envs.mtcar_env"],
+        ),
         env_manager=dict(type="base"),
         policy=dict(type="dqn"),
     )
