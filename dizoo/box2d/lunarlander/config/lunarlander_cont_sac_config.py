@@ -11,13 +11,16 @@ main_config = EasyDict(
             evaluator_env_num=10,
             n_evaluator_episode=50,
             stop_value=275,
+            # Rewards from 100 down to -100 are divided by the deviation of the returns: without it the lander hovers.
+            norm_reward=dict(use_norm=True),
         ),
         policy=dict(
             cuda=False,
             discount_factor=0.99,
+            nstep=3,
             # The first rows are made at random.
             random_collect_size=10000,
-            model=dict(actor_head_hidden_size=256, critic_head_hidden_size=256),
+            model=dict(actor_head_hidden_size=128, critic_head_hidden_size=128),
             learn=dict(
                 # 4 updates per 8 env steps.
                 update_per_collect=4,

@@ -14,12 +14,12 @@ main_config = EasyDict(
         ),
         policy=dict(
             cuda=False,
-            discount_factor=0.98,
+            discount_factor=0.99,
             double=False,
-            nstep=1,
+            nstep=3,
             # The first rows are made at random.
             random_collect_size=1000,
-            model=dict(encoder_hidden_size_list=[256, 256], dueling=False),
+            model=dict(encoder_hidden_size_list=[128, 128], dueling=False),
             learn=dict(
                 # 8 updates per 16 env steps.
                 update_per_collect=8,
