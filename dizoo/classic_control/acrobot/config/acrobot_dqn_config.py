@@ -10,7 +10,7 @@ main_config = EasyDict(
             collector_env_num=8,
             evaluator_env_num=10,
             n_evaluator_episode=50,
-            stop_value=-80,
+            stop_value=-84,
         ),
         policy=dict(
             cuda=False,
