@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from ding_like.errors import EnvError, SchemaError
+from ding_like.errors import ConfigError, EnvError, SchemaError
 from ding_like.types import Array
 
 # A float32 counts so far without gaps.
@@ -112,10 +112,37 @@ def read_parameter_mask(
     """Return a mask bool [K, P], all True for None. Raises EnvError for another shape."""
     if given is None:
         return np.ones((num_choices, num_parameters), bool)
-    mask: Array = np.array(given) != 0
-    if mask.shape != (num_choices, num_parameters):
+    shapes = {np.shape(row) for row in given}
+    if len(given) != num_choices or shapes != {(num_parameters,)}:
         raise EnvError(
-            f"the mask of parameters has shape {mask.shape}, expected {(num_choices, num_parameters)}: a row for each "
-            "choice, with 1 for each parameter that belongs to it."
+            f"the mask of parameters is {given}, expected {num_choices} rows of {num_parameters}: for each choice a "
+            "row with 1 for each parameter that belongs to it."
         )
+    mask: Array = np.array(given) != 0
     return mask
+
+
+def hybrid_sizes(action_shape: Any) -> tuple[int, int]:
+    """Return (number of choices, number of parameters) of a model's `action_shape`; ConfigError for another form."""
+    keys = ("action_type_shape", "action_args_shape")
+    given = [action_shape.get(key) for key in keys] if isinstance(action_shape, Mapping) else []
+    # DI-engine's configs may write [2] for 2.
+    items = [size[0] if isinstance(size, Sequence) and len(size) == 1 else size for size in given]
+    sizes = [item for item in items if isinstance(item, int) and item >= 1]
+    if len(sizes) != 2:
+        raise ConfigError(
+            f"policy.model.action_shape is {action_shape!r}; hybrid actions need dict(action_type_shape=number of "
+            "choices, action_args_shape=number of parameters)"
+        )
+    return sizes[0], sizes[1]
+
+
+def hybrid_mask(action_shape: Any, mask: Any) -> Array:
+    """Return bool [K, P], which parameters belong to which choice, of a model's `action_shape` and `action_mask`.
+
+    None means that all belong to all. Raises ConfigError if the two do not fit.
+    """
+    try:
+        return read_parameter_mask(mask, *hybrid_sizes(action_shape))
+    except (EnvError, TypeError) as error:
+        raise ConfigError(f"policy.model.action_mask does not fit policy.model.action_shape: {error}") from error

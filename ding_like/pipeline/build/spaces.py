@@ -8,9 +8,9 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.config import to_plain
-from ding_like.data.hybrid_space import HybridSpace, read_parameter_mask
+from ding_like.data.hybrid_space import HybridSpace, hybrid_mask
 from ding_like.data.obs import ACTION_MASK
-from ding_like.errors import ConfigError, EnvError
+from ding_like.errors import ConfigError
 from ding_like.model.encoder import ONE_HOT
 from ding_like.policy import get_policy_cls
 from ding_like.types import Array, EnvManager
@@ -73,12 +73,7 @@ def _kind(space: Space) -> str:
 def _fill_parameter_mask(model: dict[str, Any], space: HybridSpace) -> None:
     """Fill `model.action_mask` [K, P], or check what the config says."""
     given = model.get("action_mask")
-    try:
-        mask = space.parameter_mask
-        if given is not None:
-            mask = read_parameter_mask(given, space.num_choices, space.num_parameters)
-    except (EnvError, ValueError) as error:
-        raise ConfigError(f"policy.model.action_mask is {given}: {error}") from error
+    mask = space.parameter_mask if given is None else hybrid_mask(model["action_shape"], given)
     model["action_mask"] = mask.astype(int).tolist()
 
 
