@@ -16,7 +16,17 @@ from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import ENV_REGISTRY
 
 # Ids that exist only after a package was imported: prefix -> (package, extra that installs it).
-_REGISTERED_BY = {"ALE/": ("ale_py", "atari")}
+_ROBOTICS = ("ding_like.envs.robotics", "robotics")
+_REGISTERED_BY = {
+    "ALE/": ("ale_py", "atari"),
+    **dict.fromkeys(
+        (
+            *("FetchReach", "FetchPush", "FetchSlide", "FetchPickAndPlace", "HandReach", "HandManipulate"),
+            *("PointMaze_", "AntMaze_", "AdroitHand", "FrankaKitchen"),
+        ),
+        _ROBOTICS,
+    ),
+}
 
 
 @ENV_REGISTRY.register("gymnasium")
@@ -120,8 +130,10 @@ def _register(package: str, extra: str, env_id: str) -> None:
     try:
         gymnasium.register_envs(importlib.import_module(package))
     except ImportError as error:
+        # A module of ours that registers a package says by the error which one is missing.
+        missing = error.name if package.startswith("ding_like.") and error.name else package
         raise EnvError(
-            f"env '{env_id}' needs the package {package}; install it with: pip install 'ding-like[{extra}]'"
+            f"env '{env_id}' needs the package {missing}; install it with: pip install 'ding-like[{extra}]'"
         ) from error
 
 
