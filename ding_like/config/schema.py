@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
+from ding_like.config.missing_env import suggest_gymnasium
 from ding_like.config.parts import OTHER_SECTIONS, PARTS, TOP_TEMPLATE, Part, class_defaults
 from ding_like.config.report import Fault, suggestion
 from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_path, to_plain
@@ -129,7 +130,7 @@ def _add_part(part: Part, section: Tree, main: Mapping[str, Any], schema: Schema
     choice = _choose(part, section, in_main, default)
     if choice.name is None and part.is_optional:
         return
-    cls = _find_class(part, choice, faults)
+    cls = _find_class(part, choice, main, faults)
     if cls is None:
         schema.opaque.add(part.path)
         return
@@ -154,7 +155,7 @@ def _choose(part: Part, section: Tree, in_main: Tree, default: str | None) -> _C
     return _Choice(section.get("type", default), import_names, f"create_config.{part.name}.type")
 
 
-def _find_class(part: Part, choice: _Choice, faults: list[Fault]) -> type[Any] | None:
+def _find_class(part: Part, choice: _Choice, main: Mapping[str, Any], faults: list[Fault]) -> type[Any] | None:
     modules = [choice.import_names] if isinstance(choice.import_names, str) else choice.import_names
     if choice.name is None:
         message = f"is missing; name a class of the {part.registry.name} registry, as in {part.name}=dict(type='...')"
@@ -166,7 +167,8 @@ def _find_class(part: Part, choice: _Choice, faults: list[Fault]) -> type[Any] |
         try:
             return part.registry.get(choice.name, modules)
         except RegistryError as error:
-            faults.append(Fault(choice.path, str(error)))
+            hint = suggest_gymnasium(choice.name, modules, main) if part.name == "env" else ""
+            faults.append(Fault(choice.path, str(error) + hint))
     return None
 
 

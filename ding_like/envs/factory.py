@@ -69,10 +69,18 @@ def get_vec_env_setting(
 
 
 def _env_configs(make: Callable[..., Any], role: str, cfg: EnvConfig) -> list[EasyDict]:
-    own = to_plain(cfg)
     create = getattr(make, f"create_{role}_env_cfg", None)
     if create is not None:
-        return [EasyDict(to_plain(each)) for each in create(EasyDict(own))]
+        return [EasyDict(to_plain(each)) for each in create(EasyDict(to_plain(cfg)))]
+    return lane_configs(cfg, role)
+
+
+def lane_configs(cfg: EnvConfig, role: str) -> list[EasyDict]:
+    """Return the config of each env of a role, "collector" or "evaluator": copies of the section, without its numbers.
+
+    Raises ConfigError where `cfg` does not say how many there are.
+    """
+    own = to_plain(cfg)
     num = own.get(f"{role}_env_num")
     if not isinstance(num, int) or num < 1:
         raise ConfigError(f"env.{role}_env_num is {num!r}, expected a positive int.")

@@ -58,15 +58,26 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
             yield "env_id", "is not set; expected a gymnasium id such as 'CartPole-v1'"
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
-        merged = {**self.config, **(cfg or {})}
-        super().__init__(_make(merged))
+        self._section = {**self.config, **(cfg or {})}
+        super().__init__(self.build(self._section))
+        self._step_inside()
+
+    def _step_inside(self) -> None:
         if type(self).step is gymnasium.Wrapper.step:
             # This class adds nothing to a step, so a step does not go through it.
             self.step = self.env.step  # type: ignore[method-assign]
 
     @classmethod
+    def build(cls, cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+        """Return the env of a whole config, without its `wrappers`, which `make_env` puts around this class."""
+        return make_id(cfg)
+
+    @classmethod
     def plain_config(cls, cfg: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the whole config if it describes an id's env and nothing more; None for a sub-class that adds code."""
+        """Return a whole config of this class itself that describes the same env; None for a sub-class that adds code.
+
+        Managers that make envs of an id themselves read it. A sub-class with keys of its own says there what they mean.
+        """
         if (cls.step, cls.reset, cls.__init__) != (
             gymnasium.Wrapper.step,
             gymnasium.Wrapper.reset,
@@ -91,7 +102,11 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
         return {"id": cfg["env_id"], "vectorization_mode": "vector_entry_point", **cfg["kwargs"], **limit}
 
 
-def _make(cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+def make_id(cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Make the env of `cfg.env_id` from `kwargs`, `max_episode_steps` and `render_mode`, all of which `cfg` has.
+
+    Raises ConfigError and EnvError as `GymnasiumEnv` does.
+    """
     spec = copy.deepcopy(env_spec(cfg["env_id"]))
     # A manager resets before it steps: the wrapper that checks this costs 3 % of a CartPole step.
     spec.order_enforce = False
