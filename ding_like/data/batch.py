@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
+from ding_like.data.obs import nest
 from ding_like.data.schema import Schema
 from ding_like.errors import SchemaError
 from ding_like.types import Array
@@ -132,8 +133,8 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
         return TransitionBatch.of_length(self._length, columns_to(device, self._columns))
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Return real dicts, one a row, with DI-engine's keys."""
-        return [dict(row) for row in self]
+        """Return real dicts, one a row, with DI-engine's keys; of flat keys "obs/a" there is a dict "obs"."""
+        return [nest(row) for row in self]
 
     @classmethod
     def concat(cls, batches: Sequence[TransitionBatch]) -> TransitionBatch:
@@ -147,7 +148,10 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
 
 
 class Row(Mapping[str, Any]):
-    """View one row of a batch as a read-only mapping; also answers DI-engine's `done`, `IS` and `collect_iter`."""
+    """View one row of a batch as a read-only mapping; also answers DI-engine's `done`, `IS` and `collect_iter`.
+
+    Of columns "obs/a" and "obs/b" it answers `row["obs"]` with a dict; its names are those of the columns.
+    """
 
     __slots__ = ("_batch", "_index")
 
@@ -156,7 +160,14 @@ class Row(Mapping[str, Any]):
         self._index = index
 
     def __getitem__(self, key: str) -> Any:
-        value = self._batch[key][self._index]
+        try:
+            value = self._batch[key][self._index]
+        except KeyError:
+            start = f"{key}/"
+            inside = {name[len(start) :]: self[name] for name in self._batch.columns if name.startswith(start)}
+            if not inside:
+                raise
+            return nest(inside)
         if isinstance(value, np.ndarray):
             value = value.view()
             value.flags.writeable = False
