@@ -14,6 +14,7 @@ import numpy as np
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import nest
 from ding_like.data.rollout import Rollout
+from ding_like.data.row_ids import ROW_ID, number_of
 from ding_like.errors import SchemaError
 from ding_like.types import OUR_FIELDS, Array, CollectMode, EvalMode, LearnMode, Obs, State, StepBatch
 
@@ -66,6 +67,8 @@ def _flat_row(row: Mapping[str, Any]) -> dict[str, Any]:
         if seed_name in flat:
             value = flat.pop(seed_name)
             flat.setdefault(name, value)
+    if isinstance(flat.get(ROW_ID), str):
+        flat[ROW_ID] = number_of(flat[ROW_ID])
     if "done" in flat:
         done = flat.pop("done")
         if "terminated" not in flat:
@@ -85,8 +88,21 @@ def _stack(values: list[Any]) -> Array | None:
     column = np.stack(arrays)
     if column.dtype.kind not in "biufc":
         return None
-    # A Python float does not ask for float64; an array of float64 does.
-    return column.astype(np.float32) if isinstance(values[0], float) else column
+    return _narrowed(column, values) if column.dtype == np.float64 and column.ndim == 1 else column
+
+
+def _narrowed(column: Array, values: list[Any]) -> Array:
+    """Return a column of float64 as float32 where its values are single numbers, of which none loses by that.
+
+    A Python float does not ask for float64, and says so by being one; an array of float64 does.
+    """
+    if not any(isinstance(value, float) for value in values):
+        return column
+    if not all(isinstance(value, (float, int, np.integer, np.floating)) for value in values):
+        return column
+    wholes = [value for value in values if isinstance(value, (int, np.integer))]
+    narrow = column.astype(np.float32)
+    return narrow if all(float(np.float32(value)) == value for value in wholes) else column
 
 
 def to_tensor_transitions(data: list[dict[str, Any]], shallow_copy_next_obs: bool = True) -> list[dict[str, Any]]:
