@@ -15,6 +15,8 @@ LEVELS = {
     **dict.fromkeys(("errors", "types"), 0),
     **dict.fromkeys(("config", "utils"), 1),
     "data": 2,
+    "torch_utils": 3,
+    "framework": 7,
     **dict.fromkeys(("rl_utils", "model", "envs", "comm", "league"), 3),
     **dict.fromkeys(("policy", "reward_model"), 4),
     "worker": 5,
@@ -62,7 +64,6 @@ CALLS = {
         (
             "utils/registry.py",
             "envs/",
-            "worker/__init__.py",
             "utils/lazy_exports.py",
             "entry/cli.py",
         ),
