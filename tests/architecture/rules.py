@@ -51,7 +51,9 @@ HOMES = {
     "click": ("entry/",),
     "rich": ("utils/log.py", "pipeline/report/", "entry/"),
     "dizoo": (),
-    **dict.fromkeys(("pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"), ()),
+    # A start argument, from a parent to its child.
+    "cloudpickle": ("envs/manager/subprocess_process.py",),
+    **dict.fromkeys(("pickle", "cPickle", "dill", "joblib", "marshal", "shelve"), ()),
 }
 # Calls with one user: name -> (where it may be called, what to do instead).
 CALLS = {
