@@ -83,6 +83,9 @@ class Schema:
         check = getattr(cls, "check_config", None)
         if callable(check):
             self.checks.append((part.path, check))
+        check_policy = getattr(cls, "check_policy", None)
+        if callable(check_policy):
+            self.checks.append(("policy", check_policy))  # what a part asks of the policy section as a whole
 
     def set_collector_defaults(self, part: Part, name: str, cls: type[Any]) -> None:
         """Keep what a policy wants of its collectors, as its `collector_config` says, and give it to the collector."""
