@@ -82,6 +82,8 @@ class Checker:
                 _check_key(key, self._reserved)
                 if key in defaults or here in self._schema.types:
                     clean[key] = self._known(value, defaults.get(key), here)
+                elif here in self._schema.without_effect:
+                    self.ignored[here] = self._schema.without_effect[here]
                 elif self._schema.is_free(path) and not _is_slip(path, key):
                     clean[key] = self._free(value, here)
                 elif here in RENAMED_KEYS and self._schema.knows(RENAMED_KEYS[here]):
@@ -111,7 +113,7 @@ class Checker:
 
     def _unknown(self, key: str, defaults: Tree, path: str) -> None:
         here = join(path, key)
-        reason = self._schema.without_effect.get(here) or legacy_reason(here)
+        reason = legacy_reason(here)
         if reason is not None:
             self.ignored[here] = reason
             return
