@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium.wrappers import ClipReward, FrameStackObservation, RescaleAction, TimeLimit, TransformObservation
 
 from ding_like.envs.wrappers.returns import EpisodeReturn
