@@ -22,6 +22,10 @@ _REGISTERED_BY = {
     r"ALE/.*|\w+NoFrameskip-v\d": ("ale_py", "atari"),
     r"MiniGrid-.*|BabyAI-.*": ("minigrid", "minigrid"),
     r"dm_control/.*": ("shimmy", "dmc"),
+    r"(Fetch(Reach|Push|Slide|PickAndPlace)|Hand(Reach|Manipulate)|PointMaze_|AntMaze_|AdroitHand|FrankaKitchen).*": (
+        "ding_like.envs.robotics",
+        "robotics",
+    ),
 }
 
 
@@ -144,8 +148,10 @@ def _register(package: str, extra: str, env_id: str) -> None:
             warnings.filterwarnings("ignore", message=".*DISPLAY")
             gymnasium.register_envs(importlib.import_module(package))
     except ImportError as error:
+        # A module of ours that registers a package says by the error which one is missing.
+        missing = error.name if package.startswith("ding_like.") and error.name else package
         raise EnvError(
-            f"env '{env_id}' needs the package {package}; install it with: pip install 'ding-like[{extra}]'"
+            f"env '{env_id}' needs the package {missing}; install it with: pip install 'ding-like[{extra}]'"
         ) from error
 
 

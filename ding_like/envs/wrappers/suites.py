@@ -48,16 +48,16 @@ class DelayReward(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @ENV_WRAPPER_REGISTRY.register("action_repeat")
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Do each action `times` times, or until the episode ends, and give the sum of the rewards.
+    """Take each action `action_repeat` times, or until the episode ends, and give the sum of the rewards.
 
     Raises ConfigError for less than once.
     """
 
-    def __init__(self, env: AnyEnv, times: int) -> None:
-        if times < 1:
-            raise ConfigError(f"action_repeat: times is {times}, expected 1 or more.")
+    def __init__(self, env: AnyEnv, action_repeat: int = 1) -> None:
+        if action_repeat < 1:
+            raise ConfigError(f"action_repeat is {action_repeat}, expected 1 or more.")
         super().__init__(env)
-        self._times = times
+        self._times = action_repeat
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step the env as often; observation, end and info are those of the last time."""

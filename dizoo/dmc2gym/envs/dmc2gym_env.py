@@ -76,7 +76,7 @@ class DMC2GymEnv(DiEngineGymEnv):
     @classmethod
     def key_wrappers(cls, cfg: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the wrappers that the keys of a whole section stand for, the innermost first."""
-        repeat = [{"type": "action_repeat", "times": cfg["frame_skip"]}] if cfg["frame_skip"] > 1 else []
+        repeat = [{"type": "action_repeat", "action_repeat": cfg["frame_skip"]}] if cfg["frame_skip"] > 1 else []
         base = super().key_wrappers(cfg)
         if not cfg["from_pixels"]:
             return [*repeat, {"type": "FlattenObservation"}, *base]
