@@ -9,7 +9,6 @@ from gymnasium.wrappers import FlattenObservation
 
 from ding_like.envs.wrappers import wrap
 from ding_like.envs.wrappers.atari import FireReset as FireResetWrapper
-from ding_like.envs.wrappers.frames import ActionRepeat as ActionRepeatWrapper
 from ding_like.envs.wrappers.frames import EpisodicLife as EpisodicLifeWrapper
 from ding_like.envs.wrappers.frames import NoopReset as NoopResetWrapper
 from ding_like.envs.wrappers.frames import max_and_skip as MaxAndSkipWrapper  # DI-engine's name
@@ -17,6 +16,7 @@ from ding_like.envs.wrappers.frames import scaled_float_frame as ScaledFloatFram
 from ding_like.envs.wrappers.frames import warp_frame as WarpFrameWrapper
 from ding_like.envs.wrappers.returns import EpisodeReturn as EvalEpisodeReturnWrapper
 from ding_like.envs.wrappers.standard import obs_transpose as ObsTransposeWrapper
+from ding_like.envs.wrappers.suites import ActionRepeat as ActionRepeatWrapper
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 

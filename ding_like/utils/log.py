@@ -16,7 +16,7 @@ from ding_like.utils.metrics import EventWriter
 PACKAGE_LOGGER = logging.getLogger("ding_like")
 
 _console_handler: logging.Handler | None = None
-_warned: set[str] = set()
+_said: set[str] = set()
 
 
 def setup_console(level: int | str = logging.INFO) -> None:
@@ -98,10 +98,19 @@ def close_logger(logger: logging.Logger) -> None:
 
 def one_time_warning(message: str) -> None:
     """Warn on the console, once per process for one message."""
-    if message in _warned:
+    _say_once(logging.WARNING, message)
+
+
+def one_time_info(message: str) -> None:
+    """Say on the console what a user may want to know, once per process for one message."""
+    _say_once(logging.INFO, message)
+
+
+def _say_once(level: int, message: str) -> None:
+    if message in _said:
         return
-    _warned.add(message)
-    PACKAGE_LOGGER.warning(message)
+    _said.add(message)
+    PACKAGE_LOGGER.log(level, message)
 
 
 class _ConsoleFormatter(logging.Formatter):

@@ -98,24 +98,3 @@ def scaled_float_frame(env: AnyEnv) -> AnyEnv:
 
 def _scale(obs: Any) -> Any:
     return np.asarray(obs, np.float32) / np.float32(255)
-
-
-@ENV_WRAPPER_REGISTRY.register("action_repeat")
-class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Take each action `action_repeat` times, or until the episode ends, and add up the rewards."""
-
-    def __init__(self, env: AnyEnv, action_repeat: int = 1) -> None:
-        super().__init__(env)
-        if action_repeat < 1:
-            raise ConfigError(f"action_repeat is {action_repeat}, expected 1 or more.")
-        self._times = action_repeat
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the env several times."""
-        total = 0.0
-        for _ in range(self._times):
-            obs, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
-            if terminated or truncated:
-                break
-        return obs, total, terminated, truncated, info
