@@ -88,7 +88,7 @@ def _refuse_pictures(theirs: Mapping[str, Any]) -> None:
     """Raise CheckpointError for an encoder with convolutions."""
     if any(re.match(r"(actor_|critic_)?encoder\.mid\.", name) for name in theirs):
         raise CheckpointError(
-            "the checkpoint is of a network of DI-engine for pictures. The dense layer of its encoder has no activation "
+            "the checkpoint is of a network of DI-engine for pictures. Its encoder's dense layer has no activation "
             "and ours has one, so the same weights would give other values: train anew, or give the policy a model of "
             "your own with DI-engine's layers."
         )
