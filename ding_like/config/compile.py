@@ -11,6 +11,7 @@ from typing import Any
 
 from ding_like.config.check import Checker, contradictions
 from ding_like.config.frozen import FrozenConfig
+from ding_like.config.hindsight import read_her
 from ding_like.config.literal import literal
 from ding_like.config.override import Override, apply_overrides
 from ding_like.config.report import Fault, config_error
@@ -55,6 +56,7 @@ def compile_config(
     main, create = _plain_dict(main_config, "main_config"), _plain_dict(create_config, "create_config")
     faults: list[Fault] = []
     applied = apply_overrides(overrides, main, create, faults)
+    faults += read_her(main, create, quiet=quiet)
     schema = build_schema(main, create, faults)
     main = translated(main, schema)
     checker = Checker(schema, {path: override.raw for path, override in applied.items()})
