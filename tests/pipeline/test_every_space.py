@@ -260,7 +260,7 @@ def test_an_action_that_nothing_chooses_is_refused_with_a_way_out(
     assert not trained and not SpaceEnv.happened
 
 
-@pytest.mark.parametrize("policy", ["dqn", "a2c", "ppg", "ppo_offpolicy", "ppo_recurrent", "sac", "impala"])
+@pytest.mark.parametrize("policy", ["dqn", "a2c", "ppg", "ppo_offpolicy", "sac", "impala"])
 def test_a_policy_that_cannot_choose_with_parameters_names_those_that_can(
     policy: str, trained: list[TransitionBatch]
 ) -> None:
