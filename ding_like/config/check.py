@@ -12,7 +12,7 @@ from easydict import EasyDict
 from ding_like.config.legacy import RENAMED_KEYS, legacy_reason
 from ding_like.config.literal import literal
 from ding_like.config.parts import ENV_TEMPLATE
-from ding_like.config.report import Fault, suggestion
+from ding_like.config.report import Fault, NoEffect, suggestion
 from ding_like.config.schema import Schema
 from ding_like.config.tree import Tree, get_path, items, join, set_path
 
@@ -119,7 +119,9 @@ def contradictions(schema: Schema, user: Tree, merged: Tree) -> Iterator[Fault]:
                 set_path(merged, path, None)
     for path, check in schema.checks:
         section = EasyDict(deepcopy(get_path(merged, path)))
-        yield from (Fault(join(path, key), message) for key, message in check(section))
+        for found in check(section):
+            key, message = found
+            yield Fault(join(path, key), message, is_harmless=isinstance(found, NoEffect))
     if not schema.is_opaque("env"):
         yield from _env_contradictions(merged["env"])
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from ding_like.config import di_engine
 from ding_like.config.check import Checker, contradictions
 from ding_like.config.frozen import FrozenConfig
 from ding_like.config.literal import literal
@@ -60,14 +61,19 @@ def compile_config(
     cfg = deep_merge(schema.defaults, user)
     for path, value in schema.classes.items():
         set_path(cfg, path, value)
+    _play_in_every_env(cfg, user)
     faults += checker.faults
     if not schema.opaque:
         faults += _check_copies(cfg, user, applied, checker.ignored)
         _copy_settings(cfg)
     faults += contradictions(schema, user, cfg)
+    if di_engine.is_di_engine(create):
+        faults = _tolerated(faults, applied, checker.ignored)
     texts = {path: override.text for path, override in applied.items()}
     if faults:
         raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)
+    if di_engine.is_di_engine(create) and "policy.cuda" not in applied:
+        _fall_back_to_cpu(cfg, source, quiet=quiet)
     if checker.ignored and not quiet:
         title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
         _logger.warning("%s", listed(checker.ignored, title))
@@ -98,6 +104,41 @@ def _copy_settings(cfg: Tree) -> None:
         value = get_path(cfg, source)
         if value is not None:
             set_path(cfg, copy, value)
+
+
+def _play_in_every_env(cfg: Tree, user: Tree) -> None:
+    """Let an evaluation whose episodes nobody counted play one at least in each of its envs."""
+    envs = get_path(cfg, "env.evaluator_env_num")
+    if isinstance(envs, int) and get_path(user, "env.n_evaluator_episode") is None:
+        cfg["env"]["n_evaluator_episode"] = max(envs, cfg["env"]["n_evaluator_episode"])
+
+
+def _tolerated(faults: Iterable[Fault], applied: Mapping[str, Override], ignored: dict[str, str]) -> list[Fault]:
+    """Return the faults without those of keys that change nothing, which go to `ignored`; overrides are held to all."""
+    kept = []
+    for fault in faults:
+        if fault.is_harmless and fault.path not in applied:
+            ignored[fault.path] = fault.message
+        else:
+            kept.append(fault)
+    return kept
+
+
+def _fall_back_to_cpu(cfg: Tree, source: str, *, quiet: bool) -> None:
+    """Compute on the CPU where a config of DI-engine, most of which have `cuda=True`, finds no GPU."""
+    if not get_path(cfg, "policy.cuda"):
+        return
+    from torch import cuda  # only here: reading a config needs no torch
+
+    if cuda.is_available():
+        return
+    if not quiet:
+        _logger.warning(
+            "%s: policy.cuda is %s, but torch sees no GPU: this run computes on the CPU, as policy.cuda=False says",
+            os.path.basename(source),
+            cfg["policy"]["cuda"],
+        )
+    cfg["policy"]["cuda"] = False
 
 
 def _check_copies(cfg: Tree, user: Tree, applied: Mapping[str, Override], ignored: dict[str, str]) -> Iterator[Fault]:

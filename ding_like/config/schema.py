@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
+from ding_like.config import di_engine
 from ding_like.config.missing_env import suggest_gymnasium
 from ding_like.config.parts import OTHER_SECTIONS, PARTS, TOP_TEMPLATE, Part, class_defaults
 from ding_like.config.report import Fault, suggestion
@@ -73,15 +74,21 @@ class Schema:
         check = getattr(cls, "check_config", None)
         if callable(check):
             self.checks.append((part.path, check))
+        check_policy = getattr(cls, "check_policy", None)
+        if callable(check_policy):
+            self.checks.append(("policy", check_policy))  # what a part asks of the policy section as a whole
 
 
 def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: list[Fault]) -> Schema:
     """Return the schema of the classes that `create` names, or `main` where it has a `type`; faults go to `faults`."""
     schema = Schema(defaults=to_plain(TOP_TEMPLATE), types=dict(_DI_ENGINE_KEYS))
     sections = _sections(create, schema, faults)
+    takes_di_engine = di_engine.is_switched(create)
     for part in PARTS:
         if not schema.is_opaque(part.path):
             _add_part(part, sections.get(part.name, {}), main, schema, faults)
+            if takes_di_engine:
+                _add_di_engine(part, main, schema)
     if not schema.is_opaque("policy"):
         # Commanders of the other pipelines read settings here that the serial one does not know.
         schema.free.add("policy.other.commander")
@@ -93,8 +100,12 @@ def _sections(create: Mapping[str, Any], schema: Schema, faults: list[Fault]) ->
     """Return the sections of create_config that are in order."""
     known: Tree = {part.name: {} for part in PARTS} | {name: {} for name in OTHER_SECTIONS}
     sections: dict[str, Tree] = {}
+    if fault := di_engine.switch_fault(create):
+        faults.append(Fault(f"create_config.{di_engine.SWITCH}", fault))
     for name, section in items(create):
         path = f"create_config.{name}"
+        if name == di_engine.SWITCH:
+            continue
         if name not in known:
             faults.append(Fault(path, f"unknown section; {suggestion(name, known, {})}"))
         elif not isinstance(section, dict):
@@ -103,6 +114,17 @@ def _sections(create: Mapping[str, Any], schema: Schema, faults: list[Fault]) ->
         else:
             sections[name] = section
     return sections
+
+
+def _add_di_engine(part: Part, main: Mapping[str, Any], schema: Schema) -> None:
+    """Put DI-engine's defaults for a part that has just been mounted over ours; its children are mounted on them."""
+    name = schema.classes.get(f"{part.path}.type")
+    if part.name == "policy" and name is not None:
+        di_engine.set_defaults(schema.defaults, di_engine.POLICY_DEFAULTS.get(name, {}), main)
+    elif part.name == "env" and name is not None:
+        own = getattr(part.registry.get(name), "di_engine_defaults", {})
+        for key, value in items(own):
+            set_path(schema.defaults, join(part.path, key), value)
 
 
 class _Choice(NamedTuple):
@@ -164,6 +186,9 @@ def _find_class(part: Part, choice: _Choice, main: Mapping[str, Any], faults: li
         try:
             return part.registry.get(choice.name, modules)
         except RegistryError as error:
+            if reason := di_engine.missing(part.name, choice.name):
+                faults.append(Fault(choice.path, reason, is_decisive=True))
+                return None
             hint = suggest_gymnasium(choice.name, modules, main) if part.name == "env" else ""
             faults.append(Fault(choice.path, str(error) + hint))
     return None
