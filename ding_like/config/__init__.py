@@ -4,7 +4,7 @@ A config file is Python with `main_config` and `create_config`. The defaults of 
 are the schema; every fault of a config is reported in one error.
 """
 
-from ding_like.config.compile import compile_config
+from ding_like.config.from_classes import compile_config
 from ding_like.config.frozen import FrozenConfig
 from ding_like.config.read import ConfigFile, read_config
 from ding_like.config.report import NoEffect

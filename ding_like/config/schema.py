@@ -74,6 +74,9 @@ class Schema:
         check = getattr(cls, "check_config", None)
         if callable(check):
             self.checks.append((part.path, check))
+        check_policy = getattr(cls, "check_policy", None)
+        if callable(check_policy):
+            self.checks.append(("policy", check_policy))  # what a part asks of the policy section as a whole
 
 
 def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: list[Fault]) -> Schema:

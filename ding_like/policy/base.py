@@ -137,7 +137,7 @@ class Policy:
             yield "on_policy", f"is {cfg['on_policy']}, but that is the policy's own nature: choose another policy"
         if not (cls.rows_are_sequences or callable(getattr(cls, "_forward_collect", None))):  # which has its own rows
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
-        if cls.action_spaces is not None and "Box" not in cls.action_spaces:
+        if cls.action_spaces is not None and not {"Box", "HybridSpace"} & set(cls.action_spaces):
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
 
     @classmethod

@@ -45,6 +45,7 @@ PLAYER_REGISTRY: Registry[Any] = Registry("player", "ding_like.league.player")
 REWARD_MODEL_REGISTRY: Registry[Any] = Registry("reward_model", "ding_like.reward_model")
 
 ENV_MANAGER_REGISTRY.alias("async_subprocess", "subprocess")  # DI-engine's name
+ENV_MANAGER_REGISTRY.alias("env_pool", "envpool")  # DI-engine's name
 BUFFER_REGISTRY.alias("deque", "naive")  # what DI-engine's newer configs ask for
 
 REGISTRIES: dict[str, Registry[Any]] = {

@@ -156,7 +156,8 @@ def test_a_copy_is_a_network_of_its_own():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(action_space="hybrid"), "'hybrid'; expected 'discrete' or 'continuous'"),
+        (dict(action_space="mixed"), "'mixed'; expected 'discrete', 'continuous' or 'hybrid'"),
+        (dict(action_space="hybrid"), "need dict\\(action_type_shape=number of choices"),
         (dict(action_space="continuous", action_shape=[2, 2]), "need one number"),
         (dict(action_space="continuous", sigma_type="free"), "'free'; expected 'independent'"),
         (dict(action_space="continuous", initial_sigma=0.0), "sigma 0.0"),

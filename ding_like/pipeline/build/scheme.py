@@ -62,7 +62,7 @@ def build_driver(
         learner.checkpoint_parts[ENV_WRAPPERS] = statistics
         collector = RemoteCollectors(metrics)
         evaluator = build_evaluator(cfg, evaluator_env, policy, seed=seed, metrics=metrics)
-        buffer = build_buffer(cfg, seed=seed, metrics=metrics) if with_buffer else None
+        buffer = build_buffer(cfg, seed=seed, metrics=metrics, env_setting=env_setting) if with_buffer else None
         commander = BaseSerialCommander(
             cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
         )

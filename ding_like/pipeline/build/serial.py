@@ -134,7 +134,9 @@ def build_serial(
         collector = build_collector(cfg, collector_env, policy, seed=seed, metrics=metrics, rank=rank)
         if evaluator_env is not None:
             evaluator = build_evaluator(cfg, evaluator_env, policy, seed=seed, metrics=metrics)
-        buffer = build_buffer(cfg, seed=seed, metrics=metrics, rank=rank) if with_buffer else None
+        buffer = None
+        if with_buffer:
+            buffer = build_buffer(cfg, seed=seed, metrics=metrics, rank=rank, env_setting=env_setting)
         commander = BaseSerialCommander(
             cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ding_like.errors import ConfigError
 from ding_like.types import SampleUnit, State
@@ -22,10 +22,12 @@ _BUFFERS_OF: Mapping[SampleUnit, str] = {
 class IBuffer(Configurable, ABC):
     """Keep training data and hand out samples of it. A push copies; a sample is fresh memory.
 
-    `unit` says of what kind the data are that `sample` hands out.
+    `unit` says of what kind the data are that `sample` hands out. A buffer that `needs_env` is built with
+    `make_env=`, a function that makes one env of the run, and must hold the rows themselves.
     """
 
     unit: SampleUnit = "row"
+    needs_env: ClassVar[bool] = False
 
     @classmethod
     def for_pipeline(cls, cfg: Mapping[str, Any], **kwargs: Any) -> IBuffer:  # those of the class's constructor

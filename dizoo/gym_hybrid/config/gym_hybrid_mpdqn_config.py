@@ -1,0 +1,56 @@
+"""gym_hybrid's Moving-v0 with MP-DQN: PDQN that shows each choice its own parameters alone."""
+
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name="gym_hybrid_mpdqn_seed0",
+        env=dict(
+            env_id="Moving-v0",
+            # Parameters from -1 to 1, whatever their units.
+            act_scale=True,
+            collector_env_num=8,
+            evaluator_env_num=10,
+            n_evaluator_episode=50,
+            stop_value=1.85,
+        ),
+        policy=dict(
+            cuda=False,
+            discount_factor=0.99,
+            nstep=1,
+            random_collect_size=2000,
+            model=dict(
+                action_shape=dict(action_type_shape=3, action_args_shape=2),
+                encoder_hidden_size_list=[128, 128, 64],
+                multi_pass=True,
+                # Accelerating has the first parameter, turning the second, braking none; so says the env, too.
+                action_mask=[[1, 0], [0, 1], [0, 0]],
+            ),
+            learn=dict(
+                update_per_collect=8,
+                batch_size=256,
+                learning_rate_dis=1e-3,
+                learning_rate_cont=3e-4,
+                target_theta=0.005,
+            ),
+            collect=dict(n_sample=16, noise=True, noise_sigma=0.1),
+            eval=dict(evaluator=dict(eval_freq=2000)),
+            other=dict(
+                eps=dict(type="exp", start=1.0, end=0.05, decay=20000),
+                replay_buffer=dict(replay_buffer_size=200000),
+            ),
+        ),
+    )
+)
+create_config = EasyDict(
+    dict(
+        env=dict(type="gym_hybrid", import_names=["dizoo.gym_hybrid.envs.gym_hybrid_env"]),
+        env_manager=dict(type="base"),
+        policy=dict(type="pdqn"),
+    )
+)
+
+if __name__ == "__main__":
+    from ding_like.entry import serial_pipeline
+
+    serial_pipeline((main_config, create_config), seed=0)
