@@ -6,6 +6,7 @@ are the schema; every fault of a config is reported in one error.
 
 from ding_like.config.from_classes import compile_config
 from ding_like.config.frozen import FrozenConfig
+from ding_like.config.objects import with_objects
 from ding_like.config.read import ConfigFile, read_config
 from ding_like.config.report import NoEffect
 from ding_like.config.save import save_config, save_system
@@ -21,4 +22,5 @@ __all__ = [
     "save_config",
     "save_system",
     "to_plain",
+    "with_objects",
 ]
