@@ -251,6 +251,13 @@ def merge_hooks(
     return {position: sorted([*hooks1[position], *hooks2[position]], key=_by_priority) for position in hooks1}
 
 
+def show_hooks(hooks: Mapping[str, list[LearnerHook]]) -> str:
+    """Return a table of hooks, a line for each: its position, its name and its priority, in the order they run in."""
+    rows = [(position, hook.name, f"{hook.priority:g}") for position, each in hooks.items() for hook in each]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
 def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> dict[str, list[LearnerHook]]:
     """Build hooks from `{'hook': {...}}` or from the inner dict, by position and in order of priority.
 
