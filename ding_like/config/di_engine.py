@@ -49,7 +49,7 @@ _DDPG: Defaults = {
 
 # Type of a policy -> path in main_config -> its default.
 POLICY_DEFAULTS: Mapping[str, Defaults] = {
-    **{name: _ADVANCED for name in ("dqn", "c51", "qrdqn", "iqn", "fqf")},
+    **dict.fromkeys(("dqn", "c51", "qrdqn", "iqn", "fqf"), _ADVANCED),
     "rainbow": {
         **_ADVANCED,
         "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),

@@ -21,7 +21,7 @@ LEGACY_KEYS: dict[str, str] = {
     "env.evaluator_batch_size": "every step takes the lanes that are ready",
     "env.is_train": "collector and evaluator envs are built apart",
     "env.replay_path": "give --replay-path on the command line",
-    "env.save_replay": "give --replay-path on the command line",
+    "env.save_replay": "set env.replay_path of an env that has it, or give --replay-path on the command line",
     "env.collector_episode_num": "collect.n_sample or collect.n_episode says how much is collected",
     "env.manager.episode_num": "evaluator.n_episode or collect.n_episode says how many episodes are played",
     "env.manager.max_retry": "a broken env is restarted and its open episode dropped",

@@ -363,6 +363,17 @@ def test_wrong_input_is_one_clear_error(type_: str, keys: dict[str, Any], said: 
         compile_config(dict(env=keys), create, save=False)
 
 
+def test_a_manager_that_cannot_draw_refuses_replay_path() -> None:
+    create = dict(
+        env=dict(type="cartpole", import_names=[MODULES["cartpole"]]),
+        env_manager=dict(type="envpool"),
+        policy=dict(type="dqn"),
+    )
+
+    with pytest.raises(ConfigError, match=r"env\.replay_path +is set, but env manager 'envpool' draws nothing"):
+        compile_config(dict(env=dict(replay_path="video")), create, save=False)
+
+
 def test_an_id_of_another_suite_is_refused_with_close_ones() -> None:
     with pytest.raises(ConfigError, match="'LunarLander-v1'.*'LunarLander-v3'"):
         make_env(section("lunarlander", env_id="LunarLander-v1"))
