@@ -17,12 +17,24 @@ from ding_like.errors import ConfigError
 _NAMES = ("main_config", "create_config", "system_config")
 
 
-class ConfigFile(NamedTuple):
-    """Hold what a config file defines, as it stands there."""
-
+class _Configs(NamedTuple):
     main_config: dict[str, Any]
     create_config: dict[str, Any]
-    system_config: dict[str, Any] | None  # only parallel pipelines have one
+
+
+class ConfigFile(_Configs):
+    """Hold what a config file defines, as it stands there; it unpacks into `main_config, create_config`.
+
+    `system_config` is None where there is none: only parallel pipelines have one.
+    """
+
+    system_config: dict[str, Any] | None
+
+    def __new__(cls, main: dict[str, Any], create: dict[str, Any], system: dict[str, Any] | None = None) -> ConfigFile:
+        """Return the configs of one file."""
+        file = super().__new__(cls, main, create)
+        file.system_config = system
+        return file
 
 
 def read_config(path: str | os.PathLike[str]) -> ConfigFile:

@@ -19,7 +19,7 @@ PLACES = {
     "entry.serial_pipeline": "ding_like.entry.serial_entry.serial_pipeline",
     "entry.serial_pipeline_onpolicy": "ding_like.entry.serial_entry.serial_pipeline_onpolicy",
     "entry.serial_pipeline_onpolicy_ppg": "ding_like.entry.serial_entry.serial_pipeline_onpolicy",
-    "envs.ActionRepeatWrapper": "ding_like.envs.wrappers.frames.ActionRepeat",
+    "envs.ActionRepeatWrapper": "ding_like.envs.wrappers.suites.ActionRepeat",
     "envs.AsyncSubprocessEnvManager": "ding_like.envs.di_engine_managers.AsyncSubprocessEnvManager",
     "envs.BaseEnv": "ding_like.envs.di_engine_style.BaseEnv",
     "envs.BaseEnvManager": "ding_like.envs.di_engine_managers.BaseEnvManager",
@@ -43,6 +43,8 @@ PLACES = {
     "envs.SyncSubprocessEnvManager": "ding_like.envs.di_engine_managers.SyncSubprocessEnvManager",
     "envs.TimeLimitWrapper": "ding_like.envs.env_wrappers.TimeLimitWrapper",
     "envs.WarpFrameWrapper": "ding_like.envs.wrappers.frames.warp_frame",
+    "envs.affine_transform": "ding_like.envs.common.affine_transform",
+    "envs.common.affine_transform": "ding_like.envs.common.affine_transform",
     "envs.create_env_manager": "ding_like.envs.factory.create_env_manager",
     "envs.env_wrappers.MaxAndSkipWrapper": "ding_like.envs.wrappers.frames.max_and_skip",
     "envs.get_default_wrappers": "ding_like.envs.default_wrappers.get_default_wrappers",
@@ -60,6 +62,7 @@ PLACES = {
     "model.FCEncoder": "ding_like.model.encoder.FCEncoder",
     "model.FQF": "ding_like.model.fqf.FQF",
     "model.IQN": "ding_like.model.iqn.IQN",
+    "model.PDQN": "ding_like.model.pdqn.PDQN",
     "model.PG": "ding_like.model.pg.PG",
     "model.PPG": "ding_like.model.ppg.PPG",
     "model.QAC": "ding_like.model.continuous_qac.ContinuousQAC",
@@ -75,6 +78,7 @@ PLACES = {
     "policy.FQFPolicy": "ding_like.policy.fqf.FQFPolicy",
     "policy.IMPALAPolicy": "ding_like.policy.impala.IMPALAPolicy",
     "policy.IQNPolicy": "ding_like.policy.iqn.IQNPolicy",
+    "policy.PDQNPolicy": "ding_like.policy.pdqn.PDQNPolicy",
     "policy.PGPolicy": "ding_like.policy.pg.PGPolicy",
     "policy.PPGPolicy": "ding_like.policy.ppg.PPGPolicy",
     "policy.PPOOffPolicy": "ding_like.policy.ppo_offpolicy.PPOOffPolicy",
@@ -116,6 +120,7 @@ PLACES = {
 REGISTRIES = ("ENV_REGISTRY", "POLICY_REGISTRY", "MODEL_REGISTRY", "BUFFER_REGISTRY", "LEARNER_REGISTRY")
 # A name of DI-engine that is not here, from each package -> a part of what the error suggests.
 MISSING = {
+    "config.compile_config_parallel": "parallel_pipeline",
     "data.DequeBuffer": "NaiveReplayBuffer",
     "entry.serial_pipeline_bc": "serial_pipeline",
     "envs.PoolEnvManager": "type='envpool'",
@@ -154,7 +159,9 @@ def test_a_name_that_is_missing_says_what_to_use(place: str) -> None:
         fetch(place)
 
 
-@pytest.mark.parametrize("package", ["data", "entry", "envs", "model", "policy", "rl_utils", "torch_utils", "utils"])
+@pytest.mark.parametrize(
+    "package", ["config", "data", "entry", "envs", "model", "policy", "rl_utils", "torch_utils", "utils"]
+)
 def test_a_name_of_nobody_is_an_attribute_error(package: str) -> None:
     module = importlib.import_module(f"ding_like.{package}")
 

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ding_like.envs import DingEnvWrapper, get_default_wrappers
+from ding_like.envs import DingEnvWrapper, affine_transform, get_default_wrappers
 from ding_like.envs import env_wrappers as theirs
 from ding_like.errors import ConfigError
 
@@ -130,3 +130,12 @@ def test_clipped_rewards_leave_the_reported_return_alone() -> None:
     steps = [env.step(0) for _ in range(5)]
 
     assert [step[1] for step in steps] == [1.0] * 5 and steps[-1][4]["eval_episode_return"] == 10.0
+
+
+def test_affine_transform_maps_minus_one_and_one_to_the_ends() -> None:
+    data = np.array([-2.0, -1.0, 0.0, 1.0])
+
+    assert affine_transform(data, min_val=-4.0, max_val=2.0).tolist() == [-4.0, -4.0, -1.0, 2.0]
+    assert affine_transform(data, action_clip=False, alpha=3.0, beta=1.0).tolist() == [-5.0, -2.0, 1.0, 4.0]
+    with pytest.raises(ConfigError, match="min_val"):
+        affine_transform(data)
