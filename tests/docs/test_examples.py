@@ -243,13 +243,23 @@ def test_the_first_minute_ends_solved(in_tmp: Path) -> None:
 
 
 def test_the_wrapper_of_the_environments_page_plays(in_tmp: Path) -> None:
-    (block,) = blocks(ROOT / "docs/environments.md", "python")
+    block, _ = blocks(ROOT / "docs/environments.md", "python")
     names: dict[str, Any] = {}
 
     exec(block, names)
 
     assert names["timestep"].reward.shape == (1,)
     names["env"].close()
+
+
+def test_the_manager_of_the_environments_page_records_in_processes(in_tmp: Path) -> None:
+    _, block = blocks(ROOT / "docs/environments.md", "python")
+    names: dict[str, Any] = {}
+
+    exec(block, names)
+
+    assert sorted(names["timesteps"]) == [0, 1]
+    assert all((in_tmp / f"video/env_{index}/episode_0.gif").is_file() for index in range(2))
 
 
 def test_the_buffer_of_the_buffers_page_samples_the_newest(in_tmp: Path) -> None:
