@@ -59,8 +59,10 @@ def test_a_lost_life_ends_an_episode_and_the_game_goes_on() -> None:
         steps += 1
     lives = game.ale.lives()
     env.reset()
+    lives_after = game.ale.lives()
+    env.reset(seed=1)
 
-    assert terminated and 0 < lives == game.ale.lives()
+    assert terminated and 0 < lives == lives_after < game.ale.lives()  # a seed begins a new game
     env.close()
 
 
