@@ -7,7 +7,6 @@ main_config = EasyDict(
         exp_name="mountain_car_dqn_seed0",
         env=dict(
             env_id="MountainCar-v0",
-            # One env: its greedy action stays the same for many steps, which is what first gets the car up.
             collector_env_num=1,
             evaluator_env_num=10,
             n_evaluator_episode=50,
@@ -29,6 +28,7 @@ main_config = EasyDict(
                 target_update_freq=300,
                 loss="huber",
             ),
+            # The policy stays as it is for 16 steps of the env, and drives one way: with 2 the car never gets up.
             collect=dict(n_sample=16),
             eval=dict(evaluator=dict(eval_freq=2500)),
             other=dict(
