@@ -54,7 +54,7 @@ def played(env: Any, actions: list[Any]) -> tuple[list[float], dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def _nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(log, "_warned", set())
 
 
 @pytest.mark.parametrize("type_", MODULES)
