@@ -14,12 +14,13 @@ import pytest
 
 from ding_like.config import compile_config
 from ding_like.entry import serial_pipeline_onpolicy
-from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting, make_env
+from ding_like.envs import EnvFactory, GymnasiumEnv, create_env_manager, get_vec_env_setting, make_env
 from ding_like.envs.di_engine_gym import DiEngineGymEnv
 from ding_like.envs.factory import env_class
 from ding_like.envs.wrappers import wrapper_states
 from ding_like.errors import ConfigError
 from ding_like.utils import log
+from tests.envs import test_bitflip
 
 # type -> module at DI-engine's place.
 MODULES = {
@@ -53,7 +54,7 @@ def played(env: Any, actions: list[Any]) -> tuple[list[float], dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def _nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(log, "_warned", set())
 
 
 @pytest.mark.parametrize("type_", MODULES)
@@ -386,3 +387,24 @@ def test_is_train_is_said_to_have_no_effect_in_a_run(caplog: pytest.LogCaptureFi
         compile_config(dict(env=dict(is_train=True)), create, save=False)
 
     assert any("env.is_train" in message for message in caplog.messages)
+
+
+# Key of an env section -> a test here, or of bitflip, in which it matters.
+SHOWN_BY = {
+    "act_scale": test_act_scale_stretches_actions_of_one_to_the_bound_of_the_env,
+    "rew_clip": test_rew_clip_makes_a_fall_cost_10_and_reports_the_envs_own_return,
+    "norm_obs": test_norm_obs_normalises_observations_in_all_envs,
+    "norm_reward": test_norm_reward_scales_rewards_with_its_discount_and_reports_the_envs_own_return,
+    "replay_path": test_a_run_records_evaluations_where_replay_path_says,
+    "is_train": test_rewards_of_evaluator_envs_are_not_clipped,
+    "continuous": test_continuous_car_racing_takes_steering_gas_and_brake_and_the_other_five_actions,
+    "n_bits": test_bitflip.test_an_episode_that_misses_the_goal_is_truncated_after_n_bits_steps,
+    "goal_env": test_bitflip.test_the_goal_form_has_three_parts_and_rewards_of_minus_one_until_the_goal,
+}
+
+
+@pytest.mark.parametrize("type_", MODULES)
+def test_no_env_has_a_key_that_no_test_shows_at_work(type_: str) -> None:
+    keys = set(env_class(section(type_)).config) - set(GymnasiumEnv.config)  # type: ignore[attr-defined]
+
+    assert keys <= set(SHOWN_BY)
