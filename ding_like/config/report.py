@@ -20,6 +20,17 @@ class Fault(NamedTuple):
 
     path: str
     message: str
+    # It is all that is said, as the others may follow from it.
+    is_decisive: bool = False
+    # The key changes nothing: a config of DI-engine may carry it, and it is named once.
+    is_harmless: bool = False
+
+
+class NoEffect(NamedTuple):
+    """Be what a class's `check_config` yields of a key that changes nothing: a harmless fault."""
+
+    path: str
+    message: str
 
 
 def config_error(faults: Iterable[Fault], source: str, overrides: Mapping[str, str]) -> ConfigError:
@@ -28,6 +39,7 @@ def config_error(faults: Iterable[Fault], source: str, overrides: Mapping[str, s
     Where `source` is a Python file, each fault gets the line on which its key stands.
     """
     faults = list(dict.fromkeys(faults))
+    faults = [fault for fault in faults if fault.is_decisive] or faults
     lines = find_lines(source) if os.path.isfile(source) else {}
     width = max(len(fault.path) for fault in faults)
     rows = [f"  {fault.path:<{width}}   {_message(fault, overrides, lines, width)}" for fault in faults]

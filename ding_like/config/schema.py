@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
+from ding_like.config import di_engine
+from ding_like.config.missing_env import suggest_gymnasium
 from ding_like.config.parts import OTHER_SECTIONS, PARTS, TOP_TEMPLATE, Part, class_defaults
 from ding_like.config.report import Fault, suggestion
 from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_path, to_plain
 from ding_like.errors import RegistryError
+from ding_like.utils import registries
 
 # Keys of DI-engine's layout that every policy and evaluator may be given, also those that have no default for them.
 _DI_ENGINE_KEYS: dict[str, tuple[type, ...]] = {
@@ -20,6 +23,11 @@ _DI_ENGINE_KEYS: dict[str, tuple[type, ...]] = {
     "policy.eval.evaluator.stop_value": (float,),
     "policy.eval.evaluator.n_episode": (int,),
 }
+
+_IS_PARALLEL = (
+    "'{}' is a collector of a process of its own, and this a config of mode parallel: `ding -m parallel -c FILE` runs "
+    "it; without create_config.collector it runs in mode serial too"
+)
 
 _MISSING = object()
 
@@ -36,10 +44,13 @@ class Schema:
     opaque: set[str] = field(default_factory=set)  # sections whose class was not found: nothing is known about them
     alternatives: list[tuple[str, ...]] = field(default_factory=list)  # a config gives at most one of each tuple
     checks: list[tuple[str, CheckConfig]] = field(default_factory=list)
+    # Type of a collector -> what the policy, which is mounted before, changes of its defaults.
+    collector_config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings: Tree = field(default_factory=dict)  # what create_config says beyond class names; main_config wins
     origins: dict[str, str] = field(default_factory=dict)  # path of a setting -> its path in create_config
     without_effect: dict[str, str] = field(default_factory=dict)  # path of a key that changes nothing -> what does
     classes: dict[str, Any] = field(default_factory=dict)  # path of every part's type and import_names -> value
+    is_di_engine: bool = False  # whether the config is one of DI-engine's
 
     def is_opaque(self, path: str) -> bool:
         """Tell whether a path lies in a section about which nothing is known."""
@@ -72,15 +83,30 @@ class Schema:
         check = getattr(cls, "check_config", None)
         if callable(check):
             self.checks.append((part.path, check))
+        check_policy = getattr(cls, "check_policy", None)
+        if callable(check_policy):
+            self.checks.append(("policy", check_policy))  # what a part asks of the policy section as a whole
+
+    def set_collector_defaults(self, part: Part, name: str, cls: type[Any]) -> None:
+        """Keep what a policy wants of its collectors, as its `collector_config` says, and give it to the collector."""
+        if part.name == "policy":
+            self.collector_config = getattr(cls, "collector_config", {})
+        elif part.name == "collector":
+            for key, value in self.collector_config.get(name, {}).items():
+                set_path(self.defaults, join(part.path, key), value)
 
 
 def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: list[Fault]) -> Schema:
     """Return the schema of the classes that `create` names, or `main` where it has a `type`; faults go to `faults`."""
     schema = Schema(defaults=to_plain(TOP_TEMPLATE), types=dict(_DI_ENGINE_KEYS))
+    schema.is_di_engine = di_engine.is_di_engine(create)
     sections = _sections(create, schema, faults)
+    takes_di_engine = di_engine.is_switched(create)
     for part in PARTS:
         if not schema.is_opaque(part.path):
             _add_part(part, sections.get(part.name, {}), main, schema, faults)
+            if takes_di_engine:
+                _add_di_engine(part, main, schema)
     if not schema.is_opaque("policy"):
         # Commanders of the other pipelines read settings here that the serial one does not know.
         schema.free.add("policy.other.commander")
@@ -92,8 +118,12 @@ def _sections(create: Mapping[str, Any], schema: Schema, faults: list[Fault]) ->
     """Return the sections of create_config that are in order."""
     known: Tree = {part.name: {} for part in PARTS} | {name: {} for name in OTHER_SECTIONS}
     sections: dict[str, Tree] = {}
+    if fault := di_engine.switch_fault(create):
+        faults.append(Fault(f"create_config.{di_engine.SWITCH}", fault))
     for name, section in items(create):
         path = f"create_config.{name}"
+        if name == di_engine.SWITCH:
+            continue
         if name not in known:
             faults.append(Fault(path, f"unknown section; {suggestion(name, known, {})}"))
         elif not isinstance(section, dict):
@@ -102,6 +132,17 @@ def _sections(create: Mapping[str, Any], schema: Schema, faults: list[Fault]) ->
         else:
             sections[name] = section
     return sections
+
+
+def _add_di_engine(part: Part, main: Mapping[str, Any], schema: Schema) -> None:
+    """Put DI-engine's defaults for a part that has just been mounted over ours; its children are mounted on them."""
+    name = schema.classes.get(f"{part.path}.type")
+    if part.name == "policy" and name is not None:
+        di_engine.set_defaults(schema.defaults, di_engine.POLICY_DEFAULTS.get(name, {}), main)
+    elif part.name == "env" and name is not None:
+        own = getattr(part.registry.get(name), "di_engine_defaults", {})
+        for key, value in items(own):
+            set_path(schema.defaults, join(part.path, key), value)
 
 
 class _Choice(NamedTuple):
@@ -126,7 +167,7 @@ def _add_part(part: Part, section: Tree, main: Mapping[str, Any], schema: Schema
     choice = _choose(part, section, in_main, default)
     if choice.name is None and part.is_optional:
         return
-    cls = _find_class(part, choice, faults)
+    cls = _find_class(part, choice, main, faults)
     if cls is None:
         schema.opaque.add(part.path)
         return
@@ -136,6 +177,7 @@ def _add_part(part: Part, section: Tree, main: Mapping[str, Any], schema: Schema
         text = f"is {other!r} here and {choice.name!r} in create_config.{part.name}; give one"
         faults.append(Fault(f"{part.path}.type", text))
     schema.mount(part, cls)
+    schema.set_collector_defaults(part, name, cls)
     if default is not None:
         set_path(schema.defaults, f"{part.path}.type", default)
     schema.classes[f"{part.path}.type"] = name
@@ -151,7 +193,7 @@ def _choose(part: Part, section: Tree, in_main: Tree, default: str | None) -> _C
     return _Choice(section.get("type", default), import_names, f"create_config.{part.name}.type")
 
 
-def _find_class(part: Part, choice: _Choice, faults: list[Fault]) -> type[Any] | None:
+def _find_class(part: Part, choice: _Choice, main: Mapping[str, Any], faults: list[Fault]) -> type[Any] | None:
     modules = [choice.import_names] if isinstance(choice.import_names, str) else choice.import_names
     if choice.name is None:
         message = f"is missing; name a class of the {part.registry.name} registry, as in {part.name}=dict(type='...')"
@@ -163,7 +205,14 @@ def _find_class(part: Part, choice: _Choice, faults: list[Fault]) -> type[Any] |
         try:
             return part.registry.get(choice.name, modules)
         except RegistryError as error:
-            faults.append(Fault(choice.path, str(error)))
+            if part.name == "collector" and choice.name in registries.PARALLEL_COLLECTOR_REGISTRY:
+                faults.append(Fault(choice.path, _IS_PARALLEL.format(choice.name), is_decisive=True))
+                return None
+            if reason := di_engine.missing(part.name, choice.name):
+                faults.append(Fault(choice.path, reason, is_decisive=True))
+                return None
+            hint = suggest_gymnasium(choice.name, modules, main) if part.name == "env" else ""
+            faults.append(Fault(choice.path, str(error) + hint))
     return None
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import difflib
 import importlib
+import re
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -15,8 +17,16 @@ from ding_like.errors import ConfigError, EnvError
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import ENV_REGISTRY
 
-# Ids that exist only after a package was imported: prefix -> (package, extra that installs it).
-_REGISTERED_BY = {"ALE/": ("ale_py", "atari")}
+# Ids that exist only after a package was imported: pattern -> (package, extra that installs it).
+_REGISTERED_BY = {
+    r"ALE/.*|\w+NoFrameskip-v\d": ("ale_py", "atari"),
+    r"MiniGrid-.*|BabyAI-.*": ("minigrid", "minigrid"),
+    r"dm_control/.*": ("shimmy", "dmc"),
+    r"(Fetch(Reach|Push|Slide|PickAndPlace)|Hand(Reach|Manipulate)|PointMaze_|AntMaze_|AdroitHand|FrankaKitchen).*": (
+        "ding_like.envs.robotics",
+        "robotics",
+    ),
+}
 
 
 @ENV_REGISTRY.register("gymnasium")
@@ -48,15 +58,26 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
             yield "env_id", "is not set; expected a gymnasium id such as 'CartPole-v1'"
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
-        merged = {**self.config, **(cfg or {})}
-        super().__init__(_make(merged))
+        self._section = {**self.config, **(cfg or {})}
+        super().__init__(self.build(self._section))
+        self._step_inside()
+
+    def _step_inside(self) -> None:
         if type(self).step is gymnasium.Wrapper.step:
             # This class adds nothing to a step, so a step does not go through it.
             self.step = self.env.step  # type: ignore[method-assign]
 
     @classmethod
+    def build(cls, cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+        """Return the env of a whole config, without its `wrappers`, which `make_env` puts around this class."""
+        return make_id(cfg)
+
+    @classmethod
     def plain_config(cls, cfg: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the whole config if it describes an id's env and nothing more; None for a sub-class that adds code."""
+        """Return a whole config of this class itself that describes the same env; None for a sub-class that adds code.
+
+        Managers that make envs of an id themselves read it. A sub-class with keys of its own says there what they mean.
+        """
         if (cls.step, cls.reset, cls.__init__) != (
             gymnasium.Wrapper.step,
             gymnasium.Wrapper.reset,
@@ -81,7 +102,11 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
         return {"id": cfg["env_id"], "vectorization_mode": "vector_entry_point", **cfg["kwargs"], **limit}
 
 
-def _make(cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+def make_id(cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    """Make the env of `cfg.env_id` from `kwargs`, `max_episode_steps` and `render_mode`, all of which `cfg` has.
+
+    Raises ConfigError and EnvError as `GymnasiumEnv` does.
+    """
     spec = copy.deepcopy(env_spec(cfg["env_id"]))
     # A manager resets before it steps: the wrapper that checks this costs 3 % of a CartPole step.
     spec.order_enforce = False
@@ -102,8 +127,8 @@ def env_spec(env_id: str) -> EnvSpec:
     """Find an id in gymnasium's registry, importing what registers it."""
     if not env_id:
         raise ConfigError("env.env_id is not set; expected a gymnasium id such as 'CartPole-v1'.")
-    for prefix, (package, extra) in _REGISTERED_BY.items():
-        if env_id.startswith(prefix):
+    for pattern, (package, extra) in _REGISTERED_BY.items():
+        if re.fullmatch(pattern, env_id):
             _register(package, extra, env_id)
     module, _, name = env_id.rpartition(":")
     try:
@@ -118,10 +143,15 @@ def env_spec(env_id: str) -> EnvSpec:
 
 def _register(package: str, extra: str, env_id: str) -> None:
     try:
-        gymnasium.register_envs(importlib.import_module(package))
+        with warnings.catch_warnings():
+            # dm_control looks for a display and finds another way to draw where there is none.
+            warnings.filterwarnings("ignore", message=".*DISPLAY")
+            gymnasium.register_envs(importlib.import_module(package))
     except ImportError as error:
+        # A module of ours that registers a package says by the error which one is missing.
+        missing = error.name if package.startswith("ding_like.") and error.name else package
         raise EnvError(
-            f"env '{env_id}' needs the package {package}; install it with: pip install 'ding-like[{extra}]'"
+            f"env '{env_id}' needs the package {missing}; install it with: pip install 'ding-like[{extra}]'"
         ) from error
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding_like.config import deep_merge
+from ding_like.config import NoEffect, deep_merge, with_objects
 from ding_like.config.tree import get_path
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs
@@ -133,10 +133,11 @@ class Policy:
             yield "learn.nonfinite", f"must be 'skip' or 'raise', got {cfg['learn']['nonfinite']!r}"
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
             yield f"learn.optimizer.{key}", message
-        yield from cls._no_effect(cfg, ("on_policy",), "is the policy's own nature: choose another policy")
+        if cfg["on_policy"] != cls.default_config().on_policy:
+            yield "on_policy", f"is {cfg['on_policy']}, but that is the policy's own nature: choose another policy"
         if not (cls.rows_are_sequences or callable(getattr(cls, "_forward_collect", None))):  # which has its own rows
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
-        if cls.action_spaces is not None and "Box" not in cls.action_spaces:
+        if cls.action_spaces is not None and not {"Box", "HybridSpace"} & set(cls.action_spaces):
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
 
     @classmethod
@@ -144,9 +145,8 @@ class Policy:
         """Yield (path, message) for those keys, without effect in this config, that it changes from the defaults."""
         defaults = cls.default_config()
         for path in paths:
-            value, default = get_path(cfg, path), get_path(defaults, path)
-            if value != default:
-                yield path, f"is {value!r}, but has no effect, as {why}; leave it out (default: {default!r})"
+            if (value := get_path(cfg, path)) != (default := get_path(defaults, path)):
+                yield NoEffect(path, f"is {value!r}, but has no effect, as {why}; leave it out (default: {default!r})")
 
     def __init__(
         self, cfg: Mapping[str, Any], model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
@@ -472,7 +472,7 @@ class Policy:
         return columns_to_obs(prefix, batch.columns)
 
     def _build_model(self) -> torch.nn.Module:
-        settings = dict(self._cfg.get("model", {}))
+        settings = with_objects(self._cfg.get("model", {}))
         name, import_names = self.default_model()
         name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
         settings.pop("cfg_type", None)

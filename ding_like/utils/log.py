@@ -98,10 +98,19 @@ def close_logger(logger: logging.Logger) -> None:
 
 def one_time_warning(message: str) -> None:
     """Warn on the console, once per process for one message."""
+    _say_once(logging.WARNING, message)
+
+
+def one_time_info(message: str) -> None:
+    """Say on the console what a user may want to know, once per process for one message."""
+    _say_once(logging.INFO, message)
+
+
+def _say_once(level: int, message: str) -> None:
     if message in _warned:
         return
     _warned.add(message)
-    PACKAGE_LOGGER.warning(message)
+    PACKAGE_LOGGER.log(level, message)
 
 
 class _ConsoleFormatter(logging.Formatter):

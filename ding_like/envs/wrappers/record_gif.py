@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 
-from ding_like.errors import EnvError
+from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Array
 from ding_like.utils.files import atomic_write
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
@@ -28,11 +28,14 @@ class RecordGif(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Write every episode to `{folder}/{name}_{number}.gif`, from 0; numbers that are taken are passed over.
 
     The env must have been made with `render_mode="rgb_array"`. An episode of over 300 frames is thinned out and plays
-    as fast as a short one. One that is broken off is written by the next reset, or by `close`. Raises EnvError
+    as fast as a short one. One that is broken off is written by the next reset, or by `close`. With `episodes="cubic"`
+    only the episodes 0, 1, 8, 27, ... are written, and every 1000th, as gymnasium's `RecordVideo` does. Raises EnvError
     without pillow and for an env that does not render RGB arrays.
     """
 
-    def __init__(self, env: AnyEnv, folder: str | Path, name: str = "episode") -> None:
+    def __init__(
+        self, env: AnyEnv, folder: str | Path, name: str = "episode", *, episodes: Literal["all", "cubic"] = "all"
+    ) -> None:
         super().__init__(env)
         if importlib.util.find_spec("PIL") is None:
             raise EnvError("recording episodes needs pillow; install it with: pip install 'ding-like[viz]'")
@@ -44,6 +47,10 @@ class RecordGif(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._folder = Path(folder)
         self._name = name
         self._number = 0
+        if episodes not in ("all", "cubic"):
+            raise ConfigError(f"record_gif: episodes is {episodes!r}; expected 'all' or 'cubic'.")
+        self._takes_all = episodes == "all"
+        self._episode = -1
         self._begin()
 
     def _begin(self) -> None:
@@ -55,6 +62,7 @@ class RecordGif(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Begin the next film."""
         self._write()
         answer = self.env.reset(seed=seed, options=options)
+        self._episode += 1
         self._shoot(is_last=False)
         return answer
 
@@ -73,6 +81,8 @@ class RecordGif(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.env.close()
 
     def _shoot(self, *, is_last: bool) -> None:
+        if not self._takes_all and not _is_in_schedule(self._episode):
+            return
         is_due = self._time % self._every == 0
         self._time += 1
         if not is_due and not is_last:
@@ -103,3 +113,7 @@ class RecordGif(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._number += 1
             if not path.exists():
                 return path
+
+
+def _is_in_schedule(episode: int) -> bool:
+    return round(episode ** (1 / 3)) ** 3 == episode if episode < 1000 else episode % 1000 == 0

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ding_like.config import FrozenConfig, deep_merge
+from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import ConfigError
+from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.policy import Policy
 from ding_like.types import EnvManager, Reducer
 from ding_like.utils.metrics import MetricsSink
@@ -19,6 +23,7 @@ from ding_like.worker import (
     create_pipeline_buffer,
     create_serial_collector,
     create_serial_evaluator,
+    get_buffer_cls,
 )
 
 
@@ -110,18 +115,31 @@ def build_learner(
 
 
 def build_buffer(
-    cfg: FrozenConfig, *, seed: int, metrics: MetricsSink | None = None, name: str = "buffer", rank: int = 0
+    cfg: FrozenConfig,
+    *,
+    seed: int,
+    metrics: MetricsSink | None = None,
+    name: str = "buffer",
+    rank: int = 0,
+    env_setting: EnvSetting | None = None,
 ) -> IBuffer:
     """Return the replay buffer of a config, to be sampled by `sample(size, train_iter)` whatever its unit is.
 
-    Of several learners it is that of `rank`.
+    Of several learners it is that of `rank`. `env_setting` stands in place of the config's envs, of which a buffer may
+    need one.
     """
+    section = cfg.policy.other.replay_buffer
+    own: dict[str, Any] = {}
+    if get_buffer_cls(section).needs_env:
+        env_fn, env_cfgs, _ = env_setting or get_vec_env_setting(cfg.env, eval_=False)
+        own["make_env"] = EnvFactory(env_cfgs[0], env_fn)
     return create_pipeline_buffer(
-        cfg.policy.other.replay_buffer,
+        section,
         rng=make_rng(seed, "buffer", *_apart(rank)),
         tb_logger=metrics,
         exp_name=cfg.exp_name,
         instance_name=_named(name, rank),
+        **own,
     )
 
 

@@ -88,6 +88,8 @@ def filmable(env_cfg: Mapping[str, Any], env_fn: Callable[..., Any] = make_env) 
     """
     cfg = EasyDict(to_plain(env_cfg))
     cfg.render_mode = "rgb_array"
+    if "replay_path" in cfg:
+        cfg.replay_path = None  # where an env records its own episodes
     # A class by import path is given `kwargs` and nothing else.
     if ":" in cfg.get("type", ""):
         cfg.kwargs = EasyDict(cfg.get("kwargs", {}), render_mode="rgb_array")

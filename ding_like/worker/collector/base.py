@@ -17,7 +17,7 @@ from ding_like.types import Array, CollectMode, Config, EnvManager, State
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.seeding import rng_state, set_rng_state
-from ding_like.worker.collector.interface import ISerialCollector, PolicyMode
+from ding_like.worker.collector.interface import ISerialCollector, PolicyMode, array_manager
 from ding_like.worker.collector.loop import RolloutLoop
 from ding_like.worker.collector.stats import CollectReport, describe
 from ding_like.worker.collector.stop_rule import whole_number
@@ -60,7 +60,7 @@ class BaseSerialCollector(ISerialCollector):
     def reset_env(self, _env: EnvManager | None = None) -> None:
         """Start from fresh episodes, in a new env manager if one is given."""
         if _env is not None:
-            self._env = _env
+            self._env = array_manager(_env)
             self._env.launch()
         elif self._env is not None:
             self._env.reset()

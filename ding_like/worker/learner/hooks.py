@@ -13,6 +13,7 @@ import torch
 
 from ding_like.errors import ConfigError, RegistryError, TrainingError
 from ding_like.utils.checkpoint import load_state, save_state
+from ding_like.utils.di_engine_checkpoint import from_di_engine
 from ding_like.utils.files import is_full
 from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.registries import LEARNER_HOOK_REGISTRY
@@ -104,7 +105,7 @@ class LoadCkptHook(LearnerHook):
         path = self.ext_args.get("load_path", "")
         if not path:
             return
-        state = load_state(path)
+        state = from_di_engine(load_state(path), engine.policy.state_dict)
         last_iter, last_step = state.pop("last_iter", None), state.pop("last_step", None)
         for name, part in engine.checkpoint_parts.items():
             if name in state:

@@ -3,6 +3,8 @@
 from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
 from ding_like.worker.replay_buffer.buffer import ReplayBuffer
 from ding_like.worker.replay_buffer.episode import EpisodeReplayBuffer, EpisodeSampler, EpisodeStore
+from ding_like.worker.replay_buffer.goals import GoalRules
+from ding_like.worker.replay_buffer.hindsight import HindsightReplayBuffer, HindsightSampler, HindsightStore
 from ding_like.worker.replay_buffer.interface import (
     IBuffer,
     check_sample_unit,
@@ -24,6 +26,10 @@ __all__ = [
     "EpisodeReplayBuffer",
     "EpisodeSampler",
     "EpisodeStore",
+    "GoalRules",
+    "HindsightReplayBuffer",
+    "HindsightSampler",
+    "HindsightStore",
     "IBuffer",
     "NaiveReplayBuffer",
     "Parts",

@@ -11,14 +11,15 @@ from ding_like.data.schema import Schema
 from ding_like.errors import SchemaError
 from ding_like.types import Array, State
 
-_STREAM_COLUMNS = ("lane", "env_id")
+STREAM = "stream"  # a column of a store that knows better than the lanes' numbers which rows follow each other
+_STREAM_COLUMNS = (STREAM, "lane", "env_id")
 _END_COLUMNS = ("done", "terminated", "truncated")
 
 
 class StreamStorage:
     """Keep `capacity` rows in S rings [S, C], one for each stream, and know which rows follow each other.
 
-    The stream of a row is its column `lane`, else `env_id`, else there is one stream. A row follows the one before it
+    The stream of a row is its column `stream`, else `lane`, else `env_id`, else there is one stream. A row follows the one before it
     in its stream if it is the next `step` of the same `episode_id`; without these columns, if the one before did not
     end an episode. `serial` of a row is one more than that of the row before it if it follows that one, else two more:
     T rows are a window if the last one's is T - 1 more than the first one's. The oldest row's is less than the
@@ -191,9 +192,32 @@ class StreamStorage:
         is_window: Array = self.serial.take(last) - self.serial.take(first) == length - 1
         return is_window
 
+    def num_following(self, places: Array, *, most: int, step: int = 1) -> Array:
+        """Return how many rows follow each of places [B] without a gap, `most` at most; int64 [B].
+
+        With `step=-1` it is how many come before. Found by bisection: where a row m steps on does not belong to the
+        run, none beyond it does, for `serial` only rises and jumps at every gap.
+        """
+        most = min(most, self.ring_size - 1)
+        in_ring = places % self.ring_size
+        first, serial = places - in_ring, self.serial.take(places)
+        reached = np.zeros(len(places), np.int64)
+        stride = 1 << (max(most, 0).bit_length() - 1) if most > 0 else 0
+        while stride:
+            trial = reached + stride
+            other = self.serial.take(first + (in_ring + step * trial) % self.ring_size)
+            # Places that hold no row have -1, which may be in the way of a run that begins there.
+            reached += stride * ((other - serial == step * trial) & (other >= 0) & (trial <= most))
+            stride >>= 1
+        return reached
+
     def gather(self, places: Array) -> dict[str, Array]:
         """Return the columns at places of any shape [...], in fresh memory [..., ...]."""
         return {name: column.take(places, 0) for name, column in self._columns.items()}
+
+    def take(self, name: str, places: Array) -> Array:
+        """Return one column at places of any shape [...], in fresh memory [..., ...]."""
+        return self._columns[name].take(places, 0)
 
     def dump(self) -> TransitionBatch:
         """Return all rows stream by stream, oldest first, in fresh memory."""

@@ -76,7 +76,7 @@ class WindowSampler(Sampler[StreamStorage]):
             found = self._draw_by_trial(storage, size, rng, replace=replace)
             if found is not None:
                 return found
-        places = storage.all_places() if ages is None else _of_ages(storage, ages)
+        places = storage.all_places() if ages is None else places_of_ages(storage, ages)
         places = places[self.shape.begins(storage, places)]
         if len(places) < (1 if replace else size):
             return len(places)
@@ -161,7 +161,7 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         self.priorities.max_priority = largest
 
     def _of_ages(self, storage: StreamStorage, ages: slice) -> Array:
-        return _of_ages(storage, ages)
+        return places_of_ages(storage, ages)
 
     def gather(self, storage: StreamStorage, places: Array, train_iter: int) -> SequenceBatch:
         """Return windows whose `per_window` has what prioritised rows have as columns: [B] each."""
@@ -210,7 +210,7 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         self.priorities.write(places, priority, collect_iter, use)
 
 
-def _of_ages(storage: StreamStorage, ages: slice) -> Array:
+def places_of_ages(storage: StreamStorage, ages: slice) -> Array:
     """Return the places of the rows of these ages in their streams."""
     start, stop, step = ages.indices(int(storage.counts.max(initial=0)))
     age = storage.ages()

@@ -1,0 +1,233 @@
+"""Hold what a config of DI-engine means where it says nothing: its defaults, and its policies that are not here.
+
+`create_config.defaults = "di_engine"` (`--di-engine` on the command line) puts these defaults between ours and what the
+user set. They are what `default_config()` of the classes of DI-engine 0.5.3 returns, printed by running them, unless
+another source stands beside them; an env class has its own, `di_engine_defaults`. Left out is what means the same under
+another name, and what `NOT_TAKEN` lists. `docs/di_engine_defaults.md` is written from this file.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ding_like.config.legacy import not_here_reason
+from ding_like.config.tree import Tree, get_path, items, set_path
+
+SWITCH = "defaults"  # its key in create_config
+CHOICES = ("ding_like", "di_engine")
+
+_ABSENT = object()
+
+
+class Default(NamedTuple):
+    """Hold one default of DI-engine's."""
+
+    value: Any  # of any plain type
+    source: str = "default_config()"
+    # Where a config may say the same thing: if it does, this is no default of it.
+    unless: tuple[str, ...] = ()
+
+
+Defaults = Mapping[str, Default]
+
+_ADVANCED: Defaults = {
+    "policy.other.replay_buffer.type": Default("advanced", "the buffer that it makes where create_config names none")
+}
+_SAC: Defaults = {
+    **_ADVANCED,
+    "policy.learn.update_per_collect": Default(1),
+    "policy.collect.n_sample": Default(1),
+    "policy.other.replay_buffer.replay_buffer_size": Default(1_000_000),
+}
+_DDPG: Defaults = {
+    **_ADVANCED,
+    "policy.random_collect_size": Default(25_000),
+    "policy.learn.update_per_collect": Default(1),
+}
+
+# Type of a policy -> path in main_config -> its default.
+POLICY_DEFAULTS: Mapping[str, Defaults] = {
+    **dict.fromkeys(("dqn", "c51", "qrdqn", "iqn", "fqf"), _ADVANCED),
+    "rainbow": {
+        **_ADVANCED,
+        "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
+        "policy.learn.update_per_collect": Default(1),
+        "policy.learn.batch_size": Default(32),
+        "policy.other.replay_buffer.replay_buffer_size": Default(100_000),
+    },
+    "r2d2": {**_ADVANCED, "policy.collect.n_sample": Default(32)},
+    "discrete_sac": _SAC,
+    "sac": _SAC,
+    "ddpg": _DDPG,
+    "td3": {
+        **_DDPG,
+        "policy.learn.target_update_freq": Default(
+            1, "a TD3Policy that was run: its targets move in every update, its actor in every second one"
+        ),
+    },
+    "ppo": {"policy.recompute_adv": Default(True), "policy.learn.value_norm": Default(True)},
+    "ppo_offpolicy": {
+        **_ADVANCED,
+        "policy.learn.learning_rate": Default(1e-3),
+        "policy.learn.entropy_weight": Default(0.01),
+        "policy.learn.adv_norm": Default(False),
+        "policy.learn.value_norm": Default(True),
+        "policy.other.replay_buffer.replay_buffer_size": Default(10_000),
+    },
+    "a2c": {
+        "policy.collect.discount_factor": Default(
+            0.9, unless=("policy.discount_factor", "policy.learn.discount_factor")
+        ),
+        "policy.learn.batch_size": Default(64),
+        "policy.learn.adam_eps": Default(1e-8, unless=("policy.learn.eps", "policy.learn.optimizer.eps")),
+    },
+    "pg": {
+        "policy.learn.grad_clip_value": Default(5.0, unless=("policy.learn.grad_norm", "policy.learn.grad_clip_norm"))
+    },
+    "ppg": {
+        "policy.learn.learning_rate": Default(1e-3),
+        "policy.learn.entropy_weight": Default(0.01),
+        "policy.learn.adv_norm": Default(False),
+        "policy.learn.aux_freq": Default(8),
+        "policy.learn.grad_clip_value": Default(10.0, unless=("policy.learn.grad_norm", "policy.learn.grad_clip_norm")),
+    },
+    "impala": {
+        **_ADVANCED,
+        "policy.learn.grad_clip_value": Default(
+            None,
+            "default_config(), whose learn.grad_clip_type is None",
+            unless=("policy.learn.grad_clip_type", "policy.learn.clip_value", "policy.learn.grad_clip_norm"),
+        ),
+        "policy.other.replay_buffer.max_use": Default(16),
+    },
+    "qmix": {
+        **_ADVANCED,
+        "policy.double": Default(False, unless=("policy.learn.double_q",)),
+        "policy.learn.update_per_collect": Default(20),
+        "policy.learn.batch_size": Default(32),
+        "policy.learn.grad_clip_norm": Default(100.0, unless=("policy.learn.clip_value", "policy.learn.grad_norm")),
+        "policy.learn.target_theta": Default(
+            0.008, unless=("policy.learn.target_update_theta", "policy.learn.target_update_freq")
+        ),
+        "policy.other.eps.start": Default(1.0),
+        "policy.other.eps.end": Default(0.05),
+        "policy.other.eps.decay": Default(50_000),
+        "policy.other.replay_buffer.replay_buffer_size": Default(5_000),
+    },
+}
+
+# Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
+_GAMMA_IN_LEARN = ("ddpg", "td3", "sac", "discrete_sac", "qmix")
+
+# (policy, key) of DI-engine's that has no counterpart, or none that is known -> what is said of it.
+NOT_TAKEN: Mapping[tuple[str, str], str] = {
+    ("sac, discrete_sac", "learn.init_w = 0.003"): "last layers begin with torch's own weights here",
+    ("qmix", "collect.unroll_len = 10"): "rows are single transitions here, and the networks have no memory",
+    ("qmix", "cuda = True"): "the device is the user's to choose",
+    ("ppo_offpolicy", "nstep = 3"): "has an effect there with nstep_return=True alone; advantages are generalised here",
+    ("ppo, ppg, impala, ppo_offpolicy", "eps of Adam"): "not documented; ours is learn.adam_eps = 1e-5",
+    ("all", "sizes of networks"): "every config of DI-engine gives them in policy.model",
+}
+
+# Policies of DI-engine that are not here -> those that come closest.
+CLOSEST_POLICIES: Mapping[str, tuple[str, ...]] = {
+    "acer": ("impala", "ppo_offpolicy"),
+    "atoc": ("qmix", "ppo"),
+    "averaged_dqn": ("dqn", "qrdqn"),
+    "bc": ("pg", "ppo"),
+    "bcq": ("td3", "sac"),
+    "bdq": ("dqn", "sac"),
+    "collaq": ("qmix",),
+    "coma": ("qmix", "ppo"),
+    "continuous_bc": ("sac", "td3"),
+    "cql": ("sac",),
+    "cql_discrete": ("qrdqn", "discrete_sac"),
+    "d4pg": ("td3", "ddpg"),
+    "discrete_cql": ("qrdqn", "discrete_sac"),
+    "dqfd": ("dqn", "rainbow"),
+    "dqn_stdim": ("dqn",),
+    "dreamer": ("ppo_recurrent", "sac"),
+    "dt": ("ppo", "ppo_recurrent"),
+    "edac": ("sac", "td3"),
+    "gtrxl_discrete": ("r2d2", "ppo_recurrent"),
+    "happo": ("ppo", "qmix"),
+    "ibc": ("sac", "td3"),
+    "il": ("pg", "ppo"),
+    "iql": ("sac",),
+    "madqn": ("qmix", "dqn"),
+    "mbsac": ("sac",),
+    "mdqn": ("dqn", "discrete_sac"),
+    "ngu": ("r2d2", "rainbow"),
+    "pc_bfs": ("dqn",),
+    "pd": ("sac", "td3"),
+    "ppg_offpolicy": ("ppg",),
+    "ppo_pg": ("ppo", "pg"),
+    "ppo_stdim": ("ppo",),
+    "ppof": ("ppo",),
+    "qgpo": ("sac", "td3"),
+    "qtran": ("qmix",),
+    "r2d2_collect_traj": ("r2d2",),
+    "r2d2_gtrxl": ("r2d2", "drqn"),
+    "r2d3": ("r2d2",),
+    "sqil_sac": ("sac",),
+    "sql": ("dqn", "discrete_sac"),
+    "sqn": ("discrete_sac", "dqn"),
+    "stdim": ("dqn",),
+    "td3_bc": ("td3",),
+    "td3_vae": ("td3",),
+    "trex": ("ppo",),
+    "wqmix": ("qmix",),
+}
+
+
+def switch_fault(create: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the switch of a create_config, or None."""
+    chosen = create.get(SWITCH, CHOICES[0])
+    if chosen in CHOICES:
+        return None
+    close = difflib.get_close_matches(str(chosen), CHOICES, n=1, cutoff=0.4)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    return f"is {chosen!r}, expected one of {', '.join(map(repr, CHOICES))}{hint}"
+
+
+def is_switched(create: Mapping[str, Any]) -> bool:
+    """Tell whether a create_config asks for the defaults of DI-engine."""
+    return create.get(SWITCH) == CHOICES[1]
+
+
+def is_di_engine(create: Mapping[str, Any]) -> bool:
+    """Tell whether a config is one of DI-engine's: the switch says so, or its import_names are of `ding` or `dizoo`."""
+    return is_switched(create) or any(_names_its_modules(section) for _, section in items(create))
+
+
+def _names_its_modules(section: Any) -> bool:  # Any: what a user wrote
+    names = section.get("import_names") if isinstance(section, Mapping) else None
+    names = [names] if isinstance(names, str) else names
+    return isinstance(names, (list, tuple)) and any(str(name).split(".")[0] in ("ding", "dizoo") for name in names)
+
+
+def set_defaults(defaults: Tree, found: Defaults, user: Mapping[str, Any]) -> None:
+    """Put DI-engine's defaults into ours, but for those that `user` says in another place."""
+    for path, default in found.items():
+        if all(get_path(user, place, _ABSENT) is _ABSENT for place in default.unless):
+            set_path(defaults, path, default.value)
+
+
+def read_place(path: str, policy: str | None) -> bool:
+    """Tell whether DI-engine's policy reads its own name of a key, `path`, where a config has ours as well."""
+    return path == "policy.learn.discount_factor" and policy in _GAMMA_IN_LEARN
+
+
+def missing(part: str, name: object) -> str | None:
+    """Return what to use in place of a class that only DI-engine has, or None if its name says nothing."""
+    if part == "reward_model":
+        return not_here_reason("reward_model")
+    if part != "policy":
+        return None
+    stem = name.removesuffix("_command") if isinstance(name, str) else ""
+    closest = CLOSEST_POLICIES.get(stem)
+    if closest is None:
+        return None
+    return f"DI-engine's policy '{stem}' is not here; closest are {' and '.join(repr(each) for each in closest)}"

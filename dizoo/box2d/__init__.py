@@ -1,0 +1,1 @@
+"""Gymnasium's environments of the physics engine Box2D."""

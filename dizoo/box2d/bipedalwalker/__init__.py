@@ -1,0 +1,1 @@
+"""Walk on two legs."""

@@ -1,0 +1,1 @@
+"""Drive along a track, seen from above."""

@@ -1,0 +1,5 @@
+"""The CarRacing environment."""
+
+from dizoo.box2d.carracing.envs.carracing_env import CarRacingEnv
+
+__all__ = ["CarRacingEnv"]

@@ -1,0 +1,1 @@
+"""Land a spacecraft softly."""

@@ -1,0 +1,1 @@
+"""Drive a weak car up a hill."""

@@ -1,0 +1,1 @@
+"""Configs of gymnasium-robotics' environments, whose observations have goals."""
