@@ -17,6 +17,8 @@ from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.worker import (
     AdvancedReplayBuffer,
     BaseLearner,
+    EpisodeReplayBuffer,
+    EpisodeSerialCollector,
     InteractionSerialEvaluator,
     NaiveReplayBuffer,
     SampleSerialCollector,
@@ -259,3 +261,34 @@ def test_rows_of_another_style_are_dropped_when_a_policy_takes_over(
     collector._loop.use_actor(collector._policy.actor)
 
     assert (len(collector._loop.rollout), collector.dropped_steps) == (0, 2)
+
+
+def test_whole_episodes_hold_what_can_be_stored_and_saved(policy: RecordingPolicy, tmp_path: Path) -> None:
+    collector = EpisodeSerialCollector(
+        EpisodeSerialCollector.default_config(), BaseEnvManager([ArmEnv, ArmEnv]), policy.collect_mode
+    )
+    buffer = EpisodeReplayBuffer({})
+
+    episodes = collector.collect(n_episode=4)
+    buffer.push(list(episodes), 0)
+    buffer.save_data(str(tmp_path / "episodes"))
+    buffer.close()
+    collector.close()
+
+    assert len(episodes) == 4
+    for episode in episodes:
+        assert len(episode) == LENGTH and episode[-1]["done"] and not episode[0]["done"]
+        assert_is_nested(episode[0]["obs"])
+    assert policy.seen["transition"] == [], "what is made of episodes is up to whoever asked for them"
+
+
+def test_whole_episodes_become_train_samples_where_that_is_asked_for(policy: RecordingPolicy) -> None:
+    cfg = {**EpisodeSerialCollector.default_config(), "get_train_sample": True}
+    collector = EpisodeSerialCollector(cfg, BaseEnvManager([ArmEnv, ArmEnv]), policy.collect_mode)
+
+    samples = collector.collect(n_episode=2)
+    collector.close()
+
+    assert len(samples) == 2 * LENGTH
+    infos = [timestep.info for _, _, timestep in policy.seen["transition"]]
+    assert [info["position"].tolist() for info in infos] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]] * 2

@@ -10,7 +10,7 @@ import numpy as np
 from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rollout import Rollout
-from ding_like.data.rows import as_batch
+from ding_like.data.rows import INFO_COLUMN, as_batch
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.types import Array, RewardShaping, Setting
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
@@ -129,7 +129,9 @@ def whole_episodes(rollout: Rollout) -> tuple[TransitionBatch, Array]:
     """Return the rows lane by lane in order of time, and nothing to keep."""
     lanes = rollout.as_lanes()
     rows = lanes.row.T[lanes.valid.T]
-    return TransitionBatch(rollout.columns()).take(rows), np.zeros(rollout.num_lanes, np.int64)
+    # What envs said in `info` was for `process_transition` alone: dicts are no column to be stored.
+    columns = {name: column for name, column in rollout.columns().items() if name != INFO_COLUMN}
+    return TransitionBatch(columns).take(rows), np.zeros(rollout.num_lanes, np.int64)
 
 
 def as_episodes(rows: TransitionBatch) -> EpisodeBatch:

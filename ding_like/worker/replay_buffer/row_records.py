@@ -154,10 +154,15 @@ def priorities_of_rows(given: Sequence[Any], default: float) -> Array:
     That is the largest one given or, if that is more, `default`; a `default` of NaN stays. Raises SchemaError as
     `priorities_of` does.
     """
-    said = _checked([value for value in given if value is not None])
+    said = _checked([_one_number(value) for value in given if value is not None])
     priorities = np.full(len(given), np.maximum(default, said.max(initial=0.0)), np.float32)  # NaN is not below
     priorities[np.array([value is not None for value in given], bool)] = said
     return priorities
+
+
+def _one_number(value: Any) -> Any:
+    """Return the number in an array or tensor of one, anything else as it is."""
+    return value.item() if getattr(value, "ndim", 0) and getattr(value, "shape", None) == (1,) else value
 
 
 def _checked(values: Any) -> Array:

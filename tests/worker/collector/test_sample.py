@@ -239,7 +239,7 @@ def test_a_mode_may_return_lists_that_do_not_stack(make):
     samples = collector.collect(n_sample=5) + collector.collect(n_sample=3)
 
     assert [len(sample["ragged"]) for sample in samples] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert CollectMode._fields[-3:] == ("actor", "segment", "num_ready")
+    assert CollectMode._fields[-4:] == ("actor", "segment", "num_ready", "reads_info")
 
 
 def test_a_surplus_keeps_the_level_seeds_it_was_made_with(make):

@@ -584,6 +584,16 @@ def test_a_di_engine_style_policy_gives_priorities(make: Any) -> None:
     assert learner.priority_info["replay_buffer_idx"].tolist() == [3, 4]
 
 
+def test_a_di_engine_style_policy_is_handed_rows_that_do_not_stack_as_they_are(make: Any) -> None:
+    seen: list[Any] = []
+    mode = DiEngineMode(lambda rows: seen.append(rows) or {}, dict, lambda state: None, lambda: [], lambda: "style")
+    rows = [{"obs": np.zeros(2), "name": "a", "done": False}, {"obs": np.zeros(3), "name": "b", "done": True}]
+
+    make(mode).train(rows)
+
+    assert [(row["name"], row["obs"].shape, row["done"]) for row in seen[0]] == [("a", (2,), False), ("b", (3,), True)]
+
+
 def test_priorities_of_rows_that_do_not_stack_are_matched_too(make: Any) -> None:
     mode = DiEngineMode(lambda rows: {"priority": [0.5, 0.25]}, dict, lambda state: None, lambda: [], lambda: "style")
     learner = make(mode)

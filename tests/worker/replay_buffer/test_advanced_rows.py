@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import SchemaError
@@ -35,6 +36,27 @@ def test_a_window_whose_first_row_says_no_priority_gets_the_largest(tmp_path: Pa
     buffer.close()
 
     assert drawn["priority"].tolist() == pytest.approx([3.00001, 3.00001])
+
+
+def test_a_priority_in_a_row_may_be_an_array_or_tensor_of_one_number(make: Any) -> None:
+    buffer = make(8)
+    given = [np.array([2.0]), torch.tensor(3.0), torch.tensor([4.0]), 5]
+    buffer.push([{"reward": 0.0, "priority": priority} for priority in given], 0)
+
+    assert priorities(buffer) == pytest.approx([2.00001, 3.00001, 4.00001, 5.00001])
+
+
+def test_an_update_takes_what_sampled_rows_say_of_themselves(make: Any) -> None:
+    buffer = make(8)
+    buffer.push([{"obs": np.zeros(2), "reward": float(number)} for number in range(8)], 0)
+    drawn = buffer.sample(4, 0, slice(-4, None))
+    places = sorted(set(drawn["replay_buffer_idx"].tolist()))
+
+    info = {name: [row[name] for row in drawn] for name in ("replay_unique_id", "replay_buffer_idx")}
+    buffer.update({**info, "priority": [2.0] * 4})
+
+    expected = [2.00001 if place in places else 1.0 for place in range(8)]
+    assert priorities(buffer) == pytest.approx(expected)
 
 
 def test_a_bad_priority_beside_rows_without_one_is_refused(make: Any) -> None:
