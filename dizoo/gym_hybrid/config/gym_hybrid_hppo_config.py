@@ -12,12 +12,13 @@ main_config = EasyDict(
             collector_env_num=8,
             evaluator_env_num=10,
             n_evaluator_episode=50,
-            stop_value=1.85,
+            stop_value=1.8,
         ),
         policy=dict(
             cuda=False,
             action_space="hybrid",
-            discount_factor=0.99,
+            # An episode may take 200 steps, and ends well or badly there.
+            discount_factor=0.999,
             model=dict(
                 action_shape=dict(action_type_shape=3, action_args_shape=2),
                 encoder_hidden_size_list=[128, 128],
@@ -27,12 +28,12 @@ main_config = EasyDict(
             learn=dict(
                 epoch_per_collect=10,
                 batch_size=320,
-                learning_rate=3e-4,
-                entropy_weight=0.01,
+                learning_rate=6e-4,
+                entropy_weight=0.02,
                 clip_ratio=0.2,
                 value_norm=True,
             ),
-            collect=dict(n_sample=3200, gae_lambda=0.95),
+            collect=dict(n_sample=3200, gae_lambda=0.97),
             eval=dict(evaluator=dict(eval_freq=1000)),
         ),
     )

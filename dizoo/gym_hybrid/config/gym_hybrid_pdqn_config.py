@@ -12,30 +12,34 @@ main_config = EasyDict(
             collector_env_num=8,
             evaluator_env_num=10,
             n_evaluator_episode=50,
-            stop_value=1.85,
+            stop_value=1.8,
         ),
         policy=dict(
             cuda=False,
-            discount_factor=0.99,
-            nstep=1,
+            # An episode may take 200 steps, and ends well or badly there.
+            discount_factor=0.995,
+            nstep=3,
             random_collect_size=2000,
             model=dict(
                 action_shape=dict(action_type_shape=3, action_args_shape=2),
-                encoder_hidden_size_list=[128, 128, 64],
+                encoder_hidden_size_list=[64, 64],
+                dueling=False,
+                head_layer_num=0,
                 multi_pass=False,
             ),
             learn=dict(
+                # An update for every 4 env steps.
                 update_per_collect=8,
-                batch_size=256,
+                batch_size=128,
                 learning_rate_dis=1e-3,
                 learning_rate_cont=3e-4,
-                target_theta=0.005,
+                target_theta=0.01,
             ),
-            collect=dict(n_sample=16, noise=True, noise_sigma=0.1),
-            eval=dict(evaluator=dict(eval_freq=2000)),
+            collect=dict(n_sample=32, noise=True, noise_sigma=0.1),
+            eval=dict(evaluator=dict(eval_freq=2500)),
             other=dict(
                 eps=dict(type="exp", start=1.0, end=0.05, decay=20000),
-                replay_buffer=dict(replay_buffer_size=200000),
+                replay_buffer=dict(replay_buffer_size=100000),
             ),
         ),
     )
