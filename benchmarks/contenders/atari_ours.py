@@ -11,7 +11,22 @@ import tensorboardX  # noqa: F401  (30 ms once a process, at the first log; SB3 
 from benchmarks.contenders import atari_work as work
 from benchmarks.contenders.dqn_ours import ClockHook
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding_like.utils.registries import ENV_REGISTRY
 from ding_like.worker import register_learner_hook
+from dizoo.atari.envs import AtariEnv
+
+
+@ENV_REGISTRY.register("pong_judged_briefly")
+class PongJudgedBriefly(AtariEnv):
+    """Make Pong; episodes of evaluations are short, as a run ends with 20 of them after the clock has stopped."""
+
+    @classmethod
+    def create_evaluator_env_cfg(cls, cfg: Any) -> list[Any]:
+        """Return the sections of the evaluator's envs."""
+        sections = super().create_evaluator_env_cfg(cfg)
+        for section in sections:
+            section.kwargs = {"max_num_frames_per_episode": 200}
+        return sections
 
 
 def configs(algorithm: str, *, steps: int) -> tuple[Any, Any]:
@@ -19,11 +34,8 @@ def configs(algorithm: str, *, steps: int) -> tuple[Any, Any]:
     main = dict(
         exp_name="bench",
         env=dict(
-            env_id="ALE/Pong-v5",
-            # What 'PongNoFrameskip-v4' stands for; the preparation skips frames.
-            kwargs=dict(frameskip=1, repeat_action_probability=0.0),
-            # Lives and FIRE as SB3's wrapper has them.
-            wrappers=[dict(type="atari", terminal_on_life_loss=True, fire_reset=True)],
+            # Lives, FIRE and rewards as SB3's wrapper has them.
+            env_id="PongNoFrameskip-v4",
             collector_env_num=work.ENVS,
             evaluator_env_num=1,
             n_evaluator_episode=1,
@@ -31,7 +43,7 @@ def configs(algorithm: str, *, steps: int) -> tuple[Any, Any]:
         policy=_dqn(steps) if algorithm == "dqn" else _ppo(),
     )
     create = dict(
-        env=dict(type="gymnasium"),
+        env=dict(type="pong_judged_briefly"),
         env_manager=dict(type="ale_vector"),
         policy=dict(type=algorithm),
         evaluator=dict(type="never"),

@@ -26,10 +26,10 @@ _PATTERNS = (
 )
 # Short episodes: a run ends with 20 whole ones.
 _SHORT: dict[str, dict[str, Any]] = dict(
-    mujoco=dict(max_episode_steps=25),
+    mujoco=dict(max_episode_steps=12),
     atari=dict(kwargs=dict(max_num_frames_per_episode=200), noop_max=0),
-    minigrid=dict(max_step=25),
-    dmc2gym=dict(max_episode_steps=25),
+    minigrid=dict(max_step=12),
+    dmc2gym=dict(max_episode_steps=12),
     petting_zoo=dict(max_cycles=10),
     multi_agent=dict(kwargs=dict(N=3, max_cycles=10, continuous_actions=False)),
 )
@@ -51,6 +51,8 @@ def test_a_config_of_a_suite_trains(suite: str, path: Path, tmp_path: Path) -> N
         pytest.skip(f"needs {_NEEDS[suite]}")
     main, create = small(path)
     main["env"].update(_SHORT[suite])
+    key = "epoch_per_collect" if is_on_policy(create) else "update_per_collect"
+    main["policy"]["learn"][key] = 1
     run = serial_pipeline_onpolicy if is_on_policy(create) else serial_pipeline
 
     policy = run((main, create), seed=0, exp_name=str(tmp_path / "run"), max_env_step=200)
