@@ -71,6 +71,7 @@ def compile_config(
         _copy_settings(cfg)
     faults += contradictions(schema, user, cfg)
     if schema.is_di_engine:
+        _collect_in_fewer_envs(cfg, checker.ignored)
         faults = _tolerated(faults, applied, checker.ignored, cfg=cfg, defaults=schema.defaults)
     texts = {path: override.text for path, override in applied.items()}
     if faults:
@@ -114,6 +115,14 @@ def _play_in_every_env(cfg: Tree, user: Tree) -> None:
     envs = get_path(cfg, "env.evaluator_env_num")
     if isinstance(envs, int) and get_path(user, "env.n_evaluator_episode") is None:
         cfg["env"]["n_evaluator_episode"] = max(envs, cfg["env"]["n_evaluator_episode"])
+
+
+def _collect_in_fewer_envs(cfg: Tree, ignored: dict[str, str]) -> None:
+    """Use no more envs than episodes are collected at a time, as each env plays one at least."""
+    envs, episodes = get_path(cfg, "env.collector_env_num"), get_path(cfg, "policy.collect.n_episode")
+    if isinstance(envs, int) and isinstance(episodes, int) and 1 <= episodes < envs:
+        cfg["env"]["collector_env_num"] = episodes
+        ignored["env.collector_env_num"] = f"{episodes} envs are used: policy.collect.n_episode asks for no more"
 
 
 def _tolerated(

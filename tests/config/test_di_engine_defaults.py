@@ -212,6 +212,14 @@ def test_a_parallel_config_says_so_in_another_mode() -> None:
         compiled({}, {"env": ENV, "policy": {"type": "dqn_command"}, "collector": collector})
 
 
+def test_no_more_envs_collect_than_there_are_episodes(caplog: pytest.LogCaptureFixture) -> None:
+    create: dict[str, Any] = {"env": ENV, "policy": {"type": "pg"}, "collector": {"type": "episode"}}
+    main = {"env": {"collector_env_num": 8}, "policy": {"collect": {"n_episode": 2}}}
+
+    assert compile_config(main, create, save=False).env.collector_env_num == 2
+    assert "env.collector_env_num   2 envs are used" in caplog.text
+
+
 def test_pg_makes_rows_of_episodes_by_default() -> None:
     create: dict[str, Any] = {"env": ENV, "policy": {"type": "pg"}, "collector": {"type": "episode"}}
 
