@@ -58,9 +58,8 @@ def compile_config(
     applied = apply_overrides(overrides, main, create, faults)
     faults += read_her(main, create, quiet=quiet)
     schema = build_schema(main, create, faults)
-    main = translated(main, schema)
     checker = Checker(schema, {path: override.raw for path, override in applied.items()})
-    user = checker.check(deep_merge(schema.settings, main))
+    user = checker.check(deep_merge(schema.settings, translated(main, schema)))
     cfg = deep_merge(schema.defaults, user)
     for path, value in schema.classes.items():
         set_path(cfg, path, value)
@@ -71,7 +70,6 @@ def compile_config(
         _copy_settings(cfg)
     faults += contradictions(schema, user, cfg)
     if schema.is_di_engine:
-        _collect_in_fewer_envs(cfg, checker.ignored)
         faults = _tolerated(faults, applied, checker.ignored, cfg=cfg, defaults=schema.defaults)
     texts = {path: override.text for path, override in applied.items()}
     if faults:
@@ -128,10 +126,11 @@ def _collect_in_fewer_envs(cfg: Tree, ignored: dict[str, str]) -> None:
 def _tolerated(
     faults: Iterable[Fault], applied: Mapping[str, Override], ignored: dict[str, str], *, cfg: Tree, defaults: Tree
 ) -> list[Fault]:
-    """Return the faults without those of keys that change nothing, which go to `ignored` and get their default.
+    """Return the faults that a config of DI-engine may not have either, and mend it elsewhere.
 
-    Overrides are held to all.
+    Keys that change nothing get their default and go to `ignored`; those of overrides stay faults.
     """
+    _collect_in_fewer_envs(cfg, ignored)
     kept = []
     for fault in faults:
         if fault.is_harmless and fault.path not in applied:

@@ -1,4 +1,4 @@
-"""Write docs/di_engine_defaults.md: `python -m ding_like.config.di_engine_page > docs/di_engine_defaults.md`."""
+"""Write docs/di_engine_defaults.md: `python -m tests.config.di_engine_page > docs/di_engine_defaults.md`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEAD = """\
 `create_config.defaults = "di_engine"` in a config file, or `ding -m MODE -c FILE --di-engine`, takes these in place of
 ours; what the config says wins over both. The run's total_config.py then says them, so that resuming, evaluating and
 `ding enjoy` need no switch. "default_config()" means: printed by running that function of the class in DI-engine 0.5.3.
-Where a key is not listed, both have the same default. Written by `python -m ding_like.config.di_engine_page`.
+Where a key is not listed, both have the same default. Written by `python -m tests.config.di_engine_page`.
 """
 
 # Type of an env whose class says what DI-engine's env of that name has otherwise -> its module.
