@@ -10,10 +10,10 @@ import pytest
 
 from ding_like.config import FrozenConfig, compile_config, read_config
 from ding_like.config.di_engine import POLICY_DEFAULTS
-from tests.config.di_engine_page import page
 from ding_like.config.tree import get_path
 from ding_like.entry.cli import main as ding
 from ding_like.errors import ConfigError
+from tests.config.di_engine_page import page
 
 DIZOO = "dizoo.classic_control.cartpole.envs.cartpole_env"
 ENV = {"type": "cartpole", "import_names": [DIZOO]}
