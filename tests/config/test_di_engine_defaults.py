@@ -13,6 +13,7 @@ from ding_like.config.di_engine import POLICY_DEFAULTS
 from ding_like.config.tree import get_path
 from ding_like.entry.cli import main as ding
 from ding_like.errors import ConfigError
+from ding_like.pipeline.parallel.settings import serial_parts
 from tests.config.di_engine_page import page
 
 DIZOO = "dizoo.classic_control.cartpole.envs.cartpole_env"
@@ -210,6 +211,29 @@ def test_a_parallel_config_says_so_in_another_mode() -> None:
 
     with pytest.raises(ConfigError, match=r"create_config\.collector\.type +'zergling' .*`ding -m parallel -c FILE`"):
         compiled({}, {"env": ENV, "policy": {"type": "dqn_command"}, "collector": collector})
+
+
+def test_a_parallel_config_compiles_in_its_mode(caplog: pytest.LogCaptureFixture) -> None:
+    env = {"collector_env_num": 8, "collector_episode_num": 2, "evaluator_env_num": 5, "evaluator_episode_num": 5}
+    policy = {
+        "learn": {"batch_size": 64, "learner": {"learner_num": 1, "send_policy_freq": 1}},
+        "collect": {"n_sample": 16, "collector": {"collector_num": 2, "update_policy_second": 3}},
+        "eval": {"evaluator": {"eval_freq": 50}},
+        "other": {"commander": {"collector_task_space": 2, "learner_task_space": 1, "eval_interval": 5}},
+    }
+    create: dict[str, Any] = {
+        "env": ENV,
+        "policy": {"type": "dqn_command"},
+        "learner": {"type": "base", "import_names": ["ding.worker.learner.base_learner"]},
+        "collector": {"type": "zergling", "import_names": ["ding.worker.collector.zergling_parallel_collector"]},
+        "commander": {"type": "solo", "import_names": ["ding.worker.coordinator.solo_parallel_commander"]},
+        "comm_learner": {"type": "flask_fs", "import_names": ["ding.worker.learner.comm.flask_fs_learner"]},
+        "comm_collector": {"type": "flask_fs", "import_names": ["ding.worker.collector.comm.flask_fs_collector"]},
+    }
+
+    cfg = compile_config(*serial_parts({"env": env, "policy": policy}, create), save=False)
+
+    assert (cfg.policy.type, cfg.env.n_evaluator_episode, cfg.policy.collect.n_sample) == ("dqn", 5, 16)
 
 
 def test_no_more_envs_collect_than_there_are_episodes(caplog: pytest.LogCaptureFixture) -> None:
