@@ -17,7 +17,8 @@ _HEAD = """\
 `create_config.defaults = "di_engine"` in a config file, or `ding -m serial -c CONFIG --di-engine`, takes these
 in place of ours; what the config says wins over both. The run's total_config.py then says them, so that resuming,
 evaluating and `ding enjoy` need no switch. "default_config()" means: printed by running that function of the
-class in DI-engine 0.5.3. Where a key is not listed, both have the same default. Written by `python -m tests.config.di_engine_page`.
+class in DI-engine 0.5.3. Where a key is not listed, both have the same default. Written by
+`python -m tests.config.di_engine_page`.
 """
 
 # Type of an env whose class says what DI-engine's env of that name has otherwise -> its module.
