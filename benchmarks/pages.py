@@ -18,7 +18,14 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What stands between these lines of a page is written here.
 BEGIN, END = "<!-- recorded: {name} -->", "<!-- end of recorded -->"
 # The mean return that a config is held to.
-BARS = {"cartpole": 475.0, "cartpole_hidden": 400.0, "acrobot": -100.0, "pendulum": -200.0}
+BARS = {
+    "cartpole": 475.0,
+    "cartpole_hidden": 400.0,
+    "acrobot": -100.0,
+    "pendulum": -200.0,
+    "bitflip": 0.95,
+    "fetchreach": -4.0,
+}
 
 
 def bar_of(name: str) -> float:
@@ -34,7 +41,7 @@ def table(record: Mapping[str, Any]) -> str:
     ]
     for run in record["runs"]:
         lines.append(
-            f"| {run['seed']} | {run['eval_value']:.1f} | {run['env_step']:,} | {run['train_iter']:,} "
+            f"| {run['seed']} | {_value(run['eval_value'])} | {run['env_step']:,} | {run['train_iter']:,} "
             f"| {run['wall_s']:.0f} |"
         )
     return "\n".join(lines)
@@ -76,7 +83,12 @@ def index_row(record: Mapping[str, Any]) -> str:
     """Return what the index says of a record, behind who it is."""
     median, worst = record["median_eval_value"], record["worst_eval_value"]
     steps, most = record["median_env_step"], record["most_env_steps"]
-    return f"`{record['config']}` | {median:.1f} | {worst:.1f} | {steps:,} | {most:,} |"
+    return f"`{record['config']}` | {_value(median)} | {_value(worst)} | {steps:,} | {most:,} |"
+
+
+def _value(value: float) -> str:
+    """Return a mean return, small ones (shares of goals that were reached) with one more place."""
+    return f"{value:.2f}" if abs(value) < 2 else f"{value:.1f}"
 
 
 def load() -> dict[str, dict[str, Any]]:
