@@ -59,9 +59,9 @@ def _settings(her: Mapping[str, Any], *, is_hindsight: bool, counts_episodes: bo
         said[f"{_BUFFER}.strategy"] = her["her_strategy"]
     if counts_episodes:
         said[f"{_BUFFER}.size_unit"] = "episodes"
-    sizes = her.get("episode_size"), her.get("sample_per_episode")
-    if None not in sizes:
-        said["policy.learn.batch_size"] = sizes[0] * sizes[1]
+    episodes, rows = her.get("episode_size"), her.get("sample_per_episode")
+    if episodes is not None and rows is not None:
+        said["policy.learn.batch_size"] = episodes * rows
     return said
 
 
