@@ -172,8 +172,8 @@ def test_lr_scheduler_of_another_form_is_an_unknown_key() -> None:
         compiled({"learn": {"lr_scheduler": {"gamma": 0.9}}}, {"env": ENV, "policy": {"type": "ppo"}})
 
 
-def test_evaluator_episode_num_is_n_evaluator_episode() -> None:
-    env = {"evaluator_env_num": 2, "evaluator_episode_num": 6}
+def test_evaluator_episode_num_is_of_each_env() -> None:
+    env = {"evaluator_env_num": 2, "evaluator_episode_num": 3}
 
     cfg = compile_config({"env": env}, {"env": ENV, "policy": {"type": "dqn"}}, save=False)
 
@@ -214,7 +214,7 @@ def test_a_parallel_config_says_so_in_another_mode() -> None:
 
 
 def test_a_parallel_config_compiles_in_its_mode(caplog: pytest.LogCaptureFixture) -> None:
-    env = {"collector_env_num": 8, "collector_episode_num": 2, "evaluator_env_num": 5, "evaluator_episode_num": 5}
+    env = {"collector_env_num": 8, "collector_episode_num": 2, "evaluator_env_num": 5, "evaluator_episode_num": 1}
     policy = {
         "learn": {"batch_size": 64, "learner": {"learner_num": 1, "send_policy_freq": 1}},
         "collect": {"n_sample": 16, "collector": {"collector_num": 2, "update_policy_second": 3}},
