@@ -90,6 +90,7 @@ def test_a_misspelt_key_is_an_error_with_a_suggestion(name: str) -> None:
     assert str(raised.value).startswith("1 problem in")
 
 
+@pytest.mark.timeout(600)  # Pong's episodes are long, and its evaluations are its own
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else (pytest.mark.slow,)) for name in FILES]
 )
