@@ -29,6 +29,8 @@ BARS = {
     "lunarlander_ppo": 250.0,
     "lunarlander_cont_sac": 260.0,
     "bipedalwalker": 280.0,
+    "bitflip": 0.95,
+    "fetchreach": -4.0,
 }
 
 
@@ -45,7 +47,7 @@ def table(record: Mapping[str, Any]) -> str:
     ]
     for run in record["runs"]:
         lines.append(
-            f"| {run['seed']} | {run['eval_value']:.1f} | {run['env_step']:,} | {run['train_iter']:,} "
+            f"| {run['seed']} | {_value(run['eval_value'])} | {run['env_step']:,} | {run['train_iter']:,} "
             f"| {run['wall_s']:.0f} |"
         )
     return "\n".join(lines)
@@ -87,7 +89,12 @@ def index_row(record: Mapping[str, Any]) -> str:
     """Return what the index says of a record, behind who it is."""
     median, worst = record["median_eval_value"], record["worst_eval_value"]
     steps, most = record["median_env_step"], record["most_env_steps"]
-    return f"`{record['config']}` | {median:.1f} | {worst:.1f} | {steps:,} | {most:,} |"
+    return f"`{record['config']}` | {_value(median)} | {_value(worst)} | {steps:,} | {most:,} |"
+
+
+def _value(value: float) -> str:
+    """Return a mean return, small ones (shares of goals that were reached) with one more place."""
+    return f"{value:.2f}" if abs(value) < 2 else f"{value:.1f}"
 
 
 def load() -> dict[str, dict[str, Any]]:

@@ -58,9 +58,8 @@ def compile_config(
     applied = apply_overrides(overrides, main, create, faults)
     faults += read_her(main, create, quiet=quiet)
     schema = build_schema(main, create, faults)
-    main = translated(main, schema)
     checker = Checker(schema, {path: override.raw for path, override in applied.items()})
-    user = checker.check(deep_merge(schema.settings, main))
+    user = checker.check(deep_merge(schema.settings, translated(main, schema)))
     cfg = deep_merge(schema.defaults, user)
     for path, value in schema.classes.items():
         set_path(cfg, path, value)
@@ -116,13 +115,22 @@ def _play_in_every_env(cfg: Tree, user: Tree) -> None:
         cfg["env"]["n_evaluator_episode"] = max(envs, cfg["env"]["n_evaluator_episode"])
 
 
+def _collect_in_fewer_envs(cfg: Tree, ignored: dict[str, str]) -> None:
+    """Use no more envs than episodes are collected at a time, as each env plays one at least."""
+    envs, episodes = get_path(cfg, "env.collector_env_num"), get_path(cfg, "policy.collect.n_episode")
+    if isinstance(envs, int) and isinstance(episodes, int) and 1 <= episodes < envs:
+        cfg["env"]["collector_env_num"] = episodes
+        ignored["env.collector_env_num"] = f"{episodes} envs are used: policy.collect.n_episode asks for no more"
+
+
 def _tolerated(
     faults: Iterable[Fault], applied: Mapping[str, Override], ignored: dict[str, str], *, cfg: Tree, defaults: Tree
 ) -> list[Fault]:
-    """Return the faults without those of keys that change nothing, which go to `ignored` and get their default.
+    """Return the faults that a config of DI-engine may not have either, and mend it elsewhere.
 
-    Overrides are held to all.
+    Keys that change nothing get their default and go to `ignored`; those of overrides stay faults.
     """
+    _collect_in_fewer_envs(cfg, ignored)
     kept = []
     for fault in faults:
         if fault.is_harmless and fault.path not in applied:

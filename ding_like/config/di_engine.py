@@ -67,6 +67,15 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
             1, "a TD3Policy that was run: its targets move in every update, its actor in every second one"
         ),
     },
+    "pdqn": {
+        **_ADVANCED,
+        "policy.discount_factor": Default(0.97, unless=("policy.learn.discount_factor",)),
+        "policy.learn.update_per_collect": Default(3),
+        "policy.learn.batch_size": Default(64),
+        "policy.other.eps.start": Default(0.95),
+        "policy.other.eps.end": Default(0.1),
+        "policy.other.replay_buffer.replay_buffer_size": Default(10_000),
+    },
     "ppo": {"policy.recompute_adv": Default(True), "policy.learn.value_norm": Default(True)},
     "ppo_offpolicy": {
         **_ADVANCED,
@@ -125,6 +134,7 @@ _GAMMA_IN_LEARN = ("ddpg", "td3", "sac", "discrete_sac", "qmix")
 NOT_TAKEN: Mapping[tuple[str, str], str] = {
     ("sac, discrete_sac", "learn.init_w = 0.003"): "last layers begin with torch's own weights here",
     ("qmix", "collect.unroll_len = 10"): "rows are single transitions here, and the networks have no memory",
+    ("pdqn", "learn.learning_rate = 0.001"): "each network has a rate of its own here",
     ("qmix", "cuda = True"): "the device is the user's to choose",
     ("ppo_offpolicy", "nstep = 3"): "has an effect there with nstep_return=True alone; advantages are generalised here",
     ("ppo, ppg, impala, ppo_offpolicy", "eps of Adam"): "not documented; ours is learn.adam_eps = 1e-5",

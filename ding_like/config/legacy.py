@@ -23,6 +23,7 @@ LEGACY_KEYS: dict[str, str] = {
     "env.replay_path": "give --replay-path on the command line",
     "env.save_replay": "set env.replay_path of an env that has it, or give --replay-path on the command line",
     "env.collector_episode_num": "collect.n_sample or collect.n_episode says how much is collected",
+    "env.evaluator_episode_num": "use env.n_evaluator_episode, the episodes of all envs together",
     "env.manager.episode_num": "evaluator.n_episode or collect.n_episode says how many episodes are played",
     "env.manager.max_retry": "a broken env is restarted and its open episode dropped",
     "env.manager.retry_type": "a broken env is restarted and its open episode dropped",
@@ -117,7 +118,6 @@ LEGACY_KEYS: dict[str, str] = {
 # DI-engine's path -> ours: a value that stands there is read as if it stood here, where a class knows ours alone.
 RENAMED_KEYS: dict[str, str] = {
     "policy.priority_IS": "policy.priority_IS_weight",
-    "env.evaluator_episode_num": "env.n_evaluator_episode",
     "policy.kappa": "policy.learn.kappa",
     "policy.learn.double_q": "policy.double",
     "policy.learn.nstep": "policy.nstep",

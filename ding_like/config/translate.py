@@ -9,11 +9,30 @@ from typing import Any
 from ding_like.config.schema import Schema
 from ding_like.config.tree import Tree, get_path, set_path
 
+_PER_ENV = "env.evaluator_episode_num"
+_TOTAL = "env.n_evaluator_episode"
 _SCHEDULER = "policy.learn.lr_scheduler"
 _SCHEDULE = "policy.learn.schedule"
 
 
 def translated(main: Mapping[str, Any], schema: Schema) -> Tree:
+    """Return a main_config in our keys; what has another form than DI-engine's stays as it is."""
+    return _with_all_episodes(_with_schedule(main, schema), schema)
+
+
+def _with_all_episodes(main: Tree, schema: Schema) -> Tree:
+    """Return a main_config whose `env.evaluator_episode_num`, of each env, is the number of all envs together."""
+    each = get_path(main, _PER_ENV)
+    envs = get_path(main, "env.evaluator_env_num", get_path(schema.defaults, "env.evaluator_env_num"))
+    if type(each) is not int or type(envs) is not int or get_path(main, _TOTAL) is not None or schema.knows(_PER_ENV):
+        return main
+    changed = deepcopy(main)
+    del changed["env"]["evaluator_episode_num"]
+    set_path(changed, _TOTAL, each * envs)
+    return changed
+
+
+def _with_schedule(main: Mapping[str, Any], schema: Schema) -> Tree:
     """Return a main_config in which `learn.lr_scheduler` has become `learn.schedule`, where a policy has that.
 
     There the learning rate goes in a straight line to `min_lr_lambda` times its first value, in `epoch_num` train

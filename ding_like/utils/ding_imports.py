@@ -56,7 +56,8 @@ def ding_imports(source: str) -> Iterator[None]:
         yield
         return
     finder = _DingImports()
-    sys.meta_path.append(finder)
+    # Before the others, which would find ding.x in the folder of ding_like and import it a second time.
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:

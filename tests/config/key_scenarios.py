@@ -20,6 +20,7 @@ from tests.worker.collector.test_sample import Rows
 from tests.worker.evaluator.test_interaction import MODE
 from tests.worker.evaluator.test_metric import Accuracy, batches
 from tests.worker.learner.counting_policy import CountingPolicy, RecordingWriter
+from tests.worker.replay_buffer.goal_env import LineEnv
 from tests.worker.scripted_manager import ScriptedManager
 
 Config = Mapping[str, Any]
@@ -52,12 +53,20 @@ def rows(number: int, *, size: int = 4) -> TransitionBatch:
     )
 
 
+def rows_with_goals(number: int) -> TransitionBatch:
+    """Return `rows` whose observations are what was achieved, two numbers, and what was wanted, two more."""
+    batch = rows(number)
+    achieved = {name: batch[name][:, :, 0] for name in ("obs", "next_obs")}
+    return batch.with_columns(**{name: np.hstack([column, column + 50]) for name, column in achieved.items()})
+
+
 def use_buffer(cls: Any, cfg: Config, folder: Path) -> str:
-    buffer = cls.for_pipeline(cfg, exp_name=str(folder), rng=np.random.default_rng(0))
+    needed = {"make_env": lambda: LineEnv(flat=True)} if cls.needs_env else {}
+    buffer = cls.for_pipeline(cfg, exp_name=str(folder), rng=np.random.default_rng(0), **needed)
     seen: list[str] = []
     try:
         for number in range(6):
-            buffer.push(rows(number), 0)
+            buffer.push(rows_with_goals(number) if cls.needs_env else rows(number), 0)
             size = 1 if cls.unit == "episode" else 3
             for _ in range(3):
                 sample = buffer.sample(size, number)

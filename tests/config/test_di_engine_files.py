@@ -48,7 +48,7 @@ def test_there_are_thirty_files() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_key_is_taken_over_or_named(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    main, create, _ = _read(name)
+    main, create = _read(name)
 
     with caplog.at_level(logging.INFO, logger="ding_like"):
         cfg = compile_config(main, create, source=name, save=False)
@@ -77,7 +77,7 @@ def _prefixes(path: str) -> set[str]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_misspelt_key_is_an_error_with_a_suggestion(name: str) -> None:
-    main, create, _ = copy.deepcopy(_read(name))
+    main, create = (copy.deepcopy(config) for config in _read(name))
     learn = main["policy"]["learn"]
     batch_size = learn.pop("batch_size")
     set_path(main, "policy.learn.batch_sise", batch_size)
@@ -90,12 +90,13 @@ def test_a_misspelt_key_is_an_error_with_a_suggestion(name: str) -> None:
     assert str(raised.value).startswith("1 problem in")
 
 
+@pytest.mark.timeout(600)  # Pong's episodes are long, and its evaluations are its own
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else (pytest.mark.slow,)) for name in FILES]
 )
 def test_the_file_trains_for_1000_env_steps(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    main, create, _ = _read(name)
+    main, create = _read(name)
     is_on_policy = get_policy_cls(create["policy"]).default_config().on_policy
     pipeline = serial_pipeline_onpolicy if is_on_policy else serial_pipeline
 

@@ -63,6 +63,9 @@ BUFFER: dict[str, Any] = {
     "padding": Changed(True),
     "burn_in": Changed(1),
     "initial_columns": Changed(["hidden"]),
+    "strategy": Changed("final"),
+    "k": Changed(0),
+    "size_unit": Changed("episodes"),  # of which none ends in the first rows
 }
 SUBPROCESS = "tests/envs/test_subprocess.py::"
 MANAGER: dict[str, Any] = {

@@ -30,7 +30,7 @@ def test_twenty_bits_are_not_learned_without_hindsight(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config, without = "bitflip/config/bitflip_her_dqn_config.py", ["policy.other.replay_buffer.k=0"]
 
-    assert median(config, episodes=100, env_step=50_000, overrides=without) < 0.01
+    assert median(config, episodes=100, env_step=20_000, overrides=without) < 0.01
 
 
 @pytest.mark.learning

@@ -155,7 +155,7 @@ def _function_of(env: Env, name: str) -> Callable[..., Any] | None:
     while env is not None:
         found = getattr(env, name, None)
         if callable(found):
-            return found  # type: ignore[no-any-return]  # an env is any object
+            return found
         env = getattr(env, "env", None)
     return None
 

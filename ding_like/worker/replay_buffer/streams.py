@@ -19,11 +19,11 @@ _END_COLUMNS = ("done", "terminated", "truncated")
 class StreamStorage:
     """Keep `capacity` rows in S rings [S, C], one for each stream, and know which rows follow each other.
 
-    The stream of a row is its column `stream`, else `lane`, else `env_id`, else there is one stream. A row follows the one before it
-    in its stream if it is the next `step` of the same `episode_id`; without these columns, if the one before did not
-    end an episode. `serial` of a row is one more than that of the row before it if it follows that one, else two more:
-    T rows are a window if the last one's is T - 1 more than the first one's. The oldest row's is less than the
-    newest's, so no window crosses the ring's seam.
+    The stream of a row is its column `stream`, else `lane`, else `env_id`, else there is one stream. A row follows the
+    one before it in its stream if it is the next `step` of the same `episode_id`; without these columns, if the one
+    before did not end an episode. `serial` of a row is one more than that of the row before it if it follows that one,
+    else two more: T rows are a window if the last one's is T - 1 more than the first one's. The oldest row's is less
+    than the newest's, so no window crosses the ring's seam.
     """
 
     def __init__(self, capacity: int, schema: Schema, num_streams: int, *, may_widen: bool = False) -> None:

@@ -1,0 +1,72 @@
+"""Write docs/di_engine_defaults.md: `python -m tests.config.di_engine_page > docs/di_engine_defaults.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ding_like.config.di_engine import CLOSEST_POLICIES, NOT_TAKEN, POLICY_DEFAULTS, Default
+from ding_like.config.literal import literal
+from ding_like.config.parts import class_defaults
+from ding_like.config.tree import get_path
+from ding_like.utils import registries
+
+_HEAD = """\
+# Defaults of DI-engine that differ from ours
+
+`create_config.defaults = "di_engine"` in a config file, or `ding -m serial -c CONFIG --di-engine`, takes these
+in place of ours; what the config says wins over both. The run's total_config.py then says them, so that resuming,
+evaluating and `ding enjoy` need no switch. "default_config()" means: printed by running that function of the
+class in DI-engine 0.5.3. Where a key is not listed, both have the same default. Written by
+`python -m tests.config.di_engine_page`.
+"""
+
+# Type of an env whose class says what DI-engine's env of that name has otherwise -> its module.
+_ENVS = {"cartpole": "dizoo.classic_control.cartpole.envs.cartpole_env"}
+
+
+def page() -> str:
+    """Return the page, in Markdown."""
+    return "\n".join([_HEAD, *_defaults(), "", *_not_taken(), "", *_policies(), ""])
+
+
+def _defaults() -> Iterator[str]:
+    yield from ("| policy | key | DI-engine | ours | source |", "|---|---|---|---|---|")
+    rows: dict[str, list[str]] = {}  # all of a row but its policy -> the policies
+    for name, found in POLICY_DEFAULTS.items():
+        ours = class_defaults(registries.POLICY_REGISTRY.get(name))
+        for path, default in found.items():
+            rows.setdefault(_row(path, default, _ours(ours, path)), []).append(name)
+    yield from (f"| {', '.join(names)} {row}" for row, names in rows.items())
+    for name, module in _ENVS.items():
+        cls = registries.ENV_REGISTRY.get(name, module)
+        for path, value in getattr(cls, "di_engine_defaults", {}).items():
+            default = Default(value, "the env of that type, whose stop_value is 195")
+            yield f"| env {name} {_row(f'env.{path}', default, literal(get_path(class_defaults(cls), path)))}"
+
+
+def _ours(defaults: Mapping[str, Any], path: str) -> str:
+    if path == "policy.other.replay_buffer.type":
+        return '"naive", or "advanced" where priorities or a key of its own ask for it'
+    value = get_path(defaults, path.removeprefix("policy."), defaults)
+    return "no limit" if value is defaults else literal(value)
+
+
+def _row(path: str, default: Default, ours: str) -> str:
+    return f"| `{path}` | {literal(default.value)} | {ours} | {default.source} |"
+
+
+def _not_taken() -> Iterator[str]:
+    yield from ("## What the switch does not change", "", "| policy | DI-engine | why |", "|---|---|---|")
+    for (name, key), reason in NOT_TAKEN.items():
+        yield f"| {name} | `{key}` | {reason} |"
+
+
+def _policies() -> Iterator[str]:
+    yield from ("## Policies of DI-engine that are not here", "", "| policy | closest |", "|---|---|")
+    for name, closest in CLOSEST_POLICIES.items():
+        yield f"| `{name}` | {', '.join(f'`{each}`' for each in closest)} |"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
