@@ -23,7 +23,7 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(FULL): setup.py constraints.txt | $(BIN)/pip
-	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,seed,test]"
+	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,seed,robotics,test]"
 	@touch $(DEMO) $(FULL)
 
 $(DEMO): setup.py constraints.txt | $(BIN)/pip

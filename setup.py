@@ -10,6 +10,12 @@ ROOT = Path(__file__).parent
 EXTRAS = {
     "classic": ["pygame-ce>=2.5"],
     "atari": ["ale-py>=0.12.1", "opencv-python-headless>=4.8.1.78"],  # CVE-2023-4863
+    "box2d": ["Box2D>=2.3.10", "pygame-ce>=2.5"],  # 2.3.10: wheels, so that no swig is needed
+    # dm_control reads fields of mujoco's structs that version 4 has no more.
+    "dmc": ["dm_control>=1.0.50", "mujoco>=3.17,<4", "shimmy>=2.0", "imageio>=2.34"],
+    "minigrid": ["minigrid>=3.1"],  # 3.1: on pygame-ce, as the rest; two pygames overwrite each other
+    "mujoco": ["mujoco>=3.17", "imageio>=2.34"],
+    "robotics": ["gymnasium-robotics>=1.4", "mujoco>=3.17,<4"],  # asks for gymnasium>=1.2
     "envpool": ["envpool>=1.2"],
     "petting_zoo": ["pettingzoo>=1.27"],
     "image_classification": ["scikit-learn>=1.5"],  # CVE-2024-5206
@@ -35,6 +41,12 @@ EXTRAS = {
         "openskill>=6",
         "mpe2>=1.0",
         "gunicorn>=23",
+        "Box2D>=2.3.10",
+        "minigrid>=3.1",
+        "dm_control>=1.0.50",
+        "mujoco>=3.17,<4",
+        "shimmy>=2.0",
+        "imageio>=2.34",
     ],
 }
 
@@ -85,6 +97,7 @@ setup(
         "waitress>=3.0.1",  # CVE-2024-49768, CVE-2024-49769
         "safetensors>=0.5",  # reads tensors without elements
         "threadpoolctl>=3.1",
+        "cloudpickle>=3.1",  # env functions that are lambdas, from parent to child; gymnasium brings it
     ],
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["ding = ding_like.entry.cli:main"]},

@@ -1,4 +1,4 @@
-"""Put what was recorded into pages: of docs/learning tables and pictures; docs/weights.md, docs/ray.md, docs/seed.md.
+"""Put what was recorded into pages: of docs/learning tables and pictures; of the rest, tables into pages of docs.
 
 python -m benchmarks.pages            # after python -m tests.learning.record ... --out docs/learning/NAME.json
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ray_page, seed_page, weights_page
+from benchmarks import ray_page, seed_page, stop_values_page, weights_page
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What stands between these lines of a page is written here.
@@ -22,14 +22,20 @@ BARS = {
     "cartpole": 475.0,
     "cartpole_hidden": 400.0,
     "acrobot": -100.0,
+    "acrobot_dqn": -90.0,
+    "mountain_car": -110.0,
     "pendulum": -200.0,
+    "lunarlander_dqn": 200.0,
+    "lunarlander_ppo": 250.0,
+    "lunarlander_cont_sac": 260.0,
+    "bipedalwalker": 280.0,
     "bitflip": 0.95,
     "fetchreach": -4.0,
 }
 
 
 def bar_of(name: str) -> float:
-    """Return the bar of a record's env: that of the longest name that it begins with."""
+    """Return the bar of a record: that of the longest name that it begins with."""
     return BARS[max((env for env in BARS if name.startswith(env)), key=len)]
 
 
@@ -172,6 +178,7 @@ def main() -> None:
     weights_page.write()
     ray_page.write()
     seed_page.write()
+    stop_values_page.write()
 
 
 if __name__ == "__main__":

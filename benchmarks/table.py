@@ -228,6 +228,19 @@ def _seed_parallel(*, steps: int, at_least: float) -> Benchmark:
     return Benchmark(("env_steps_wall",), contenders, needs="zmq", baseline="ours_parallel_8x1", bars=bars)
 
 
+def _atari(algorithm: str) -> Benchmark:
+    """Return a benchmark of whole runs on Pong, beside SB3 with the vector env that it takes by default, and with its
+    other one."""
+    args = ("--algorithm", algorithm)
+    contenders = {
+        "ours": Contender("atari_ours", args),
+        "sb3": Contender("atari_sb3", args, venv="peers"),
+        "sb3_subproc": Contender("atari_sb3", (*args, "--vec", "subproc"), venv="peers"),
+    }
+    bars = (Bar("ours", "sb3", at_least=1.5),)
+    return Benchmark(("frames_wall",), contenders, needs="ale_py", bars=bars)
+
+
 # One process on one thread is timed by CPU seconds, which a busy neighbour hardly changes; collectors by the wall clock
 # first, because there are some that use several processes.
 BENCHMARKS = {
@@ -274,6 +287,8 @@ BENCHMARKS = {
             "sb3": Contender("ppo_sb3", venv="peers"),
         },
     ),
+    "atari_dqn": _atari("dqn"),
+    "atari_ppo": _atari("ppo"),
     "updates_dqn": _updates("dqn", "tianshou", "sb3", others=("autograd",)),
     "updates_c51": _updates("c51", "tianshou", others=("autograd",)),
     "updates_qrdqn": _updates("qrdqn", "tianshou", "sb3", others=("autograd",), at_least=1.5),

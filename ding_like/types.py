@@ -156,7 +156,7 @@ class Reducer(Protocol):
 
 # Of a mode's fields those that are ours; the others are DI-engine's.
 OUR_FIELDS = frozenset(
-    ("actor", "segment", "num_ready", "minibatches", "grad", "apply")
+    ("actor", "segment", "num_ready", "reads_info", "minibatches", "grad", "apply")
     + ("grad_state", "load_grad_state", "gradient", "load_gradient")
 )
 
@@ -196,6 +196,7 @@ class CollectMode(NamedTuple):
     actor: Actor
     segment: Callable[[Rollout], tuple[TransitionBatch, Array]]  # rows, and how many to keep per lane int[E]
     num_ready: Callable[[Array, Array], int]  # (length int[S], ended bool[S]): rows that segment makes of S stretches
+    reads_info: bool = False  # whether `segment` reads what the env said in `info`, a column that loops keep for it
 
 
 class LearnMode(NamedTuple):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
+from ding_like.data.obs import nest
+from ding_like.data.row_ids import ROW_ID, as_text
 from ding_like.data.schema import Schema
 from ding_like.errors import SchemaError
 from ding_like.types import Array
@@ -49,7 +51,9 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
     Raises SchemaError if the columns differ in length.
     """
 
-    __slots__ = ("_columns", "_length")
+    # `buffer_name` is set where rows were sampled from a buffer: their ids are text that begins with it.
+    __slots__ = ("_columns", "_length", "buffer_name")
+    buffer_name: str
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
         self._columns = dict(columns)
@@ -79,7 +83,10 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
         if isinstance(key, str):
             return self._column(key)
         if isinstance(key, slice):
-            return TransitionBatch({name: column[key] for name, column in self._columns.items()})
+            part = TransitionBatch({name: column[key] for name, column in self._columns.items()})
+            if hasattr(self, "buffer_name"):
+                part.buffer_name = self.buffer_name
+            return part
         if not -self._length <= key < self._length:
             raise IndexError(f"row {key} of a batch of {self._length}")
         return Row(self, key % self._length)
@@ -132,8 +139,8 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
         return TransitionBatch.of_length(self._length, columns_to(device, self._columns))
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Return real dicts, one a row, with DI-engine's keys."""
-        return [dict(row) for row in self]
+        """Return real dicts, one a row, with DI-engine's keys; of flat keys "obs/a" there is a dict "obs"."""
+        return [nest(row) for row in self]
 
     @classmethod
     def concat(cls, batches: Sequence[TransitionBatch]) -> TransitionBatch:
@@ -147,7 +154,11 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
 
 
 class Row(Mapping[str, Any]):
-    """View one row of a batch as a read-only mapping; also answers DI-engine's `done`, `IS` and `collect_iter`."""
+    """View one row of a batch as a read-only mapping; also answers DI-engine's `done`, `IS` and `collect_iter`.
+
+    The id of a row from a buffer is text, as DI-engine writes it ("buffer_17"); the column holds numbers. Of columns
+    "obs/a" and "obs/b" it answers `row["obs"]` with a dict; its names are those of the columns.
+    """
 
     __slots__ = ("_batch", "_index")
 
@@ -156,7 +167,16 @@ class Row(Mapping[str, Any]):
         self._index = index
 
     def __getitem__(self, key: str) -> Any:
-        value = self._batch[key][self._index]
+        try:
+            value = self._batch[key][self._index]
+        except KeyError:
+            start = f"{key}/"
+            inside = {name[len(start) :]: self[name] for name in self._batch.columns if name.startswith(start)}
+            if not inside:
+                raise
+            return nest(inside)
+        if key == ROW_ID and hasattr(self._batch, "buffer_name"):
+            return as_text(self._batch.buffer_name, int(value))
         if isinstance(value, np.ndarray):
             value = value.view()
             value.flags.writeable = False

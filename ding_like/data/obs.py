@@ -25,6 +25,24 @@ def columns_to_obs(prefix: str, columns: Mapping[str, Any]) -> Any:
     return {name[len(start) :]: column for name, column in columns.items() if name.startswith(start)}
 
 
+def nest(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what flat keys stand for: `{"obs/arm/angle": x}` is `{"obs": {"arm": {"angle": x}}}`.
+
+    A name that would lie inside another one, which has a value of its own, stays as it is.
+    """
+    nested: dict[str, Any] = {}
+    names = set(row)
+    for name, value in row.items():
+        *path, last = name.split("/")
+        inner = nested
+        if any("/".join(path[:depth]) in names for depth in range(1, len(path) + 1)):
+            path, last = [], name
+        for key in path:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return nested
+
+
 def map_obs(fn: Callable[[Any], Any], obs: Any) -> Any:
     """Return what `fn` makes of each array or tensor of an observation: of it alone, or of each in a dict."""
     return {key: map_obs(fn, value) for key, value in obs.items()} if isinstance(obs, dict) else fn(obs)

@@ -169,13 +169,38 @@ class Rollout:
 
     def state_dict(self) -> State:
         """Return the rows, for an exact resume."""
-        rows = {name: column.copy() for name, column in self.columns().items()}
+        rows: dict[str, Any] = {name: column.copy() for name, column in self.columns().items()}
+        for name, column in rows.items():
+            if column.dtype.hasobject:  # what envs said: a file of a state takes plain data
+                rows[name] = _plain(column.tolist())
         return {"columns": rows, "is_rectangular": self._is_rectangular}
 
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned."""
         self._schema, self._columns, self._targets = None, {}, {}
         self.clear()
-        if state["columns"]:  # none of them may hold a row: then their dtypes count, which later rows must fit
-            self.append(state["columns"])
+        columns = {name: _as_column(column) for name, column in state["columns"].items()}
+        if columns:  # none of them may hold a row: then their dtypes count, which later rows must fit
+            self.append(columns)
         self._is_rectangular = state["is_rectangular"]
+
+
+def _as_column(values: Any) -> Array:
+    """Return a column as it is, and a list as a column of objects."""
+    if not isinstance(values, list):
+        column: Array = values
+        return column
+    objects = np.empty(len(values), object)
+    objects[:] = values
+    return objects
+
+
+def _plain(value: Any) -> Any:
+    """Return a tree of plain Python and numpy; what is neither, which a file of a state cannot hold, as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+        return value
+    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)

@@ -12,12 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import columns_to_obs
+from ding_like.data.obs import nest
 from ding_like.data.rollout import Rollout
+from ding_like.data.row_ids import ROW_ID, number_of
 from ding_like.errors import SchemaError
-from ding_like.types import OUR_FIELDS, Array, CollectMode, EvalMode, LearnMode, Obs, State
+from ding_like.types import OUR_FIELDS, Array, CollectMode, EvalMode, LearnMode, Obs, State, StepBatch
 
 logger = logging.getLogger(__name__)
+
+
+# The env's `info` of each step, a dict, in the rollout of a policy whose `process_transition` may read it.
+INFO_COLUMN = "timestep_info"
 
 
 class Timestep(NamedTuple):
@@ -62,6 +67,8 @@ def _flat_row(row: Mapping[str, Any]) -> dict[str, Any]:
         if seed_name in flat:
             value = flat.pop(seed_name)
             flat.setdefault(name, value)
+    if isinstance(flat.get(ROW_ID), str):
+        flat[ROW_ID] = number_of(flat[ROW_ID])
     if "done" in flat:
         done = flat.pop("done")
         if "terminated" not in flat:
@@ -71,15 +78,31 @@ def _flat_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stack(values: list[Any]) -> Array | None:
     """Return one column, or None where the values are ragged or no numbers."""
-    arrays = [np.asarray(value) for value in values]
+    try:
+        arrays = [np.asarray(value) for value in values]
+    except (RuntimeError, TypeError):  # tensors on a device, or part of a graph
+        arrays = [np.asarray(value.detach().cpu() if hasattr(value, "detach") else value) for value in values]
     first = arrays[0]
     if any(array.shape != first.shape for array in arrays):
         return None
     column = np.stack(arrays)
     if column.dtype.kind not in "biufc":
         return None
-    # A Python float does not ask for float64; an array of float64 does.
-    return column.astype(np.float32) if isinstance(values[0], float) else column
+    return _narrowed(column, values) if column.dtype == np.float64 and column.ndim == 1 else column
+
+
+def _narrowed(column: Array, values: list[Any]) -> Array:
+    """Return a column of float64 as float32 where its values are single numbers, of which none loses by that.
+
+    A Python float does not ask for float64, and says so by being one; an array of float64 does.
+    """
+    if not any(isinstance(value, float) for value in values):
+        return column
+    if not all(isinstance(value, (float, int, np.integer, np.floating)) for value in values):
+        return column
+    wholes = [value for value in values if isinstance(value, (int, np.integer))]
+    narrow = column.astype(np.float32)
+    return narrow if all(float(np.float32(value)) == value for value in wholes) else column
 
 
 def to_tensor_transitions(data: list[dict[str, Any]], shallow_copy_next_obs: bool = True) -> list[dict[str, Any]]:
@@ -108,11 +131,37 @@ def _to_tensor(value: Any) -> Any:
     return value
 
 
-class DiEngineStyleActor:
-    """Act through `forward({id: obs}) -> {id: {"action": ...}}`."""
+def timestep_infos(answer: StepBatch, returns: Array) -> Array:
+    """Return the env's `info` of each step of an answer, a column [R] of dicts, with copies of its arrays.
 
-    def __init__(self, mode: Any) -> None:
+    At an episode's end it holds `eval_episode_return`, by default the sum of rewards, of which `returns` [E] lacks the
+    last, and `TimeLimit.truncated`: DI-engine's envs say both.
+    """
+    infos = np.empty(len(answer.lanes), object)
+    for row, lane in enumerate(answer.lanes.tolist()):
+        info = _own_copy(answer.info.get(lane, {}))
+        if answer.terminated[row] or answer.truncated[row]:
+            info.setdefault("eval_episode_return", float(returns[lane] + answer.reward[row]))
+            info.setdefault("TimeLimit.truncated", bool(answer.truncated[row] and not answer.terminated[row]))
+        infos[row] = info
+    return infos
+
+
+def _own_copy(value: Any) -> Any:
+    """Return dicts, lists and arrays that an env may write into again as copies; anything else as it is."""
+    if isinstance(value, Mapping):
+        return {key: _own_copy(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_own_copy(inner) for inner in value]
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+class DiEngineStyleActor:
+    """Act through `forward({id: obs}) -> {id: {"action": ...}}`; with `as_float32`, observations are cast to that."""
+
+    def __init__(self, mode: Any, *, as_float32: bool = False) -> None:
         self._mode = mode  # any named tuple with DI-engine's fields
+        self._as_float32 = as_float32
 
     def act(
         self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: Any
@@ -129,12 +178,14 @@ class DiEngineStyleActor:
             )
         return dict(batch.columns)
 
-    @staticmethod
-    def _by_lane(obs: Obs, lanes: Array) -> dict[int, Any]:
-        if isinstance(obs, dict):
-            keys = list(obs)
-            return {int(lane): {key: _to_tensor(obs[key][i]) for key in keys} for i, lane in enumerate(lanes)}
-        return {int(lane): _to_tensor(obs[i]) for i, lane in enumerate(lanes)}
+    def _by_lane(self, obs: Obs, lanes: Array) -> dict[int, Any]:
+        by_key = obs if isinstance(obs, dict) else {"": obs}
+        if self._as_float32:
+            by_key = {key: array.astype(np.float32, copy=False) for key, array in by_key.items()}
+        rows = ({key: _to_tensors(array[i]) for key, array in by_key.items()} for i in range(len(lanes)))
+        return {
+            int(lane): nest(row) if isinstance(obs, dict) else row[""] for lane, row in zip(lanes, rows, strict=True)
+        }
 
     def reset(self, lanes: Array | None = None) -> None:
         self._mode.reset(None if lanes is None else [int(lane) for lane in lanes])
@@ -144,6 +195,13 @@ class DiEngineStyleActor:
 
     def load_state_dict(self, state: State) -> None:
         """Do nothing: a policy in DI-engine's style keeps its own state per id."""
+
+
+def _to_tensors(value: Any) -> Any:
+    """Return arrays and numpy's numbers, also in dicts, as tensors: a column forgets which its rows were."""
+    if isinstance(value, Mapping):
+        return {key: _to_tensors(inner) for key, inner in value.items()}
+    return _to_tensor(np.asarray(value) if isinstance(value, np.generic) and value.dtype.kind in "biufc" else value)
 
 
 class DiEngineStyleSegment:
@@ -189,10 +247,12 @@ class DiEngineStyleSegment:
         return (samples if stacked is None else stacked), keep
 
     def _transition(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        output = {key: _to_tensor(value) for key, value in row.items() if key not in _LOOP_COLUMNS}
-        output = {key: value for key, value in output.items() if not key.startswith(("obs/", "next_obs/"))}
-        timestep = Timestep(columns_to_obs("next_obs", row), row["reward"], bool(row["done"]), {})
-        transition = dict(self._mode.process_transition(columns_to_obs("obs", row), output, timestep))
+        nested = nest(row)
+        output = {key: _to_tensors(value) for key, value in nested.items() if key not in _LOOP_COLUMNS}
+        reward = np.array([row["reward"]], np.float32)  # of the shape that DI-engine's envs give it
+        # A loop that keeps no infos is none of a collector: nothing is made of its transitions.
+        timestep = Timestep(nested["next_obs"], reward, bool(row["done"]), nested.get(INFO_COLUMN, {}))
+        transition = dict(self._mode.process_transition(nested["obs"], output, timestep))
         transition.setdefault("collect_iter", int(row["policy_version"]))
         if bool(row["truncated"]):
             transition["terminated"], transition["truncated"] = False, True
@@ -207,7 +267,7 @@ class DiEngineStyleSegment:
 
 # What the loop adds to the columns of the actor; the rest is DI-engine's "policy output".
 _LOOP_COLUMNS = frozenset(
-    ("obs", "next_obs", "reward", "terminated", "truncated", "done")
+    ("obs", "next_obs", "reward", "terminated", "truncated", "done", INFO_COLUMN)
     + ("lane", "env_id", "episode_id", "step", "policy_version", "collect_iter")
 )
 
@@ -223,6 +283,7 @@ def adapt_collect_mode(mode: Any) -> CollectMode:
         actor=DiEngineStyleActor(mode),
         segment=segment.segment,
         num_ready=segment.num_ready,
+        reads_info=True,
     )
 
 
@@ -231,7 +292,7 @@ def adapt_eval_mode(mode: Any) -> EvalMode:
     if hasattr(mode, "actor"):
         return mode  # type: ignore[no-any-return]
     _say_once(mode, "eval")
-    return EvalMode(**_seed_fields(mode, EvalMode), actor=DiEngineStyleActor(mode))
+    return EvalMode(**_seed_fields(mode, EvalMode), actor=DiEngineStyleActor(mode, as_float32=True))
 
 
 def adapt_learn_mode(mode: Any) -> LearnMode:
@@ -245,8 +306,7 @@ def adapt_learn_mode(mode: Any) -> LearnMode:
     _say_once(mode, "learn")
 
     def minibatches(data: Any, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
-        rows = [{k: _to_tensor(v) for k, v in row.items()} for row in data] if isinstance(data, Sequence) else data
-        result = mode.forward(rows)
+        result = mode.forward([_learn_row(row) for row in data] if isinstance(data, Sequence) else data)
         yield from (result if isinstance(result, list) else [result])
 
     def grad(result: dict[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -258,6 +318,18 @@ def adapt_learn_mode(mode: Any) -> LearnMode:
         """Do nothing: `forward` has stepped the optimizer."""
 
     return LearnMode(**_seed_fields(mode, LearnMode), minibatches=minibatches, grad=grad, apply=apply)
+
+
+def _learn_row(row: Any) -> Any:
+    """Return a row as DI-engine's learner hands it over: tensors in nested dicts, flags as Python's bool."""
+    if not isinstance(row, Mapping):
+        return row
+    nested = nest(row)
+    flags = {name: bool(nested[name]) for name in _FLAGS if np.ndim(nested.get(name, ())) == 0 and name in nested}
+    return {**{name: _to_tensors(value) for name, value in nested.items()}, **flags}
+
+
+_FLAGS = ("done", "terminated", "truncated")
 
 
 def _seed_fields(mode: Any, target: Any) -> dict[str, Any]:
@@ -283,6 +355,7 @@ def _say_once(mode: Any, which: str) -> None:
 
 
 __all__ = [
+    "INFO_COLUMN",
     "DiEngineStyleActor",
     "DiEngineStyleSegment",
     "Timestep",
@@ -290,5 +363,6 @@ __all__ = [
     "adapt_eval_mode",
     "adapt_learn_mode",
     "as_batch",
+    "timestep_infos",
     "to_tensor_transitions",
 ]

@@ -40,6 +40,11 @@ class DiEngineEnvManager:
         return self._manager
 
     @property
+    def array_manager(self) -> ArrayEnvManager:
+        """Return what collectors and evaluators step."""
+        return self._manager
+
+    @property
     def env_num(self) -> int:
         return self._manager.num_lanes
 

@@ -10,6 +10,7 @@ import numpy as np
 from easydict import EasyDict
 
 from ding_like.config import to_plain
+from ding_like.envs.default_wrappers import get_default_wrappers
 from ding_like.envs.di_engine_style import SEED_LIMIT, BaseEnv, BaseEnvTimestep
 from ding_like.envs.gymnasium_env import GymnasiumEnv
 from ding_like.envs.wrappers import wrap
@@ -18,13 +19,18 @@ from ding_like.errors import ConfigError, EnvError
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
+# DI-engine's names of our wrappers' arguments.
+_ARGUMENTS = {"n_frames": "stack_size", "reward_discount": "gamma", "max_limit": "max_episode_steps"}
+
 
 class DingEnvWrapper(BaseEnv):
     """Adapt a gymnasium env, given itself or by `cfg.env_id`, to `BaseEnv`.
 
     `cfg.env_wrapper` lists what goes around it, innermost first: functions that take an env, names of wrappers, or
-    dicts with `type` and the wrapper's arguments, beside it or in `kwargs`. With `cfg.env_id` the env is made from
-    `cfg.kwargs`, `cfg.max_episode_steps` and `cfg.render_mode`; the other keys are the caller's own.
+    dicts with `type` and the wrapper's arguments, beside it or in `kwargs`; or it is a name that stands for such a
+    list, 'default' or another of `get_default_wrappers`. With `cfg.act_scale` continuous actions go from -1 to 1. With
+    `cfg.env_id` the env is made from `cfg.kwargs`, `cfg.max_episode_steps` and `cfg.render_mode`; the other keys are
+    the caller's own.
 
     A timestep's reward is float32 [1]. At an episode's end `info` holds `eval_episode_return` and
     `TimeLimit.truncated`, so that the two ways to end stay apart; `gymnasium_env` is the env itself, with both flags.
@@ -35,7 +41,7 @@ class DingEnvWrapper(BaseEnv):
         env: AnyEnv | None = None,
         cfg: Mapping[str, Any] | None = None,
         seed_api: bool = True,  # a place of DI-engine's signature: gymnasium seeds through reset
-        caller: str = "collector",  # likewise: "collector" or "evaluator", for wrappers of the caller's own
+        caller: str = "collector",  # or "evaluator": `env_wrapper='atari_default'` differs
         is_gymnasium: bool = True,  # likewise: there is nothing but gymnasium here
     ) -> None:
         self._cfg = EasyDict(to_plain(dict(cfg or {})))
@@ -58,9 +64,14 @@ class DingEnvWrapper(BaseEnv):
         if env is None:
             keys = ("env_id", "kwargs", "max_episode_steps")
             env = GymnasiumEnv({**{k: self._cfg[k] for k in keys if k in self._cfg}, "render_mode": render_mode})
-        wrappers = self._cfg.get("env_wrapper", ())
-        for spec in [wrappers] if isinstance(wrappers, str) else wrappers:
+        wrappers = self._cfg.get("env_wrapper") or ()
+        if isinstance(wrappers, str):
+            is_default = wrappers.endswith("default")
+            wrappers = get_default_wrappers(wrappers, caller=self._caller) if is_default else [wrappers]
+        for spec in [wrappers] if callable(wrappers) else wrappers:
             env = _wrapped(env, spec)
+        if self._cfg.get("act_scale") and isinstance(env.action_space, gymnasium.spaces.Box):
+            env = wrap(env, ["rescale_action"])
         return env
 
     @property
@@ -142,8 +153,8 @@ def _wrapped(env: AnyEnv, spec: Callable[[AnyEnv], AnyEnv] | str | Mapping[str, 
     if isinstance(spec, str):
         return wrap(env, [{"type": spec}])
     if isinstance(spec, Mapping):
-        flat = {key: value for key, value in spec.items() if key != "kwargs"}
-        return wrap(env, [{**flat, **spec.get("kwargs", {})}])
+        flat = {**spec, **spec.get("kwargs", {})}
+        return wrap(env, [{_ARGUMENTS.get(key, key): value for key, value in flat.items() if key != "kwargs"}])
     if not callable(spec):
         raise ConfigError(
             f"cfg.env_wrapper holds {spec!r}; expected a function, a wrapper's name or a dict with 'type'."

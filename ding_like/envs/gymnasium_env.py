@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import difflib
 import importlib
+import re
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -15,16 +17,14 @@ from ding_like.errors import ConfigError, EnvError
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import ENV_REGISTRY
 
-# Ids that exist only after a package was imported: prefix -> (package, extra that installs it).
-_ROBOTICS = ("ding_like.envs.robotics", "robotics")
+# Ids that exist only after a package was imported: pattern -> (package, extra that installs it).
 _REGISTERED_BY = {
-    "ALE/": ("ale_py", "atari"),
-    **dict.fromkeys(
-        (
-            *("FetchReach", "FetchPush", "FetchSlide", "FetchPickAndPlace", "HandReach", "HandManipulate"),
-            *("PointMaze_", "AntMaze_", "AdroitHand", "FrankaKitchen"),
-        ),
-        _ROBOTICS,
+    r"ALE/.*|\w+NoFrameskip-v\d": ("ale_py", "atari"),
+    r"MiniGrid-.*|BabyAI-.*": ("minigrid", "minigrid"),
+    r"dm_control/.*": ("shimmy", "dmc"),
+    r"(Fetch(Reach|Push|Slide|PickAndPlace)|Hand(Reach|Manipulate)|PointMaze_|AntMaze_|AdroitHand|FrankaKitchen).*": (
+        "ding_like.envs.robotics",
+        "robotics",
     ),
 }
 
@@ -127,8 +127,8 @@ def env_spec(env_id: str) -> EnvSpec:
     """Find an id in gymnasium's registry, importing what registers it."""
     if not env_id:
         raise ConfigError("env.env_id is not set; expected a gymnasium id such as 'CartPole-v1'.")
-    for prefix, (package, extra) in _REGISTERED_BY.items():
-        if env_id.startswith(prefix):
+    for pattern, (package, extra) in _REGISTERED_BY.items():
+        if re.fullmatch(pattern, env_id):
             _register(package, extra, env_id)
     module, _, name = env_id.rpartition(":")
     try:
@@ -143,7 +143,10 @@ def env_spec(env_id: str) -> EnvSpec:
 
 def _register(package: str, extra: str, env_id: str) -> None:
     try:
-        gymnasium.register_envs(importlib.import_module(package))
+        with warnings.catch_warnings():
+            # dm_control looks for a display and finds another way to draw where there is none.
+            warnings.filterwarnings("ignore", message=".*DISPLAY")
+            gymnasium.register_envs(importlib.import_module(package))
     except ImportError as error:
         # A module of ours that registers a package says by the error which one is missing.
         missing = error.name if package.startswith("ding_like.") and error.name else package

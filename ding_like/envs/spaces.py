@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from ding_like.data.hybrid_space import HybridSpace
 from ding_like.errors import EnvError, SchemaError
 from ding_like.types import Array, Obs
 
@@ -164,7 +165,8 @@ class ActionLayout:
     def __init__(self, space: Space) -> None:
         if not isinstance(space, _ROW_SPACES):
             raise EnvError(
-                f"action space {space} is not supported; expected Discrete, Box, MultiDiscrete or MultiBinary. "
+                f"action space {space} is not supported; expected Discrete, Box, MultiDiscrete, MultiBinary, or a "
+                "choice with parameters: Tuple(Discrete, Box, ...) or Dict(action_type=Discrete, action_args=Box). "
                 "Flatten it with a wrapper, for instance env.wrappers=[dict(type='TransformAction', ...)]."
             )
         self.shape = _shape(space)
@@ -207,6 +209,8 @@ class ActionLayout:
     def sample(self, rng: np.random.Generator, rows: int) -> Array:
         """Return random actions [rows, A...] for callers to pass on: uniform, or normal where a Box has no bounds."""
         space = self.space
+        if isinstance(space, HybridSpace):
+            return space.draw(rng, rows)
         if isinstance(space, spaces.Discrete):
             return rng.integers(int(space.n), size=rows, dtype=np.int64)
         if isinstance(space, spaces.MultiDiscrete):

@@ -97,7 +97,8 @@ class ConvEncoder(nn.Module):
         check_obs_shape(x.shape, self.obs_shape)
         first = self.conv[0]
         assert isinstance(first, nn.Conv2d), "the stack begins with a convolution"
-        pixels = x.to(dtype=first.weight.dtype, memory_format=self._memory_format)
+        # Bytes are moved into the memory order before they become floats, of which there would be four times as many.
+        pixels = x.to(memory_format=self._memory_format).to(first.weight.dtype, memory_format=self._memory_format)
         if x.dtype == torch.uint8:
             pixels.mul_(1 / 255)
         features: Tensor = self.dense(self.conv(pixels).flatten(1))

@@ -23,7 +23,7 @@ from ding_like.model.mlp import LinearStack
 from ding_like.model.numpy_noisy import HeadForward, head_forward
 from ding_like.model.qrdqn import QRDQN
 from ding_like.model.rainbow import RainbowDQN
-from ding_like.model.vac import LOG_SIGMA_RANGE, GaussianHead
+from ding_like.model.vac import LOG_SIGMA_RANGE, GaussianHead, HybridHead
 from ding_like.types import Array
 
 ArrayFn: TypeAlias = Callable[[Array], Array]
@@ -127,6 +127,11 @@ def _steps(module: nn.Module) -> list[ArrayFn] | None:
         return None if encoder is None or head is None else [*encoder, head]
     if type(module) is GaussianHead:
         return _gaussian(module)
+    if type(module) is HybridHead:
+        body, parameters = _steps(module.main), _steps(module.parameters_head)
+        if body is None or parameters is None:
+            return None
+        return [*body, _side_by_side(_linear(module.choice), parameters)]
     if type(module) is IQN:
         midpoints = module.midpoints().numpy()
         equal = np.full(midpoints.shape, 1.0 / midpoints.shape[1], midpoints.dtype)
@@ -197,6 +202,10 @@ def _gaussian(head: GaussianHead) -> list[ArrayFn] | None:
         return y
 
     return [*body, apply]
+
+
+def _side_by_side(first: ArrayFn, second: list[ArrayFn]) -> ArrayFn:
+    return lambda x: np.concatenate([first(x), _run(second, x)], axis=1)
 
 
 def _implicit(module: IQN, asked_of: Callable[[Array], tuple[Array, Array]]) -> list[ArrayFn] | None:

@@ -23,7 +23,7 @@ from ding_like.model.numpy_noisy import HeadGrad, head_grad
 from ding_like.model.ppg import PPG
 from ding_like.model.qrdqn import QRDQN
 from ding_like.model.rainbow import RainbowDQN
-from ding_like.model.vac import LOG_SIGMA_RANGE, VAC, GaussianHead
+from ding_like.model.vac import LOG_SIGMA_RANGE, VAC, GaussianHead, HybridHead
 from ding_like.types import Array
 
 
@@ -126,6 +126,11 @@ def _layers(module: nn.Module, grads: dict[int, Array] | None) -> _Layer | None:
     if isinstance(module, GaussianHead) and kind is GaussianHead:
         body = _layers(module.main, grads)
         return None if body is None else _Gaussian(module, body, grads)
+    if isinstance(module, HybridHead) and kind is HybridHead:
+        body, parameters = _layers(module.main, grads), _layers(module.parameters_head, grads)
+        if body is None or parameters is None:
+            return None
+        return _Hybrid(body, _Linear(module.choice, grads), parameters, module.choice.out_features)
     if isinstance(module, VAC) and kind in (VAC, PPG):
         return _actor_critic(module, grads)
     return None
@@ -301,6 +306,25 @@ class _Gaussian:
             back += self._sigma.backward(grad_sigma * self._is_free)
         elif self._log_sigma_grad is not None:
             np.add.reduce(grad_sigma, axis=0, out=self._log_sigma_grad)
+        return self._body.backward(back)
+
+
+class _Hybrid:
+    """The logits of choices, and what the parameters' head gives, side by side on the same hidden layers."""
+
+    def __init__(self, body: _Layer, choice: _Layer, parameters: _Layer, num_choices: int) -> None:
+        self._body = body
+        self._choice = choice
+        self._parameters = parameters
+        self._num_choices = num_choices
+
+    def forward(self, x: Array) -> Array:
+        features = self._body.forward(x)
+        return np.concatenate([self._choice.forward(features), self._parameters.forward(features)], axis=1)
+
+    def backward(self, grad: Array) -> Array:
+        back = self._choice.backward(grad[:, : self._num_choices])
+        back += self._parameters.backward(grad[:, self._num_choices :])
         return self._body.backward(back)
 
 

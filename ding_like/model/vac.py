@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from ding_like.data.hybrid_space import hybrid_sizes
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import ObsShape, build_encoder
 from ding_like.model.head import DiscreteHead
@@ -16,7 +17,10 @@ from ding_like.model.init import init_orthogonal
 from ding_like.model.mlp import Activation, NormType, as_sizes, build_mlp
 from ding_like.utils.registries import MODEL_REGISTRY
 
-ActionSpace = Literal["discrete", "continuous"]
+ActionSpace = Literal["discrete", "continuous", "hybrid"]
+# The number of discrete actions, a list of them, the number of continuous ones, or of hybrid ones what
+# `data.hybrid_space.hybrid_sizes` reads.
+ActionShape: TypeAlias = "int | Sequence[int] | Mapping[str, int]"
 SigmaType = Literal["independent", "conditioned", "fixed"]
 BoundType = Literal["tanh"]
 
@@ -89,13 +93,55 @@ class GaussianHead(nn.Module):
         return torch.cat([mu, log_sigma], dim=1)
 
 
+class HybridHead(nn.Module):
+    """Give the logits of K choices, and mean and log standard deviation of P parameters: [B, K + 2 P].
+
+    Both are on the same hidden layers. `gaussian` are the keywords of `GaussianHead` that say what sigma is.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        num_choices: int,
+        num_parameters: int,
+        *,
+        hidden_size: int | None = None,
+        layer_num: int = 1,
+        activation: Activation = "relu",
+        norm_type: NormType | None = None,
+        **gaussian: Any,  # of each keyword its own
+    ) -> None:
+        super().__init__()
+        if layer_num < 0:
+            raise ConfigError(f"the actor's head has layer_num {layer_num}; expected 0 or more")
+        hidden = [input_size if hidden_size is None else hidden_size] * layer_num
+        self.main = build_mlp(input_size, hidden, activation=activation, norm_type=norm_type)
+        width = (input_size, *hidden)[-1]
+        self.choice = nn.Linear(width, num_choices)
+        self.parameters_head = GaussianHead(width, num_parameters, layer_num=0, **gaussian)
+
+    def init_orthogonal(self, gain: float) -> None:
+        """Begin with all choices about equally likely, means near 0 and sigma at its start; see `model.init`."""
+        init_orthogonal(self.choice, gain)
+        self.parameters_head.init_orthogonal(gain)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.main(x)
+        return torch.cat([self.choice(features), self.parameters_head(features)], dim=1)
+
+
+ActorHead: TypeAlias = GaussianHead | DiscreteHead | HybridHead
+
+
 @MODEL_REGISTRY.register("vac")
 class VAC(nn.Module):
     """Hold an actor and a critic, each an encoder chosen by the observation's shape and a head.
 
-    `action_shape` is the number of discrete actions, a list of them where there are several at once, or the number of
-    continuous ones. With `share_encoder` both heads are on one encoder. The actor gives logits [B, A] (of several
-    actions side by side), or mean and log sigma [B, 2 A] as `GaussianHead` says. With `orthogonal_init` the weights
+    `action_shape` is the number of discrete actions, a list of them where there are several at once, the number of
+    continuous ones, or of hybrid actions dict(action_type_shape=K, action_args_shape=P). With `share_encoder` both
+    heads are on one encoder. The actor gives logits [B, A] (of several actions side by side), mean and log sigma
+    [B, 2 A] as `GaussianHead` says, or all three [B, K + 2 P]; `action_mask` [K, P], which parameters belong to which
+    choice, is the policy's to know. With `orthogonal_init` the weights
     begin orthogonal: gain sqrt(2) in hidden layers, 0.01 at the actor's output, so that all actions are about equally
     likely, and 1 at the critic's (Engstrom et al. 2020). Raises ConfigError for sizes that do not fit.
     """
@@ -103,9 +149,10 @@ class VAC(nn.Module):
     def __init__(
         self,
         obs_shape: ObsShape,
-        action_shape: int | Sequence[int],
+        action_shape: ActionShape,
         *,
         action_space: ActionSpace = "discrete",
+        action_mask: Sequence[Sequence[int]] | None = None,
         share_encoder: bool = True,
         encoder_hidden_size_list: Sequence[int] | None = None,
         encoder_kernel_size: Sequence[int] | None = None,
@@ -183,7 +230,7 @@ class VAC(nn.Module):
 
 def build_actor_head(
     input_size: int,
-    action_shape: int | Sequence[int],
+    action_shape: ActionShape,
     *,
     action_space: ActionSpace,
     sigma_type: SigmaType,
@@ -191,40 +238,41 @@ def build_actor_head(
     fixed_sigma_value: float,
     bound_type: BoundType | None,
     **layers: Any,  # of each keyword of a head its own
-) -> GaussianHead | DiscreteHead:
+) -> ActorHead:
     """Return what turns features into what the action distribution is made of; `layers` are both heads' keywords.
 
     Raises ConfigError for sizes that do not fit.
     """
-    size = _output_size(action_space, action_shape)
-    if action_space == "discrete":
-        return DiscreteHead(input_size, size, **layers)
-    return GaussianHead(
-        input_size,
-        size,
+    gaussian: dict[str, Any] = dict(  # Any: of each keyword its own
         sigma_type=sigma_type,
         initial_sigma=initial_sigma,
         fixed_sigma_value=fixed_sigma_value,
         bound_type=bound_type,
-        **layers,
     )
+    if action_space == "hybrid":
+        num_choices, num_parameters = hybrid_sizes(action_shape)
+        return HybridHead(input_size, num_choices, num_parameters, **gaussian, **layers)
+    size = _output_size(action_space, action_shape)
+    if action_space == "discrete":
+        return DiscreteHead(input_size, size, **layers)
+    return GaussianHead(input_size, size, **gaussian, **layers)
 
 
-def init_actor_critic(model: nn.Module, actor_head: GaussianHead | DiscreteHead, critic_head: DiscreteHead) -> None:
+def init_actor_critic(model: nn.Module, actor_head: ActorHead, critic_head: DiscreteHead) -> None:
     """Begin with orthogonal weights, all actions about equally likely (Engstrom et al. 2020)."""
     init_orthogonal(model)
     init_orthogonal(critic_head.main[-1], gain=1.0)
-    if isinstance(actor_head, GaussianHead):
+    if isinstance(actor_head, (GaussianHead, HybridHead)):
         actor_head.init_orthogonal(gain=0.01)
     else:
         init_orthogonal(actor_head.main[-1], gain=0.01)
 
 
-def _output_size(action_space: str, action_shape: int | Sequence[int]) -> int:
+def _output_size(action_space: str, action_shape: ActionShape) -> int:
     """Return how many logits or continuous actions there are."""
     sizes = as_sizes("action_shape", action_shape)
     if action_space not in ("discrete", "continuous"):
-        raise ConfigError(f"action_space is {action_space!r}; expected 'discrete' or 'continuous'")
+        raise ConfigError(f"action_space is {action_space!r}; expected 'discrete', 'continuous' or 'hybrid'")
     if action_space == "continuous" and len(sizes) != 1:
         raise ConfigError(f"action_shape is {sizes}; continuous actions need one number, how many there are")
     return sum(sizes)

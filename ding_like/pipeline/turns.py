@@ -20,6 +20,7 @@ from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.types import EnvManager, Setting, State
 from ding_like.worker import EpisodeSerialCollector, IBuffer, SampleSerialCollector
+from ding_like.worker.collector.interface import array_manager
 
 
 class TurnsLostError(CommError):
@@ -178,9 +179,9 @@ def random_collect(
     postprocess_data_fn: Callable[[Any], Any] | None = None,
 ) -> None:
     """Fill the buffer with `policy_cfg.random_collect_size` samples made by random actions."""
-    mode = adapt_collect_mode(policy.collect_mode)
+    mode, num_lanes = adapt_collect_mode(policy.collect_mode), array_manager(collector_env).num_lanes
     collector.reset_policy(random_collect_mode(mode, collector_env.action_space))
-    for samples in _random_samples(collector, policy_cfg.random_collect_size, num_lanes=collector_env.num_lanes):
+    for samples in _random_samples(collector, policy_cfg.random_collect_size, num_lanes=num_lanes):
         rows = samples if postprocess_data_fn is None else postprocess_data_fn(samples)
         replay_buffer.push(rows, cur_collector_envstep=collector.envstep)
     collector.reset_policy(mode)

@@ -1,5 +1,65 @@
 """Algorithms: one file each, its maths visible in it; the file's name is the registry name."""
 
-from ding_like.policy.base import Policy, create_policy, get_policy_cls
+from __future__ import annotations
 
-__all__ = ["Policy", "create_policy", "get_policy_cls"]
+from typing import Any
+
+from ding_like.policy.base import Policy, create_policy, get_policy_cls
+from ding_like.utils.lazy_exports import lazy_export
+
+# Imported on first use. Names are DI-engine's; where ours differs, both are there.
+_HOMES = {
+    "A2CPolicy": "ding_like.policy.a2c",
+    "C51Policy": "ding_like.policy.c51",
+    "DDPGPolicy": "ding_like.policy.ddpg",
+    "DQNPolicy": "ding_like.policy.dqn",
+    "DRQNPolicy": "ding_like.policy.drqn",
+    "DiscreteSACPolicy": "ding_like.policy.discrete_sac",
+    "FQFPolicy": "ding_like.policy.fqf",
+    "IMPALAPolicy": "ding_like.policy.impala",
+    "IQNPolicy": "ding_like.policy.iqn",
+    "PDQNPolicy": "ding_like.policy.pdqn",
+    "PGPolicy": "ding_like.policy.pg",
+    "PPGPolicy": "ding_like.policy.ppg",
+    "PPOOffPolicy": "ding_like.policy.ppo_offpolicy",
+    "PPOPGPolicy": "ding_like.policy.pg:PGPolicy",
+    "PPOPolicy": "ding_like.policy.ppo",
+    "PPORecurrentPolicy": "ding_like.policy.ppo_recurrent",
+    "QMIXPolicy": "ding_like.policy.qmix",
+    "QRDQNPolicy": "ding_like.policy.qrdqn",
+    "R2D2Policy": "ding_like.policy.r2d2",
+    "RainbowDQNPolicy": "ding_like.policy.rainbow:RainbowPolicy",
+    "RainbowPolicy": "ding_like.policy.rainbow",
+    "SACDiscretePolicy": "ding_like.policy.discrete_sac:DiscreteSACPolicy",
+    "SACPolicy": "ding_like.policy.sac",
+    "TD3Policy": "ding_like.policy.td3",
+    "single_env_forward_wrapper": "ding_like.policy.single_env",
+}
+# DI-engine's that are not here -> what to use.
+_INSTEAD = {
+    "ACERPolicy": "use IMPALAPolicy, actor-critic off-policy with V-trace, or PPOOffPolicy",
+    "AveragedDQNPolicy": "use DQNPolicy; its double=True is against the same overestimation",
+    "BDQPolicy": "use PPOPolicy, which takes MultiDiscrete actions",
+    "CQLPolicy": "there is no offline learning yet; SACPolicy learns online",
+    "DQFDPolicy": "there is no learning from demonstrations yet; use DQNPolicy",
+    "DiscreteCQLPolicy": "there is no offline learning yet; QRDQNPolicy learns online",
+    "MDQNPolicy": "use DQNPolicy, or IQNPolicy",
+    "NGUPolicy": "use R2D2Policy",
+    "PPOFPolicy": "use PPOPolicy",
+    "PPOSTDIMPolicy": "use PPOPolicy",
+    "PolicyFactory": "random_collect of ding_like.entry, or policy.random_collect_size, plays randomly",
+    "QTranPolicy": "use QMIXPolicy",
+    "SQLPolicy": "use DiscreteSACPolicy, which maximises entropy too",
+    "SQNPolicy": "use DiscreteSACPolicy",
+    "WQMIXPolicy": "use QMIXPolicy",
+}
+
+__all__ = ["Policy", "create_policy", "get_policy_cls", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding_like.config import NoEffect, deep_merge
+from ding_like.config import NoEffect, deep_merge, with_objects
 from ding_like.config.tree import get_path
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs
@@ -137,7 +137,7 @@ class Policy:
             yield "on_policy", f"is {cfg['on_policy']}, but that is the policy's own nature: choose another policy"
         if not (cls.rows_are_sequences or callable(getattr(cls, "_forward_collect", None))):  # which has its own rows
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
-        if cls.action_spaces is not None and "Box" not in cls.action_spaces:
+        if cls.action_spaces is not None and not {"Box", "HybridSpace"} & set(cls.action_spaces):
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
 
     @classmethod
@@ -472,7 +472,7 @@ class Policy:
         return columns_to_obs(prefix, batch.columns)
 
     def _build_model(self) -> torch.nn.Module:
-        settings = dict(self._cfg.get("model", {}))
+        settings = with_objects(self._cfg.get("model", {}))
         name, import_names = self.default_model()
         name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
         settings.pop("cfg_type", None)

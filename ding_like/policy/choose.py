@@ -65,6 +65,41 @@ class GaussianNoise:
 
 
 @dataclass(frozen=True)
+class HybridEpsilonGreedy:
+    """Take the best choice with the parameters that the network gives it, plus noise; or with `eps` anything at all.
+
+    The noise is that of `GaussianNoise`; anything is a choice and parameters drawn uniformly, for each row its own.
+    """
+
+    parameter_range: ActionRange
+    num_choices: int
+    noise_sigma: float = 0.0  # unless the setting says another: one for all, or one per lane [R]
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]:
+        """Return `action` [R, 1 + P] in the env's units, of values and parameters in [-1, 1] side by side [R, K + P].
+
+        Every call that explores takes 2 + 2 P numbers per row from `rng`, whatever comes of them.
+        """
+        values, parameters = output[:, : self.num_choices], output[:, self.num_choices :]
+        choice = greedy_action(values, mask)
+        eps, sigma = setting.get("eps", 0.0), setting.get("noise_sigma", self.noise_sigma)
+        if not all(isinstance(each, float) and each == 0.0 for each in (eps, sigma)):
+            rows, size = parameters.shape
+            draws = rng.random((2, rows))
+            uniform = rng.uniform(-1.0, 1.0, (rows, size)).astype(np.float32)
+            parameters = parameters + gaussian_noise(rows, size, sigma=sigma, rng=rng)
+            is_random = draws[0] < eps
+            choice = np.where(is_random, (draws[1] * self.num_choices).astype(np.int64), choice)
+            parameters = np.where(is_random[:, None], uniform, parameters)
+        action = np.empty((len(output), 1 + parameters.shape[1]), np.float32)
+        action[:, 0] = choice
+        action[:, 1:] = self.parameter_range.to_env(parameters)
+        return {"action": action}
+
+
+@dataclass(frozen=True)
 class SquashedGaussian:
     """Draw from a Gaussian squashed by tanh, or do its tanh(mean)."""
 

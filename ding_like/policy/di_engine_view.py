@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ding_like.data.obs import nest
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import as_batch
 from ding_like.errors import SchemaError
@@ -89,7 +90,7 @@ def forward_rows(actor: Actor, data: Mapping[int, Any], **setting: Any) -> dict[
     obs = rows["obs"] if "obs" in rows.columns else {k.removeprefix("obs/"): v for k, v in rows.columns.items()}
     lanes = np.array(list(data), np.int64)
     columns = actor.act(obs, lanes=lanes, is_first=np.zeros(len(lanes), bool), rng=_fixed_rng, **setting)
-    return {int(lane): {name: column[i] for name, column in columns.items()} for i, lane in enumerate(lanes)}
+    return {int(lane): nest({name: column[i] for name, column in columns.items()}) for i, lane in enumerate(lanes)}
 
 
 # DI-engine's `forward` has no generator to pass; ours are passed in by collectors and evaluators.
@@ -97,13 +98,21 @@ _fixed_rng = np.random.default_rng(0)
 
 
 def process_transition(obs: Any, policy_output: Mapping[str, Any], timestep: Any) -> dict[str, Any]:
-    """Return one transition of an observation, what the actor said and what the env answered."""
+    """Return one transition of an observation, what the actor said and what the env answered.
+
+    An episode that `info["TimeLimit.truncated"]` marks as cut by a time limit is truncated, any other that is done has
+    terminated.
+    """
+    is_done = bool(timestep.done)
+    truncated = is_done and bool((getattr(timestep, "info", None) or {}).get("TimeLimit.truncated", False))
     return {
         "obs": obs,
         **policy_output,
         "next_obs": timestep.obs,
         "reward": float(np.asarray(timestep.reward).item()),
-        "done": bool(timestep.done),
+        "done": is_done,
+        "terminated": is_done and not truncated,
+        "truncated": truncated,
     }
 
 

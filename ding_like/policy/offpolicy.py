@@ -118,7 +118,7 @@ class OffPolicyActorCritic(Policy):
         raise NotImplementedError(f"{type(self).__name__} must name the networks that it trains.")
 
     def _init_learn(self) -> None:
-        if "Box" in self.action_spaces:
+        if {"Box", "HybridSpace"} & set(self.action_spaces):
             reach = self._action_range()
             self._centre, self._half = (torch.from_numpy(part).to(self._device) for part in (reach.centre, reach.half))
         self._noise = GradNoise(self._device)

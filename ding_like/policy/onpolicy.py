@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
+from ding_like.config import NoEffect
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.hybrid_space import hybrid_mask
 from ding_like.data.obs import columns_to_obs, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
@@ -21,6 +23,7 @@ from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.share import Share
 from ding_like.rl_utils.distributions import ActionFamily, allowed_logits, build_family
+from ding_like.rl_utils.hybrid import Hybrid
 from ding_like.rl_utils.ppo import normalise
 from ding_like.rl_utils.returns import gae
 from ding_like.rl_utils.schedule import Schedule, constant, linear_schedule
@@ -78,7 +81,7 @@ class OnPolicyActorCritic(Policy):
         ("learn.grad_clip_norm", "learn.grad_clip_value"),
         ("learn.adam_eps", "learn.optimizer.eps"),
     )
-    action_spaces = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
+    action_spaces: tuple[str, ...] | None = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -109,7 +112,7 @@ class OnPolicyActorCritic(Policy):
         if cfg["action_space"] == "discrete":
             yield from cls._no_effect(cfg, ("action_low", "action_high", "action_bound"), "actions are discrete")
         if cfg["random_collect_size"]:
-            yield (
+            yield NoEffect(
                 "random_collect_size",
                 f"must be 0, got {cfg['random_collect_size']}: random actions have no log probability of the policy's, "
                 "and it learns from its own actions alone; leave the key out",
@@ -137,16 +140,17 @@ class OnPolicyActorCritic(Policy):
         shape = cfg.model.get("action_shape")
         if shape is None:
             raise ConfigError("policy.model.action_shape is not set: the policy must know how many actions there are.")
-        if cfg.action_space != "continuous":
+        if cfg.action_space not in ("continuous", "hybrid"):
             # The config was checked before the env said what its actions are.
             for path, message in self._no_effect(
                 cfg, ("action_low", "action_high", "action_bound"), "actions are discrete"
             ):
                 one_time_warning(f"policy.{path} {message}.")
         low, high = (_bound(side, shape) for side in (cfg.action_low, cfg.action_high))
-        return build_family(
-            cfg.action_space or "discrete", shape, low=low, high=high, squash=cfg.action_bound == "tanh"
-        )
+        squash = cfg.action_bound == "tanh"
+        if cfg.action_space == "hybrid":
+            return Hybrid(hybrid_mask(shape, cfg.model.get("action_mask")), low=low, high=high, squash=squash)
+        return build_family(cfg.action_space or "discrete", shape, low=low, high=high, squash=squash)
 
     def _forward(self, which: str) -> NetworkForward:
         """Return what computes the model's 'actor' or 'critic'."""
@@ -354,7 +358,8 @@ def _bound(side: Any, shape: Any) -> Array | None:
     if side is None:
         return None
     given = np.array(side, np.float32)
-    return given if given.ndim or not isinstance(shape, int) else np.full(shape, given)
+    size = shape.get("action_args_shape") if isinstance(shape, Mapping) else shape
+    return given if given.ndim or not isinstance(size, int) else np.full(size, given)
 
 
 def _join_obs(columns: Mapping[str, Array], edge: Array) -> Obs:

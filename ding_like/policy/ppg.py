@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs, split_mask
 from ding_like.policy.forward import NetworkForward
+from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Info, State
@@ -58,6 +59,7 @@ class PPGPolicy(PPOPolicy):
         "learn.critic_epoch_per_collect": "learn.epoch_per_collect counts the epochs of both networks",
         "learn.aux_batch_size": "minibatches of both phases have learn.batch_size rows",
     }
+    action_spaces = OnPolicyActorCritic.action_spaces
     _loss_columns = (*PPOPolicy._loss_columns, "old_output")
 
     @classmethod

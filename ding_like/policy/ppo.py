@@ -67,6 +67,7 @@ class PPOPolicy(OnPolicyActorCritic):
             schedule=dict(clip_end=None),
         ),
     )
+    action_spaces: tuple[str, ...] | None = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "HybridSpace")
     config_types = {
         **OnPolicyActorCritic.config_types,
         "learn.dual_clip": (int, float),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -27,6 +28,7 @@ class PPOOffPolicy(PPOPolicy):
         collect=dict(n_sample=64),
         other=dict(replay_buffer=dict(replay_buffer_size=1000)),
     )
+    action_spaces = OnPolicyActorCritic.action_spaces
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

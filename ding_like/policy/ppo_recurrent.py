@@ -25,6 +25,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs, map_obs, split_mask
 from ding_like.policy.choose import OfFamily
 from ding_like.policy.forward import ForwardActor
+from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.policy.recurrent import RecurrentForward
 from ding_like.policy.sequence_rows import STATE, SequenceShape, Windows, episode_ends, windows_of
@@ -48,6 +49,7 @@ class PPORecurrentPolicy(PPOPolicy):
             seq_len=32,
         ),
     )
+    action_spaces = OnPolicyActorCritic.action_spaces
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import spaces
 
+from ding_like.data.hybrid_space import HybridSpace
 from ding_like.data.obs import split_mask
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.rl_utils.exploration import epsilon_greedy
@@ -45,6 +46,10 @@ _Draw: TypeAlias = Callable[[int, np.random.Generator, "Array | None"], Array]
 
 
 def _drawer(space: spaces.Space[Any]) -> _Draw:
+    if isinstance(space, HybridSpace):
+        if not space.is_bounded():
+            raise ConfigError(_no_bounds(space))
+        return lambda rows, rng, mask: space.draw(rng, rows)
     if isinstance(space, spaces.Discrete):
         return _choices([int(space.n)], shape=())
     if isinstance(space, spaces.MultiDiscrete):
@@ -57,9 +62,11 @@ def _drawer(space: spaces.Space[Any]) -> _Draw:
         )
     if isinstance(space, spaces.Box) and space.is_bounded():
         return lambda rows, rng, mask: rng.uniform(space.low, space.high, (rows, *space.shape)).astype(space.dtype)
-    raise ConfigError(
-        f"no random actions for the action space {space}: set policy.random_collect_size=0, or bound the space."
-    )
+    raise ConfigError(_no_bounds(space))
+
+
+def _no_bounds(space: spaces.Space[Any]) -> str:
+    return f"no random actions for the action space {space}: set policy.random_collect_size=0, or bound the space."
 
 
 def _choices(sizes: Sequence[int], *, shape: tuple[int, ...]) -> _Draw:

@@ -4,9 +4,32 @@ Rollout arithmetic is numpy. Losses are torch and live in `ding_like.rl_utils.td
 that a process that only collects can use the rest without torch.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 from ding_like.rl_utils.exploration import epsilon_greedy, get_epsilon_greedy_fn
 from ding_like.rl_utils.returns import NStep, gae, nstep_return
 from ding_like.rl_utils.schedule import Schedule, constant, linear_schedule
+from ding_like.utils.lazy_exports import lazy_export
+
+_TD = "use nstep_td_target of ding_like.rl_utils.td, and a loss of torch"
+# DI-engine's that are not here -> what to use.
+_INSTEAD = {
+    "a2c_error": "use ding_like.rl_utils.a2c",
+    "create_noise_generator": "use ding_like.rl_utils.noise",
+    "gae_data": "gae takes the arrays as arguments",
+    "get_gae_with_default_last_value": "use gae",
+    "get_nstep_return_data": "use nstep_return",
+    "get_train_sample": "a collect mode's get_train_sample makes training rows",
+    "ppo_data": "use ding_like.rl_utils.ppo",
+    "ppo_error": "use ding_like.rl_utils.ppo",
+    "q_1step_td_data": _TD,
+    "q_1step_td_error": _TD,
+    "q_nstep_td_data": _TD,
+    "q_nstep_td_error": _TD,
+    "v_1step_td_error": _TD,
+}
 
 __all__ = [
     "NStep",
@@ -18,3 +41,7 @@ __all__ = [
     "linear_schedule",
     "nstep_return",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return lazy_export(__name__, {}, name, instead=_INSTEAD)

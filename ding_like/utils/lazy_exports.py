@@ -7,11 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def lazy_export(package: str, home_of: Mapping[str, str], name: str) -> Any:
-    """Return what `package` exports as `name`, from its home: the module of that name in `home_of`.
+def lazy_export(
+    package: str, home_of: Mapping[str, str], name: str, *, instead: Mapping[str, str] | None = None
+) -> Any:
+    """Return what `package` exports as `name`, from its home: a module, or "module:name" where it is called otherwise.
 
-    It is what a package's `__getattr__` returns. Raises AttributeError for a name that has none.
+    It is what a package's `__getattr__` returns. `instead` are names of DI-engine that do not exist here, with what to
+    use in their place: they raise ImportError, as `from package import name` would hide the text of any other error.
+    Raises AttributeError for a name that is in neither.
     """
-    if name not in home_of:
-        raise AttributeError(f"module '{package}' has no attribute '{name}'; it exports {', '.join(home_of)}")
-    return getattr(importlib.import_module(home_of[name]), name)
+    if name in home_of:
+        module, _, own_name = home_of[name].partition(":")
+        return getattr(importlib.import_module(module), own_name or name)
+    if instead and name in instead:
+        raise ImportError(f"{package} has no {name}: {instead[name]}", name=package)
+    exported = f"; it exports {', '.join(home_of)}" if home_of else ""
+    raise AttributeError(f"module '{package}' has no attribute '{name}'{exported}")

@@ -16,7 +16,7 @@ from ding_like.utils.metrics import EventWriter
 PACKAGE_LOGGER = logging.getLogger("ding_like")
 
 _console_handler: logging.Handler | None = None
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
 def setup_console(level: int | str = logging.INFO) -> None:
@@ -107,9 +107,9 @@ def one_time_info(message: str) -> None:
 
 
 def _say_once(level: int, message: str) -> None:
-    if message in _said:
+    if message in _warned:
         return
-    _said.add(message)
+    _warned.add(message)
     PACKAGE_LOGGER.log(level, message)
 
 

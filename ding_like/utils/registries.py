@@ -11,6 +11,7 @@ from ding_like.utils.registry import Registry
 
 # What a registry builds is a protocol's matter (types.py), not one base class: hence Registry[Any].
 POLICY_REGISTRY: Registry[Any] = Registry("policy", "ding_like.policy")
+POLICY_REGISTRY.alias("sac_discrete", "discrete_sac")  # as some of DI-engine's configs have it
 MODEL_REGISTRY: Registry[Any] = Registry("model", "ding_like.model")
 ENV_REGISTRY: Registry[Any] = Registry(
     "env",
@@ -45,6 +46,7 @@ PLAYER_REGISTRY: Registry[Any] = Registry("player", "ding_like.league.player")
 REWARD_MODEL_REGISTRY: Registry[Any] = Registry("reward_model", "ding_like.reward_model")
 
 ENV_MANAGER_REGISTRY.alias("async_subprocess", "subprocess")  # DI-engine's name
+ENV_MANAGER_REGISTRY.alias("env_pool", "envpool")  # DI-engine's name
 BUFFER_REGISTRY.alias("deque", "naive")  # what DI-engine's newer configs ask for
 
 REGISTRIES: dict[str, Registry[Any]] = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ding_like.errors import RegistryError
+from ding_like.utils.ding_imports import ding_imports
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -42,6 +43,7 @@ class Registry(Generic[T]):
         self._takes_paths = takes_paths
         self._modules = dict(modules or {})
         self._classes: dict[str, type[T]] = {}
+        self._by_module: dict[tuple[str, str], type[T]] = {}
         self._aliases: dict[str, str] = {}
 
     def register(self, name: str | None = None) -> Callable[[C], C]:
@@ -53,6 +55,20 @@ class Registry(Generic[T]):
 
         def decorate(cls: C) -> C:
             self._add(cls.__name__ if name is None else name, cls)
+            return cls
+
+        return decorate
+
+    def register_by_import(self, name: str) -> Callable[[C], C]:
+        """Return a decorator that registers a class under a name which it has only for those who import its module.
+
+        `get(name, import_names)` finds it where its module is one of `import_names`, and otherwise what else has that
+        name: two classes may share one, as DI-engine's and ours do.
+        """
+
+        def decorate(cls: C) -> C:
+            self._check_name(name)
+            self._by_module[cls.__module__, name] = cast("type[T]", cls)
             return cls
 
         return decorate
@@ -76,7 +92,7 @@ class Registry(Generic[T]):
         own_failures = {module: reason for module, reason in failures.items() if not module.startswith("ding.")}
         if self._takes_paths and ":" in name:
             return self._import_path(name)
-        cls = self._lookup(name)
+        cls = self._of_import(name, wanted) or self._lookup(name)
         if cls is None:
             failures.update(self._import_from_home(name))
             cls = self._lookup(name)
@@ -89,6 +105,10 @@ class Registry(Generic[T]):
     def canonical(self, name: str) -> str:
         """Return the registered name that `name` stands for, or `name` itself while there is none."""
         return next((key for key in self._spellings(name) if key in self._classes), name)
+
+    def name_of(self, cls: Callable[..., Any]) -> str | None:
+        """Return the name that a class is registered under, None if it is not; its module has been imported."""
+        return next((name for name, known in self._classes.items() if known is cls), None)
 
     def build(self, name: str, /, *args: Any, import_names: str | Iterable[str] = (), **kwargs: Any) -> T:
         """Construct the class of `name`; whatever its constructor raises comes through unchanged."""
@@ -151,6 +171,10 @@ class Registry(Generic[T]):
     def _lookup(self, name: str) -> type[T] | None:
         return self._classes.get(self.canonical(name))
 
+    def _of_import(self, name: str, modules: Iterable[str]) -> type[T] | None:
+        """Return the class that has this name only in one of these modules."""
+        return next((self._by_module[key] for module in modules if (key := (module, name)) in self._by_module), None)
+
     def _import_from_home(self, name: str) -> dict[str, str]:
         """Import the modules of the home where `name` may be registered, and return those that failed, with why."""
         failures: dict[str, str] = {}
@@ -212,7 +236,8 @@ def _own_path(module: str) -> str:
 def _try_import(module: str) -> str | None:
     """Import a module; return why it is not importable, or None. Errors of its code other than imports come through."""
     try:
-        importlib.import_module(module)
+        with ding_imports(module):
+            importlib.import_module(module)
     except ImportError as error:
         return _reason(module, error)
     return None

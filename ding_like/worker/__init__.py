@@ -5,8 +5,9 @@ The table is the one place that may point upward: the parallel pipeline's classe
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
+
+from ding_like.utils.lazy_exports import lazy_export
 
 _COLLECTOR = "ding_like.worker.collector"
 _EVALUATOR = "ding_like.worker.evaluator"
@@ -67,10 +68,7 @@ __all__ = list(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'; it exports {', '.join(__all__)}")
-    value = getattr(importlib.import_module(home), name)
+    value = lazy_export(__name__, _HOME_OF, name)
     globals()[name] = value  # so that Python finds it by itself next time
     return value
 

@@ -15,6 +15,8 @@ LEVELS = {
     **dict.fromkeys(("errors", "types"), 0),
     **dict.fromkeys(("config", "utils"), 1),
     "data": 2,
+    "torch_utils": 3,
+    "framework": 7,
     **dict.fromkeys(("rl_utils", "model", "envs", "comm", "league"), 3),
     **dict.fromkeys(("policy", "reward_model"), 4),
     "worker": 5,
@@ -49,7 +51,9 @@ HOMES = {
     "click": ("entry/",),
     "rich": ("utils/log.py", "pipeline/report/", "entry/"),
     "dizoo": (),
-    **dict.fromkeys(("pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"), ()),
+    # A start argument, from a parent to its child.
+    "cloudpickle": ("envs/manager/subprocess_process.py",),
+    **dict.fromkeys(("pickle", "cPickle", "dill", "joblib", "marshal", "shelve"), ()),
 }
 # Calls with one user: name -> (where it may be called, what to do instead).
 CALLS = {
@@ -62,8 +66,9 @@ CALLS = {
         (
             "utils/registry.py",
             "envs/",
-            "worker/__init__.py",
             "utils/lazy_exports.py",
+            "utils/ding_imports.py",
+            "config/objects.py",
             "entry/cli.py",
         ),
         "build it from a registry",

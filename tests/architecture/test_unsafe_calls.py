@@ -15,7 +15,8 @@ CALLS = frozenset(("eval", "__import__", "os.system", "os.popen", "subprocess.ge
 # A config is Python by design, and is read from the user's own disk only.
 MAY_EXEC = frozenset(("ding_like/config/read.py",))
 # A pipe of pickles is what transports of weights are measured beside; it reads what the same run wrote.
-MAY_PICKLE = frozenset(("benchmarks/contenders/weights_plain.py",))
+# The start argument of an env's process, from its parent alone: what makes the env may be a lambda or a closure.
+MAY_PICKLE = frozenset(("benchmarks/contenders/weights_plain.py", "ding_like/envs/manager/subprocess_process.py"))
 
 
 def faults_of(source: str, *, may_exec: bool = False, may_pickle: bool = False) -> Iterator[str]:

@@ -55,3 +55,15 @@ def test_bars_name_contenders_of_their_benchmark():
     for benchmark in BENCHMARKS.values():
         for bar in benchmark.bars:
             assert {bar.ours, bar.against} <= benchmark.contenders.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "updates"), [("dqn", 24), ("ppo", 16)])
+def test_our_contenders_on_pong_print_frames_and_updates(algorithm, updates):
+    pytest.importorskip("ale_py")
+
+    rows = run_once(BENCHMARKS[f"atari_{algorithm}"].contenders["ours"], timeout_s=120, extra=["--steps", "1100"])
+
+    values = {row["metric"]: row["value"] for row in rows if "metric" in row}
+    assert values["updates"] == updates
+    assert values["frames_wall"] == pytest.approx(4 * values["env_steps_wall"], rel=0.01)

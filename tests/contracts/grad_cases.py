@@ -55,6 +55,11 @@ GRAD_CASES: dict[str, Case] = {
     "ppg value_norm": _with("ppg autograd", learn=dict(value_norm=True, adv_norm="batch")),
     "td3 prioritised": _with("td3", **_PER, learn=dict(actor_update_freq=3, target_theta=0.1)),
     "ddpg prioritised": _with("ddpg", **_PER, learn=dict(grad_clip_norm=0.1)),
+    "pdqn prioritised": _with("pdqn", **_PER, nstep=3, learn=dict(update_circle=4, target_theta=0.1)),
+    "mpdqn clipped": _with("mpdqn", learn=dict(grad_clip_norm=0.1, ignore_done=True)),
+    "ppo hybrid schedules": _with(
+        "ppo hybrid", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, entropy_weight=0.1)
+    ),
     "sac prioritised": _with("sac", **_PER),
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),

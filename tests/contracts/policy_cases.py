@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.hybrid_space import HybridSpace
 from ding_like.data.obs import obs_to_columns
 from ding_like.data.rollout import Rollout
 from ding_like.policy import Policy, create_policy, get_policy_cls
@@ -64,6 +65,16 @@ _DISCRETE_QAC = dict(
     critic_head_hidden_size=8,
 )
 _BOX = dict(action_space="continuous", action_low=[-2.0, 0.0], action_high=[2.0, 1.0])
+_CHOICES: dict[str, Any] = dict(
+    obs_shape=OBS,
+    action_shape=dict(action_type_shape=3, action_args_shape=2),
+    action_mask=[[1, 0], [0, 1], [0, 0]],
+)
+_HYBRID_ROWS = dict(action_space="hybrid", action_low=[-2.0, 0.0], action_high=[2.0, 1.0])
+_PDQN: dict[str, Any] = dict(
+    model=dict(**_CHOICES, encoder_hidden_size_list=[8, 8], head_layer_num=0, dueling=False), **_HYBRID_ROWS
+)
+_HYBRID_VAC = dict(model={**_VAC, **_CHOICES}, **_HYBRID_ROWS)
 _IMAGES = dict(obs_shape=[1, 8, 8], num_classes=3, hidden_size_list=[4, 8], kernel_size=[3], stride=[1])
 
 
@@ -80,6 +91,7 @@ class Case:
 _DISCRETE, _TWO_OF_THREE = spaces.Discrete(ACTIONS), spaces.MultiDiscrete([3, 2])
 _BITS, _VECTOR = spaces.MultiBinary(3), spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
 _JOINT = spaces.MultiDiscrete([ACTIONS] * AGENTS)
+_HYBRID = HybridSpace(3, [-2.0, 0.0], [2.0, 1.0], parameter_mask=_CHOICES["action_mask"])
 
 CASES: dict[str, Case] = {
     "dqn": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL)),
@@ -121,6 +133,8 @@ CASES: dict[str, Case] = {
     "ppo bits": Case("ppo", _BITS, dict(model={**_VAC, "action_shape": [2, 2, 2]})),
     "ppo team": Case("ppo", _JOINT, dict(model={**_VAC, "action_shape": [ACTIONS] * AGENTS})),
     "ppo box": Case("ppo", _VECTOR, dict(model={**_VAC, "action_shape": 2}, **_BOX)),
+    "ppo hybrid": Case("ppo", _HYBRID, _HYBRID_VAC),
+    "ppo hybrid autograd": Case("ppo", _HYBRID, deep_merge(_HYBRID_VAC, dict(learn=dict(backend="autograd")))),
     "ppo_recurrent": Case("ppo_recurrent", _DISCRETE, dict(model={**_REMEMBERING, "action_shape": ACTIONS}, **_CUT)),
     "ppo_recurrent gru several": Case(
         "ppo_recurrent", _TWO_OF_THREE, dict(model={**_REMEMBERING, "action_shape": [3, 2], "cell_type": "gru"}, **_CUT)
@@ -148,6 +162,9 @@ CASES: dict[str, Case] = {
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
+    "pdqn": Case("pdqn", _HYBRID, _PDQN),
+    "pdqn dueling": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(dueling=True, head_layer_num=1)))),
+    "mpdqn": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(multi_pass=True)))),
     "discrete_sac": Case("discrete_sac", _DISCRETE, dict(model=_DISCRETE_QAC)),
     "image_classification": Case(
         "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
@@ -225,7 +242,7 @@ def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
 def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> Rollout:
     """Return a rollout of the policy's own actions in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
-    explores = ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn")
+    explores = ("pdqn", "dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn")
     setting = {"eps": 0.5} if case.policy in explores else {}
     first = np.ones(LANES, bool)
     for step in range(STEPS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def test_a_game_that_cannot_be_made_is_an_error_with_its_cause_and_leaves_no_pro
     with pytest.raises(ValueError, match="no such game"):
         make([functools.partial(ScriptedGame, 0), WrongGame])
     with pytest.raises(EnvError, match="cannot be pickled"):
-        make([lambda: ScriptedGame(0)])
+        make([functools.partial(ScriptedGame, threading.Lock())])
 
 
 class HangingGame(ScriptedGame):

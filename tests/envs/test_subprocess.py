@@ -7,6 +7,9 @@ import gc
 import logging
 import os
 import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -436,8 +439,43 @@ def test_env_processes_leave_signals_to_the_manager(make: Make) -> None:
 
 
 def test_envs_that_cannot_be_pickled_are_an_env_error(make: Make) -> None:
+    lock = threading.Lock()
+
     with pytest.raises(EnvError, match="env 1 .*cannot be pickled.*top of a module.*manager type 'base'"):
-        make([ScriptedEnv, lambda: ScriptedEnv()])
+        make([ScriptedEnv, lambda: ScriptedEnv() if lock else None])
+
+
+def test_envs_may_be_made_by_lambdas_and_closures(make: Make) -> None:
+    def with_options(number: int) -> Callable[[], ScriptedEnv]:
+        class Numbered(ScriptedEnv):
+            def reset(self, **kwargs: Any) -> Any:
+                obs, info = super().reset(**kwargs)
+                return np.full_like(obs, number), info
+
+        return lambda: Numbered()
+
+    manager = make([with_options(3), with_options(5)])
+    manager.launch()
+
+    assert manager.obs[:, 0].tolist() == [3, 5]
+
+
+def test_a_script_whose_envs_are_lambdas_is_not_imported_again(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import gymnasium\n"
+        "from ding_like.envs import SyncSubprocessEnvManager\n"
+        "print('started')\n"
+        "class Mine(gymnasium.Wrapper): pass\n"
+        "manager = SyncSubprocessEnvManager([lambda: Mine(gymnasium.make('CartPole-v1'))] * 2)\n"
+        "manager.launch()\n"
+        "print(sorted(manager.step({0: 1, 1: 0})))\n"
+        "manager.close()\n"
+    )
+
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+
+    assert run.stdout.split("\n") == ["started", "[0, 1]", ""], run.stderr
 
 
 def test_an_env_that_cannot_be_made_is_an_env_error_with_the_cause(make: Make) -> None:

@@ -1,6 +1,10 @@
 """Train a shipped config over several seeds and write what a fresh evaluation of each last model says.
 
 python -m tests.learning.record CONFIG --seeds 5 --out docs/learning/NAME.json [--mode serial] [KEY=VALUE ...]
+
+Seeds recorded by processes of their own (`--first-seed`) become one file, if all else was the same, by
+
+python -m tests.learning.record --join PART.json PART.json --out docs/learning/NAME.json
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.provenance import DirtyTreeError, provenance
 from ding_like.config import read_config
@@ -29,10 +35,12 @@ PIPELINES = {
 }
 
 
-def record(config: Path, *, mode: str, seeds: int, episodes: int, env_step: int, overrides: list[str]) -> list[dict]:
+def record(
+    config: Path, *, mode: str, seeds: int, episodes: int, env_step: int, overrides: list[str], first_seed: int = 0
+) -> list[dict[str, Any]]:
     """Return a row per seed: `eval_value` is the mean of `episodes` fresh episodes of the last model."""
     rows = []
-    for seed in range(seeds):
+    for seed in range(first_seed, first_seed + seeds):
         started = time.perf_counter()
         PIPELINES[mode](str(config), seed=seed, exp_name=f"seed{seed}", max_env_step=env_step, overrides=overrides)
         wall_s = time.perf_counter() - started
@@ -66,18 +74,54 @@ def evaluations(path: Path) -> list[list[float]]:
     return [[line["env_step"], round(line["reward_mean"], 2)] for line in lines if line["source"] == "evaluator"]
 
 
+def summarised(said: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a file holds: what was run, medians and extremes over the seeds, and their rows."""
+    return dict(
+        **said,
+        median_eval_value=statistics.median(row["eval_value"] for row in rows),
+        worst_eval_value=min(row["eval_value"] for row in rows),
+        median_env_step=statistics.median(row["env_step"] for row in rows),
+        most_env_steps=max(row["env_step"] for row in rows),
+        runs=rows,
+    )
+
+
+def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the file of all seeds from files of some each, in order of the seeds.
+
+    Raises ValueError unless config, settings and commit are the same in all of them and no seed is there twice.
+    """
+    rows = sorted((row for part in parts for row in part["runs"]), key=lambda row: row["seed"])
+    first, *others = [{name: part[name] for name in part if name not in summarised({}, rows)} for part in parts]
+    for other in others:
+        differing = [name for name in {**first, **other} if first.get(name) != other.get(name)]
+        if differing:
+            raise ValueError(f"parts that differ in {', '.join(differing)} are not one recording")
+    seeds = [row["seed"] for row in rows]
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"a seed is there twice: {seeds}")
+    return summarised(first, rows)
+
+
 def main() -> None:
     """Parse the command line, train and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("config", type=Path)
+    parser.add_argument("config", type=Path, nargs="?")
     parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--join", type=Path, nargs="+", metavar="PART", help="make one file of recorded parts instead")
     parser.add_argument("--mode", default="serial", choices=list(PIPELINES))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--env-step", type=int, default=NO_LIMIT)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--allow-dirty", action="store_true", help="record a tree that differs from its commit too")
     args = parser.parse_args()
+    if args.join:
+        _write(args.out, joined([json.loads(path.read_text()) for path in args.join]))
+        return
+    if args.config is None:
+        parser.error("name a config, or recorded parts with --join")
     try:
         code = provenance(allow_dirty=args.allow_dirty)
     except DirtyTreeError as error:
@@ -93,26 +137,26 @@ def main() -> None:
             episodes=args.episodes,
             env_step=args.env_step,
             overrides=args.overrides,
+            first_seed=args.first_seed,
         )
         os.chdir("/")
-    summary = dict(
+    said = dict(
         config=config.name,
         mode=args.mode,
         overrides=args.overrides,
         episodes=args.episodes,
         limit_env_step=None if args.env_step == NO_LIMIT else args.env_step,
         **code.to_plain(),
-        median_eval_value=statistics.median(row["eval_value"] for row in rows),
-        worst_eval_value=min(row["eval_value"] for row in rows),
-        median_env_step=statistics.median(row["env_step"] for row in rows),
-        most_env_steps=max(row["env_step"] for row in rows),
-        runs=rows,
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(_text(summary))
+    _write(out, summarised(said, rows))
 
 
-def _text(summary: dict) -> str:
+def _write(path: Path, summary: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_text(summary))
+
+
+def _text(summary: dict[str, Any]) -> str:
     """Return JSON with one line a run, so that a change shows."""
     head = json.dumps({name: value for name, value in summary.items() if name != "runs"}, indent=1)
     runs = ",\n  ".join(json.dumps(run) for run in summary["runs"])

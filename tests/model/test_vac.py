@@ -20,6 +20,13 @@ KINDS = [
     dict(action_shape=2, action_space="continuous"),
     dict(action_shape=2, action_space="continuous", sigma_type="conditioned", bound_type="tanh"),
     dict(action_shape=2, action_space="continuous", sigma_type="fixed", actor_head_layer_num=1),
+    dict(action_shape=dict(action_type_shape=3, action_args_shape=2), action_space="hybrid"),
+    dict(
+        action_shape=dict(action_type_shape=3, action_args_shape=2),
+        action_space="hybrid",
+        sigma_type="conditioned",
+        bound_type="tanh",
+    ),
 ]
 
 
@@ -27,7 +34,7 @@ def make(**changes) -> VAC:
     return VAC(4, **{**SMALL, "action_shape": 3, **changes})
 
 
-@pytest.mark.parametrize(("kind", "size"), list(zip(KINDS, [3, 5, 4, 4, 4], strict=True)))
+@pytest.mark.parametrize(("kind", "size"), list(zip(KINDS, [3, 5, 4, 4, 4, 7, 7], strict=True)))
 @pytest.mark.parametrize("share", [True, False])
 def test_actor_and_critic_give_one_row_per_observation(kind, size, share):
     model = make(share_encoder=share, **kind)
@@ -156,7 +163,8 @@ def test_a_copy_is_a_network_of_its_own():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(action_space="hybrid"), "'hybrid'; expected 'discrete' or 'continuous'"),
+        (dict(action_space="mixed"), "'mixed'; expected 'discrete', 'continuous' or 'hybrid'"),
+        (dict(action_space="hybrid"), "need dict\\(action_type_shape=number of choices"),
         (dict(action_space="continuous", action_shape=[2, 2]), "need one number"),
         (dict(action_space="continuous", sigma_type="free"), "'free'; expected 'independent'"),
         (dict(action_space="continuous", initial_sigma=0.0), "sigma 0.0"),

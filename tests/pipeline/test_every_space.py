@@ -48,6 +48,14 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
     "one multi-discrete": spaces.MultiDiscrete([3]),
     "multi-binary": spaces.MultiBinary(3),
 }
+# A choice with its parameters: what the env takes.
+HYBRID: dict[str, spaces.Space[Any]] = {
+    "flat": spaces.Tuple(
+        [spaces.Discrete(3, start=2), spaces.Box(0.0, 1.0, (1,)), spaces.Box(-2.0, 2.0, (2, 1), np.float64)]
+    ),
+    "nested": spaces.Tuple([spaces.Discrete(2), spaces.Tuple([spaces.Box(0.0, 1.0, (1,)), spaces.Box(5, 9, (1,))])]),
+    "dict": spaces.Dict(action_type=spaces.Discrete(3), action_args=spaces.Box(-0.1, 0.7, (2,), np.float64)),
+}
 UNBOUNDED = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 TAKES = {
     "dqn": ["discrete", "discrete from 5"],
@@ -61,7 +69,7 @@ TAKES = {
     "pg": list(ACTIONS),
     "ppg": list(ACTIONS),
 }
-RANDOM_FIRST = ("dqn", "ddpg", "td3", "sac", "discrete_sac")
+RANDOM_FIRST = ("pdqn", "dqn", "ddpg", "td3", "sac", "discrete_sac")
 
 
 @pytest.fixture
@@ -143,6 +151,28 @@ def test_actions_reach_the_env_and_the_learner(policy: str, actions: str, traine
     assert_rows_are_what_happened(trained, VECTOR, ACTIONS[actions])
 
 
+def flat(action: Any) -> np.ndarray:
+    """Return an env's own hybrid action as a row."""
+    ordered = [action["action_type"], action["action_args"]] if isinstance(action, dict) else action
+    leaves = [leaf for part in ordered for leaf in (part if isinstance(part, tuple) else (part,))]
+    return np.concatenate([np.ravel(leaf) for leaf in leaves])
+
+
+@pytest.mark.parametrize("actions", HYBRID)
+@pytest.mark.parametrize("policy", ["pdqn", "ppo"])
+def test_choices_with_parameters_reach_the_env_and_the_learner(
+    policy: str, actions: str, trained: list[TransitionBatch]
+) -> None:
+    run(policy, VECTOR, HYBRID[actions])
+
+    assert trained and not SpaceEnv.faults, SpaceEnv.faults[:3]
+    start = 2 if actions == "flat" else 0
+    for row in trained[-1]:
+        taken = flat(SpaceEnv.happened[int(row["reward"])].action)
+        assert row["action"][0] == taken[0] - start
+        assert np.allclose(row["action"][1:], taken[1:], rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", OBSERVATIONS)
 @pytest.mark.parametrize("policy", ["dqn", "ppo", "sac"])
 def test_observations_reach_the_learner(policy: str, name: str, trained: list[TransitionBatch]) -> None:
@@ -210,7 +240,8 @@ def test_an_observation_that_nothing_holds_is_refused_with_a_way_out(
     "space",
     [
         spaces.Text(8),
-        spaces.Tuple([spaces.Discrete(2), VECTOR]),
+        spaces.Tuple([spaces.Discrete(2), VECTOR, spaces.Discrete(2)]),
+        spaces.Tuple([spaces.Discrete(2), VECTOR, VECTOR, VECTOR]),
         spaces.Dict({"a": spaces.Discrete(2)}),
         spaces.Sequence(spaces.Discrete(2)),
         spaces.MultiBinary([2, 2]),
@@ -227,6 +258,21 @@ def test_an_action_that_nothing_chooses_is_refused_with_a_way_out(
         run("ppo", VECTOR, space)
 
     assert not trained and not SpaceEnv.happened
+
+
+@pytest.mark.parametrize("policy", ["dqn", "a2c", "ppg", "ppo_offpolicy", "sac", "impala"])
+def test_a_policy_that_cannot_choose_with_parameters_names_those_that_can(
+    policy: str, trained: list[TransitionBatch]
+) -> None:
+    with pytest.raises(ConfigError, match=r"create_config.policy.type: pdqn, ppo\).*env wrapper"):
+        run(policy, VECTOR, HYBRID["dict"])
+
+    assert not trained
+
+
+def test_discrete_actions_are_refused_where_a_policy_chooses_with_parameters(trained: list[TransitionBatch]) -> None:
+    with pytest.raises(ConfigError, match="policy 'pdqn' takes HybridSpace actions.*dqn"):
+        run("pdqn", VECTOR, ACTIONS["discrete"])
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ POLICIES = [
     *("ppo_recurrent", "impala"),
     "image_classification",
     *("discrete_sac", "pg", "ppg"),
+    "pdqn",
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -111,6 +112,10 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.learning_rate_actor": (0.02, {}),
     "learn.learning_rate_critic": (0.02, {}),
     "learn.learning_rate_q": (0.02, {}),
+    "learn.learning_rate_dis": (0.02, {}),
+    "learn.learning_rate_cont": (0.02, {}),
+    "learn.update_circle": (4, {}),
+    "collect.noise": (False, {}),
     "learn.learning_rate_policy": (0.02, {}),
     "learn.learning_rate_alpha": (0.02, {}),
     "learn.actor_update_freq": (1, {}),
@@ -167,7 +172,6 @@ def section_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     """Return a policy section that was checked as that of a run is, its model filled in; raises ConfigError."""
     case = CASES[name]
     settings = copy.deepcopy(case.settings)
-    continuous = settings.get("action_space") == "continuous"
     user: dict[str, Any] = {}
     for path, value in changes.items():
         set_path(user, path, value)
@@ -177,7 +181,7 @@ def section_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     main = dict(env=dict(env_id="CartPole-v1"), policy=deep_merge(settings, user))
     create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=chosen)
     cfg = to_plain(compile_config(main, create, save=False).policy)
-    if not continuous and case.space is not None:
+    if settings.get("action_space") is None and case.space is not None:
         cfg["action_space"] = "discrete"
     return cfg
 
@@ -301,6 +305,9 @@ def run(name: str, changes: dict[str, Any]) -> Any:
     envs = dict(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1)
     if name == "qmix":
         env, chosen = envs, dict(type="two_step_game", import_names=["dizoo.multi_agent.two_step_game"])
+    elif name == "pdqn":
+        env = dict(envs, max_episode_steps=10)
+        chosen = dict(type="gym_hybrid", import_names=["dizoo.gym_hybrid.envs.gym_hybrid_env"])
     else:
         box = name in ("ddpg", "td3", "sac")
         env, chosen = (

@@ -75,7 +75,14 @@ class Run:
 def run_of(folder: Path, case: Case, *, masked: bool = False) -> Run:
     """Return a run of a case of the policies' contracts."""
     space = "box" if case.space is ACTING["sac"].space else None
-    kinds = {"discrete": "dqn", "several": "ppo several", "bits": "ppo bits", "team": "qmix", "box": "sac"}
+    kinds = {
+        "discrete": "dqn",
+        "several": "ppo several",
+        "bits": "ppo bits",
+        "team": "qmix",
+        "box": "sac",
+        "hybrid": "pdqn",
+    }
     action = space or next(kind for kind, name in kinds.items() if ACTING[name].space == case.space)
     sizes = {"discrete": 4, "several": 5, "bits": 6, "team": 8}
     mask = sizes[action] if masked else 0

@@ -30,6 +30,7 @@ ACTIONS_OF: dict[str, spaces.Space[Any]] = {
     "bits": spaces.MultiBinary(3),
     "box": spaces.Box(_F([-2.0, 0.0]), _F([2.0, 1.0])),
     "team": spaces.MultiDiscrete([ACTIONS] * AGENTS),
+    "hybrid": spaces.Tuple([spaces.Discrete(3), spaces.Box(-2.0, 2.0, (1,)), spaces.Box(0.0, 1.0, (1,))]),
 }
 
 

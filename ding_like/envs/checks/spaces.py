@@ -9,10 +9,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from ding_like.data.hybrid_space import HybridSpace
 from ding_like.envs.checks import calls
 from ding_like.envs.checks.report import Report
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.errors import EnvError
+from ding_like.types import Array
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
@@ -75,9 +77,23 @@ def _check_actions(report: Report, env: AnyEnv, seed: int) -> None:
         fix = "declare Box(-1.0, 1.0, ...) and stretch the action in step()"
         report.add("warning", _ACTION, f"{space} has no bounds", "a finite range to explore and to scale to", fix)
         return
-    if not (np.all(space.low == -1) and np.all(space.high == 1)):
+    if isinstance(space, HybridSpace):
+        uses = [np.flatnonzero(own).tolist() for own in space.parameter_mask]
+        seen = f"choices with parameters: policies see {space}"
+        fix = "" if len(set(map(str, uses))) > 1 else f"self.parameter_mask = an array {space.parameter_mask.shape}"
+        report.add("note", _ACTION, seen, "which parameters each choice uses, where they differ" if fix else "", fix)
+    elif not (np.all(space.low == -1) and np.all(space.high == 1)):
         fix = "env.wrappers=[dict(type='rescale_action')], for policies whose actions lie from -1 to 1"
         report.add("note", _ACTION, f"{space} is another range than -1 to 1", fix=fix)
-    for action in (space.low, space.high):
+    for action in _ends(space):
         calls.reset(report, env, seed)
-        calls.step(report, env, action.copy())
+        calls.step(report, env, action)
+
+
+def _ends(space: spaces.Box) -> list[Array]:
+    """Return the lowest and the highest action, of hybrid actions for each choice."""
+    if not isinstance(space, HybridSpace):
+        return [space.low.copy(), space.high.copy()]
+    ends = np.repeat(np.stack([space.low, space.high]), space.num_choices, axis=0)
+    ends[:, 0] = np.tile(np.arange(space.num_choices), 2)
+    return list(ends)

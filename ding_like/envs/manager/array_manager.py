@@ -102,6 +102,11 @@ class ArrayEnvManager(Configurable, ABC):
         return self._ready
 
     @property
+    def is_launched(self) -> bool:
+        """Tell whether the lanes have been reset for the first time."""
+        return self._is_launched
+
+    @property
     def closed(self) -> bool:
         return self._is_closed
 

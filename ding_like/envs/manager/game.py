@@ -237,4 +237,4 @@ def _in_processes(env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any]) -
     pickled = pickle_env_fns(env_fn)
     shared = preparation(pickled)
     times = {"step_timeout_s": float(cfg["step_timeout_s"]), "reset_timeout_s": float(cfg["reset_timeout_s"])}
-    return [functools.partial(GameProcess, GameStart(make, shared), **times) for make in pickled]
+    return [functools.partial(GameProcess, GameStart(bytes(make), shared), **times) for make in pickled]

@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like import errors
+from ding_like.data.hybrid_space import HybridSpace
 from ding_like.envs.spaces import Space
 from ding_like.errors import EnvError
 
@@ -163,6 +164,9 @@ def describe_space(space: Space) -> dict[str, Any]:
     """Return what `space_of` makes an equal space from; `space` is one that fits in arrays."""
     if isinstance(space, spaces.Dict):
         return {"type": "Dict", "entries": [[key, describe_space(inner)] for key, inner in space.spaces.items()]}
+    if isinstance(space, HybridSpace):
+        own = {"low": space.parameter_low, "high": space.parameter_high, "parameter_mask": space.parameter_mask}
+        return {"type": "HybridSpace", "num_choices": space.num_choices, **own}
     if isinstance(space, spaces.Box):
         return {"type": "Box", "low": space.low, "high": space.high, "dtype": np.dtype(space.dtype).str}
     if isinstance(space, spaces.Discrete):
@@ -179,6 +183,8 @@ def space_of(described: dict[str, Any]) -> Space:
     kind = fields.pop("type")
     if kind == "Dict":
         return spaces.Dict({key: space_of(inner) for key, inner in fields["entries"]})
+    if kind == "HybridSpace":
+        return HybridSpace(**fields)
     if "dtype" in fields:
         fields["dtype"] = np.dtype(fields["dtype"]).type
     space: Space = getattr(spaces, kind)(**fields)

@@ -103,7 +103,7 @@ class ProcessPool:
         pickled = pickle_env_fns(env_fn)
         told = preparation(pickled)
         starts = [
-            Start(index, group, len(lanes), len(groups), [pickled[lane] for lane in group], None, told)
+            Start(index, group, len(lanes), len(groups), [bytes(pickled[lane]) for lane in group], None, told)
             for index, group in enumerate(groups)
         ]
         self._processes = [EnvProcess(start, self._memory_file) for start in starts]

@@ -168,19 +168,36 @@ def stop_all(processes: Iterable[EnvProcess], timeout_s: float) -> int:
     return len(running)
 
 
+class ByValue(bytes):
+    """Be the pickle of a callable that carries its code along, so that no module of the user's needs to be imported."""
+
+
 def pickle_env_fns(env_fn: Sequence[Callable[[], Any]]) -> list[bytes]:
     """Return the callables as what a new process makes them from. Raises EnvError naming one that cannot be sent."""
-    pickled = []
-    for lane, make in enumerate(env_fn):
-        try:
-            pickled.append(bytes(ForkingPickler.dumps(make)))
-        except Exception as error:  # whatever a class does when it is pickled
-            raise EnvError(
-                f"env {lane} cannot be made in a process of its own: {make!r} cannot be pickled "
-                f"({type(error).__name__}: {error}). Give env_fn a class or function at the top of a module, a "
-                "functools.partial of one, or an EnvFactory; or use manager type 'base'."
-            ) from error
-    return pickled
+    return [_pickle(lane, make) for lane, make in enumerate(env_fn)]
+
+
+def _pickle(lane: int, make: Callable[[], Any]) -> bytes:
+    """Return one callable pickled by its name; a lambda, a closure or a class of the script with its code."""
+    try:
+        return bytes(ForkingPickler.dumps(make))
+    except Exception as error:  # whatever a class does when it is pickled
+        reason: Exception = error
+    try:
+        # It is written here and read by a process that this one has started and told by a pipe: nobody else's pickle
+        # is ever loaded.
+        import cloudpickle
+
+        return ByValue(cloudpickle.dumps(make))
+    except ImportError:
+        hint = " Lambdas and closures can be sent once cloudpickle is installed: pip install cloudpickle."
+    except Exception as error:  # likewise
+        reason, hint = error, ""
+    raise EnvError(
+        f"env {lane} cannot be made in a process of its own: {make!r} cannot be pickled "
+        f"({type(reason).__name__}: {reason}). Give env_fn a class or function at the top of a module, a "
+        f"functools.partial of one, or an EnvFactory; or use manager type 'base'.{hint}"
+    ) from reason
 
 
 def preparation(env_fns: Sequence[bytes]) -> dict[str, Any]:
@@ -191,6 +208,6 @@ def preparation(env_fns: Sequence[bytes]) -> dict[str, Any]:
             "again. Put what runs at the end of the script under  if __name__ == '__main__':"
         )
     data = multiprocessing.spawn.get_preparation_data("env process")
-    if not any(b"_main__" in pickled for pickled in env_fns):
+    if not any(b"_main__" in pickled for pickled in env_fns if not isinstance(pickled, ByValue)):
         data = {key: value for key, value in data.items() if not key.startswith("init_main")}
     return {key: data[key] for key in _PREPARATION if key in data}

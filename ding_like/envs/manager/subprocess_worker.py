@@ -25,6 +25,7 @@ import gymnasium
 import numpy as np
 
 from ding_like.envs.di_engine_style import as_gymnasium
+from ding_like.envs.hybrid import hybrid_rows
 from ding_like.envs.manager.lane import play_again
 from ding_like.envs.manager.subprocess_memory import ASK, MAKE, RESET, STEP, LaneMemory
 from ding_like.envs.manager.subprocess_message import (
@@ -263,7 +264,7 @@ class EnvWorker:
 
 
 def _make_env(pickled: bytes) -> gymnasium.Env[Any, Any]:
-    return as_gymnasium(ForkingPickler.loads(pickled)())
+    return hybrid_rows(as_gymnasium(ForkingPickler.loads(pickled)()))  # type: ignore[no-any-return]  # any env
 
 
 def _part(obs: Obs, rows: slice) -> Obs:

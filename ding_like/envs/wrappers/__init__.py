@@ -10,7 +10,16 @@ from typing import Any
 import gymnasium
 
 # Importing them registers their short names.
-from ding_like.envs.wrappers import actions, atari, normalization, record_gif, returns, standard  # noqa: F401
+from ding_like.envs.wrappers import (  # noqa: F401
+    actions,
+    atari,
+    frames,
+    normalization,
+    record_gif,
+    returns,
+    standard,
+    suites,
+)
 from ding_like.envs.wrappers.state import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import ConfigError, DingError
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium.wrappers import ClipReward, FrameStackObservation, RescaleAction, TimeLimit, TransformObservation
 
 from ding_like.envs.wrappers.returns import EpisodeReturn
@@ -55,7 +54,8 @@ def rescale_action(env: AnyEnv, min_action: float = -1.0, max_action: float = 1.
         raise ConfigError(f"rescale_action takes Box actions with finite bounds, the env has {space}.")
     if min_action >= max_action:
         raise ConfigError(f"rescale_action: min_action {min_action} is not below max_action {max_action}.")
-    return RescaleAction(env, np.float32(min_action), np.float32(max_action))
+    number = space.dtype.type  # gymnasium warns of a float32 bound of a float64 Box
+    return RescaleAction(env, number(min_action), number(max_action))
 
 
 @ENV_WRAPPER_REGISTRY.register("obs_transpose")

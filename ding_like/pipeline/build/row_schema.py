@@ -12,6 +12,7 @@ from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.build.policies import build_policy
 from ding_like.types import EnvManager
 from ding_like.utils.seeding import global_rng_state, make_rng, set_global_rng_state
+from ding_like.worker.collector.base import reads_info
 from ding_like.worker.collector.loop import RolloutLoop, step_until
 from ding_like.worker.collector.stop_rule import EnvSteps, Rows
 
@@ -28,7 +29,7 @@ def rows_schema(fitted: Mapping[str, Any], env: EnvManager, *, seed: int) -> Sch
     try:
         policy = build_policy(fitted, modes=["collect", "command"])
         mode = adapt_collect_mode(policy.collect_mode)
-        loop = RolloutLoop(env, mode.actor, rng=make_rng(seed, "row_schema"))
+        loop = RolloutLoop(env, mode.actor, rng=make_rng(seed, "row_schema"), keeps_info=reads_info(mode))
         setting = policy.command_mode.get_setting_collect({"envstep": 0})
         rows = Rows(1, lambda: loop.num_ready(mode.num_ready))
         for _ in step_until(loop, rows | EnvSteps(_MAX_STEPS, lambda: loop.env_steps), setting):

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.config import to_plain
+from ding_like.data.hybrid_space import HybridSpace, hybrid_mask
 from ding_like.data.obs import ACTION_MASK
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import ONE_HOT
@@ -19,6 +20,8 @@ from ding_like.utils.registries import POLICY_REGISTRY
 Space: TypeAlias = spaces.Space[Any]
 # What a model is told of an observation: see `obs_shape`.
 ObsShape: TypeAlias = "int | list[int] | dict[str, Any]"
+# The same of an action: see `action_shape`.
+ActionShape: TypeAlias = "int | list[int] | dict[str, int]"
 
 _FLATTEN = "flatten it in an env wrapper, such as env.wrappers=[dict(type='TransformAction', ...)]"
 
@@ -35,21 +38,46 @@ def fit_policy_config(policy_cfg: Any, manager: EnvManager) -> dict[str, Any]:
     | MultiBinary(k)           | [2] * k            | "discrete"   | None                                  |
     | Box of floats, shape [A] | A                  | "continuous" | A numbers each; inf where there is no |
     |                          |                    |              | bound and the config gives none       |
+    | HybridSpace, K choices   | see below          | "hybrid"     | P numbers, as above                   |
+    | with P parameters        |                    |              |                                       |
 
+    Of hybrid actions `model.action_shape` is {"action_type_shape": K, "action_args_shape": P}, and `model.action_mask`
+    the K rows that say which parameters belong to which choice; the config may say that better than the env.
     Raises ConfigError if the config says something else than the env, or if the policy does not take a space.
     """
     cfg: dict[str, Any] = to_plain(policy_cfg)
     model = cfg.setdefault("model", {})
     space = manager.action_space
     _check_policy_takes(cfg, space)
+    fit = getattr(get_policy_cls(cfg), "fit_model_section", None)
+    if fit is not None:
+        model = cfg["model"] = fit(model)
     _fill(model, "model.obs_shape", obs_shape(manager.observation_space))
     _fill(model, "model.action_shape", action_shape(space))
     _check_mask(manager.observation_space, space)
-    _fill(cfg, "action_space", "continuous" if isinstance(space, spaces.Box) else "discrete")
-    if isinstance(space, spaces.Box):
+    _fill(cfg, "action_space", _kind(space))
+    if isinstance(space, HybridSpace):
+        _fill_parameter_mask(model, space)
+        _fill_bound(cfg, "action_low", space.parameter_low)
+        _fill_bound(cfg, "action_high", space.parameter_high)
+    elif isinstance(space, spaces.Box):
         _fill_bound(cfg, "action_low", space.low)
         _fill_bound(cfg, "action_high", space.high)
     return cfg
+
+
+def _kind(space: Space) -> str:
+    """Return what `action_space` is called in a policy's config."""
+    if isinstance(space, HybridSpace):
+        return "hybrid"
+    return "continuous" if isinstance(space, spaces.Box) else "discrete"
+
+
+def _fill_parameter_mask(model: dict[str, Any], space: HybridSpace) -> None:
+    """Fill `model.action_mask` [K, P], or check what the config says."""
+    given = model.get("action_mask")
+    mask = space.parameter_mask if given is None else hybrid_mask(model["action_shape"], given)
+    model["action_mask"] = mask.astype(int).tolist()
 
 
 def obs_shape(space: Space) -> ObsShape:
@@ -103,10 +131,12 @@ def _check_mask(observation_space: Space, action_space: Space) -> None:
         return
     rename = "fix it, or take it out: env.wrappers=[dict(type='FilterObservation', filter_keys=[...])] without it"
     if isinstance(action_space, spaces.Box):
+        why = "its choices cannot be masked" if isinstance(action_space, HybridSpace) else "it has no discrete actions"
         raise ConfigError(
-            f"the observation has an entry '{ACTION_MASK}', but {action_space} has no discrete actions: {rename}."
+            f"the observation has an entry '{ACTION_MASK}', but of the action space {action_space}: {why}; {rename}."
         )
     mask, actions = observation_space.spaces[ACTION_MASK], action_shape(action_space)
+    assert not isinstance(actions, dict), "hybrid actions are boxes, which were refused above"
     wanted = (sum(actions) if isinstance(actions, list) else actions,)
     # Of a team, whose agents have equally many actions, also [N, A].
     by_agent = (len(actions), actions[0]) if isinstance(actions, list) and len(set(actions)) == 1 else wanted
@@ -117,11 +147,14 @@ def _check_mask(observation_space: Space, action_space: Space) -> None:
         )
 
 
-def action_shape(space: Space) -> int | list[int]:
+def action_shape(space: Space) -> ActionShape:
     """Return the number of discrete actions, a list of them, or the length of a continuous action.
 
-    Raises ConfigError for other spaces and for actions of more than one axis.
+    Of hybrid actions it is a dict of the number of choices and that of parameters. Raises ConfigError for other spaces
+    and for actions of more than one axis.
     """
+    if isinstance(space, HybridSpace):
+        return {"action_type_shape": space.num_choices, "action_args_shape": space.num_parameters}
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     if len(space.shape or ()) != 1:
@@ -152,7 +185,7 @@ def _check_policy_takes(cfg: dict[str, Any], space: Space) -> None:
     )
 
 
-def _fill(section: dict[str, Any], path: str, value: str | ObsShape) -> None:
+def _fill(section: dict[str, Any], path: str, value: str | ObsShape | ActionShape) -> None:
     key = path.rpartition(".")[2]
     given = section.get(key)
     if given is not None and _comparable(given) != _comparable(value):

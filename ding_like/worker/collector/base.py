@@ -17,7 +17,7 @@ from ding_like.types import Array, CollectMode, Config, EnvManager, State
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.seeding import rng_state, set_rng_state
-from ding_like.worker.collector.interface import ISerialCollector, PolicyMode
+from ding_like.worker.collector.interface import ISerialCollector, PolicyMode, array_manager
 from ding_like.worker.collector.loop import RolloutLoop
 from ding_like.worker.collector.stats import CollectReport, describe
 from ding_like.worker.collector.stop_rule import whole_number
@@ -60,7 +60,7 @@ class BaseSerialCollector(ISerialCollector):
     def reset_env(self, _env: EnvManager | None = None) -> None:
         """Start from fresh episodes, in a new env manager if one is given."""
         if _env is not None:
-            self._env = _env
+            self._env = array_manager(_env)
             self._env.launch()
         elif self._env is not None:
             self._env.reset()
@@ -117,6 +117,11 @@ def attribute_of(policy: PolicyMode, name: str, default: object) -> object:
         return default
 
 
+def reads_info(mode: CollectMode) -> bool:
+    """Tell whether a mode's rows need the env's `info`; one that was made without saying so does not."""
+    return bool(getattr(mode, "reads_info", False))
+
+
 def target_of(given: int | None, name: str, of_policy: object) -> int:
     """Return the number `given`, else the policy's. Raises ConfigError if there is none, or it is no whole number."""
     target = of_policy if given is None else given
@@ -151,7 +156,7 @@ class LoopCollector(BaseSerialCollector):
         if self._loop is None:
             self._make_loop()
         elif self._policy is not None:
-            self._loop.use_actor(self._policy.actor)
+            self._loop.use_actor(self._policy.actor, keeps_info=reads_info(self._policy))
 
     def reset(self, _policy: PolicyMode | None = None, _env: EnvManager | None = None) -> None:
         """Reset env, policy and all counters."""
@@ -161,7 +166,7 @@ class LoopCollector(BaseSerialCollector):
     def _new_loop(self) -> RolloutLoop | None:
         if self._env is None or self._policy is None:
             return None
-        loop = RolloutLoop(self._env, self._policy.actor, rng=self._rng)
+        loop = RolloutLoop(self._env, self._policy.actor, rng=self._rng, keeps_info=reads_info(self._policy))
         loop.note_actions = self._note_actions
         return loop
 

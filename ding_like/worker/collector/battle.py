@@ -16,7 +16,7 @@ from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
 from ding_like.types import CollectMode, EnvManager, Setting
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
-from ding_like.worker.collector.base import BaseSerialCollector, attribute_of, target_of
+from ding_like.worker.collector.base import BaseSerialCollector, attribute_of, reads_info, target_of
 from ding_like.worker.collector.battle_loop import BattleLoop
 from ding_like.worker.collector.episode import as_episodes, whole_episodes
 from ding_like.worker.collector.interface import PolicyMode, Unit
@@ -53,7 +53,7 @@ class BattleCollector(BaseSerialCollector):
             self._make_loop()
         else:
             for loop, mode in zip(self._loop.loops, self._policies, strict=True):
-                loop.use_actor(mode.actor)
+                loop.use_actor(mode.actor, keeps_info=reads_info(mode))
 
     def collect_rows(
         self,
@@ -84,8 +84,13 @@ class BattleCollector(BaseSerialCollector):
             return None
         if len(self._reports) != len(self._policies):
             self._reports = [CollectReport() for _ in self._policies]
-        actors = [mode.actor for mode in self._policies]
-        return BattleLoop(self._env, actors, rng=self._rng, record=self._keeps)
+        return BattleLoop(
+            self._env,
+            [mode.actor for mode in self._policies],
+            rng=self._rng,
+            record=self._keeps,
+            keeps_info=[reads_info(mode) for mode in self._policies],
+        )
 
     def _parts(self) -> tuple[BattleLoop, Sequence[CollectMode]]:
         if self._loop is None:

@@ -42,11 +42,18 @@ class PlayerView:
 class BattleLoop:
     """Hold a `RolloutLoop` for each of N players over E games; nothing of one side reaches another.
 
-    `manager` has `num_players` and lanes game * N + player. `record[p]` says whether player p's rows are kept.
+    `manager` has `num_players` and lanes game * N + player. `record[p]` says whether player p's rows are kept,
+    `keeps_info[p]` whether with the env's `info` (by default none's are).
     """
 
     def __init__(
-        self, manager: EnvManager, actors: Sequence[Actor], *, rng: np.random.Generator, record: Sequence[bool]
+        self,
+        manager: EnvManager,
+        actors: Sequence[Actor],
+        *,
+        rng: np.random.Generator,
+        record: Sequence[bool],
+        keeps_info: Sequence[bool] | None = None,
     ) -> None:
         self.num_players = manager.num_players
         if self.num_players != len(actors):
@@ -57,7 +64,13 @@ class BattleLoop:
         self._manager = manager
         self._first_step = manager.game_steps
         self.loops = [
-            RolloutLoop(PlayerView(manager, player), actor, rng=rng, record=keep)
+            RolloutLoop(
+                PlayerView(manager, player),
+                actor,
+                rng=rng,
+                record=keep,
+                keeps_info=keeps_info is not None and keeps_info[player],
+            )
             for player, (actor, keep) in enumerate(zip(actors, record, strict=True))
         ]
 

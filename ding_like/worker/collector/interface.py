@@ -73,6 +73,12 @@ class ISerialCollector(Configurable, ABC):
         """Return the number of env steps taken so far, over all lanes."""
 
 
+def array_manager(env: EnvManager) -> EnvManager:
+    """Return the env manager itself, or the one inside of one in DI-engine's style, which steps dicts by env id."""
+    inside: EnvManager = getattr(env, "array_manager", env)
+    return inside
+
+
 def create_serial_collector(cfg: Config, **kwargs: object) -> ISerialCollector:
     """Build the collector that `cfg.type` names; raises RegistryError for an unknown name."""
     collector: ISerialCollector = SERIAL_COLLECTOR_REGISTRY.build(

@@ -16,6 +16,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import copy_obs, obs_to_columns, take_lanes, write_obs
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rollout import Rollout
+from ding_like.data.rows import INFO_COLUMN, timestep_infos
 from ding_like.data.schema import Schema, can_hold
 from ding_like.types import Actor, Array, Obs, Setting, State, StepBatch
 from ding_like.worker.collector.stop_rule import StopRule
@@ -71,9 +72,18 @@ class RolloutLoop:
 
     `env_steps` counts every real step, dropped ones too. With `record=False` nothing is logged (evaluation).
     A row that is open, its lane not having answered yet, keeps the columns that its action was made with.
+    With `keeps_info` rows have a column of what the env said in `info`, for a policy that reads it.
     """
 
-    def __init__(self, manager: Lanes, actor: Actor, *, rng: np.random.Generator, record: bool = True) -> None:
+    def __init__(
+        self,
+        manager: Lanes,
+        actor: Actor,
+        *,
+        rng: np.random.Generator,
+        record: bool = True,
+        keeps_info: bool = False,
+    ) -> None:
         lanes = manager.num_lanes
         self._manager = manager
         self._actor = actor
@@ -82,6 +92,7 @@ class RolloutLoop:
         self._in_order: Array | None = None
         self.rollout = Rollout(lanes)
         self._record = record
+        self._keeps_info = keeps_info
         self.env_steps = 0
         self.dropped_steps = 0
         self.dropped_episodes = 0
@@ -107,7 +118,7 @@ class RolloutLoop:
         self._open_rows = np.zeros(lanes, np.int64)  # rows in the rollout that belong to the lane's open episode
         self._closed: list[int] = []  # rows in the rollout of each episode that ended
 
-    def use_actor(self, actor: Actor) -> None:
+    def use_actor(self, actor: Actor, *, keeps_info: bool = False) -> None:
         """Act with another actor from the next step on; open episodes go on, and open rows stay as they are.
 
         If its columns are others than those of the rows so far, which then fit into no log with its own, those rows are
@@ -116,6 +127,9 @@ class RolloutLoop:
         self._actor = actor
         actor.reset()
         self._is_new_actor = True
+        if keeps_info != self._keeps_info:
+            self._keeps_info = keeps_info
+            self._drop_rows_of_others()
 
     def step(self, setting: Setting, *, policy_version: int = 0, idle: Array | None = None) -> list[EpisodeRecord]:
         """Act on all ready lanes that are not `idle` [E], step them once, and return the episodes that ended."""
@@ -265,6 +279,8 @@ class RolloutLoop:
             own = {name: column.take(lanes, axis=0) for name, column in own.items()}
         own.update(obs_to_columns("next_obs", answer.next_obs))
         own["reward"], own["terminated"], own["truncated"] = answer.reward, answer.terminated, answer.truncated
+        if self._keeps_info:
+            own[INFO_COLUMN] = timestep_infos(answer, self._return)
         return own
 
     def _end_episode(self, lane: int, info: Mapping[str, Any]) -> EpisodeRecord:
@@ -389,7 +405,7 @@ def _take_rows(answer: StepBatch, rows: Array) -> StepBatch:
 
 # What the loop adds to the actor's columns.
 _OWN_COLUMNS = frozenset(
-    ("lane", "env_id", "episode_id", "step", "policy_version", "reward", "terminated", "truncated")
+    ("lane", "env_id", "episode_id", "step", "policy_version", "reward", "terminated", "truncated", INFO_COLUMN)
 )
 
 

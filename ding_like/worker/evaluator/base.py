@@ -12,7 +12,7 @@ from ding_like.types import Config, EnvManager, State
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.seeding import make_rng
-from ding_like.worker.collector.interface import PolicyMode
+from ding_like.worker.collector.interface import PolicyMode, array_manager
 from ding_like.worker.evaluator.interface import ISerialEvaluator
 
 # An eval mode, or one for each player.
@@ -95,7 +95,7 @@ class EpisodeEvaluator(BaseSerialEvaluator):
     def reset_env(self, _env: EnvManager | None = None) -> None:
         """Evaluate in another env manager if one is given; every evaluation resets it anyway."""
         if _env is not None:
-            self._env = _env
+            self._env = array_manager(_env)
             self._env.launch()
 
     def reset(self, _policy: Modes = None, _env: EnvManager | None = None) -> None:

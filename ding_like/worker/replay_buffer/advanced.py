@@ -57,6 +57,8 @@ class AdvancedReplayBuffer(PresetBuffer):
         },
     }
 
+    clear_resets_push_count = False  # as in DI-engine: ids go on as well
+
     @classmethod
     def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
         store = RowStore(int(cfg["replay_buffer_size"]), frame_stack=int(cfg["frame_stack"]))

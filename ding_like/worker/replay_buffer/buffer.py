@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from ding_like.data.batch import TransitionBatch
 from ding_like.data.column_file import is_column_file, load_columns, save_columns
 from ding_like.errors import CheckpointError, SchemaError
 from ding_like.types import State
@@ -49,7 +50,7 @@ class ReplayBuffer(IBuffer):
         self._sampler: Sampler[Any] = sampler
         self._limiter = limiter
         self.unit = sampler.unit
-        self._instance_name = instance_name
+        self._instance_name = sampler.buffer_name = instance_name
         self._add_scalar = getattr(tb_logger, "add_scalar", None)
         self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
         self._rng = make_rng(0, instance_name) if rng is None else rng
@@ -86,7 +87,7 @@ class ReplayBuffer(IBuffer):
         Raises SchemaError, and changes nothing, if it does not fit what is stored, or has an invalid priority.
         """
         with self._lock:
-            if self._limiter is not None and not self._limiter.may_push():
+            if self._limiter is not None and not self._limiter.may_push(_num_rows(data)):
                 if self._drops.pass_s():
                     self._logger.info("pushed data is dropped: %s", self._limiter)
                 return
@@ -113,7 +114,7 @@ class ReplayBuffer(IBuffer):
                 if size:
                     self._refuse(size, 0)
                 return None if size else []
-            if limiter is not None and not limiter.may_sample():
+            if limiter is not None and size and not limiter.may_sample(size):
                 sampler.expire(train_iter)
                 if self._refusals.pass_s():
                     self._logger.info("no sample of %d: %s", size, limiter)
@@ -150,11 +151,15 @@ class ReplayBuffer(IBuffer):
                 "type='prioritised_sequence'"
             )
 
+    # Whether `clear` begins to count anew what is pushed.
+    clear_resets_push_count: ClassVar[bool] = True
+
     def clear(self) -> None:
-        """Forget all data, their schema and `push_count`."""
+        """Forget all data, their schema and, but for prioritised buffers, `push_count`."""
         with self._lock:
             self._store.storage = None
-            self._push_count = 0
+            if self.clear_resets_push_count:
+                self._push_count = 0
             self._forget()
             if self._remover is not None:
                 self._remover.clear()
@@ -235,19 +240,20 @@ class ReplayBuffer(IBuffer):
 
     @property
     def push_count(self) -> int:
-        """Return how much data was pushed since the start or the last `clear`."""
+        """Return how much data was pushed since the start, or the last `clear` that resets it; loaded data count."""
         return self._push_count
 
     def _append(self, data: Any) -> tuple[int, int]:
         """Copy data in and return (how many rows, how many they overwrote); the caller holds the lock."""
         store, sampler, remover = self._store, self._sampler, self._remover
+        data, known = sampler.prepare(data)
         rows = store.as_rows(data, as_objects=remover is not None)
         num_rows = len(rows)
         if num_rows == 0:
             return 0, 0
         paths = [] if remover is None else remover.paths_of(rows)
         before = store.count
-        stored, own = sampler.split(rows)
+        stored, own = sampler.split(rows, known)
         storage = store.append(stored)
         sampler.added(storage, num_rows, own)
         self._push_count += num_rows
@@ -289,3 +295,8 @@ class ReplayBuffer(IBuffer):
             for name, value in values.items():
                 self._add_scalar(f"{self._instance_name}_iter/{name}", value, self._train_iter)
                 self._add_scalar(f"{self._instance_name}_step/{name}", value, self._env_step)
+
+
+def _num_rows(data: Any) -> int:
+    """Return how many rows are pushed."""
+    return len(data) if isinstance(data, (list, TransitionBatch)) else 1

@@ -184,8 +184,13 @@ class FrameStorage(ColumnStorage):
     def append(self, data: Sequence[Any]) -> None:
         """Copy rows in; of more than `capacity`, only the last stay. Raises SchemaError if they do not fit."""
         assert isinstance(data, TransitionBatch), "frames come in columns"
-        columns = {name: np.asarray(column) for name, column in data.columns.items()}
-        self._full_schema.check(columns, where="the buffer")
+        fitted = self._fit({name: np.asarray(column) for name, column in data.columns.items()})
+        kept = {name: field for name, field in fitted.schema.items() if name in self._full_schema}
+        full = Schema({**self._full_schema, **kept})
+        columns = fitted.columns
+        full.check(columns, where="the buffer")
+        self._full_schema = full
+        self._widen(fitted.schema)
         first = max(len(data) - self.capacity, 0)
         for start in range(first, len(data), _CHUNK):
             self._append_chunk({name: column[start : start + _CHUNK] for name, column in columns.items()})

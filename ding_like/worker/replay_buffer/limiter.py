@@ -10,13 +10,15 @@ from ding_like.errors import ConfigError
 from ding_like.types import State
 
 _LEFT_AFTER_WINDOW = 0.01
+_SLACK = 0.1  # rows: what is asked for has not faded yet, so that what is exactly at a limit would not pass
 
 
 class RateLimiter:
     """Hold the number of pushed rows per sampled row between `min_ratio` and `max_ratio`.
 
-    Counts fade to 1 % in `window_s`, computed whenever they are looked at: only the recent past matters. Before the
-    first sample everything may pass.
+    What is asked for counts as if it had passed, so that no push or sample goes beyond the limits by itself. Counts
+    fade to 1 % in `window_s`, computed whenever they are looked at: only the recent past matters. Before the first
+    sample everything may pass.
     """
 
     def __init__(
@@ -41,15 +43,24 @@ class RateLimiter:
         limiter = cls(limit["min"], limit["max"], cfg["window_seconds"])
         return None if limit["min"] == 0 and limit["max"] == float("inf") else limiter
 
-    def may_push(self) -> bool:
-        """Say whether pushed rows per sampled row are below the maximum."""
-        self._fade()
-        return self._sampled == 0 or self._pushed < self._max_ratio * self._sampled
+    def may_push(self, rows: int = 1) -> bool:
+        """Say whether pushed rows per sampled row will be at most the maximum with these rows.
 
-    def may_sample(self) -> bool:
-        """Say whether pushed rows per sampled row are at least the minimum."""
+        They may pass anyway while there are too few for a sample of the last size: else limits that lie closer together
+        than one push and one sample would stop both for good.
+        """
         self._fade()
-        return self._pushed >= self._min_ratio * self._sampled
+        is_below = self._pushed + rows <= self._max_ratio * self._sampled + _SLACK
+        return self._sampled == 0 or is_below or not self._is_enough_for(self._last_size)
+
+    def may_sample(self, rows: int = 1) -> bool:
+        """Say whether pushed rows per sampled row will be at least the minimum with a sample of `rows`."""
+        self._fade()
+        self._last_size = rows
+        return self._sampled == 0 or self._is_enough_for(rows)
+
+    def _is_enough_for(self, rows: int) -> bool:
+        return self._pushed + _SLACK >= self._min_ratio * (self._sampled + rows)
 
     def add(self, *, pushed: int = 0, sampled: int = 0) -> None:
         """Count rows."""
@@ -61,6 +72,7 @@ class RateLimiter:
         """Forget what has passed."""
         self._pushed = self._sampled = 0.0
         self._since = self._clock()
+        self._last_size = 1  # of the samples that were asked for
 
     def state_dict(self) -> State:
         """Return what is left of the counts by now."""

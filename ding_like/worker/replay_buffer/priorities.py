@@ -134,10 +134,12 @@ class Priorities:
 
     def count_sample(self, places: Array, own: Mapping[str, Array]) -> dict[str, float] | None:
         """Let go what was used up by a sample that was described; return what to log of samples, if that is due."""
+        if not len(places):
+            return None
         self.beta = min(self.beta + self._settings.beta_step, 1.0)
         if self._settings.max_use < _INF:
             self._remove(places[self.records.use.take(places) >= self._settings.max_use])
-        return self._monitor.add(own) if len(places) else None
+        return self._monitor.add(own)
 
     def expire(self, train_iter: int) -> None:
         """Let go what is too old at this learner iteration."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,13 +10,25 @@ from typing import Any
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.row_ids import ROW_ID, as_numbers, as_text
 from ding_like.errors import SchemaError
 from ding_like.types import Array, State
+from ding_like.utils.interval import Interval
 from ding_like.worker.replay_buffer.priorities import Priorities, PrioritySettings, checked_update
-from ding_like.worker.replay_buffer.row_records import NO_ITER, collect_iters_of, ids_of, priorities_of
+from ding_like.worker.replay_buffer.row_records import (
+    NO_ITER,
+    collect_iters_of,
+    ids_of,
+    priorities_of,
+    priorities_of_rows,
+)
 from ding_like.worker.replay_buffer.sampler import Sampler
 from ding_like.worker.replay_buffer.storage import RingStorage
 from ding_like.worker.replay_buffer.store import Dump, StorageT
+
+logger = logging.getLogger(__name__)
+
+_REPORT_STRAYS_S = 60.0
 
 # What the buffer itself says of a row; what a pushed row says under these names is not stored.
 _OWN_COLUMNS = frozenset(("priority", "weight", "IS", "staleness", "use", "replay_unique_id", "replay_buffer_idx"))
@@ -30,6 +43,35 @@ class ByPriority(Sampler[StorageT]):
     def __init__(self, capacity: int, settings: PrioritySettings) -> None:
         self.priorities = Priorities(capacity, settings)
         self._next_id = 0  # never falls, so that an id means one row for ever
+
+        self._strays = Interval(_REPORT_STRAYS_S, starts_due=True)
+
+    def prepare(self, data: Any) -> tuple[Any, list[Any] | None]:
+        """Return rows that are dicts without the buffer's own entries, and the priorities that they say, if any does.
+
+        What is not a dict is left out of a list, and the log says so.
+        """
+        if isinstance(data, TransitionBatch) or not isinstance(data, (list, tuple, Mapping)):
+            return data, None
+        rows = [data] if isinstance(data, Mapping) else data
+        kept = [row for row in rows if isinstance(row, Mapping)]
+        if len(kept) < len(rows) and kept and self._strays.pass_s():
+            stray = next(row for row in rows if not isinstance(row, Mapping))
+            logger.warning(
+                "a prioritised buffer keeps dicts: %d of %d pushed items are none (%r, say) and were left out.",
+                len(rows) - len(kept),
+                len(rows),
+                stray,
+            )
+        if not kept or all(_OWN_COLUMNS.isdisjoint(row) for row in kept):
+            return kept or data, None
+        return without_own(kept), [row.get("priority") for row in kept]
+
+    def _with_numbers(self, info: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return an update whose ids are numbers."""
+        ids = info.get(ROW_ID)
+        numbers = as_numbers(ids, self.buffer_name)
+        return info if numbers is ids else {**info, ROW_ID: numbers}
 
     def count(self, storage: StorageT) -> int:
         return self.priorities.records.num_live
@@ -47,7 +89,8 @@ class ByPriority(Sampler[StorageT]):
         replace: bool,
         rng: np.random.Generator,
     ) -> Array | int:
-        self.priorities.expire(train_iter)
+        if size:
+            self.priorities.expire(train_iter)
         return self.priorities.draw(size, rng, None if ages is None else self._of_ages(storage, ages))
 
     @abstractmethod
@@ -58,8 +101,10 @@ class ByPriority(Sampler[StorageT]):
 class PrioritisedSampler(ByPriority[RingStorage]):
     """Draw rows by priority."""
 
-    def split(self, rows: Sequence[Any]) -> tuple[Sequence[Any], _Own]:
+    def split(self, rows: Sequence[Any], known: Any = None) -> tuple[Sequence[Any], _Own]:
         stored = stored_part(rows)
+        if known is not None:
+            return stored, (priorities_of_rows(known, self.priorities.max_priority), collect_iters_of(rows))
         has_priorities = not isinstance(rows, TransitionBatch) or "priority" in rows.columns
         # Most rows say none and get the largest: one number does for all.
         given = priorities_of(rows, self.priorities.max_priority) if has_priorities else None
@@ -93,7 +138,7 @@ class PrioritisedSampler(ByPriority[RingStorage]):
         Of objects, the rows are dicts. `use` counts this time too, `staleness` is -1 if it is not known.
         """
         own = self.priorities.describe(places, train_iter, next_id=self._next_id, next_row=storage.next_row)
-        data = _join(storage.gather(places), own)
+        data = _join(storage.gather(places), own, self.buffer_name)
         self.averages = self.priorities.count_sample(places, own)
         return data
 
@@ -101,7 +146,7 @@ class PrioritisedSampler(ByPriority[RingStorage]):
         where: dict[str, int] = {"next_id": self._next_id, "next_row": 0 if storage is None else storage.next_row}
         if storage is not None and self.priorities.update_current(info, **where):
             return True
-        places, ids, priorities = checked_update(info, 0 if storage is None else storage.capacity)
+        places, ids, priorities = checked_update(self._with_numbers(info), 0 if storage is None else storage.capacity)
         if storage is not None and len(places):
             is_there = ids_of(places, storage.capacity, **where) == ids
             still = is_there & self.priorities.records.is_live(places)
@@ -115,7 +160,7 @@ class PrioritisedSampler(ByPriority[RingStorage]):
         priorities = self.priorities.records.priority[_by_age(storage)]
         if isinstance(data, dict):
             return {**data, "priority": priorities}
-        rows: list[Any] = _join(data, {"priority": priorities})
+        rows: list[Any] = _join(data, {"priority": priorities}, self.buffer_name)
         return rows
 
     def split_dump(self, data: Dump) -> tuple[Dump, Any]:
@@ -180,14 +225,24 @@ def stored_part(rows: Sequence[Any]) -> Sequence[Any]:
             raise SchemaError(
                 f"a prioritised buffer keeps mappings, got a {type(row).__name__}. Push dicts, or use type='naive'."
             )
+    return without_own(rows)
+
+
+def without_own(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return dicts without what the buffer itself says of a row."""
     return [{key: value for key, value in row.items() if key not in _OWN_COLUMNS} for row in rows]
 
 
-def _join(data: Sequence[Any], own: dict[str, Array]) -> Any:
-    """Return rows with the buffer's own columns; dicts get DI-engine's name of the weight as well."""
+def _join(data: Sequence[Any], own: dict[str, Array], buffer_name: str) -> Any:
+    """Return rows with the buffer's own columns; dicts get DI-engine's name of the weight, and its ids."""
     if isinstance(data, TransitionBatch):
-        return TransitionBatch.of_length(len(data), {**data.columns, **own})
+        batch = TransitionBatch.of_length(len(data), {**data.columns, **own})
+        batch.buffer_name = buffer_name
+        return batch
     if "weight" in own:
         own = {**own, "IS": own["weight"]}
-    values = zip(*(column.tolist() for column in own.values()), strict=True)
+    columns = {name: column.tolist() for name, column in own.items()}
+    if ROW_ID in columns:
+        columns[ROW_ID] = [as_text(buffer_name, number) for number in columns[ROW_ID]]
+    values = zip(*columns.values(), strict=True)
     return [{**row, **dict(zip(own, value, strict=True))} for row, value in zip(data, values, strict=True)]

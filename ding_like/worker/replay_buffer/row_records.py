@@ -145,10 +145,18 @@ def priorities_of(rows: TransitionBatch | Mapping[str, Any] | Sequence[Mapping[s
         if "priority" not in columns:
             return np.full(len(rows), default, np.float32)
         return _checked(columns["priority"])
-    given = [row.get("priority") for row in rows]
-    priorities = np.full(len(given), default, np.float32)
-    is_given = np.array([value is not None for value in given], bool)
-    priorities[is_given] = _checked([value for value in given if value is not None])
+    return priorities_of_rows([row.get("priority") for row in rows], default)
+
+
+def priorities_of_rows(given: Sequence[Any], default: float) -> Array:
+    """Return the priorities to store, float32 [B]: what is given and a little more, the largest for None.
+
+    That is the largest one given or, if that is more, `default`; a `default` of NaN stays. Raises SchemaError as
+    `priorities_of` does.
+    """
+    said = _checked([value for value in given if value is not None])
+    priorities = np.full(len(given), np.maximum(default, said.max(initial=0.0)), np.float32)  # NaN is not below
+    priorities[np.array([value is not None for value in given], bool)] = said
     return priorities
 
 

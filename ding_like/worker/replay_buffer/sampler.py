@@ -24,11 +24,19 @@ class Sampler(ABC, Generic[StorageT]):
     """
 
     unit: SampleUnit = "row"
+    buffer_name = "buffer"  # which ids of rows begin with, where they are text
     # What to log of the last samples, when that is due.
     averages: Mapping[str, float] | None = None
 
-    def split(self, rows: Sequence[Any]) -> tuple[Sequence[Any], Any]:
-        """Return (what the storage keeps of pushed rows, what `added` needs). Raises SchemaError for what is wrong."""
+    def prepare(self, data: Any) -> tuple[Any, Any]:
+        """Return pushed data as the store is to see them, before they are stacked, and what `split` is to know."""
+        return data, None
+
+    def split(self, rows: Sequence[Any], known: Any = None) -> tuple[Sequence[Any], Any]:
+        """Return (what the storage keeps of pushed rows, what `added` needs); `known` is what `prepare` returned.
+
+        Raises SchemaError for what is wrong.
+        """
         return rows, None
 
     def added(self, storage: StorageT, num_rows: int, own: Any) -> None:

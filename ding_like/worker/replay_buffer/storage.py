@@ -17,6 +17,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.compiled import take_rows
 from ding_like.data.schema import Schema
 from ding_like.types import Array
+from ding_like.worker.replay_buffer.widening import Fit, fit, say_widened
 
 
 class RingStorage(ABC):
@@ -79,7 +80,10 @@ class RingStorage(ABC):
 
 
 class ColumnStorage(RingStorage):
-    """Keep every column of a schema in one preallocated array [capacity, ...]."""
+    """Keep every column of a schema in one preallocated array [capacity, ...].
+
+    A column of whole numbers that is pushed floats widens to hold both.
+    """
 
     def __init__(self, capacity: int, schema: Schema) -> None:
         super().__init__(capacity)
@@ -104,9 +108,23 @@ class ColumnStorage(RingStorage):
         if fits:
             return columns
         # A tensor, or an equal dtype that is another object, is fine after all.
-        columns = {name: np.asarray(column) for name, column in columns.items()}
-        self.schema.check(columns, where="the buffer")
-        return columns
+        fitted = self._fit({name: np.asarray(column) for name, column in columns.items()})
+        fitted.schema.check(fitted.columns, where="the buffer", widens=True)
+        self._widen(fitted.schema)
+        return fitted.columns
+
+    def _fit(self, columns: Mapping[str, Array]) -> Fit:
+        """Return what `fit` says of columns that are to come to the ones kept."""
+        return fit(columns, {name: column[: self.count] for name, column in self._columns.items()}, self.schema)
+
+    def _widen(self, schema: Schema) -> None:
+        """Keep columns in the dtypes of a schema from now on."""
+        for name, field in schema.items():
+            own = self._columns[name]
+            if own.dtype != field.dtype:
+                say_widened(name, own.dtype, field.dtype)
+                self._columns[name] = own.astype(field.dtype)
+        self.schema = schema
 
     def _write(self, source: Mapping[str, Array], places: slice, part: slice | None) -> None:
         for name, own in self._columns.items():

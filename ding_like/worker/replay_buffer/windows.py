@@ -12,7 +12,12 @@ from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.types import Array, SampleUnit, State
 from ding_like.worker.replay_buffer.priorities import PrioritySettings, checked_update
 from ding_like.worker.replay_buffer.prioritised import ByPriority, stored_part
-from ding_like.worker.replay_buffer.row_records import NO_ITER, collect_iters_of, priorities_of
+from ding_like.worker.replay_buffer.row_records import (
+    NO_ITER,
+    collect_iters_of,
+    priorities_of,
+    priorities_of_rows,
+)
 from ding_like.worker.replay_buffer.sampler import Sampler, draw_uniform
 from ding_like.worker.replay_buffer.streams import StreamStorage
 
@@ -117,9 +122,9 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         self._given = np.full(capacity, np.nan, np.float32)
         self._since = np.full(capacity, NO_ITER, np.int64)
 
-    def split(self, rows: Sequence[Any]) -> tuple[Sequence[Any], Any]:
-        stored = stored_part(rows)
-        return stored, (priorities_of(rows, np.nan), collect_iters_of(rows))
+    def split(self, rows: Sequence[Any], known: Any = None) -> tuple[Sequence[Any], Any]:
+        given = priorities_of(rows, np.nan) if known is None else priorities_of_rows(known, np.nan)
+        return stored_part(rows), (given, collect_iters_of(rows))
 
     def added(self, storage: StreamStorage, num_rows: int, own: Any) -> None:
         given, since = own
@@ -142,7 +147,8 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         if not len(places):
             return
         given = self._given[places]
-        priorities = np.where(np.isnan(given), np.float32(self.priorities.max_priority), given)
+        largest = np.fmax(given.max(initial=0.0, where=~np.isnan(given)), np.float32(self.priorities.max_priority))
+        priorities = np.where(np.isnan(given), largest, given)
         self.priorities.write(places, priorities, self._since[places], np.zeros(len(places), np.int64))
         self.priorities.raise_largest(priorities)
 
@@ -166,7 +172,7 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         return data
 
     def update(self, storage: StreamStorage | None, info: Mapping[str, Any]) -> bool:
-        places, ids, priorities = checked_update(info, 0 if storage is None else storage.capacity)
+        places, ids, priorities = checked_update(self._with_numbers(info), 0 if storage is None else storage.capacity)
         still = (self._ids[places] == ids) & self.priorities.records.is_live(places)
         self.priorities.update(places[still], priorities[still])
         return True

@@ -17,7 +17,9 @@ REFUSED = {
     if getattr(get_policy_cls(dict(type=case.policy)), "rows_need_networks", False)
 }
 REMOTE = {name: case for name, case in ACTING.items() if name not in REFUSED}
-SETTING = {name: {"eps": 0.3} for name in ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn")}
+SETTING = {
+    name: {"eps": 0.3} for name in ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn", "pdqn")
+}
 
 
 def play(case: Case, policy: Policy, *, steps: int = 8, num_lanes: int = 3, masked: bool = False) -> list:

@@ -46,7 +46,7 @@ def test_counts_fade_to_one_percent_in_a_window() -> None:
     limiter.add(pushed=1000, sampled=10)
     clock.now_s += 30
 
-    limiter.add(sampled=9)  # 10 pushed against 9.1 sampled
+    limiter.add(sampled=10)  # 10 pushed against 10.1 sampled
     assert not limiter.may_push()
     limiter.add(sampled=1)
     assert limiter.may_push()
@@ -60,7 +60,7 @@ def test_how_often_it_is_asked_does_not_matter() -> None:
         clock.now_s += 0.1
         limiter.may_push()
 
-    limiter.add(sampled=9)
+    limiter.add(sampled=10)
     assert not limiter.may_push()
     limiter.add(sampled=1)
     assert limiter.may_push()
@@ -75,7 +75,7 @@ def test_a_loaded_limiter_goes_on_where_the_saved_one_was() -> None:
 
     other.load_state_dict(limiter.state_dict())
 
-    other.add(sampled=9)  # 10 pushed against 9.1 sampled
+    other.add(sampled=10)  # 10 pushed against 10.1 sampled
     assert not other.may_push()
     other.add(sampled=1)
     assert other.may_push()

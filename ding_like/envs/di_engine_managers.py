@@ -1,0 +1,229 @@
+"""Offer env managers under DI-engine's names and with its interface: dicts by env id.
+
+Collectors and evaluators take them as they take ours: they use the array manager inside (`manager`), so that a script
+pays for dicts only where it steps envs itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+from easydict import EasyDict
+
+from ding_like.config.legacy import legacy_reason
+from ding_like.config.report import suggestion
+from ding_like.envs.di_engine_adapter import DiEngineEnvManager, ResetParam
+from ding_like.envs.factory import create_env_manager
+from ding_like.envs.manager.array_manager import ArrayEnvManager
+from ding_like.envs.recorded import RecordedEnv
+from ding_like.errors import ConfigError, EnvError
+from ding_like.types import Array
+from ding_like.utils.log import one_time_warning
+from ding_like.utils.registries import ENV_MANAGER_REGISTRY
+
+# What an env observes, takes and is configured by differs from env to env: hence Any in this file.
+
+Self = TypeVar("Self", bound="BaseEnvManager")
+
+# DI-engine's key -> ours; None, which is no deadline there, leaves ours at its default.
+_RENAMED = {
+    "step_timeout": "step_timeout_s",
+    "reset_timeout": "reset_timeout_s",
+    "connect_timeout": "launch_timeout_s",
+}
+# Keys that say what the manager is, not how it works.
+_NAMES = frozenset(("type", "import_names", "cfg_type"))
+
+
+class BaseEnvManager(DiEngineEnvManager):
+    """Run envs in this process, in DI-engine's way: `ready_obs` and `step({id: action})`.
+
+    `env_fn` are callables that make one env each: gymnasium envs or DI-engine's. `cfg` may hold DI-engine's keys and
+    those of the env manager 'base'; without `auto_reset` an env whose episode has ended waits for `reset`.
+    Raises ConfigError for other keys.
+    """
+
+    # The name of what it is made of, in create_config.env_manager.
+    manager_type: ClassVar[str] = "base"
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """Return the defaults, with `cfg_type` naming the class."""
+        own = _array_class(cls.manager_type).config
+        return EasyDict({"episode_num": math.inf, "auto_reset": True, **own}, cfg_type=f"{cls.__name__}Dict")
+
+    def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
+        given = dict(cfg or {})
+        self._env_fn = list(env_fn)
+        self._array_cfg = {"type": self.manager_type, **_array_config(self.manager_type, given)}
+        self._auto_reset = bool(given.get("auto_reset", True))
+        self._seeding: tuple[Any, ...] | None = None
+        self._is_launched = False
+        super().__init__(self._made(self._env_fn), episode_num=given.get("episode_num", math.inf))
+        self._waits_for_reset = np.zeros(self.env_num, bool)
+
+    def _made(self, env_fn: Sequence[Callable[[], Any]]) -> ArrayEnvManager:
+        manager = create_env_manager(self._array_cfg, env_fn)
+        assert isinstance(manager, ArrayEnvManager), "manager types of this file are array managers"
+        return manager
+
+    @property
+    def ready_obs_id(self) -> list[int]:
+        """Return the ids of `ready_obs`."""
+        return [] if self.done else self._waiting().tolist()
+
+    def _waiting(self) -> Array:
+        waiting = super()._waiting()
+        return waiting[~self._waits_for_reset[waiting]]
+
+    @property
+    def ready_obs(self) -> dict[int, Any]:
+        """Return {env id: observation} of the envs that wait for an action."""
+        return {} if self._waits_for_reset.all() else super().ready_obs
+
+    def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
+        """Step the envs in `actions`, which must be among `ready_obs`, and return {env id: timestep}."""
+        timesteps = super().step(actions)
+        if not self._auto_reset:
+            for index, timestep in timesteps.items():
+                self._waits_for_reset[index] = timestep.done
+        return timesteps
+
+    def launch(self, reset_param: ResetParam | None = None) -> None:
+        """Reset every env for the first time."""
+        self._is_launched = True
+        super().launch(reset_param)
+
+    def reset(self, reset_param: ResetParam | None = None) -> None:
+        """Begin new episodes: in all envs, or in those that `reset_param` names; see `DiEngineEnvManager.reset`."""
+        self._is_launched = True
+        self._waits_for_reset[sorted(reset_param) if reset_param else slice(None)] = False
+        super().reset(reset_param)
+
+    def seed(self, seed: int | Sequence[int] | Mapping[int, int], dynamic_seed: bool | None = None) -> None:
+        """Seed the next resets: env i from `seed + i`, or from its own number of a list or dict."""
+        self._seeding = (seed, dynamic_seed)
+        super().seed(seed, dynamic_seed)
+
+    def enable_save_replay(self, replay_path: str | Sequence[str]) -> None:
+        """Write a GIF of every episode of every env into `replay_path`, or env i's into the i-th of several folders.
+
+        Several envs get folders of their own in one path, `env_0` and so on. Call it before `launch`, and before the
+        manager is given to a collector or evaluator: the envs are made anew. Raises EnvError after that.
+        """
+        if self._is_launched or self._manager.is_launched:
+            raise EnvError("enable_save_replay makes the envs anew: call it before launch(), and before a collector.")
+        if isinstance(replay_path, str):
+            num = len(self._env_fn)
+            folders = [replay_path] if num == 1 else [str(Path(replay_path, f"env_{index}")) for index in range(num)]
+        else:
+            folders = list(replay_path)
+        if len(folders) != len(self._env_fn):
+            raise EnvError(
+                f"replay_path has {len(folders)} folders for {len(self._env_fn)} envs; give one, or as many."
+            )
+        self._manager.close()
+        makers = [RecordedEnv(make, folder) for make, folder in zip(self._env_fn, folders, strict=True)]
+        self._manager = self._made(makers)
+        if self._seeding is not None:
+            super().seed(*self._seeding)
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class SyncSubprocessEnvManager(BaseEnvManager):
+    """Run envs in processes of their own, in DI-engine's way; a step waits for all that are stepped."""
+
+    manager_type = "subprocess"
+
+
+class AsyncSubprocessEnvManager(SyncSubprocessEnvManager):
+    """Do as `SyncSubprocessEnvManager`; with `wait_num` in its config a step waits for as many envs only."""
+
+
+class SubprocessEnvManager(SyncSubprocessEnvManager):
+    """Be another name of `SyncSubprocessEnvManager`."""
+
+
+class TimestepV2(NamedTuple):
+    """Carry what one step of one env gave, in the second version of DI-engine's managers."""
+
+    obs: Any
+    reward: Any
+    done: bool
+    info: dict[str, Any]
+    env_id: int
+
+
+class BaseEnvManagerV2(BaseEnvManager):
+    """Run envs in this process, in the way of DI-engine's second version: arrays and lists, in the order of env ids."""
+
+    @property
+    def ready_obs(self) -> Any:
+        """Return the observations of the envs that wait for an action, stacked [R, O...], or a dict of such."""
+        rows = list(super().ready_obs.values())
+        if rows and isinstance(rows[0], Mapping):
+            return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+        return np.array(rows)
+
+    def step(self, actions: Any) -> Any:
+        """Step the envs of `ready_obs_id` with `actions` [R, A...] and return a list of `TimestepV2`."""
+        ids = self.ready_obs_id
+        if len(actions) != len(ids):
+            raise EnvError(f"step got {len(actions)} actions for {len(ids)} envs; give one for each of ready_obs.")
+        timesteps = super().step(dict(zip(ids, actions, strict=True)))
+        return [TimestepV2(**timesteps[index]._asdict(), env_id=index) for index in sorted(timesteps)]
+
+
+class SubprocessEnvManagerV2(BaseEnvManagerV2):
+    """Do as `BaseEnvManagerV2`, with envs in processes of their own."""
+
+    manager_type = "subprocess"
+
+
+_BY_TYPE: dict[str, type[BaseEnvManager]] = {
+    "base": BaseEnvManager,
+    "subprocess": SyncSubprocessEnvManager,
+    "async_subprocess": AsyncSubprocessEnvManager,
+    "base_v2": BaseEnvManagerV2,
+    "subprocess_v2": SubprocessEnvManagerV2,
+}
+
+
+def get_env_manager_cls(cfg: Mapping[str, Any]) -> type[Any]:
+    """Return the class in DI-engine's style for `cfg.type`, or ours where there is none; RegistryError if unknown."""
+    found = _BY_TYPE.get(cfg.get("type", "base"))
+    return _array_class(cfg["type"], cfg.get("import_names", ())) if found is None else found
+
+
+def _array_class(name: str, import_names: Any = ()) -> type[Any]:
+    cls: type[Any] = ENV_MANAGER_REGISTRY.get(name, import_names)
+    return cls
+
+
+def _array_config(manager_type: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a config is the array manager's; keys that change nothing are named once."""
+    known = _array_class(manager_type).config
+    own: dict[str, Any] = {}
+    for key, value in given.items():
+        target = _RENAMED.get(key, key)
+        if target in known:
+            if key == target or value is not None:
+                own[target] = value
+        elif key not in _NAMES and key not in ("episode_num", "auto_reset"):
+            reason = legacy_reason(f"env.manager.{target}") or legacy_reason(f"env.manager.{key}")
+            if reason is None:
+                raise ConfigError(f"env manager '{manager_type}': unknown key '{key}'; {suggestion(key, known, known)}")
+            one_time_warning(f"env manager '{manager_type}': {key} is ignored: {reason}")
+    return own

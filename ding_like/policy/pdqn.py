@@ -1,0 +1,156 @@
+"""Parametrised deep Q-networks (Xiong et al. 2018), and with several passes MP-DQN (Bester et al. 2019).
+
+For hybrid actions (k, x): one network x(obs) says the parameters of every choice, another Q(obs, x) what each choice is
+worth with them. The choice is the best one by Q. A row is (obs, k, x, R, discount, next_obs, terminated), R the
+discounted sum of its rewards; primes mark the target networks. The losses are
+
+    y           = R + discount * max_k Q'_k(next_obs, x'(next_obs))     second part only if not terminated
+    critic_loss = mean(weight * (Q_k(obs, x) - y)^2)                    of the k and x of the row
+    actor_loss  = -mean(sum over k of Q_k(obs, x(obs)))
+
+(Xiong et al. eqs. 5 and 6). In one pass, Q_k depends on the parameters of other choices too, and the actor follows
+gradients that mean nothing; `model.multi_pass=True` gives each choice a pass that sees its own parameters alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.hybrid_space import hybrid_sizes
+from ding_like.errors import ConfigError
+from ding_like.policy.choose import HybridEpsilonGreedy
+from ding_like.policy.forward import ForwardActor
+from ding_like.policy.hybrid_forward import HybridForward
+from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
+from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
+from ding_like.rl_utils.td import nstep_td_target
+from ding_like.types import Array, Info
+from ding_like.utils.registries import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register("pdqn")
+class PDQNPolicy(OffPolicyActorCritic):
+    """Learn values of choices and their parameters off-policy; epsilon-greedy, with noise on the parameters.
+
+    The model is a 'pdqn', or any with `actor(obs) -> [B, P]` in [-1, 1], `critic(obs, parameters) -> [B, K]` and
+    `choose(obs) -> [B, K + P]`, the values and the parameters.
+    """
+
+    config: dict[str, Any] = dict(
+        type="pdqn",
+        learn=dict(
+            batch_size=128,
+            # Of the network that judges choices, and of the one that says their parameters: the slower one.
+            learning_rate_dis=1e-3,
+            learning_rate_cont=1e-4,
+            # 1: every update is one of both networks. Above: the updates of a cycle, the first half of which trains the
+            # network of choices, the rest that of parameters.
+            update_circle=1,
+        ),
+        collect=dict(
+            # Add noise to the parameters of greedy actions; its standard deviation counts half of a parameter's range.
+            noise=True,
+            noise_sigma=0.1,
+        ),
+        other=dict(
+            # Of a random choice with random parameters; 'exp': decay is a time constant in env steps; 'linear': the env
+            # step where `end` is reached.
+            eps=dict(type="exp", start=1.0, end=0.05, decay=10000),
+        ),
+    )
+    action_spaces = ("HybridSpace",)
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        if cfg["learn"]["update_circle"] < 1:
+            yield "learn.update_circle", f"must be at least 1, got {cfg['learn']['update_circle']}"
+        if cfg["other"]["eps"]["type"] not in ("exp", "linear"):
+            yield "other.eps.type", f"must be 'exp' or 'linear', got {cfg['other']['eps']['type']!r}"
+        if not cfg["collect"]["noise"]:
+            yield from cls._no_effect(cfg, ("collect.noise_sigma",), "collect.noise is False")
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "pdqn", []
+
+    # ---- acting
+
+    def _acting(self, *, noise_sigma: float) -> ForwardActor:
+        shape = self._cfg.model.get("action_shape")
+        if shape is None:
+            raise ConfigError("policy.model.action_shape is not set: the policy must know how many choices there are.")
+        choose = HybridEpsilonGreedy(self._action_range(), hybrid_sizes(shape)[0], noise_sigma)
+        return ForwardActor(HybridForward(self._model, self._device), choose)
+
+    def _init_collect(self) -> None:
+        collect = self._cfg.collect
+        self._collect_actor = self._acting(noise_sigma=collect.noise_sigma if collect.noise else 0.0)
+
+    def _init_eval(self) -> None:
+        self._eval_actor = self._acting(noise_sigma=0.0)
+
+    def _init_command(self) -> None:
+        eps = self._cfg.other.eps
+        self._epsilon = get_epsilon_greedy_fn(eps.start, eps.end, eps.decay, eps.type)
+
+    def _get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return epsilon for the env step in `info`."""
+        return {"eps": self._epsilon(int(info["envstep"]))}
+
+    # ---- learning
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        self._critic = self._trained(self._model.critic, "learning_rate_dis")
+        self._actor = self._trained(self._model.actor, "learning_rate_cont")
+
+    def _inside(self, action: Tensor) -> Tensor:
+        """Return rows [B, 1 + P] with the parameters scaled to [-1, 1]."""
+        return torch.cat([action[:, :1], (action[:, 1:] - self._centre) / self._half], dim=1)
+
+    def _turns(self) -> tuple[bool, bool]:
+        """Tell whether the update under way is one of the critic's, and one of the actor's."""
+        cycle = int(self._cfg.learn.update_circle)
+        is_critics = self._num_updates % cycle < (cycle + 1) // 2
+        return is_critics, cycle == 1 or not is_critics
+
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
+        """Fill the gradients of those networks whose turn it is; priorities are absolute TD errors [B]."""
+        rows = self._rows(batch)
+        is_critics, is_actors = self._turns()
+        with torch.no_grad():
+            next_value = self._critic.target(rows.next_obs, self._actor.target(rows.next_obs)).amax(dim=1)
+            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
+        choice, parameters = rows.action[:, :1].long(), rows.action[:, 1:]
+        with torch.set_grad_enabled(is_critics):
+            q = self._critic.network(rows.obs, parameters).gather(1, choice).squeeze(1)
+            error = q - target
+            critic_loss = (rows.weight * error.square()).mean()
+        info = {"critic_loss": critic_loss.detach(), "q_value": q.detach(), "target_q_value": target}
+        if is_critics:
+            self._critic.backward(critic_loss)
+        if is_actors:
+            value = self._critic.network(rows.obs, self._actor.network(rows.obs)).sum(dim=1)
+            info["actor_loss"] = self._actor.backward(-value.mean())
+        return info, self._priority(error.unsqueeze(0))
+
+    def apply(self) -> None:
+        """Take an optimizer step of those networks whose turn it is, and move both targets."""
+        turns = self._turns()
+        self._end_update()
+        for network, has_turn in zip((self._critic, self._actor), turns, strict=True):
+            if has_turn:
+                network.step()
+            network.move_target(self._cfg.learn.target_theta)
+
+    def _networks(self) -> dict[str, TrainedNetwork]:
+        return {"critic": self._critic, "actor": self._actor}
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["critic_loss", "actor_loss", "q_value", "target_q_value"]

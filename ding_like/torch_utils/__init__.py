@@ -1,0 +1,35 @@
+"""Hold what scripts written for DI-engine import from its `ding.torch_utils`; each name is imported on first use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ding_like.utils.lazy_exports import lazy_export
+
+_CONVERT = "ding_like.data.convert"
+_HOMES = {
+    "to_device": _CONVERT,
+    "to_dtype": _CONVERT,
+    "to_list": _CONVERT,
+    "to_ndarray": _CONVERT,
+    "to_tensor": _CONVERT,
+}
+# DI-engine's that are not here -> what to use.
+_INSTEAD = {
+    "Adam": "set policy.learn.optimizer, or use torch.optim.Adam in a policy of your own",
+    "MLP": "use build_mlp of ding_like.model",
+    "build_checkpoint_helper": "use load_state and save_state of ding_like.utils.checkpoint",
+    "fc_block": "use build_mlp of ding_like.model",
+    "model_save": "use save_state of ding_like.utils.checkpoint",
+    "tensors": "use to_tensor",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

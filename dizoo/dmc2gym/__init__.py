@@ -1,0 +1,1 @@
+"""Tasks of the DeepMind Control Suite; they need the extra `dmc`."""

@@ -1,0 +1,1 @@
+"""MiniGrid's grid worlds; they need the extra `minigrid`."""

@@ -1,0 +1,1 @@
+"""MuJoCo's locomotion tasks; they need the extra `mujoco`."""

@@ -1,0 +1,52 @@
+"""Ant-v5 with PPO; it needs the extra `mujoco`. Common settings of the literature, not tuned here."""
+
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name="ant_ppo_seed0",
+        env=dict(
+            env_id="Ant-v5",
+            # Observations and rewards by running statistics; what is reported is the env's own.
+            norm_obs=dict(use_norm=True),
+            norm_reward=dict(use_norm=True, reward_discount=0.99),
+            collector_env_num=8,
+            evaluator_env_num=8,
+            n_evaluator_episode=8,
+            stop_value=5000,
+        ),
+        policy=dict(
+            cuda=False,
+            discount_factor=0.99,
+            model=dict(
+                share_encoder=False,
+                encoder_hidden_size_list=[64, 64],
+                actor_head_layer_num=0,
+                critic_head_layer_num=0,
+                activation="tanh",
+            ),
+            learn=dict(
+                epoch_per_collect=10,
+                batch_size=64,
+                learning_rate=3e-4,
+                schedule=dict(env_steps=1000000, lr_end=0.0),
+            ),
+            # 256 steps of each env.
+            collect=dict(n_sample=2048, gae_lambda=0.95),
+            # 32 minibatches, 10 epochs: every 20,480 env steps.
+            eval=dict(evaluator=dict(eval_freq=3200)),
+        ),
+    )
+)
+create_config = EasyDict(
+    dict(
+        env=dict(type="mujoco", import_names=["dizoo.mujoco.envs.mujoco_env"]),
+        env_manager=dict(type="base"),
+        policy=dict(type="ppo"),
+    )
+)
+
+if __name__ == "__main__":
+    from ding_like.entry import serial_pipeline_onpolicy
+
+    serial_pipeline_onpolicy((main_config, create_config), seed=0)

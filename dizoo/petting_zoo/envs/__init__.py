@@ -1,0 +1,5 @@
+"""Teams of PettingZoo's particle environments under DI-engine's names."""
+
+from dizoo.petting_zoo.envs.petting_zoo_simple_spread_env import PettingZooEnv
+
+__all__ = ["PettingZooEnv"]

@@ -1,0 +1,89 @@
+"""Teams that spread over landmarks, with DI-engine's keys; env type 'petting_zoo' where this module is imported.
+
+Without it, type 'petting_zoo' is `ding_like.envs.petting_zoo`: games of several players.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from ding_like.envs.joint import JointEnv
+from ding_like.types import Array
+from ding_like.utils.log import one_time_info
+from ding_like.utils.registries import ENV_REGISTRY
+
+# What these are called since the particle environments have a package of their own.
+_IDS = {f"simple_spread_v{version}": "mpe2.simple_spread_v3" for version in (2, 3)}
+_OWN = 4  # velocity and position, which each agent's observation begins with
+
+
+@ENV_REGISTRY.register_by_import("petting_zoo")
+class PettingZooEnv(JointEnv):
+    """Make `simple_spread` of the particle environments a team's env of one lane: for policy 'qmix'.
+
+    Observations have `agents` [N, 4 + 2 L + 4 (N - 1)] and `state`, what DI-engine calls the global state: velocity and
+    position of every agent, positions of the L landmarks, what agents say to each other: [4 N + 2 L + 2 N (N - 1)].
+    """
+
+    config = {
+        "env_family": "mpe",
+        "env_id": "simple_spread_v2",
+        "n_agent": 3,
+        "n_landmark": None,  # None: as many as agents, as the env has it
+        "max_cycles": 25,
+        "agent_obs_only": False,
+        "agent_specific_global_state": False,
+        "continuous_actions": False,
+        "act_scale": False,
+    }
+    config_free: ClassVar[tuple[str, ...]] = ()
+    config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str,), "n_landmark": (int, type(None))}
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, what is wrong) for every contradiction."""
+        if cfg["env_family"] != "mpe" or cfg["env_id"] not in _IDS:
+            yield (
+                "env_id",
+                f"is {cfg['env_id']!r} of the family {cfg['env_family']!r}; this env makes simple_spread_v3 of 'mpe'. "
+                "Other teams: create_config.env=dict(type='joint_petting_zoo') with env.env_id='mpe2.simple_tag_v3'",
+            )
+        if cfg["n_landmark"] not in (None, cfg["n_agent"]):
+            yield "n_landmark", f"is {cfg['n_landmark']}; the env has as many landmarks as agents, {cfg['n_agent']}"
+        if cfg["continuous_actions"] or cfg["act_scale"]:
+            key = "continuous_actions" if cfg["continuous_actions"] else "act_scale"
+            yield key, "is True; the policies for teams here ('qmix') take discrete actions: set it to False"
+        for key in ("agent_obs_only", "agent_specific_global_state"):
+            if cfg[key]:
+                yield (
+                    key,
+                    "is True, which policies ask for that learn each agent apart; policies for teams here are 'qmix', "
+                    "which takes what agents see and one state of all: set it to False",
+                )
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        merged = {**self.config, **(cfg or {})}
+        env_id = _IDS.get(merged["env_id"], merged["env_id"])
+        if env_id != f"mpe2.{merged['env_id']}":
+            one_time_info(f"env.env_id '{merged['env_id']}' is made as '{env_id}'")
+        kwargs = {"N": merged["n_agent"], "max_cycles": merged["max_cycles"], "continuous_actions": False}
+        super().__init__({"env_id": env_id, "kwargs": kwargs})
+        agents, landmarks = merged["n_agent"], merged["n_agent"]
+        size = agents * _OWN + 2 * landmarks + 2 * agents * (agents - 1)
+        self._landmarks = landmarks
+        assert isinstance(self.observation_space, spaces.Dict), "a team's observation is one"
+        state = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self.observation_space = spaces.Dict({**self.observation_space.spaces, "state": state})
+
+    def _joint(self, obs: Any) -> dict[str, Array]:
+        """Return what agents see, and the state of all in the order of DI-engine's documentation."""
+        agents = np.stack(obs).astype(np.float32)
+        said = 2 * (len(agents) - 1)
+        # Landmarks are seen from where an agent is: from any of them they lie at the same place.
+        place = agents[0, 2:_OWN] + agents[0, _OWN : _OWN + 2 * self._landmarks].reshape(-1, 2)
+        parts = (agents[:, :_OWN], place, agents[:, agents.shape[1] - said :])
+        return {"agents": agents, "state": np.concatenate([part.reshape(-1) for part in parts])}
