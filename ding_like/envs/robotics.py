@@ -12,6 +12,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from ding_like.envs.drawing import draw_without_display
+
 _ENUMS = ("mjtEq", "mjtJoint", "mjtObj")
 
 
@@ -33,6 +35,7 @@ class _WithPlainEnums:
 
 
 def _register() -> None:
+    draw_without_display()  # where drawing fails, a second try aborts the process
     gymnasium.register_envs(importlib.import_module("gymnasium_robotics"))
     mujoco = importlib.import_module("mujoco")
     hinge = mujoco.mjtJoint.mjJNT_HINGE
