@@ -29,6 +29,7 @@ BARS = {
     "lunarlander_ppo": 250.0,
     "lunarlander_cont_sac": 260.0,
     "bipedalwalker": 280.0,
+    "gym_hybrid": 1.8,
 }
 
 
