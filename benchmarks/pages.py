@@ -1,4 +1,4 @@
-"""Put what was recorded into pages: of docs/learning tables and pictures; docs/weights.md, docs/ray.md, docs/seed.md.
+"""Put what was recorded into pages: of docs/learning tables and pictures; of the rest, tables into pages of docs.
 
 python -m benchmarks.pages            # after python -m tests.learning.record ... --out docs/learning/NAME.json
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ray_page, seed_page, weights_page
+from benchmarks import ray_page, seed_page, stop_values_page, weights_page
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What stands between these lines of a page is written here.
@@ -172,6 +172,7 @@ def main() -> None:
     weights_page.write()
     ray_page.write()
     seed_page.write()
+    stop_values_page.write()
 
 
 if __name__ == "__main__":

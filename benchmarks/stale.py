@@ -172,6 +172,9 @@ def _report(path: Path, root: Path) -> Recording:
         parts = (*_TRAINING, *_SERIAL_FILES, *_SEED)
         own = ("dizoo/atari", "tests/learning/seed_runs.py")
         return Recording(name, (*_in_package(parts), *own), f"python -m tests.learning.seed_runs --out {name}")
+    if path.stem == "di_engine_stop_values":
+        depends_on = (*_in_package((*_TRAINING, *_SERIAL_FILES, "config")), "tests/learning/stop_values.py")
+        return Recording(name, depends_on, f"python -m tests.learning.stop_values package/dizoo --out {name}")
     if path.stem == "seed_fuzz":
         own = ("tests/comm/zmq/hostile",)
         return Recording(name, (*_in_package(("comm/zmq",)), *own), "python -m tests.comm.zmq.hostile.fuzz")

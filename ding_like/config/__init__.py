@@ -4,12 +4,28 @@ A config file is Python with `main_config` and `create_config`. The defaults of 
 are the schema; every fault of a config is reported in one error.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 from ding_like.config.from_classes import compile_config
 from ding_like.config.frozen import FrozenConfig
+from ding_like.config.objects import with_objects
 from ding_like.config.read import ConfigFile, read_config
 from ding_like.config.report import NoEffect
 from ding_like.config.save import save_config, save_system
 from ding_like.config.tree import deep_merge, to_plain
+from ding_like.utils.lazy_exports import lazy_export
+
+_READ = "read_config returns main_config and create_config; its result has system_config too"
+# DI-engine's that are not here -> what to use.
+_INSTEAD = {
+    "Config": "configs are dicts or EasyDicts",
+    "compile_config_parallel": "use parallel_pipeline of ding_like.entry, or ding -m parallel",
+    "read_config_directly": _READ,
+    "read_config_with_system": _READ,
+    "save_config_py": "use save_config",
+}
 
 __all__ = [
     "ConfigFile",
@@ -21,4 +37,9 @@ __all__ = [
     "save_config",
     "save_system",
     "to_plain",
+    "with_objects",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return lazy_export(__name__, {}, name, instead=_INSTEAD)

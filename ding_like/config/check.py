@@ -9,12 +9,15 @@ from typing import Any
 
 from easydict import EasyDict
 
-from ding_like.config.legacy import RENAMED_KEYS, legacy_reason
+from ding_like.config import di_engine
+from ding_like.config.legacy import RENAMED_KEYS, legacy_reason, not_here_reason
 from ding_like.config.literal import literal
+from ding_like.config.objects import is_object, object_text
 from ding_like.config.parts import ENV_TEMPLATE
 from ding_like.config.report import Fault, NoEffect, suggestion
 from ding_like.config.schema import Schema
 from ding_like.config.tree import Tree, get_path, items, join, set_path
+from ding_like.errors import ConfigError
 
 # An EasyDict shows its keys as attributes: these would hide its methods (a key `get` breaks copy.deepcopy).
 _RESERVED = frozenset(dir(EasyDict))
@@ -55,9 +58,19 @@ class Checker:
         target = RENAMED_KEYS[path]
         fitted = self._known(value, get_path(self._schema.defaults, target), target)
         given = get_path(clean, target, fitted)
-        if given != fitted:
+        if given != fitted and self._schema.is_di_engine and path not in self._raw and target not in self._raw:
+            fitted = self._read_there(path, target, fitted, given)
+        elif given != fitted:
             raise _MisfitError(f"is DI-engine's name of {target}, which is set to {literal(given)}; give one")
         set_path(clean, target, fitted)
+
+    def _read_there(self, path: str, target: str, fitted: Any, given: Any) -> Any:
+        """Return the one of two values of a config of DI-engine that its policy reads; the other is named."""
+        if di_engine.read_place(path, self._schema.classes.get("policy.type")):
+            self.ignored[target] = f"DI-engine reads {path}, which is {literal(fitted)}"
+            return fitted
+        self.ignored[path] = f"DI-engine reads {target}, which is {literal(given)}"
+        return given
 
     def _section(self, user: Mapping[str, Any], defaults: Tree, path: str) -> Tree:
         clean: Tree = {}
@@ -69,6 +82,8 @@ class Checker:
                 _check_key(key, self._reserved)
                 if key in defaults or here in self._schema.types:
                     clean[key] = self._known(value, defaults.get(key), here)
+                elif here in self._schema.without_effect:
+                    self.ignored[here] = self._schema.without_effect[here]
                 elif self._schema.is_free(path) and not _is_slip(path, key):
                     clean[key] = self._free(value, here)
                 elif here in RENAMED_KEYS and self._schema.knows(RENAMED_KEYS[here]):
@@ -94,13 +109,16 @@ class Checker:
         return _fitted(_plain(value), types)
 
     def _free(self, value: Any, path: str) -> Any:
-        return self._section(value, {}, path) if isinstance(value, Mapping) else _plain(value)
+        return self._section(value, {}, path) if isinstance(value, Mapping) else _plain(value, path)
 
     def _unknown(self, key: str, defaults: Tree, path: str) -> None:
         here = join(path, key)
-        reason = self._schema.without_effect.get(here) or legacy_reason(here)
+        reason = legacy_reason(here)
         if reason is not None:
             self.ignored[here] = reason
+            return
+        if missing := not_here_reason(here):
+            self.faults.append(Fault(here, missing, is_decisive=True))
             return
         typed = {name.rpartition(".")[2]: None for name in self._schema.types if name.rpartition(".")[0] == path}
         raise _MisfitError(f"unknown key; {suggestion(key, {**typed, **defaults}, self._schema.defaults)}")
@@ -161,21 +179,27 @@ def _fitted(value: Any, types: tuple[type, ...]) -> Any:
     raise _MisfitError(f"expected {' or '.join(type_.__name__ for type_ in types)}, got {_described(value)}")
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as plain Python, which can be saved and read back."""
+def _plain(value: Any, path: str = "") -> Any:
+    """Return a value as plain Python, which can be saved and read back; below `policy.model` classes and layers too."""
     if isinstance(value, Mapping):
         for key in value:
             _check_key(key)
-        return {key: _plain(item) for key, item in items(value)}
+        return {key: _plain(item, path) for key, item in items(value)}
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()  # a numpy scalar
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_plain(item, path) for item in value]
     if isinstance(value, tuple):
-        return tuple(_plain(item) for item in value)
+        return tuple(_plain(item, path) for item in value)
     if type(value) in _LEAVES:
         return value
-    raise _MisfitError(f"expected numbers, text, lists and dicts, which can be saved; got {_described(value)}")
+    if is_object(value) and path.startswith("policy.model."):
+        try:
+            return object_text(value)
+        except ConfigError as error:
+            raise _MisfitError(str(error).removesuffix(".")) from error
+    hint = "; only policy.model takes classes and layers" if is_object(value) else ""
+    raise _MisfitError(f"expected numbers, text, lists and dicts, which can be saved; got {_described(value)}{hint}")
 
 
 def _described(value: object) -> str:

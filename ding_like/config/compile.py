@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from ding_like.config import di_engine
 from ding_like.config.check import Checker, contradictions
 from ding_like.config.frozen import FrozenConfig
+from ding_like.config.hindsight import read_her
 from ding_like.config.literal import literal
 from ding_like.config.override import Override, apply_overrides
 from ding_like.config.report import Fault, config_error
 from ding_like.config.save import save_config
 from ding_like.config.schema import Schema, build_schema
+from ding_like.config.translate import translated
 from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
 from ding_like.config.without_effect import COMMANDER, listed, of_buffer, say_without_effect
 from ding_like.errors import ConfigError
@@ -55,7 +56,9 @@ def compile_config(
     main, create = _plain_dict(main_config, "main_config"), _plain_dict(create_config, "create_config")
     faults: list[Fault] = []
     applied = apply_overrides(overrides, main, create, faults)
+    faults += read_her(main, create, quiet=quiet)
     schema = build_schema(main, create, faults)
+    main = translated(main, schema)
     checker = Checker(schema, {path: override.raw for path, override in applied.items()})
     user = checker.check(deep_merge(schema.settings, main))
     cfg = deep_merge(schema.defaults, user)
@@ -67,12 +70,12 @@ def compile_config(
         faults += _check_copies(cfg, user, applied, checker.ignored)
         _copy_settings(cfg)
     faults += contradictions(schema, user, cfg)
-    if di_engine.is_di_engine(create):
-        faults = _tolerated(faults, applied, checker.ignored)
+    if schema.is_di_engine:
+        faults = _tolerated(faults, applied, checker.ignored, cfg=cfg, defaults=schema.defaults)
     texts = {path: override.text for path, override in applied.items()}
     if faults:
         raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)
-    if di_engine.is_di_engine(create) and "policy.cuda" not in applied:
+    if schema.is_di_engine and "policy.cuda" not in applied:
         _fall_back_to_cpu(cfg, source, quiet=quiet)
     if checker.ignored and not quiet:
         title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
@@ -113,12 +116,18 @@ def _play_in_every_env(cfg: Tree, user: Tree) -> None:
         cfg["env"]["n_evaluator_episode"] = max(envs, cfg["env"]["n_evaluator_episode"])
 
 
-def _tolerated(faults: Iterable[Fault], applied: Mapping[str, Override], ignored: dict[str, str]) -> list[Fault]:
-    """Return the faults without those of keys that change nothing, which go to `ignored`; overrides are held to all."""
+def _tolerated(
+    faults: Iterable[Fault], applied: Mapping[str, Override], ignored: dict[str, str], *, cfg: Tree, defaults: Tree
+) -> list[Fault]:
+    """Return the faults without those of keys that change nothing, which go to `ignored` and get their default.
+
+    Overrides are held to all.
+    """
     kept = []
     for fault in faults:
         if fault.is_harmless and fault.path not in applied:
             ignored[fault.path] = fault.message
+            set_path(cfg, fault.path, get_path(defaults, fault.path))
         else:
             kept.append(fault)
     return kept

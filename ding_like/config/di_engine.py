@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ding_like.config.legacy import not_here_reason
 from ding_like.config.tree import Tree, get_path, items, set_path
 
 SWITCH = "defaults"  # its key in create_config
@@ -48,7 +49,7 @@ _DDPG: Defaults = {
 
 # Type of a policy -> path in main_config -> its default.
 POLICY_DEFAULTS: Mapping[str, Defaults] = {
-    **{name: _ADVANCED for name in ("dqn", "c51", "qrdqn", "iqn", "fqf")},
+    **dict.fromkeys(("dqn", "c51", "qrdqn", "iqn", "fqf"), _ADVANCED),
     "rainbow": {
         **_ADVANCED,
         "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
@@ -103,7 +104,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
     },
     "qmix": {
         **_ADVANCED,
-        "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
+        "policy.double": Default(False, unless=("policy.learn.double_q",)),
         "policy.learn.update_per_collect": Default(20),
         "policy.learn.batch_size": Default(32),
         "policy.learn.grad_clip_norm": Default(100.0, unless=("policy.learn.clip_value", "policy.learn.grad_norm")),
@@ -116,6 +117,9 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
         "policy.other.replay_buffer.replay_buffer_size": Default(5_000),
     },
 }
+
+# Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
+_GAMMA_IN_LEARN = ("ddpg", "td3", "sac", "discrete_sac", "qmix")
 
 # (policy, key) of DI-engine's that has no counterpart, or none that is known -> what is said of it.
 NOT_TAKEN: Mapping[tuple[str, str], str] = {
@@ -178,12 +182,6 @@ CLOSEST_POLICIES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-NO_REWARD_MODELS = (
-    "DI-engine's reward models (GAIL, RND, ICM, TREX, guided cost, ...) are not here: leave the section out to learn "
-    "from the rewards of the env"
-)
-
-
 def switch_fault(create: Mapping[str, Any]) -> str | None:
     """Return what is wrong with the switch of a create_config, or None."""
     chosen = create.get(SWITCH, CHOICES[0])
@@ -217,10 +215,15 @@ def set_defaults(defaults: Tree, found: Defaults, user: Mapping[str, Any]) -> No
             set_path(defaults, path, default.value)
 
 
+def read_place(path: str, policy: str | None) -> bool:
+    """Tell whether DI-engine's policy reads its own name of a key, `path`, where a config has ours as well."""
+    return path == "policy.learn.discount_factor" and policy in _GAMMA_IN_LEARN
+
+
 def missing(part: str, name: object) -> str | None:
     """Return what to use in place of a class that only DI-engine has, or None if its name says nothing."""
     if part == "reward_model":
-        return NO_REWARD_MODELS
+        return not_here_reason("reward_model")
     if part != "policy":
         return None
     stem = name.removesuffix("_command") if isinstance(name, str) else ""

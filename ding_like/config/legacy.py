@@ -15,11 +15,14 @@ LEGACY_KEYS: dict[str, str] = {
     "env.env_id": "this env fixes its id; any gymnasium id runs with create_config.env.type='gymnasium'",
     "env.use_act_scale": "actions are scaled to the action space of the env",
     "env.act_scale": "actions are scaled to the action space of the env",
+    "env.env_wrapper": "the env of a suite brings its own wrappers; more go into env.wrappers",
+    "env.exp_name": "exp_name stands at the top of main_config",
+    "env.collector_batch_size": "every step takes the lanes that are ready",
+    "env.evaluator_batch_size": "every step takes the lanes that are ready",
     "env.is_train": "collector and evaluator envs are built apart",
     "env.replay_path": "give --replay-path on the command line",
-    "env.save_replay": "give --replay-path on the command line",
+    "env.save_replay": "set env.replay_path of an env that has it, or give --replay-path on the command line",
     "env.collector_episode_num": "collect.n_sample or collect.n_episode says how much is collected",
-    "env.evaluator_episode_num": "use env.n_evaluator_episode",
     "env.manager.episode_num": "evaluator.n_episode or collect.n_episode says how many episodes are played",
     "env.manager.max_retry": "a broken env is restarted and its open episode dropped",
     "env.manager.retry_type": "a broken env is restarted and its open episode dropped",
@@ -45,16 +48,36 @@ LEGACY_KEYS: dict[str, str] = {
     "policy.load_path": "give --load-path on the command line",
     "policy.command": "a commander has no settings of the policy's",
     "policy.multi_agent": "the policy is the one of a single agent",
+    "policy.agent_num": "the env says how many agents there are",
     "policy.deterministic_eval": "an evaluation takes the likeliest actions",
     "policy.transition_with_policy_data": "rows hold what the policy declares",
     "policy.collect.env_num": "use env.collector_env_num",
+    "policy.collect.collector_env_num": "use env.collector_env_num",
+    "policy.collect.collector_logit": "rows hold what the policy declares",
+    "policy.collect.noise_sigma": "the policy draws its actions: it explores without noise",
+    "policy.collect.model_path": "of data sets and experts: give --load-path to start from a checkpoint",
+    "policy.collect.state_dict_path": "of data sets and experts: give --load-path to start from a checkpoint",
+    "policy.collect.expert_data_path": "of data sets and experts, which are not here",
+    "policy.collect.data_path": "of data sets and experts, which are not here",
+    "policy.collect.data_type": "of data sets and experts, which are not here",
+    "policy.collect.save_path": "of data sets and experts, which are not here",
+    "policy.collect.collect_count": "of data sets and experts, which are not here",
     "policy.collect.traj_len_inf": "the policy decides how long a stretch it makes rows of",
     "policy.collect.collector.get_train_sample": "the collector 'sample' returns training rows in any case",
     "policy.eval.env_num": "use env.evaluator_env_num",
     "policy.learn.reparameterization": "the policy's own nature: discrete actions need none, continuous ones have it",
+    "policy.learn.init_w": "layers begin with torch's own weights, or with those of learn.ppo_param_init",
+    "policy.learn.value_network": "targets take the critics' values: there is no network for them alone",
+    "policy.learn.learning_rate_q": "the critic's rate is learn.learning_rate_critic here",
+    "policy.learn.learning_rate_policy": "the actor's rate is learn.learning_rate_actor here",
+    "policy.learn.learning_rate_value": "there is no network for values alone: see learn.learning_rate_q",
+    "policy.learn.learning_rate_alpha": "of policies with a temperature: 'sac', 'discrete_sac'",
+    "policy.learn.epoch_per_collect": "of policies that learn from a batch several times: 'ppo', 'ppg'",
+    "policy.learn.iqn": "the policy is chosen by its name: 'iqn', 'rainbow'",
     "policy.learn.nstep_return": "set collect.gae_lambda: 1 sums all rewards, 0 takes one step",
     "policy.learn.train_iterations": "give --train-iter on the command line",
     "policy.learn.learner.train_iterations": "give --train-iter on the command line",
+    "policy.learn.learner.load_path": "give --load-path on the command line",
     "policy.learn.learner.dataloader*": "batches come from the replay buffer or the prefetcher",
     "policy.learn.learner.log_policy": "the model is described at the start of every run",
     "policy.learn.learner.is_multitask_pipeline": "every pipeline uses the same learner",
@@ -68,6 +91,11 @@ LEGACY_KEYS: dict[str, str] = {
     "policy.collect.collector.collect_print_freq": "the run prints one line every few seconds",
     "policy.eval.evaluator.render": "videos are made of checkpoints after the run",
     "policy.eval.evaluator.figure_path": "curves are drawn from metrics.jsonl after the run",
+    "policy.other.eps": "of policies that act at random with that probability: this one draws its actions",
+    "policy.other.eps.collect": "collect.n_sample says how much is collected, random_collect_size how much before that",
+    "policy.expert_random_collect_size": "of data sets and experts, which are not here",
+    "policy.nstep_return": "set collect.gae_lambda: 1 sums all rewards, 0 takes one step",
+    "policy.reward_batch_norm": "rewards are scaled by wrappers of the env, or learn.value_norm",
     "policy.other.replay_buffer.alpha": "of buffers that sample by priority: replay_buffer.type='advanced'",
     "policy.other.replay_buffer.beta": "of buffers that sample by priority: replay_buffer.type='advanced'",
     "policy.other.replay_buffer.anneal_step": "of buffers that sample by priority: replay_buffer.type='advanced'",
@@ -89,6 +117,10 @@ LEGACY_KEYS: dict[str, str] = {
 # DI-engine's path -> ours: a value that stands there is read as if it stood here, where a class knows ours alone.
 RENAMED_KEYS: dict[str, str] = {
     "policy.priority_IS": "policy.priority_IS_weight",
+    "env.evaluator_episode_num": "env.n_evaluator_episode",
+    "policy.kappa": "policy.learn.kappa",
+    "policy.learn.double_q": "policy.double",
+    "policy.learn.nstep": "policy.nstep",
     "policy.learn.discount_factor": "policy.discount_factor",
     "policy.collect.discount_factor": "policy.discount_factor",
     "policy.learn.target_update_theta": "policy.learn.target_theta",
@@ -101,6 +133,21 @@ RENAMED_KEYS: dict[str, str] = {
     "policy.learn.epochs_aux": "policy.learn.aux_train_epoch",
     "policy.learn.beta_weight": "policy.learn.aux_bc_weight",
 }
+
+# Sections of DI-engine that are whole methods of learning: what is said of them, in place of "unknown key".
+NOT_HERE: dict[str, str] = {
+    "*reward_model": (
+        "DI-engine's reward models (GAIL, RND, ICM, TREX, guided cost, ...) are not here: leave the section out to "
+        "learn from the rewards of the env"
+    ),
+    "bco": "DI-engine's imitation learning is not here: choose a policy that learns from rewards",
+    "dataset": "DI-engine's offline learning is not here: choose a policy that learns in an env",
+}
+
+
+def not_here_reason(path: str) -> str | None:
+    """Return what is said of a section of DI-engine that has no counterpart here, or None for any other."""
+    return next((reason for pattern, reason in NOT_HERE.items() if fnmatch.fnmatchcase(path, pattern)), None)
 
 
 def legacy_reason(path: str) -> str | None:

@@ -23,7 +23,12 @@ def suggest_gymnasium(name: Any, modules: Iterable[str], main: Mapping[str, Any]
         return ""
     given = get_path(main, "env.env_id")
     names = [given, name, *(module.rpartition(".")[2] for module in missing)]
-    env_id = _nearest([each for each in names if isinstance(each, str)]) or "..."
+    env_id = _nearest([each for each in names if isinstance(each, str)])
+    if env_id is None:
+        return (
+            "\n  dizoo has no such env here, and gymnasium has no id like it; an env of another package runs with "
+            "create_config.env=dict(type='gymnasium') and env.env_id='its_module:ItsId-v0'"
+        )
     return (
         "\n  dizoo has no such env here; one of gymnasium runs with create_config.env=dict(type='gymnasium') and "
         f"env.env_id='{env_id}'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import logging
 import os
 import sys
 import traceback
@@ -13,16 +14,31 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from ding_like.errors import ConfigError
+from ding_like.utils.ding_imports import ding_imports
+
+_logger = logging.getLogger(__name__)
 
 _NAMES = ("main_config", "create_config", "system_config")
 
 
-class ConfigFile(NamedTuple):
-    """Hold what a config file defines, as it stands there."""
-
+class _Configs(NamedTuple):
     main_config: dict[str, Any]
     create_config: dict[str, Any]
-    system_config: dict[str, Any] | None  # only parallel pipelines have one
+
+
+class ConfigFile(_Configs):
+    """Hold what a config file defines, as it stands there; it unpacks into `main_config, create_config`.
+
+    `system_config` is None where there is none: only parallel pipelines have one.
+    """
+
+    system_config: dict[str, Any] | None
+
+    def __new__(cls, main: dict[str, Any], create: dict[str, Any], system: dict[str, Any] | None = None) -> ConfigFile:
+        """Return the configs of one file."""
+        file = super().__new__(cls, main, create)
+        file.system_config = system
+        return file
 
 
 def read_config(path: str | os.PathLike[str]) -> ConfigFile:
@@ -34,12 +50,30 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
     file = _existing(Path(path))
     module = _run(file)
     found = {name: getattr(module, name, None) for name in _NAMES}
+    if found["main_config"] is None or found["create_config"] is None:
+        found |= _named_otherwise(module, found)
     for name, value in found.items():
         if value is None and name != "system_config":
             raise ConfigError(f"{file} defines no {name}; {_hint(module, name)}")
         if value is not None and not isinstance(value, dict):
             raise ConfigError(f"{file}: {name} must be a dict or an EasyDict, got {type(value).__name__} {value!r}")
     return ConfigFile(found["main_config"] or {}, found["create_config"] or {}, found["system_config"])
+
+
+def _named_otherwise(module: ModuleType, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configs that stand in a file of DI-engine's under names of their own, where each can be only one.
+
+    Its files call them `<x>_config` and `<x>_create_config`, and give them the names that are looked for below.
+    """
+    own = {key: value for key, value in vars(module).items() if isinstance(value, Mapping) and key.endswith("_config")}
+    creates = {key: value for key, value in own.items() if key.endswith("create_config")}
+    mains = {key: value for key, value in own.items() if key not in creates and {"env", "policy"} <= set(value)}
+    chosen = {}
+    for name, candidates in (("main_config", mains), ("create_config", creates)):
+        if found[name] is None and len({id(value) for value in candidates.values()}) == 1:
+            key, chosen[name] = next(iter(candidates.items()))
+            _logger.info("%s defines no %s; %s is taken", Path(str(module.__file__)).name, name, key)
+    return chosen
 
 
 def _existing(file: Path) -> Path:
@@ -65,7 +99,8 @@ def _run(file: Path) -> ModuleType:
     # Classes that a config file defines look for their module by name (dataclasses, pickle, inspect).
     sys.modules[module.__name__] = module
     try:
-        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
+        with ding_imports(file.name):
+            exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
     except SyntaxError as error:
         raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from error
     except Exception as error:

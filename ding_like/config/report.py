@@ -27,7 +27,7 @@ class Fault(NamedTuple):
 
 
 class NoEffect(NamedTuple):
-    """Be what a class's `check_config` yields of a key that changes nothing in this config: a fault that is harmless."""
+    """Be what a class's `check_config` yields of a key that changes nothing: a harmless fault."""
 
     path: str
     message: str

@@ -14,6 +14,7 @@ from ding_like.config.parts import OTHER_SECTIONS, PARTS, TOP_TEMPLATE, Part, cl
 from ding_like.config.report import Fault, suggestion
 from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_path, to_plain
 from ding_like.errors import RegistryError
+from ding_like.utils import registries
 
 # Keys of DI-engine's layout that every policy and evaluator may be given, also those that have no default for them.
 _DI_ENGINE_KEYS: dict[str, tuple[type, ...]] = {
@@ -22,6 +23,11 @@ _DI_ENGINE_KEYS: dict[str, tuple[type, ...]] = {
     "policy.eval.evaluator.stop_value": (float,),
     "policy.eval.evaluator.n_episode": (int,),
 }
+
+_IS_PARALLEL = (
+    "'{}' is a collector of a process of its own, and this a config of mode parallel: `ding -m parallel -c FILE` runs "
+    "it; without create_config.collector it runs in mode serial too"
+)
 
 _MISSING = object()
 
@@ -38,10 +44,13 @@ class Schema:
     opaque: set[str] = field(default_factory=set)  # sections whose class was not found: nothing is known about them
     alternatives: list[tuple[str, ...]] = field(default_factory=list)  # a config gives at most one of each tuple
     checks: list[tuple[str, CheckConfig]] = field(default_factory=list)
+    # Type of a collector -> what the policy, which is mounted before, changes of its defaults.
+    collector_config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings: Tree = field(default_factory=dict)  # what create_config says beyond class names; main_config wins
     origins: dict[str, str] = field(default_factory=dict)  # path of a setting -> its path in create_config
     without_effect: dict[str, str] = field(default_factory=dict)  # path of a key that changes nothing -> what does
     classes: dict[str, Any] = field(default_factory=dict)  # path of every part's type and import_names -> value
+    is_di_engine: bool = False  # whether the config is one of DI-engine's
 
     def is_opaque(self, path: str) -> bool:
         """Tell whether a path lies in a section about which nothing is known."""
@@ -78,10 +87,19 @@ class Schema:
         if callable(check_policy):
             self.checks.append(("policy", check_policy))  # what a part asks of the policy section as a whole
 
+    def set_collector_defaults(self, part: Part, name: str, cls: type[Any]) -> None:
+        """Keep what a policy wants of its collectors, as its `collector_config` says, and give it to the collector."""
+        if part.name == "policy":
+            self.collector_config = getattr(cls, "collector_config", {})
+        elif part.name == "collector":
+            for key, value in self.collector_config.get(name, {}).items():
+                set_path(self.defaults, join(part.path, key), value)
+
 
 def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: list[Fault]) -> Schema:
     """Return the schema of the classes that `create` names, or `main` where it has a `type`; faults go to `faults`."""
     schema = Schema(defaults=to_plain(TOP_TEMPLATE), types=dict(_DI_ENGINE_KEYS))
+    schema.is_di_engine = di_engine.is_di_engine(create)
     sections = _sections(create, schema, faults)
     takes_di_engine = di_engine.is_switched(create)
     for part in PARTS:
@@ -159,6 +177,7 @@ def _add_part(part: Part, section: Tree, main: Mapping[str, Any], schema: Schema
         text = f"is {other!r} here and {choice.name!r} in create_config.{part.name}; give one"
         faults.append(Fault(f"{part.path}.type", text))
     schema.mount(part, cls)
+    schema.set_collector_defaults(part, name, cls)
     if default is not None:
         set_path(schema.defaults, f"{part.path}.type", default)
     schema.classes[f"{part.path}.type"] = name
@@ -186,6 +205,9 @@ def _find_class(part: Part, choice: _Choice, main: Mapping[str, Any], faults: li
         try:
             return part.registry.get(choice.name, modules)
         except RegistryError as error:
+            if part.name == "collector" and choice.name in registries.PARALLEL_COLLECTOR_REGISTRY:
+                faults.append(Fault(choice.path, _IS_PARALLEL.format(choice.name), is_decisive=True))
+                return None
             if reason := di_engine.missing(part.name, choice.name):
                 faults.append(Fault(choice.path, reason, is_decisive=True))
                 return None

@@ -23,6 +23,7 @@ _HOMES = {
     "serial_pipeline_onpolicy_ppg": "ding_like.entry.serial_entry:serial_pipeline_onpolicy",
 }
 _NO_OFFLINE = "there is no learning from recorded data yet; serial_pipeline and serial_pipeline_onpolicy learn online"
+_NO_REWARD_MODEL = "there are no reward models yet; serial_pipeline and serial_pipeline_onpolicy learn from the env's"
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
     "collect_demo_data": "use collect_rows of a collector with policy.eval_mode, and save_data of a buffer",
@@ -31,7 +32,12 @@ _INSTEAD = {
     "serial_pipeline_dqfd": _NO_OFFLINE,
     "serial_pipeline_gail": _NO_OFFLINE,
     "serial_pipeline_offline": _NO_OFFLINE,
+    "serial_pipeline_ngu": "use serial_pipeline with policy 'r2d2'",
+    "serial_pipeline_plr": "use collect's level_seeds in a loop of your own",
+    "serial_pipeline_preference_based_irl": _NO_REWARD_MODEL,
     "serial_pipeline_r2d3": "use serial_pipeline with policy 'r2d2'",
+    "serial_pipeline_reward_model_offpolicy": _NO_REWARD_MODEL,
+    "serial_pipeline_reward_model_onpolicy": _NO_REWARD_MODEL,
     "serial_pipeline_sqil": _NO_OFFLINE,
     "serial_pipeline_td3_vae": "use serial_pipeline with policy 'td3'",
 }

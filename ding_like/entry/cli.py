@@ -107,6 +107,7 @@ Examples:
     metavar="S",
     help="How long a worker tries to reach its coordinator or driver. [30 at the start, 600 once it was found]",
 )
+@click.option("--di-engine", is_flag=True, help="Take DI-engine's defaults where ours differ; KEY=VALUE still wins.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "-v", "--version", prog_name="ding", message="%(prog)s-like %(version)s")
 def ding(**options: Any) -> None:
@@ -127,6 +128,8 @@ def ding(**options: Any) -> None:
                 f"'{override}' is neither a sub-command ({', '.join(SUB_COMMANDS)}, which come first) nor KEY=VALUE. "
                 "`ding --help` shows the options."
             )
+    if options["di_engine"]:
+        options["overrides"] = ("create.defaults=di_engine", *options["overrides"])
     mode = options["mode"]
     if mode is None:
         raise ConfigError("no mode given; try `ding -m serial -c CONFIG`. `ding --help` shows the options.")
@@ -197,7 +200,7 @@ def _resume(options: dict[str, Any]) -> None:
         raise ConfigError(f"'{folder}' is not an experiment folder: it has no total_config.py.")
     if options["dry_run"]:
         raise ConfigError("--dry-run is of new runs in mode ray, not of --resume.")
-    if options["overrides"]:
+    if options["overrides"] or options["di_engine"]:
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
     from ding_like.entry.resume import resume_pipeline
 

@@ -79,7 +79,8 @@ def plan_system(
 def read_given(input_cfg: SystemConfig) -> tuple[Any, Any, Any, str]:
     """Return main_config, create_config, system_config (None: there is none) and where they are from."""
     if isinstance(input_cfg, (str, Path)):
-        return *read_config(input_cfg), str(input_cfg)
+        file = read_config(input_cfg)
+        return *file, file.system_config, str(input_cfg)
     main, create, *system = input_cfg
     return main, create, system[0] if system else None, "the given config"
 

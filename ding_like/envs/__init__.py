@@ -37,6 +37,7 @@ _HOMES = {
     "SyncSubprocessEnvManager": _MANAGERS,
     "TimeLimitWrapper": _WRAPPERS,
     "WarpFrameWrapper": _WRAPPERS,
+    "affine_transform": "ding_like.envs.common",
     "get_default_wrappers": "ding_like.envs.default_wrappers",
     "get_env_cls": "ding_like.envs.factory:env_class",
     "get_env_manager_cls": _MANAGERS,

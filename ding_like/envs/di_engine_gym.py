@@ -19,6 +19,8 @@ from ding_like.utils.log import one_time_info, one_time_warning
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 Config = Mapping[str, Any]  # of an env: texts, numbers, lists and sections
 
+_DRAW_NOTHING = ("envpool", "ale_vector")  # managers whose envs are a library's own
+
 
 class SameEnv(NamedTuple):
     """Name the id that plays the part of one that gymnasium no longer has, and what makes it the same env."""
@@ -140,6 +142,9 @@ class DiEngineGymEnv(GymnasiumEnv):
         clip = cfg["rew_clip"]
         if not isinstance(clip, bool) and not _is_range(clip):
             yield "rew_clip", f"is {clip!r}; expected True, False or a range [low, high]"
+        manager = cfg.get("manager", {}).get("type")
+        if cfg["replay_path"] is not None and manager in _DRAW_NOTHING:
+            yield "replay_path", f"is set, but env manager '{manager}' draws nothing; use 'subprocess', or leave it out"
 
     @classmethod
     def create_collector_env_cfg(cls, cfg: Config) -> list[EasyDict]:

@@ -1,7 +1,7 @@
 """Offer env managers under DI-engine's names and with its interface: dicts by env id.
 
-Collectors and evaluators take them as they take ours: they use the array manager inside (`manager`), so that a script
-pays for dicts only where it steps envs itself.
+Collectors and evaluators take them as they take ours: they step the `array_manager` inside, so that a script pays for
+dicts only where it steps envs itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from easydict import EasyDict
 from ding_like.config.legacy import legacy_reason
 from ding_like.config.report import suggestion
 from ding_like.envs.di_engine_adapter import DiEngineEnvManager, ResetParam
-from ding_like.envs.factory import create_env_manager
 from ding_like.envs.manager.array_manager import ArrayEnvManager
 from ding_like.envs.recorded import RecordedEnv
 from ding_like.errors import ConfigError, EnvError
@@ -60,7 +59,7 @@ class BaseEnvManager(DiEngineEnvManager):
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
         given = dict(cfg or {})
         self._env_fn = list(env_fn)
-        self._array_cfg = {"type": self.manager_type, **_array_config(self.manager_type, given)}
+        self._array_cfg = _array_config(self.manager_type, given)
         self._auto_reset = bool(given.get("auto_reset", True))
         self._seeding: tuple[Any, ...] | None = None
         self._is_launched = False
@@ -68,8 +67,7 @@ class BaseEnvManager(DiEngineEnvManager):
         self._waits_for_reset = np.zeros(self.env_num, bool)
 
     def _made(self, env_fn: Sequence[Callable[[], Any]]) -> ArrayEnvManager:
-        manager = create_env_manager(self._array_cfg, env_fn)
-        assert isinstance(manager, ArrayEnvManager), "manager types of this file are array managers"
+        manager: ArrayEnvManager = _array_class(self.manager_type)(env_fn, self._array_cfg)
         return manager
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -26,8 +26,8 @@ class JointEnv(Configurable, gymnasium.Env[Any, Any]):
     """
 
     config = {"env_id": None, "kwargs": {}}
-    config_free = ("kwargs",)
-    config_types = {"env_id": (str, type(None))}
+    config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
+    config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str, type(None))}
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -23,6 +23,7 @@ _HOMES = {
     "FQF": "ding_like.model.fqf",
     "GaussianHead": "ding_like.model.vac",
     "IQN": "ding_like.model.iqn",
+    "PDQN": "ding_like.model.pdqn",
     "PG": "ding_like.model.pg",
     "PPG": "ding_like.model.ppg",
     "QAC": "ding_like.model.continuous_qac:ContinuousQAC",

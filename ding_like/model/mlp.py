@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Literal
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from ding_like.errors import ConfigError
 
-Activation = Literal["relu", "tanh", "gelu", "silu", "elu", "identity"]
+ActivationName = Literal["relu", "tanh", "gelu", "silu", "elu", "identity"]
+# Its name, or a layer or class of layers of torch, as DI-engine's configs have it: nn.Tanh() or nn.Tanh.
+Activation = ActivationName | nn.Module | type[nn.Module]
 NormType = Literal["LN"]
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -24,11 +27,16 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
-def build_activation(name: Activation) -> nn.Module:
-    """Return the layer of that name; ConfigError lists the names otherwise."""
-    if name not in _ACTIVATIONS:
-        raise ConfigError(f"activation is {name!r}; expected one of {', '.join(map(repr, _ACTIVATIONS))}")
-    return _ACTIVATIONS[name]()
+def build_activation(activation: Activation) -> nn.Module:
+    """Return a layer of that name or class, or a copy of a layer; ConfigError lists the names otherwise."""
+    if isinstance(activation, nn.Module):
+        return copy.deepcopy(activation)
+    if isinstance(activation, type) and issubclass(activation, nn.Module):
+        return activation()
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+        names = ", ".join(map(repr, _ACTIVATIONS))
+        raise ConfigError(f"activation is {activation!r}; expected one of {names}, or a layer of torch: nn.Tanh()")
+    return _ACTIVATIONS[activation]()
 
 
 class LinearStack(nn.Sequential):

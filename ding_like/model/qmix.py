@@ -39,7 +39,8 @@ class QMIX(nn.Module):
     """Estimate the value of every agent's actions, and of all agents' together.
 
     Observations are dicts of `agents` [B, N, O] and `state` [B, S]; each agent's network is the same and is told which
-    agent it is. Raises ConfigError for other observations, and where agents have different numbers of actions.
+    agent it is. With `mixer=False` values are added up (Sunehag et al. 2018). Raises ConfigError for other
+    observations, and where agents have different numbers of actions.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class QMIX(nn.Module):
         hidden_size_list: Sequence[int] = (64, 64),
         *,
         mixer_embed_size: int = 32,
+        mixer: bool = True,
     ) -> None:
         super().__init__()
         agents, state = (obs_shape.get(name) for name in ("agents", "state")) if _is_joint(obs_shape) else (None, None)
@@ -62,7 +64,7 @@ class QMIX(nn.Module):
         self.num_agents, self.num_actions = int(agents[0]), int(action_shape[0])
         self.agent = build_mlp(int(agents[1]) + self.num_agents, list(hidden_size_list))
         self.head = nn.Linear(int(hidden_size_list[-1]), self.num_actions)
-        self.mixer = Mixer(self.num_agents, state, mixer_embed_size)
+        self.mixer = Mixer(self.num_agents, state, mixer_embed_size) if mixer else None
 
     def q(self, obs: Mapping[str, Tensor]) -> Tensor:
         """Return each agent's action values [B, N, A]. Raises SchemaError for observations that are no dict."""
@@ -78,6 +80,8 @@ class QMIX(nn.Module):
 
     def mix(self, values: Tensor, obs: Mapping[str, Tensor]) -> Tensor:
         """Return Q_tot [B] of one value per agent [B, N]."""
+        if self.mixer is None:
+            return values.sum(1)
         mixed: Tensor = self.mixer(values, obs["state"].to(values.dtype))
         return mixed
 

@@ -15,15 +15,17 @@ def check_buffer(
     *,
     pipeline: str = "mode serial",
     offered: tuple[SampleUnit, ...] = ("row", "window"),
+    holds_rows: bool = True,
 ) -> None:
     """Raise ConfigError unless the config's buffer samples what its policy learns from.
 
-    `offered` are the units of which the pipeline can fill a buffer.
+    `offered` are the units of which the pipeline can fill a buffer, with the rows themselves if it `holds_rows`.
     """
     name = policy_cfg.get("type", "")
     # A policy of another style than ours says nothing: it gets rows.
     unit: SampleUnit = getattr(get_policy_cls(policy_cfg), "sample_unit", "row") if name else "row"
-    check_sample_unit(policy_cfg.other.replay_buffer, unit, policy=name, pipeline=pipeline, offered=offered)
+    buffer = policy_cfg.other.replay_buffer
+    check_sample_unit(buffer, unit, policy=name, pipeline=pipeline, offered=offered, holds_rows=holds_rows)
 
 
 def plays_episodes(policy_cfg: Any) -> bool:

@@ -19,6 +19,7 @@ from ding_like.envs.wrappers.normalization import moments_of, state_of_moments
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.types import Array, EnvManager, State
 from ding_like.utils.checkpoint import load_state
+from ding_like.utils.di_engine_checkpoint import from_di_engine
 from ding_like.utils.moments import Moments, merged
 
 # A checkpoint's entry with the statistics, and that of published weights; only runs whose wrappers learn something
@@ -301,5 +302,5 @@ def load_agent(mode: Any, checkpoint: Any) -> Sequence[Sequence[State]]:
     """
     state = dict(checkpoint) if isinstance(checkpoint, dict) else load_state(checkpoint)
     lanes: Sequence[Sequence[State]] = state.pop(ENV_WRAPPERS, {"lanes": []})["lanes"]
-    mode.load_state_dict(state)
+    mode.load_state_dict(from_di_engine(state, mode.state_dict))
     return lanes

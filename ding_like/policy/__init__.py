@@ -18,6 +18,7 @@ _HOMES = {
     "FQFPolicy": "ding_like.policy.fqf",
     "IMPALAPolicy": "ding_like.policy.impala",
     "IQNPolicy": "ding_like.policy.iqn",
+    "PDQNPolicy": "ding_like.policy.pdqn",
     "PGPolicy": "ding_like.policy.pg",
     "PPGPolicy": "ding_like.policy.ppg",
     "PPOOffPolicy": "ding_like.policy.ppo_offpolicy",

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding_like.config import NoEffect, deep_merge
+from ding_like.config import NoEffect, deep_merge, with_objects
 from ding_like.config.tree import get_path
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs
@@ -472,7 +472,7 @@ class Policy:
         return columns_to_obs(prefix, batch.columns)
 
     def _build_model(self) -> torch.nn.Module:
-        settings = dict(self._cfg.get("model", {}))
+        settings = with_objects(self._cfg.get("model", {}))
         name, import_names = self.default_model()
         name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
         settings.pop("cfg_type", None)

@@ -7,14 +7,17 @@ discounted sum of its rewards; primes mark the target networks. The losses are
     critic_loss = mean(weight * (Q(obs, action) - y)^2)
     actor_loss  = -mean(Q(obs, mu(obs)))
 
-and after each step of both the targets move a share theta towards the networks.
+and after each step of both the targets move a share theta towards the networks. What TD3 adds (Fujimoto et al. 2018) is
+here too, off by default: a smoothed next action, an actor and targets that wait, a second critic.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.policy.choose import GaussianNoise
@@ -31,10 +34,36 @@ class DDPGPolicy(OffPolicyActorCritic):
     config: dict[str, Any] = dict(
         type="ddpg",
         model=dict(action_space="regression", twin_critic=False),
-        learn=dict(learning_rate_actor=1e-3, learning_rate_critic=1e-3),
+        learn=dict(
+            learning_rate_actor=1e-3,
+            learning_rate_critic=1e-3,
+            # Updates of the critics between two of the actor.
+            actor_update_freq=1,
+            # Updates of the critics between two moves of the targets; None: they move with the actor.
+            target_update_freq=None,
+            # Smooth the target by noise on the next action; its unit is half of the action's range.
+            noise=False,
+            noise_sigma=0.2,
+            noise_range=dict(min=-0.5, max=0.5),
+        ),
         # Standard deviation of the exploration noise; its unit is half of the action's range.
         collect=dict(noise_sigma=0.1),
     )
+    config_types = {**OffPolicyActorCritic.config_types, "learn.target_update_freq": (int,)}
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        learn = cfg["learn"]
+        for name in ("actor_update_freq", "target_update_freq"):
+            if learn[name] is not None and learn[name] < 1:
+                yield f"learn.{name}", f"must be at least 1, got {learn[name]}"
+        if not learn["noise"]:
+            paths = ("learn.noise_sigma", "learn.noise_range.min", "learn.noise_range.max")
+            yield from cls._no_effect(cfg, paths, "learn.noise is False")
+        if learn["noise_range"]["min"] > learn["noise_range"]["max"]:
+            yield "learn.noise_range", f"min must not be above max, got {dict(learn['noise_range'])}"
 
     def _init_learn(self) -> None:
         super()._init_learn()
@@ -48,32 +77,47 @@ class DDPGPolicy(OffPolicyActorCritic):
         self._eval_actor = self._actor_that(GaussianNoise(self._action_range()))
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
-        """Fill the gradients of critic and actor; priorities are absolute TD errors [B]."""
+        """Fill the gradients of the critic and, in its turn, of the actor; priorities are absolute TD errors [B]."""
         rows = self._rows(batch)
         with torch.no_grad():
-            next_action = self._actor.target(rows.next_obs)
+            next_action = self._smoothed(self._actor.target(rows.next_obs))
             next_value = self._critic.target(rows.next_obs, next_action).amin(dim=0)
             target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
         q = self._critic.network(rows.obs, rows.action)
         error = q - target
         critic_loss = self._critic.backward((rows.weight * error.square()).mean(dim=1).sum())
-
-        actor_loss = self._actor.backward(-self._critic.network(rows.obs, self._actor.network(rows.obs))[0].mean())
-        info = {
-            "total_loss": critic_loss + actor_loss,
-            "critic_loss": critic_loss,
-            "actor_loss": actor_loss,
-            "q_value": q.detach(),
-            "target_q_value": target,
-        }
+        info = {"critic_loss": critic_loss, "q_value": q.detach(), "target_q_value": target}
+        if self._is_turn_of(self._cfg.learn.actor_update_freq):
+            value = self._critic.network(rows.obs, self._actor.network(rows.obs))[0]
+            info["actor_loss"] = self._actor.backward(-value.mean())
+            info["total_loss"] = critic_loss + info["actor_loss"]
         return info, self._priority(error)
 
+    def _smoothed(self, action: Tensor) -> Tensor:
+        """Return actions [B, A]; with `learn.noise` each has clipped noise on it, and stays within [-1, 1]."""
+        learn = self._cfg.learn
+        if not learn.noise:
+            return action
+        noise = (learn.noise_sigma * self._normal_like(action)).clamp_(learn.noise_range.min, learn.noise_range.max)
+        smoothed: Tensor = (action + noise).clamp_(-1.0, 1.0)
+        return smoothed
+
+    def _is_turn_of(self, freq: int) -> bool:
+        """Tell whether the update under way is one of every `freq`."""
+        return (self._num_updates + 1) % int(freq) == 0
+
     def apply(self) -> None:
-        """Take one Adam step of critic and actor, and move both targets."""
+        """Take one step of the critic and, in their turns, of the actor and both targets."""
+        learn = self._cfg.learn
+        is_actors_turn = self._is_turn_of(learn.actor_update_freq)
+        move = is_actors_turn if learn.target_update_freq is None else self._is_turn_of(learn.target_update_freq)
         self._end_update()
-        for network in (self._critic, self._actor):
-            network.step()
-            network.move_target(self._cfg.learn.target_theta)
+        self._critic.step()
+        if is_actors_turn:
+            self._actor.step()
+        if move:
+            for network in (self._critic, self._actor):
+                network.move_target(learn.target_theta)
 
     def _networks(self) -> dict[str, TrainedNetwork]:
         return {"actor": self._actor, "critic": self._critic}

@@ -17,7 +17,7 @@ drawing uniformly. Actions that a mask forbids have probability 0 and are in no 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -41,6 +41,11 @@ class DiscreteSACPolicy(SoftActorCritic):
     """Learn a softmax over discrete actions, two critics and a temperature off-policy."""
 
     config: dict[str, Any] = dict(type="discrete_sac")
+    # Keys of DI-engine's configs.
+    without_effect: ClassVar[dict[str, str]] = {
+        "model.agent_obs_shape": "the model is that of a single agent: model.obs_shape",
+        "model.global_obs_shape": "the critic sees what the actor sees",
+    }
     action_spaces = ("Discrete",)
 
     def default_model(self) -> tuple[str, list[str]]:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ding_like.config import NoEffect
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import map_obs, split_mask
 from ding_like.data.rollout import Rollout
@@ -104,7 +105,9 @@ class IMPALAPolicy(OnPolicyActorCritic):
         if not 0 <= learn["lambda_"] <= 1:
             yield "learn.lambda_", f"must lie in [0, 1], got {learn['lambda_']}"
         if cfg["random_collect_size"] and cfg["action_space"] == "continuous":
-            yield "random_collect_size", "needs discrete actions, whose log probability is known; leave it out"
+            yield NoEffect(
+                "random_collect_size", "needs discrete actions, whose log probability is known; leave it out"
+            )
 
     @classmethod
     def env_steps_per_row(cls, cfg: Mapping[str, Any]) -> int:

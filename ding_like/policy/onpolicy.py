@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
+from ding_like.config import NoEffect
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.hybrid_space import hybrid_mask
 from ding_like.data.obs import columns_to_obs, split_mask
@@ -111,7 +112,7 @@ class OnPolicyActorCritic(Policy):
         if cfg["action_space"] == "discrete":
             yield from cls._no_effect(cfg, ("action_low", "action_high", "action_bound"), "actions are discrete")
         if cfg["random_collect_size"]:
-            yield (
+            yield NoEffect(
                 "random_collect_size",
                 f"must be 0, got {cfg['random_collect_size']}: random actions have no log probability of the policy's, "
                 "and it learns from its own actions alone; leave the key out",

@@ -15,7 +15,7 @@ This is the loss of `policy/a2c.py` on whole returns, generalised advantages wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ding_like.policy.a2c import A2CPolicy
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -30,6 +30,9 @@ class PGPolicy(A2CPolicy):
         learn=dict(batch_size=64),
         collect=dict(n_sample=1024, gae_lambda=1.0),
     )
+
+    # Type of a collector -> what it has as a default with this policy, which learns from the rows of episodes.
+    collector_config: ClassVar[dict[str, dict[str, Any]]] = {"episode": {"get_train_sample": True}}
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

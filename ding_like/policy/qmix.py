@@ -6,7 +6,8 @@ for all. Agent a's value Q_a depends on its own observation; the mixer puts them
     y    = r + discount * Q_tot'(s', (argmax_u Q_a(o_a', u))_a)      u legal; second part only if not terminated
     loss = mean((Q_tot(s, (Q_a(o_a, u_a))_a) - y)^2)                 or Huber's loss with learn.loss="huber"
 
-The update is DQN's, with these two in place of one agent's values. The networks are feed-forward: agents remember
+With `model.mixer=False` Q_tot is the sum of the Q_a: value decomposition networks (Sunehag et al. 2018). The update is
+DQN's, with these two in place of one agent's values. The networks are feed-forward: agents remember
 nothing, where the paper gives them a recurrent network.
 """
 
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
+from ding_like.errors import ConfigError
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -42,6 +44,28 @@ class QMIXPolicy(DQNPolicy):
 
     def default_model(self) -> tuple[str, list[str]]:
         return "qmix", []
+
+    # Any: what a config may hold.
+    @classmethod
+    def fit_model_section(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a model section in which DI-engine's keys have become ours.
+
+        There `obs_shape` and `action_shape` are those of one agent of `agent_num`, and `global_obs_shape` is the
+        state's. Keys that are not all given are left to the env.
+        """
+        own = dict(model)
+        agents, state = own.pop("agent_num", None), own.pop("global_obs_shape", None)
+        size, actions = own.get("obs_shape"), own.get("action_shape")
+        if isinstance(size, int):
+            if agents is None or state is None:
+                raise ConfigError(
+                    "policy.model.obs_shape of 'qmix' is one agent's, and goes with agent_num and global_obs_shape; "
+                    "give the three, or none: the env says them."
+                )
+            own["obs_shape"] = {"agents": [agents, size], "state": state}
+        if isinstance(actions, int) and agents is not None:
+            own["action_shape"] = [actions] * agents
+        return own
 
     # Any: tensors, in a dict.
     def _next_value(self, next_obs: Any, mask: Any) -> Tensor:

@@ -36,6 +36,12 @@ _HOMES = {
 }
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
+    "DDPContext": "learners find one another: ding --learners N, or torchrun",
+    "DistContext": "learners find one another: ding --learners N, or torchrun",
+    "allreduce": "learners average their gradients themselves: ding --learners N, or torchrun",
+    "get_rank": "learners find one another: ding --learners N, or torchrun; use torch.distributed.get_rank",
+    "get_world_size": "learners find one another: ding --learners N, or torchrun; use torch.distributed.get_world_size",
+    "lists_to_dicts": "batches are columns: ding_like.data.batch.TransitionBatch",
     "read_file": "use load_state of ding_like.utils.checkpoint, which runs no code that a file holds",
     "save_file": "use save_state of ding_like.utils.checkpoint",
 }

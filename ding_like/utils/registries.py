@@ -11,6 +11,7 @@ from ding_like.utils.registry import Registry
 
 # What a registry builds is a protocol's matter (types.py), not one base class: hence Registry[Any].
 POLICY_REGISTRY: Registry[Any] = Registry("policy", "ding_like.policy")
+POLICY_REGISTRY.alias("sac_discrete", "discrete_sac")  # as some of DI-engine's configs have it
 MODEL_REGISTRY: Registry[Any] = Registry("model", "ding_like.model")
 ENV_REGISTRY: Registry[Any] = Registry(
     "env",

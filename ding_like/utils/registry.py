@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ding_like.errors import RegistryError
+from ding_like.utils.ding_imports import ding_imports
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -235,7 +236,8 @@ def _own_path(module: str) -> str:
 def _try_import(module: str) -> str | None:
     """Import a module; return why it is not importable, or None. Errors of its code other than imports come through."""
     try:
-        importlib.import_module(module)
+        with ding_imports(module):
+            importlib.import_module(module)
     except ImportError as error:
         return _reason(module, error)
     return None

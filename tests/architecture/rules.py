@@ -67,6 +67,8 @@ CALLS = {
             "utils/registry.py",
             "envs/",
             "utils/lazy_exports.py",
+            "utils/ding_imports.py",
+            "config/objects.py",
             "entry/cli.py",
         ),
         "build it from a registry",

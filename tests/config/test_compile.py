@@ -237,7 +237,7 @@ def test_key_that_is_no_str_is_refused(create: dict[str, Any]) -> None:
 
 
 def test_value_that_cannot_be_saved_is_refused(create: dict[str, Any]) -> None:
-    text = faults_of({"policy": {"model": {"act": [len]}}}, create)
+    text = faults_of({"policy": {"model": {"act": [object()]}}}, create)
 
     assert "policy.model.act   expected numbers, text, lists and dicts" in text
 

@@ -36,8 +36,11 @@ def test_an_id_that_the_config_gives_is_named_as_it_stands() -> None:
     assert "env.env_id='Acrobot-v1'" in _error("x", ["dizoo.taxi.envs.taxi_env"], env_id="Acrobot-v1")
 
 
-def test_without_a_near_id_the_type_alone_is_suggested() -> None:
-    assert "env.env_id='...'" in _error("smac", ["dizoo.smac.envs.smac_env"])
+def test_without_a_near_id_it_is_said_how_other_packages_are_named() -> None:
+    said = _error("gfootball", ["dizoo.gfootball.envs.gfootball_env"])
+
+    assert "gymnasium has no id like it" in said
+    assert "env.env_id='its_module:ItsId-v0'" in said
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,15 @@ def written(folder: Path, text: str, name: str = "some_config.py") -> Path:
 def test_file_gives_its_configs(tmp_path: Path) -> None:
     path = written(tmp_path, "main_config = dict(a=1)\ncreate_config = {'b': 2}\n")
 
-    assert read_config(path) == ({"a": 1}, {"b": 2}, None)
+    assert read_config(path) == ({"a": 1}, {"b": 2}) and read_config(path).system_config is None
+
+
+def test_a_file_unpacks_into_two_configs_as_scripts_of_di_engine_expect(tmp_path: Path) -> None:
+    path = written(tmp_path, "main_config = dict(a=1)\ncreate_config = {'b': 2}\nsystem_config = {'c': 3}\n")
+
+    main, create = file = read_config(path)
+
+    assert (main, create, file.system_config) == ({"a": 1}, {"b": 2}, {"c": 3})
 
 
 def test_file_gives_its_system_config(tmp_path: Path) -> None:

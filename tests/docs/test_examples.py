@@ -22,6 +22,7 @@ import pytest
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.entry import cli, serial_entry
+from ding_like.envs import make_env
 from ding_like.pipeline.parallel.settings import read_system
 from ding_like.worker import create_buffer
 
@@ -197,7 +198,7 @@ def test_pythons_blocks_are_all_known() -> None:
     assert {page.name: len(blocks(page, "python")) for page in PAGES if blocks(page, "python")} == {
         "README.md": 1,
         "buffers.md": 1,
-        "environments.md": 1,
+        "environments.md": 3,
         "self_play.md": 2,
         "serve.md": 3,  # tests/serve/test_page.py runs them
         "weights.md": 4,
@@ -243,13 +244,33 @@ def test_the_first_minute_ends_solved(in_tmp: Path) -> None:
 
 
 def test_the_wrapper_of_the_environments_page_plays(in_tmp: Path) -> None:
-    (block,) = blocks(ROOT / "docs/environments.md", "python")
+    block, _, _ = blocks(ROOT / "docs/environments.md", "python")
     names: dict[str, Any] = {}
 
     exec(block, names)
 
     assert names["timestep"].reward.shape == (1,)
     names["env"].close()
+
+
+@pytest.mark.slow
+def test_the_manager_of_the_environments_page_records_in_processes(in_tmp: Path) -> None:
+    _, block, _ = blocks(ROOT / "docs/environments.md", "python")
+    names: dict[str, Any] = {}
+
+    exec(block, names)
+
+    assert sorted(names["timesteps"]) == [0, 1]
+    assert all((in_tmp / f"video/env_{index}/episode_0.gif").is_file() for index in range(2))
+
+
+def test_the_env_class_of_the_environments_page_reads_its_key() -> None:
+    _, _, block = blocks(ROOT / "docs/environments.md", "python")
+    exec(block, {})
+
+    envs = [make_env(dict(type="slippery_lake", slippery=slippery)) for slippery in (False, True)]
+
+    assert [env.spec.kwargs["is_slippery"] for env in envs if env.spec is not None] == [False, True]
 
 
 def test_the_buffer_of_the_buffers_page_samples_the_newest(in_tmp: Path) -> None:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,10 +56,10 @@ TASKS = (
 )
 
 
-def rows(zoo: Path, only: str) -> Iterator[dict[str, Any]]:
+def rows(zoo: Path, only: str, switches: Sequence[tuple[str, ...]] = SWITCHES) -> Iterator[dict[str, Any]]:
     """Yield a row for each file whose name has `only` in it, each switch and each seed, in order."""
     for task in TASKS:
-        for switch in SWITCHES:
+        for switch in switches:
             for seed in range(SEEDS):
                 if only in task.config:
                     yield run(zoo / task.config, task, switch, seed)
@@ -122,6 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("zoo", type=Path, help="folder `dizoo` of the published package")
     parser.add_argument("--only", default="", metavar="TEXT", help="run the files that have this in their path")
+    parser.add_argument("--defaults", choices=("ours", "di_engine"), help="run without the switch only, or with it")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--allow-dirty", action="store_true", help="record a tree that differs from its commit too")
     args = parser.parse_args()
@@ -130,7 +131,8 @@ def main() -> None:
     except DirtyTreeError as error:
         sys.exit(f"tests.learning.stop_values: {error}")
     kept = json.loads(args.out.read_text())["runs"] if args.out.is_file() else []
-    for row in rows(args.zoo.resolve(), args.only):
+    switches = {None: SWITCHES, "ours": SWITCHES[:1], "di_engine": SWITCHES[1:]}[args.defaults]
+    for row in rows(args.zoo.resolve(), args.only, switches):
         kept = [each for each in kept if _key(each) != _key(row)] + [{**row, **code.to_plain()}]
         kept.sort(key=_key)
         sys.stdout.write(f"{ {name: value for name, value in row.items() if name != 'history'} }\n")

@@ -21,6 +21,7 @@ from tests.mutation import (
     learners,
     memory,
     parallel,
+    rows,
     serving,
     weights,
 )
@@ -35,6 +36,7 @@ MUTATIONS = (
     *learners.MUTATIONS,
     *memory.MUTATIONS,
     *parallel.MUTATIONS,
+    *rows.MUTATIONS,
     *serving.MUTATIONS,
     *weights.MUTATIONS,
 )

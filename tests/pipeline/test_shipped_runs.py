@@ -17,9 +17,12 @@ ROOT = Path(__file__).parents[2] / "dizoo"
 CONFIGS = sorted((ROOT / "classic_control").rglob("config/*_config.py")) + sorted(
     (ROOT / "multi_agent").rglob("config/two_step*_config.py")
 )
+# Of suites that an extra brings: what parallel collecting adds does not depend on the env.
+OF_EXTRAS = sorted(path for suite in ("box2d", "bitflip") for path in (ROOT / suite).rglob("config/*_config.py"))
 # Small enough for a second: few rows before the first update, small batches, no evaluation on the way.
 _ENV = dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9)
 _BUDGET = 600  # env steps
+_BUDGET_OF_EXTRAS = 200
 
 
 def small(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -43,12 +46,20 @@ def is_on_policy(create: dict[str, Any]) -> bool:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    # Drawing an image at each step takes a while.
+    [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * ("carracing" in p.stem)) for p in (*CONFIGS, *OF_EXTRAS)],
+)
 def test_a_shipped_config_trains_in_one_process(path: Path, tmp_path: Path) -> None:
     main, create = small(path)
+    if path in OF_EXTRAS:
+        # Engines of physics are slow, and a run ends with 20 whole episodes.
+        main["env"]["max_episode_steps"] = 25
     run = serial_pipeline_onpolicy if is_on_policy(create) else serial_pipeline
 
-    policy = run((main, create), seed=0, exp_name=str(tmp_path / "run"), max_env_step=_BUDGET)
+    budget = _BUDGET_OF_EXTRAS if path in OF_EXTRAS else _BUDGET
+    policy = run((main, create), seed=0, exp_name=str(tmp_path / "run"), max_env_step=budget)
 
     assert policy.learn_mode.state_dict()["model"]
     assert '"train_iter": 0,' not in (tmp_path / "run/result.json").read_text()

@@ -242,3 +242,18 @@ def test_importing_the_registries_loads_no_torch() -> None:
     code = "import sys, ding_like.utils.registries; sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_class_may_have_a_name_for_those_alone_who_import_its_module() -> None:
+    registry: Registry = Registry("env", "json")
+
+    @registry.register("game")
+    class Game: ...
+
+    @registry.register_by_import("game")
+    class Team: ...
+
+    assert registry.get("game") is Game
+    assert registry.get("game", ["json"]) is Game
+    assert registry.get("game", ["json", Team.__module__]) is Team
+    assert registry.names() == ["game"]

@@ -42,7 +42,11 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @ENV_WRAPPER_REGISTRY.register("episodic_life")
 class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """End an episode with each lost life of an Atari game; the game itself begins anew only when it is over."""
+    """End an episode with each lost life of an Atari game; the game itself begins anew only when it is over.
+
+    A reset with a seed begins a new game as well. Managers seed the reset of an episode that begins
+    `env.manager.reseed_after` steps after the last seeded one, 1,000 by default: with 0 a second life is never seen.
+    """
 
     def __init__(self, env: AnyEnv) -> None:
         super().__init__(env)

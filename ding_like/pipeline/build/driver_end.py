@@ -128,6 +128,7 @@ class DriverEnd:
             newest=self.newest,
             statistics=statistics if isinstance(statistics, MergedStatistics) else None,
             max_policy_lag=max_policy_lag,
+            follows_episodes=self.parts.buffer is not None and self.parts.buffer.needs_env,
         )
 
     def publish(

@@ -54,6 +54,10 @@ def build_driver(
         opened.callback(envs.close)
         metrics = MetricsSink(cfg.exp_name)
         opened.callback(metrics.close)
+        buffer = None
+        if with_buffer:  # early: it may refuse the env
+            buffer = build_buffer(cfg, seed=seed, metrics=metrics, env_setting=env_setting)
+            opened.callback(buffer.close)
         fitted = fit_policy_config(cfg.policy, envs)
         policy = build_policy(fitted, seed=seed, model=model)
         statistics = MergedStatistics(envs)
@@ -62,7 +66,6 @@ def build_driver(
         learner.checkpoint_parts[ENV_WRAPPERS] = statistics
         collector = RemoteCollectors(metrics)
         evaluator = build_evaluator(cfg, evaluator_env, policy, seed=seed, metrics=metrics)
-        buffer = build_buffer(cfg, seed=seed, metrics=metrics, env_setting=env_setting) if with_buffer else None
         commander = BaseSerialCommander(
             cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
         )

@@ -118,6 +118,10 @@ def build_serial(
         for part in (evaluator_env, metrics):
             if part is not None:
                 opened.callback(part.close)
+        buffer = None
+        if with_buffer:  # early: it may refuse the env
+            buffer = build_buffer(cfg, seed=seed, metrics=metrics, rank=rank, env_setting=env_setting)
+            opened.callback(buffer.close)
         fitted = fit_policy_config(cfg.policy, collector_env)
         policy = build_policy(fitted, seed=seed, model=model)
         opponents = Opponents(fitted, policy)
@@ -134,9 +138,6 @@ def build_serial(
         collector = build_collector(cfg, collector_env, policy, seed=seed, metrics=metrics, rank=rank)
         if evaluator_env is not None:
             evaluator = build_evaluator(cfg, evaluator_env, policy, seed=seed, metrics=metrics)
-        buffer = None
-        if with_buffer:
-            buffer = build_buffer(cfg, seed=seed, metrics=metrics, rank=rank, env_setting=env_setting)
         commander = BaseSerialCommander(
             cfg.policy.other.commander, learner, collector, evaluator, buffer, policy.command_mode
         )

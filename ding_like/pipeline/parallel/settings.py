@@ -106,7 +106,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     else:
         max_lead = _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
     if not cfg.policy.on_policy:
-        check_buffer(cfg.policy, pipeline="mode parallel", offered=("row",))
+        check_buffer(cfg.policy, pipeline="mode parallel", offered=("row",), holds_rows=False)
     num_learners = int(system["num_learners"])
     if num_learners > 1:
         check_shares(cfg.policy, num_learners)

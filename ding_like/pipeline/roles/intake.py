@@ -14,6 +14,7 @@ from ding_like.pipeline.statistics import MergedStatistics
 
 # Columns of numbers that every worker counts from 0.
 _NUMBERED = ("lane", "env_id", "episode_id")
+_LANES_APART = 1 << 20  # from a worker's lanes to the next one's
 
 
 class Collected(NamedTuple):
@@ -29,7 +30,8 @@ class Intake:
     """Put segments into `rows`, and tell `report`; statistics of the envs' wrappers are merged.
 
     Rows that were collected with weights more than `max_policy_lag` updates older than the learner's, which `newest`
-    returns, are dropped and counted.
+    returns, are dropped and counted. With `follows_episodes` each worker has lanes of its own for ever, and episodes
+    keep their numbers, so that a buffer finds the rows of an episode which came with several segments.
     """
 
     def __init__(
@@ -40,10 +42,12 @@ class Intake:
         newest: Callable[[], Version],
         statistics: MergedStatistics | None = None,
         max_policy_lag: int | None = None,
+        follows_episodes: bool = False,
     ) -> None:
         self._rows = rows
         self._statistics = statistics
         self._max_policy_lag = math.inf if max_policy_lag is None else max_policy_lag
+        self._workers: dict[str, int] | None = {} if follows_episodes else None  # by name, in order of appearance
         self.report = report
         self.newest = newest
 
@@ -61,7 +65,7 @@ class Intake:
             if part not in fresh:
                 self._drop(part)
         if fresh:
-            joined = _joined(fresh)
+            joined = self._joined(fresh)
             order = self._rows.put(joined, asked=sum(part.asked for part in fresh))
             self.report.envstep = order.env_step
             self.report.note_put(train_iter=update, version=joined.version.update, came_s=fresh[0].came_s)
@@ -84,7 +88,7 @@ class Intake:
             return 0
         for part in parts:
             self._note(part)
-        joined = _joined(parts)
+        joined = self._joined(parts)
         self._rows.put_random(joined)
         self.report.envstep = self._rows.env_step
         return len(joined.batch)
@@ -94,15 +98,24 @@ class Intake:
         if self._statistics is not None and part.segment.observed:
             self._statistics.merge(part.segment.observed)
 
+    def _joined(self, parts: Sequence[Collected]) -> Segment:
+        """Return one segment of all rows, in order, with the oldest version; the lanes of each part are its own."""
+        segments = [part.segment for part in parts]
+        batches: list[Any] = [each.batch for each in segments]
+        if not all(isinstance(batch, TransitionBatch) for batch in batches):
+            batch: Any = [row for batch in batches for row in batch]
+        elif self._workers is None:
+            batch = TransitionBatch.concat(_apart(batches))
+        else:
+            batch = TransitionBatch.concat([self._with_own_lanes(part) for part in parts])
+        version, env_steps = min(each.version for each in segments), sum(each.env_steps for each in segments)
+        return Segment(batch, version, env_steps, segments[-1].stats)
 
-def _joined(parts: Sequence[Collected]) -> Segment:
-    """Return one segment of all rows, in order, with the oldest version; each part's lanes and episodes are its own."""
-    segments = [part.segment for part in parts]
-    batches: list[Any] = [each.batch for each in segments]
-    is_columns = all(isinstance(batch, TransitionBatch) for batch in batches)
-    batch = TransitionBatch.concat(_apart(batches)) if is_columns else [row for batch in batches for row in batch]
-    version, env_steps = min(each.version for each in segments), sum(each.env_steps for each in segments)
-    return Segment(batch, version, env_steps, segments[-1].stats)
+    def _with_own_lanes(self, part: Collected) -> TransitionBatch:
+        """Return a worker's rows with lanes that no other worker has."""
+        assert self._workers is not None and isinstance(part.segment.batch, TransitionBatch)
+        batch, number = part.segment.batch, self._workers.setdefault(part.worker, len(self._workers))
+        return batch.with_columns(lane=batch["lane"] + number * _LANES_APART) if "lane" in batch.columns else batch
 
 
 def _apart(batches: Sequence[TransitionBatch]) -> list[TransitionBatch]:

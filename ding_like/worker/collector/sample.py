@@ -41,6 +41,8 @@ class SampleSerialCollector(LoopCollector):
 
     unit: ClassVar[Unit] = "rows"
 
+    _has_told_of_surplus = False
+
     def reset(self, _policy: PolicyMode | None = None, _env: EnvManager | None = None) -> None:
         """Reset env, policy, surplus and all counters."""
         self._surplus: Samples | None = None
@@ -68,7 +70,8 @@ class SampleSerialCollector(LoopCollector):
         """
         loop, policy = self._parts()
         target = self._target(n_sample, "n_sample")
-        if target % loop.rollout.num_lanes and not random_collect:
+        if target % loop.rollout.num_lanes and not random_collect and not self._has_told_of_surplus:
+            self._has_told_of_surplus = True  # whatever later calls ask for
             one_time_warning(
                 f"n_sample {target} is not a multiple of {loop.rollout.num_lanes} envs: each call keeps a surplus "
                 "for the next one."

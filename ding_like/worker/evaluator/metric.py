@@ -62,12 +62,15 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
     _metric: IMetric | None = None
     _policy: Any = None  # an eval mode: `forward(inputs)` gives what the metric takes
 
-    def reset_env(self, _env: tuple[Batches, IMetric] | None = None) -> None:
-        """Evaluate on other data if some are given. Raises ConfigError for what is no (batches, IMetric)."""
+    def reset_env(self, _env: Sequence[Any] | None = None) -> None:
+        """Evaluate on other data if some are given: (batches, an IMetric). Raises ConfigError for anything else."""
         if _env is None:
             return
-        if not isinstance(_env, tuple) or len(_env) != 2 or not isinstance(_env[1], IMetric):
-            raise ConfigError("evaluator 'metric' takes env=(batches of (inputs, labels), an IMetric).")
+        if not isinstance(_env, (tuple, list)) or len(_env) != 2 or not isinstance(_env[1], IMetric):
+            raise ConfigError(
+                "evaluator 'metric' takes env=(batches of (inputs, labels), an IMetric), as a tuple or a list; "
+                f"got {_env!r:.200}."
+            )
         self._batches, self._metric = _env
 
     def reset_policy(self, _policy: Any = None) -> None:
@@ -77,7 +80,7 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
         if self._policy is not None:
             self._policy.reset()
 
-    def reset(self, _policy: Any = None, _env: tuple[Batches, IMetric] | None = None) -> None:
+    def reset(self, _policy: Any = None, _env: Sequence[Any] | None = None) -> None:
         """Reset data, policy and the best metric."""
         super().reset(_policy, _env)
         self.best_metric: Metric = None

@@ -39,18 +39,25 @@ class VectorEvalMonitor:
     def update_reward(self, env_id: int, reward: SupportsFloat) -> None:
         """Take the return of one finished episode, a number or an array of one; ignored once the quota is full."""
         if len(self._returns[env_id]) < self._quota[env_id]:
-            self._returns[env_id].append(float(reward))
+            self._returns[env_id].append(float(cast(SupportsFloat, _plain(reward))))
             self._videos[env_id].append(self._open_frames[env_id])
             self._open_frames[env_id] = []
 
     def update_info(self, env_id: int, info: Mapping[str, object]) -> None:
-        """Take the info of one finished episode; ignored once the quota is full."""
+        """Take the info of one finished episode, tensors as numbers or lists; ignored once the quota is full."""
         if len(self._info[env_id]) < self._quota[env_id]:
-            self._info[env_id].append(info)
+            self._info[env_id].append({name: _plain(value) for name, value in info.items()})
 
-    def update_video(self, imgs: Sequence[npt.ArrayLike]) -> None:
-        """Take one picture [H, W, C] of each env, of the episode under way; those of envs that are full are ignored."""
-        for env_id, image in enumerate(imgs):
+    def update_video(self, imgs: Sequence[npt.ArrayLike] | Mapping[int, npt.ArrayLike]) -> None:
+        """Take a picture [H, W, C] of each env's episode under way, in a list of all or by env id.
+
+        Those of envs that are full are ignored. Raises ConfigError for an env that there is none of.
+        """
+        by_env = imgs if isinstance(imgs, Mapping) else dict(enumerate(imgs))
+        unknown = [env_id for env_id in by_env if env_id not in range(len(self._quota))]
+        if unknown:
+            raise ConfigError(f"pictures are of envs {unknown}; this monitor has envs 0 to {len(self._quota) - 1}.")
+        for env_id, image in by_env.items():
             if len(self._returns[env_id]) < self._quota[env_id]:
                 self._open_frames[env_id].append(np.asarray(image, np.uint8))
 
@@ -100,3 +107,18 @@ class VectorEvalMonitor:
             if all(isinstance(value, numbers.Number) for value in values):
                 merged[f"{name}_mean"] = float(np.mean(cast(list[float], values)))
         return merged
+
+
+def _plain(value: object) -> object:
+    """Return a tensor or an array as a number or a list of them, also in lists and dicts; anything else as it is."""
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    to_list = getattr(value, "tolist", None)
+    if to_list is None:
+        return value
+    values: object = to_list()
+    if isinstance(values, list) and len(values) == 1 and not isinstance(values[0], list):
+        return values[0]  # envs say numbers as arrays [1], too
+    return values

@@ -9,11 +9,17 @@ from ding_like.errors import ConfigError
 from ding_like.utils.registries import LEARNER_REGISTRY
 from ding_like.worker.learner.base import BaseLearner
 from ding_like.worker.learner.hooks import (
+    Hook,
     LearnerHook,
+    LoadCkptHook,
+    LogReduceHook,
+    LogShowHook,
+    SaveCkptHook,
     add_learner_hook,
     build_learner_hook_by_cfg,
     merge_hooks,
     register_learner_hook,
+    show_hooks,
 )
 
 
@@ -34,10 +40,16 @@ def create_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLearner:
 
 __all__ = [
     "BaseLearner",
+    "Hook",
     "LearnerHook",
+    "LoadCkptHook",
+    "LogReduceHook",
+    "LogShowHook",
+    "SaveCkptHook",
     "add_learner_hook",
     "build_learner_hook_by_cfg",
     "create_learner",
     "merge_hooks",
     "register_learner_hook",
+    "show_hooks",
 ]

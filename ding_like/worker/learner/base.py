@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
@@ -23,6 +25,7 @@ from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 from ding_like.worker.learner.hooks import LearnerHook, SaveCkptHook, add_learner_hook, build_learner_hook_by_cfg
 from ding_like.worker.learner.monitor import LearnerMonitor, LogDict
 
+_PLACE = ("replay_buffer_idx", "replay_unique_id")  # what names a row of a buffer
 _SAVE_HOOK = "save_ckpt_after_run"  # the name by which save_checkpoint finds its hook
 
 
@@ -81,6 +84,13 @@ class BaseLearner(Configurable):
         "is_multitask_pipeline": "every pipeline uses the same learner",
     }
 
+    # A method of a sub-class, or a function set by a comm learner: given a batch size, it returns what returns batch
+    # after batch, or one batch each time it is called: a list of rows, or of functions of which each returns a row.
+    # None says that there are no more. Any: it may be either.
+    get_data: Any = None
+    # The next batch, or None after the last; a sub-class may have a method of this name.
+    _next_data: Any = None
+
     def __init__(
         self,
         cfg: Mapping[str, Any],
@@ -128,9 +138,6 @@ class BaseLearner(Configurable):
         self._mode: LearnMode | None = None
         self._takes_rows = False
         self._last_minibatch: Any = None  # kept to be looked into if training goes wrong
-        # Set by a comm learner: given a batch size, return what returns batch after batch, None after the last.
-        self.get_data: Callable[[int], Callable[[], Any]] | None = None
-        self._next_data: Callable[[], Any] | None = None
         if policy is not None:
             self.policy = policy
 
@@ -194,16 +201,26 @@ class BaseLearner(Configurable):
         """
         if self.get_data is None:
             raise ConfigError(f"{self._instance_name} has nowhere to get data from; set learner.get_data first.")
-        self._next_data = self.get_data(int(self._mode_or_fail().get_attribute("batch_size")))
+        size = int(self._mode_or_fail().get_attribute("batch_size"))
+        first = self.get_data(size)
+        if callable(first):
+            self._next_data = first
+            return
+        batches = chain([first], iter(partial(self.get_data, size), None))
+        self._next_data = lambda: _fetched(next(batches, None))
 
     def start(self) -> None:
-        """Train on batch after batch until there are no more, or `train_iterations` are done; hooks run around it."""
+        """Train on batch after batch until there are no more, or `train_iterations` are done; hooks run around it.
+
+        Iterations of a checkpoint that a hook loads come on top.
+        """
         if self._next_data is None:
             self.setup_dataloader()
-        assert self._next_data is not None, "setup_dataloader sets it or raises"
         self._learner_done = False
+        before = self.train_iter
         self.call_hook("before_run")
-        while self.train_iter < self._cfg.train_iterations:
+        end = self._cfg.train_iterations + self.train_iter - before
+        while self.train_iter < end:
             data = self._next_data()
             if data is None:
                 break
@@ -374,12 +391,15 @@ class BaseLearner(Configurable):
         return self._instance_name
 
 
+def _fetched(batch: Any) -> Any:
+    """Return a batch in which functions are what they return; anything but a list as it is."""
+    return [each() if callable(each) else each for each in batch] if isinstance(batch, (list, tuple)) else batch
+
+
 def _priority_info(priority: Any, data: Any) -> dict[str, Any]:
     batch = as_batch(data)
     # Windows have a priority each, so their places stand apart from their rows' columns.
     columns = getattr(data, "per_window", {}) if batch is None else batch.columns
-    return {
-        "priority": priority,
-        "replay_buffer_idx": columns.get("replay_buffer_idx"),
-        "replay_unique_id": columns.get("replay_unique_id"),
-    }
+    if batch is None and isinstance(data, list) and all(isinstance(row, Mapping) for row in data):  # rows do not stack
+        columns = {name: [row.get(name) for row in data] for name in _PLACE if any(name in row for row in data)}
+    return {"priority": priority, **{name: columns.get(name) for name in _PLACE}}

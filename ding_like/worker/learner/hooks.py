@@ -13,6 +13,7 @@ import torch
 
 from ding_like.errors import ConfigError, RegistryError, TrainingError
 from ding_like.utils.checkpoint import load_state, save_state
+from ding_like.utils.di_engine_checkpoint import from_di_engine
 from ding_like.utils.files import is_full
 from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.registries import LEARNER_HOOK_REGISTRY
@@ -104,7 +105,7 @@ class LoadCkptHook(LearnerHook):
         path = self.ext_args.get("load_path", "")
         if not path:
             return
-        state = load_state(path)
+        state = from_di_engine(load_state(path), engine.policy.state_dict)
         last_iter, last_step = state.pop("last_iter", None), state.pop("last_step", None)
         for name, part in engine.checkpoint_parts.items():
             if name in state:
@@ -248,6 +249,13 @@ def merge_hooks(
     if hooks1.keys() != hooks2.keys():
         raise ConfigError(f"hooks differ in their positions: {sorted(hooks1)} and {sorted(hooks2)}.")
     return {position: sorted([*hooks1[position], *hooks2[position]], key=_by_priority) for position in hooks1}
+
+
+def show_hooks(hooks: Mapping[str, list[LearnerHook]]) -> str:
+    """Return a table of hooks, a line for each: its position, its name and its priority, in the order they run in."""
+    rows = [(position, hook.name, f"{hook.priority:g}") for position, each in hooks.items() for hook in each]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> dict[str, list[LearnerHook]]:

@@ -99,10 +99,12 @@ def check_sample_unit(
     policy: str,
     pipeline: str,
     offered: tuple[SampleUnit, ...],
+    holds_rows: bool = True,
 ) -> None:
     """Raise ConfigError unless the buffer hands out the `unit` that the policy of this name learns from.
 
-    `offered` are the units that the pipeline can fill a buffer for.
+    `offered` are the units that the pipeline can fill a buffer for; `holds_rows` says whether it puts the rows
+    themselves there, and not their numbers.
     """
     if unit not in offered:
         units = " or ".join(f"{each}s" for each in offered)
@@ -112,7 +114,13 @@ def check_sample_unit(
         )
     # A config that names no buffer has 'naive'.
     kind = buffer_cfg.get("type", "naive")
-    given: SampleUnit = getattr(get_buffer_cls({"type": kind, **buffer_cfg}), "unit", "row")
+    cls = get_buffer_cls({"type": kind, **buffer_cfg})
+    if not holds_rows and getattr(cls, "needs_env", False):
+        raise ConfigError(
+            f"policy.other.replay_buffer.type is '{kind}', which looks into rows when it draws, but {pipeline} draws "
+            "where there are none, at the coordinator. Run it with mode serial, ray or seed."
+        )
+    given: SampleUnit = getattr(cls, "unit", "row")
     if given != unit:
         raise ConfigError(
             f"policy.other.replay_buffer.type is '{kind}', which samples {given}s, but policy '{policy}' learns from "

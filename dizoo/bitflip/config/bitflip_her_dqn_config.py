@@ -15,7 +15,8 @@ main_config = EasyDict(
         ),
         policy=dict(
             cuda=False,
-            discount_factor=0.98,
+            # With 0.98 values of goals that were never reached fed on one another and grew without end.
+            discount_factor=0.9,
             random_collect_size=2000,
             # One hidden layer, as in the paper.
             model=dict(encoder_hidden_size_list=[256], dueling=False, head_layer_num=0),
@@ -24,12 +25,13 @@ main_config = EasyDict(
                 update_per_collect=4,
                 batch_size=128,
                 learning_rate=1e-3,
-                target_theta=0.02,
+                target_theta=0.01,
+                loss="huber",
             ),
             collect=dict(n_sample=16),
-            eval=dict(evaluator=dict(eval_freq=2000)),
+            eval=dict(evaluator=dict(eval_freq=2500)),
             other=dict(
-                eps=dict(type="linear", start=1.0, end=0.1, decay=50000),
+                eps=dict(type="linear", start=1.0, end=0.1, decay=30000),
                 replay_buffer=dict(replay_buffer_size=200000, strategy="future", k=4),
             ),
         ),

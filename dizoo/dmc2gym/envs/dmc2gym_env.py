@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from ding_like.config import NoEffect
 from ding_like.envs.di_engine_gym import AnyEnv, DiEngineGymEnv
 from ding_like.envs.drawing import draw_without_display
 from ding_like.utils.registries import ENV_REGISTRY
@@ -58,6 +59,8 @@ class DMC2GymEnv(DiEngineGymEnv):
                 yield key, f"is {cfg[key]}; expected 1 or more"
         if cfg["warp_frame"] and not cfg["from_pixels"]:
             yield "warp_frame", "is True, but there are no images; set from_pixels=True"
+        if cfg["frame_stack"] and not cfg["from_pixels"]:
+            yield NoEffect("frame_stack", "stacks images, and there are none; set from_pixels=True")
         if cfg["from_pixels"] and not cfg["channels_first"]:
             yield "channels_first", "is False; networks here take images [C, H, W] alone: leave it at True"
 
@@ -77,9 +80,9 @@ class DMC2GymEnv(DiEngineGymEnv):
     def key_wrappers(cls, cfg: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the wrappers that the keys of a whole section stand for, the innermost first."""
         repeat = [{"type": "action_repeat", "action_repeat": cfg["frame_skip"]}] if cfg["frame_skip"] > 1 else []
-        base = super().key_wrappers(cfg)
         if not cfg["from_pixels"]:
-            return [*repeat, {"type": "FlattenObservation"}, *base]
+            return [*repeat, {"type": "FlattenObservation"}, *super().key_wrappers({**cfg, "frame_stack": 0})]
+        base = super().key_wrappers(cfg)
         grey = [{"type": "GrayscaleObservation", "keep_dim": True}] if cfg["warp_frame"] else []
         stacked = [{"type": "stack_channels"}] if cfg["frame_stack"] else []
         return [

@@ -11,7 +11,7 @@ from ding_like.envs.drawing import draw_without_display
 from ding_like.utils.registries import ENV_REGISTRY
 
 # The tasks of gym's versions 2 and 3. Version 4 is the same task on today's bindings: observations, rewards and models.
-# Version 5 is not: 27 to 105 numbers of Ant instead of 111, another friction of Walker2d's foot, another reward at a fall.
+# Version 5 is not: Ant observes 105 numbers, not 111, a foot of Walker2d has another friction, a fall another reward.
 _TASKS = (
     *("Hopper", "HalfCheetah", "Walker2d", "Swimmer", "Reacher"),
     *("InvertedPendulum", "InvertedDoublePendulum", "HumanoidStandup", "Humanoid", "Ant"),

@@ -6,7 +6,7 @@ Without it, type 'petting_zoo' is `ding_like.envs.petting_zoo`: games of several
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -40,8 +40,8 @@ class PettingZooEnv(JointEnv):
         "continuous_actions": False,
         "act_scale": False,
     }
-    config_free = ()
-    config_types = {"env_id": (str,), "n_landmark": (int, type(None))}
+    config_free: ClassVar[tuple[str, ...]] = ()
+    config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str,), "n_landmark": (int, type(None))}
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

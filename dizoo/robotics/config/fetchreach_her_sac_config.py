@@ -10,11 +10,13 @@ main_config = EasyDict(
             collector_env_num=4,
             evaluator_env_num=5,
             n_evaluator_episode=20,
-            # Each step before the goal costs 1: the hand is there after 2 or 3 of 50.
-            stop_value=-2.5,
+            # Each of 50 steps away from the goal costs 1, and the way takes 2 or so: with one goal missed of 20 the
+            # mean is below -4.
+            stop_value=-3,
         ),
         policy=dict(
             cuda=False,
+            # 1 / (1 - 0.95) = 20 steps are looked ahead: more than any way needs.
             discount_factor=0.95,
             random_collect_size=1000,
             model=dict(actor_head_hidden_size=64, critic_head_hidden_size=64),
@@ -22,7 +24,7 @@ main_config = EasyDict(
                 # 4 updates per 4 env steps.
                 update_per_collect=4,
                 batch_size=256,
-                learning_rate=1e-3,
+                learning_rate=2e-3,
                 target_theta=0.05,
             ),
             collect=dict(n_sample=4),

@@ -296,10 +296,13 @@ def test_the_env_step_count_can_be_set_and_goes_on_from_there(make):
 
 
 def test_a_number_of_samples_that_does_not_fit_the_envs_is_told(make, caplog):
+    collector = make()
     with caplog.at_level("WARNING"):
-        make().collect(n_sample=29)
+        collector.collect(n_sample=29)
+        collector.collect(n_sample=31)
 
     assert "n_sample 29 is not a multiple of 3 envs" in caplog.text
+    assert caplog.text.count("is not a multiple of") == 1, "other numbers are no news"
 
 
 def test_an_abnormal_step_costs_its_episode_and_every_lane_goes_on(make):

@@ -1,4 +1,6 @@
+import numpy as np
 import pytest
+import torch
 
 from ding_like.errors import ConfigError
 from ding_like.types import EvalMode
@@ -114,3 +116,17 @@ def test_monitor_quota_and_info():
     assert monitor.is_finished() and monitor.get_current_episode() == 3
     assert monitor.get_latest_reward(0) == 2.0
     assert monitor.get_episode_info() == {"speed": [1.0, 2.0, 3.0], "name": ["x", "x", "x"], "speed_mean": 2.0}
+
+
+def test_infos_and_returns_may_be_tensors_and_arrays():
+    monitor = VectorEvalMonitor(env_num=2, n_episode=2)
+    for env_id, value in ((0, 1.0), (1, 3.0)):
+        monitor.update_info(env_id, {"speed": torch.tensor(value), "goals": np.array([value]), "at": torch.ones(2)})
+        monitor.update_reward(env_id, np.array([value], np.float32))
+
+    info = monitor.get_episode_info()
+
+    assert (info["speed"], info["speed_mean"]) == ([1.0, 3.0], 2.0)
+    assert (info["goals"], info["goals_mean"]) == ([1.0, 3.0], 2.0)
+    assert info["at"] == [[1.0, 1.0], [1.0, 1.0]] and "at_mean" not in info
+    assert monitor.get_episode_return() == [1.0, 3.0]

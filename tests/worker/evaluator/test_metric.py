@@ -76,6 +76,17 @@ def test_the_first_evaluation_does_not_stop(tmp_path: Path) -> None:
     evaluator.close()
 
 
+def test_data_and_metric_may_come_in_a_list(tmp_path: Path) -> None:
+    policy = SimpleNamespace(forward=lambda inputs: inputs, reset=lambda: None)
+    cfg = MetricSerialEvaluator.default_config()
+    evaluator = MetricSerialEvaluator(cfg, [batches((3, 4)), Accuracy()], policy, exp_name=str(tmp_path / "run"))
+
+    _, found = evaluator.eval(train_iter=1)
+    evaluator.close()
+
+    assert found == {"acc": 0.75}
+
+
 def test_what_is_no_data_is_refused(tmp_path: Path) -> None:
     evaluator = make(tmp_path, [])
 

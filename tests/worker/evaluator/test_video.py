@@ -47,3 +47,22 @@ def test_without_pictures_there_is_no_video() -> None:
 
     with pytest.raises(ConfigError, match="update_video"):
         monitor.get_video()
+
+
+def test_pictures_may_come_by_env_id() -> None:
+    monitor = VectorEvalMonitor(env_num=3, n_episode=3)
+    monitor.update_video({2: picture(20), 0: picture(1)})
+    monitor.update_video({0: picture(2)})
+    monitor.update_reward(0, 1.0)
+    monitor.update_reward(2, 0.0)
+
+    video = monitor.get_video()
+
+    assert video[:, :, 0, 0, 0].tolist() == [[20, 20], [1, 2]]
+
+
+def test_a_picture_of_an_env_that_there_is_none_of_is_refused() -> None:
+    monitor = VectorEvalMonitor(env_num=2, n_episode=2)
+
+    with pytest.raises(ConfigError, match=r"envs \[2\]; this monitor has envs 0 to 1"):
+        monitor.update_video({0: picture(1), 2: picture(2)})

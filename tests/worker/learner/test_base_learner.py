@@ -27,11 +27,17 @@ def batch() -> TransitionBatch:
 
 @pytest.fixture
 def make(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
-    def build(policy: Any = None, *, hook: dict[str, Any] | None = None, **kwargs: Any) -> BaseLearner:
+    def build(
+        policy: Any = None,
+        *,
+        hook: dict[str, Any] | None = None,
+        cls: type[BaseLearner] = BaseLearner,
+        train_iterations: int = 1000,
+        **kwargs: Any,
+    ) -> Any:
         kwargs.setdefault("tb_logger", RecordingWriter())
-        learner = BaseLearner(
-            {"hook": QUIET if hook is None else hook}, policy, exp_name=str(tmp_path / "exp"), **kwargs
-        )
+        cfg = {"hook": QUIET if hook is None else hook, "train_iterations": train_iterations}
+        learner = cls(cfg, policy, exp_name=str(tmp_path / "exp"), **kwargs)
         request.addfinalizer(learner.close)
         return learner
 
@@ -313,6 +319,87 @@ def test_checkpoints_lie_where_the_seed_has_them(make: Any, batch: TransitionBat
     }
 
 
+def test_start_trains_so_many_iterations_on_top_of_those_it_loaded(make: Any, tmp_path: Path) -> None:
+    """DI-engine's own test, by the learner's own loop."""
+    save_state(tmp_path / "start.pth.tar", {"model": {"updates": 5}, "last_iter": 5, "last_step": 40})
+    hook = {"save_ckpt_after_iter": 5, "load_ckpt_before_run": str(tmp_path / "start.pth.tar")}
+    learner = make(cls=RandomDataLearner, hook=hook, train_iterations=10)
+    learner.policy = CountingPolicy().learn_mode
+
+    learner.start()
+
+    assert learner.last_iter.val == 15
+    names = {f"iteration_{number}.pth.tar" for number in (5, 10, 15)}
+    assert {file.name for file in learner.ckpt_dir.iterdir()} == names
+
+
+def test_start_counts_what_a_resumed_run_has_done(make: Any) -> None:
+    learner = make(CountingPolicy().learn_mode, cls=RandomDataLearner, train_iterations=10)
+    learner.last_iter.update(4)
+
+    learner.start()
+
+    assert (learner.train_iter, learner.num_asked) == (10, 6)
+
+
+class RandomDataLearner(BaseLearner):
+    """Bring data by a method of its own, as DI-engine's sub-classes do: a function for each row."""
+
+    num_asked = 0
+
+    def get_data(self, batch_size: int) -> Any:
+        self.num_asked += 1
+        return [lambda: {"reward": float(self.num_asked)} for _ in range(batch_size)]
+
+
+def test_a_sub_class_brings_its_data_by_a_method(make: Any) -> None:
+    policy = CountingPolicy()
+    learner = make(policy.learn_mode, cls=RandomDataLearner, train_iterations=2)
+
+    learner.start()
+
+    assert [batch["reward"].tolist() for batch in policy.batches] == [[1.0] * 4, [2.0] * 4]
+
+
+def test_data_of_a_method_end_where_it_returns_none(make: Any, batch: TransitionBatch) -> None:
+    class TwoBatches(BaseLearner):
+        given = 0
+
+        def get_data(self, batch_size: int) -> Any:
+            self.given += 1
+            return batch if self.given <= 2 else None
+
+    policy = CountingPolicy()
+    learner = make(policy.learn_mode, cls=TwoBatches)
+
+    learner.start()
+
+    assert policy.batches == [batch, batch]
+    assert learner.learn_info["learner_done"]
+
+
+def test_a_sub_class_may_say_what_the_next_data_are(make: Any, batch: TransitionBatch) -> None:
+    class OneBatch(BaseLearner):
+        def _next_data(self) -> Any:
+            return batch
+
+    learner = make(CountingPolicy().learn_mode, cls=OneBatch, train_iterations=3)
+
+    learner.start()
+
+    assert learner.train_iter == 3
+
+
+def test_a_function_that_is_set_takes_the_place_of_a_method(make: Any, batch: TransitionBatch) -> None:
+    policy = CountingPolicy()
+    learner = make(policy.learn_mode, cls=RandomDataLearner, train_iterations=1)
+    learner.get_data = lambda batch_size: lambda: batch
+
+    learner.start()
+
+    assert policy.batches == [batch]
+
+
 def test_load_gives_the_policy_its_own_state_only(make: Any) -> None:
     source = make(CountingPolicy().learn_mode)
     source.last_iter.update(3)
@@ -495,6 +582,17 @@ def test_a_di_engine_style_policy_gives_priorities(make: Any) -> None:
 
     assert learner.priority_info["priority"] == [0.5, 0.25]
     assert learner.priority_info["replay_buffer_idx"].tolist() == [3, 4]
+
+
+def test_priorities_of_rows_that_do_not_stack_are_matched_too(make: Any) -> None:
+    mode = DiEngineMode(lambda rows: {"priority": [0.5, 0.25]}, dict, lambda state: None, lambda: [], lambda: "style")
+    learner = make(mode)
+    ragged = [{"x": "a", "replay_unique_id": "buffer_3"}, {"x": ["b"], "replay_unique_id": "buffer_4"}]
+
+    learner.train([{**row, "replay_buffer_idx": number} for number, row in enumerate(ragged)])
+
+    assert learner.priority_info["replay_unique_id"] == ["buffer_3", "buffer_4"]
+    assert learner.priority_info["replay_buffer_idx"] == [0, 1]
 
 
 @LEARNER_REGISTRY.register("test_learner")

@@ -12,7 +12,7 @@ from ding_like.worker import (
     merge_hooks,
     register_learner_hook,
 )
-from ding_like.worker.learner.hooks import LoadCkptHook, LogShowHook, SaveCkptHook
+from ding_like.worker.learner import LoadCkptHook, LogShowHook, SaveCkptHook, show_hooks
 
 
 class IdleHook(LearnerHook):
@@ -161,3 +161,17 @@ def test_register_refuses_what_is_no_learner_hook(hook_type: Any) -> None:
 def test_register_refuses_a_taken_name() -> None:
     with pytest.raises(RegistryError, match="log_show"):
         register_learner_hook("log_show", IdleHook)
+
+
+def test_hooks_are_shown_in_the_order_they_run_in() -> None:
+    hooks = build_learner_hook_by_cfg(
+        {"save_ckpt_after_iter": 20, "log_show_after_iter": 10, "log_reduce_after_iter": 1}
+    )
+
+    shown = [line.split() for line in show_hooks(hooks).splitlines()]
+
+    assert shown == [
+        ["after_iter", "log_reduce_after_iter", "10"],
+        ["after_iter", "save_ckpt_after_iter", "20"],
+        ["after_iter", "log_show_after_iter", "20"],
+    ]

@@ -203,6 +203,7 @@ def test_a_sample_that_would_go_below_the_rate_is_refused_at_once(make: Any) -> 
     buffer.push(rows(0, 1, 2), 0)
     buffer.sample(3, 0)
 
+    assert buffer.sample(4, 0) is None
     assert buffer.sample(3, 0) is not None, "3 rows for 6 are the limit"
     assert buffer.sample(1, 0) is None
 

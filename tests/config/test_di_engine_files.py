@@ -1,0 +1,109 @@
+"""Config files written for DI-engine run as they are: what has no use here is named once, a misspelt key is an error.
+
+`tests/config/di_engine/` holds 30 files in the form in which DI-engine's users have them, written down from its
+documentation; nothing in them is adapted to this package.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ding_like.config import ConfigFile, compile_config, read_config
+from ding_like.config.legacy import RENAMED_KEYS
+from ding_like.config.tree import get_path, leaves, set_path
+from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding_like.errors import ConfigError
+from ding_like.policy import get_policy_cls
+
+FILES = sorted(path.name for path in (Path(__file__).parent / "di_engine").glob("*_config.py"))
+# One of each kind runs in every test run, the others with those marked slow.
+QUICK = {
+    "cartpole_c51_config.py",
+    "cartpole_ppo_config.py",
+    "cartpole_pg_config.py",
+    "pendulum_td3_config.py",
+}
+# What stands for values that are no plain ones, or another form of ours: see RENAMED_KEYS for the others.
+_SAID_OTHERWISE = {
+    "policy.learn.lr_scheduler": "policy.learn.schedule",
+    "policy.model.activation": "policy.model.activation",
+}
+_ABSENT = object()
+
+
+def _read(name: str) -> ConfigFile:
+    return read_config(Path(__file__).parent / "di_engine" / name)
+
+
+def test_there_are_thirty_files() -> None:
+    assert len(FILES) == 30
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_key_is_taken_over_or_named(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    main, create, _ = _read(name)
+
+    with caplog.at_level(logging.INFO, logger="ding_like"):
+        cfg = compile_config(main, create, source=name, save=False)
+
+    listings = [message for message in caplog.messages if "\n" in message]
+    said = {line.split()[0] for message in listings for line in message.splitlines()[1:]}
+    assert len(listings) == len(set(listings)) <= 2, "one message about keys ignored, one about no effect"
+    lost = [path for path, value in leaves(main) if not (_is_taken(cfg, path, value) or said & _prefixes(path))]
+    assert lost == (["policy.cuda"] if any("torch sees no GPU" in message for message in caplog.messages) else [])
+
+
+def _is_taken(cfg: Any, path: str, value: Any) -> bool:  # Any: a config, and what stands in one
+    """Tell whether a value stands where the config says, or where the key stands here."""
+    if value == {}:
+        return True  # a section that says nothing
+    for name, ours in _SAID_OTHERWISE.items():
+        if path == name or path.startswith(f"{name}."):
+            return get_path(cfg, ours) is not None
+    return any(get_path(cfg, place, _ABSENT) == value for place in (path, RENAMED_KEYS.get(path, path)))
+
+
+def _prefixes(path: str) -> set[str]:
+    keys = path.split(".")
+    return {".".join(keys[:end]) for end in range(1, len(keys) + 1)}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_misspelt_key_is_an_error_with_a_suggestion(name: str) -> None:
+    main, create, _ = copy.deepcopy(_read(name))
+    learn = main["policy"]["learn"]
+    batch_size = learn.pop("batch_size")
+    set_path(main, "policy.learn.batch_sise", batch_size)
+
+    with pytest.raises(
+        ConfigError, match=r"policy\.learn\.batch_sise +unknown key; did you mean 'batch_size'"
+    ) as raised:
+        compile_config(main, create, save=False)
+
+    assert str(raised.value).startswith("1 problem in")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else (pytest.mark.slow,)) for name in FILES]
+)
+def test_the_file_trains_for_1000_env_steps(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    main, create, _ = _read(name)
+    is_on_policy = get_policy_cls(create["policy"]).default_config().on_policy
+    pipeline = serial_pipeline_onpolicy if is_on_policy else serial_pipeline
+
+    pipeline(str(Path(__file__).parent / "di_engine" / name), seed=0, max_env_step=1000)
+
+    result = json.loads((tmp_path / main["exp_name"] / "result.json").read_text())
+    assert result["env_step"] >= 1000
+    assert result["eval_value"] is not None
+    again = read_config(tmp_path / main["exp_name"] / "total_config.py")
+    saved = compile_config(again.main_config, again.create_config, save=False, renew_dir=False)
+    assert not re.search(r"<class|object at 0x", str(saved))

@@ -1,0 +1,390 @@
+"""Env suites under DI-engine's types and keys: MuJoCo, Atari, MiniGrid, the DeepMind Control Suite, simple_spread."""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.util
+import logging
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from easydict import EasyDict
+
+from ding_like.config import compile_config
+from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
+from ding_like.envs.factory import make_env
+from ding_like.envs.petting_zoo import PettingZooGame
+from ding_like.envs.wrappers import wrap
+from ding_like.errors import ConfigError
+
+MODULES = {
+    "mujoco": "dizoo.mujoco.envs.mujoco_env",
+    "atari": "dizoo.atari.envs.atari_env",
+    "minigrid": "dizoo.minigrid.envs.minigrid_env",
+    "dmc2gym": "dizoo.dmc2gym.envs.dmc2gym_env",
+    "petting_zoo": "dizoo.petting_zoo.envs.petting_zoo_simple_spread_env",
+}
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"needs {package}")
+
+
+def section(suite: str, **keys: Any) -> EasyDict:
+    return EasyDict(type=suite, import_names=[MODULES[suite]], **keys)
+
+
+def make(suite: str, **keys: Any) -> Any:
+    return make_env(section(suite, **keys))
+
+
+def faults(suite: str, **keys: Any) -> str:
+    """Return what compiling says of an env section."""
+    main = dict(env=dict(collector_env_num=1, evaluator_env_num=1, **keys), policy=dict())
+    create = dict(env=dict(type=suite, import_names=[MODULES[suite]]), policy=dict(type="ppo"))
+    with pytest.raises(ConfigError) as raised:
+        compile_config(main, create, save=False)
+    return str(raised.value)
+
+
+def rewards(env: Any, steps: int) -> list[float]:
+    """Return the rewards of one episode of the same actions, at most `steps` of them."""
+    rng = np.random.default_rng(0)
+    env.reset(seed=0)
+    found = []
+    for _ in range(steps):
+        action = rng.uniform(-1, 1, env.action_space.shape).astype(env.action_space.dtype)
+        _, reward, terminated, truncated, _ = env.step(action)
+        found.append(float(reward))
+        if terminated or truncated:
+            break
+    env.close()
+    return found
+
+
+# --- MuJoCo
+
+
+@needs("mujoco")
+def test_mujoco_ids_of_old_are_the_same_tasks_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="ding_like"):
+        env = make("mujoco", env_id="Walker2d-v3")
+        make("mujoco", env_id="Walker2d-v3").close()
+
+    assert env.spec.id == "Walker2d-v4"
+    # The two feet differ in version 4 as in 3, and no more in version 5.
+    assert env.unwrapped.model.geom("foot_geom").friction[0] != env.unwrapped.model.geom("foot_left_geom").friction[0]
+    env.close()
+    assert caplog.messages == ["env.env_id 'Walker2d-v3' is made as 'Walker2d-v4'"]
+
+
+@needs("mujoco")
+@pytest.mark.parametrize(("env_id", "size"), [("Ant-v3", 111), ("Ant-v4", 27), ("Reacher-v2", 11)])
+def test_observations_of_mujoco_have_the_size_that_configs_say(env_id: str, size: int) -> None:
+    env = make("mujoco", env_id=env_id)
+
+    assert env.observation_space.shape == (size,)
+    env.close()
+
+
+@needs("mujoco")
+def test_delayed_rewards_are_paid_in_sums_and_none_is_lost() -> None:
+    plain = rewards(make("mujoco", env_id="Hopper-v5"), 100)
+    delayed = rewards(make("mujoco", env_id="Hopper-v5", delay_reward_step=4), 100)
+
+    assert len(plain) == len(delayed) and len(plain) % 4 != 0, "the hopper falls between two payments"
+    expected = [sum(plain[i - i % 4 : i + 1]) if i % 4 == 3 or i == len(plain) - 1 else 0.0 for i in range(len(plain))]
+    assert delayed == pytest.approx(expected)
+
+
+@needs("mujoco")
+def test_evaluations_of_delayed_rewards_are_not_delayed() -> None:
+    _, collector, evaluator = get_vec_env_setting(
+        section("mujoco", collector_env_num=1, evaluator_env_num=1, delay_reward_step=1000)
+    )
+
+    assert rewards(make_env(collector[0]), 5) == [0.0] * 5
+    assert all(rewards(make_env(evaluator[0]), 5))
+
+
+@needs("mujoco")
+def test_actions_of_mujoco_may_be_scaled() -> None:
+    env = make("mujoco", env_id="InvertedPendulum-v5", use_act_scale=True)
+
+    assert env.unwrapped.action_space.high == [3.0] and env.action_space.high == [1.0]
+    env.close()
+
+
+@needs("mujoco")
+def test_actions_of_mujoco_beyond_their_range_may_be_cut() -> None:
+    plain, cut = make("mujoco", env_id="HalfCheetah-v5"), make("mujoco", env_id="HalfCheetah-v5", action_clip=True)
+    for env in (plain, cut):
+        env.reset(seed=0)
+
+    # The cost of an action is that of what was done, here of 1 and not of 9.
+    assert cut.step(np.full(6, 9.0, np.float32))[1] == pytest.approx(plain.step(np.ones(6, np.float32))[1])
+    assert cut.action_space == plain.action_space
+    plain.close()
+    cut.close()
+
+
+@needs("mujoco")
+def test_managers_hold_float32_of_mujoco() -> None:
+    with create_env_manager(dict(type="base"), [EnvFactory(section("mujoco", env_id="Hopper-v3"))]) as manager:  # type: ignore[attr-defined]
+        manager.seed(0)
+        manager.launch()
+
+        assert manager.obs.dtype == np.float32 and manager.observation_space.dtype == np.float32
+
+
+@needs("mujoco")
+def test_mujoco_leaves_no_file_where_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    rewards(make("mujoco", env_id="HalfCheetah-v5"), 2)
+
+    assert not list(tmp_path.iterdir())
+
+
+@needs("mujoco")
+def test_several_agents_in_one_body_are_refused() -> None:
+    assert "env.multi_agent" in faults("mujoco", multi_agent=True)
+
+
+# --- Atari
+
+
+@needs("ale_py")
+@pytest.mark.parametrize(("is_train", "expected"), [(True, True), (False, False)])
+def test_lives_and_clipped_rewards_are_for_training_alone(is_train: bool, expected: bool) -> None:
+    role = "collector" if is_train else "evaluator"
+    _, collector, evaluator = get_vec_env_setting(section("atari", collector_env_num=1, evaluator_env_num=1))
+    from dizoo.atari.envs import AtariEnv
+
+    plain = AtariEnv.plain_config({"collector": collector, "evaluator": evaluator}[role][0])
+
+    assert plain is not None
+    (prepare,) = plain["wrappers"]
+    assert (prepare["terminal_on_life_loss"], prepare["clip_rewards"]) == (expected, expected)
+
+
+@needs("cv2")
+@needs("ale_py")
+@pytest.mark.parametrize(("env_id", "sticky"), [("PongNoFrameskip-v4", 0.0), ("ALE/Pong-v5", 0.25)])
+def test_the_preparation_skips_frames_and_the_id_says_whether_actions_stick(env_id: str, sticky: float) -> None:
+    env = make("atari", env_id=env_id, frame_stack=3)
+    env.reset(seed=0)
+    before = env.unwrapped.ale.getEpisodeFrameNumber()
+    obs, *_ = env.step(0)
+
+    assert obs.shape == (3, 84, 84) and obs.dtype == np.uint8
+    assert env.unwrapped.ale.getEpisodeFrameNumber() - before == 4
+    assert env.unwrapped.ale.getFloat("repeat_action_probability") == sticky
+    env.close()
+
+
+@needs("ale_py")
+def test_the_manager_of_ale_runs_the_type_atari() -> None:
+    factory = EnvFactory(section("atari", env_id="PongNoFrameskip-v4", frame_stack=2, is_train=True))
+    with create_env_manager(dict(type="ale_vector", num_threads=1), [factory] * 2) as manager:  # type: ignore[attr-defined]
+        manager.seed(0)
+        manager.launch()
+        batch = manager.step(np.arange(2), np.zeros(2, np.int64))
+
+        assert manager.obs.shape == (2, 2, 84, 84) and manager.obs.dtype == np.uint8
+        assert batch.reward.tolist() == [0.0, 0.0]
+
+
+@needs("ale_py")
+def test_frames_in_colour_are_refused_with_what_to_use() -> None:
+    assert "create_config.env.type='gymnasium'" in faults("atari", warp_frame=False)
+
+
+def test_di_engines_name_of_the_manager_of_envpool_is_known() -> None:
+    from ding_like.envs.manager.envpool import EnvPoolManager
+    from ding_like.utils.registries import ENV_MANAGER_REGISTRY
+
+    assert ENV_MANAGER_REGISTRY.get("env_pool") is EnvPoolManager
+
+
+# --- MiniGrid
+
+
+@needs("minigrid")
+def test_a_grid_world_is_the_view_and_the_letters_of_the_mission() -> None:
+    env = make("minigrid", env_id="MiniGrid-DoorKey-5x5-v0")
+    from minigrid.wrappers import FlatObsWrapper
+
+    theirs = FlatObsWrapper(gymnasium.make("MiniGrid-DoorKey-5x5-v0"))
+    obs, expected = env.reset(seed=3)[0], theirs.reset(seed=3)[0]
+    view = 7 * 7 * 3
+
+    assert obs.shape == (2739,) and obs.dtype == np.uint8 and env.observation_space.contains(obs)
+    assert (obs[:view] == expected[:view]).all()
+    assert (obs[view:].reshape(96, 27) == expected[view:].reshape(96, -1)[:, :27]).all()
+    env.close()
+    theirs.close()
+
+
+@needs("minigrid")
+def test_a_grid_world_ends_after_max_step_by_a_time_limit() -> None:
+    env = make("minigrid", max_step=3)
+    env.reset(seed=0)
+
+    assert [env.step(0)[2:4] for _ in range(3)] == [(False, False), (False, False), (False, True)]
+    env.close()
+
+
+@needs("minigrid")
+def test_a_grid_world_may_be_seen_as_an_image() -> None:
+    env, plain = make("minigrid", flat_obs=False), gymnasium.make("MiniGrid-Empty-8x8-v0")
+    obs, expected = env.reset(seed=1)[0], plain.reset(seed=1)[0]["image"]
+
+    assert env.observation_space.shape == (3, 7, 7) and (obs == expected.transpose(2, 0, 1)).all()
+    env.close()
+    plain.close()
+
+
+# --- the DeepMind Control Suite
+
+
+@needs("shimmy")
+def test_an_action_of_the_suite_lasts_several_steps_and_an_episode_a_thousand() -> None:
+    pytest.importorskip("dm_control")
+    env = make("dmc2gym", domain_name="cartpole", task_name="balance", frame_skip=300)
+    env.reset(seed=0)
+    ends = [env.step(np.zeros(1))[2:4] for _ in range(4)]
+
+    assert ends == [(False, False)] * 3 + [(False, True)], "the time is up, and nothing has ended"
+    assert env.observation_space.shape == (5,)
+    env.close()
+
+
+@needs("shimmy")
+def test_the_rewards_of_a_repeated_action_are_summed_up() -> None:
+    pytest.importorskip("dm_control")
+    once, twice = (make("dmc2gym", domain_name="cartpole", task_name="balance", frame_skip=n) for n in (1, 2))
+    for env in (once, twice):
+        env.reset(seed=0)
+    action = np.array([0.3])
+
+    assert twice.step(action)[1] == pytest.approx(once.step(action)[1] + once.step(action)[1])
+    once.close()
+    twice.close()
+
+
+def test_a_task_without_a_name_is_refused() -> None:
+    said = faults("dmc2gym", domain_name="cartpole")
+
+    assert "env.task_name" in said and "env.domain_name" not in said
+
+
+@needs("shimmy")
+def test_a_task_that_the_suite_lacks_is_answered_with_close_ones() -> None:
+    pytest.importorskip("dm_control")
+    with pytest.raises(ConfigError, match="did you mean 'dm_control/cartpole-balance"):
+        make("dmc2gym", domain_name="cartpole", task_name="balanced")
+
+
+def test_pictures_of_the_suite_are_stacked_along_channels() -> None:
+    from dizoo.dmc2gym.envs import DMC2GymEnv
+
+    plain = DMC2GymEnv.translated(
+        dict(domain_name="cartpole", task_name="balance", from_pixels=True, frame_stack=3, warp_frame=True, height=48)
+    )
+
+    assert plain["render_mode"] == "rgb_array"
+    assert plain["kwargs"]["render_kwargs"] == dict(height=48, width=84, camera_id=0)
+    names = [wrapper["type"] for wrapper in plain["wrappers"]]
+    assert names[0] == "AddRenderObservation" and names[-2:] == ["frame_stack", "stack_channels"]
+
+
+class Images(gymnasium.Env[Any, Any]):
+    """Show images [2, 3, 4] that count the steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (2, 3, 4), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.time = 0
+        return self._image(), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return self._image(), 0.0, False, False, {}
+
+    def _image(self) -> Any:
+        return np.arange(24, dtype=np.uint8).reshape(2, 3, 4) + np.uint8(24 * self.time)
+
+
+def test_stacked_images_become_one_of_more_channels() -> None:
+    env = wrap(Images(), [dict(type="frame_stack", stack_size=2), "stack_channels"])
+    env.reset(seed=0)
+    obs = env.step(0)[0]
+
+    assert env.observation_space.shape == (4, 3, 4)
+    assert obs.reshape(-1).tolist() == list(range(48)), "the older image first"
+
+
+@pytest.mark.slow
+@needs("dm_control")
+@pytest.mark.skipif(ctypes.util.find_library("EGL") is None, reason="needs EGL to draw without a display")
+def test_pictures_of_the_suite_are_drawn() -> None:
+    env = make(
+        "dmc2gym", domain_name="cartpole", task_name="balance", from_pixels=True, frame_stack=2, height=32, width=40
+    )
+    obs, _ = env.reset(seed=0)
+
+    assert obs.shape == (6, 32, 40) and obs.dtype == np.uint8 and obs.std() > 0
+    assert (obs[:3] == obs[3:]).all()
+    env.close()
+
+
+# --- simple_spread
+
+
+@needs("mpe2")
+def test_the_teams_state_is_what_di_engine_documents() -> None:
+    env = make("petting_zoo", env_family="mpe", env_id="simple_spread_v2", n_agent=3, n_landmark=3, max_cycles=4)
+    env.reset(seed=0)
+    obs, *_ = env.step([1, 2, 3])
+    world = env.unwrapped._game.env.unwrapped.world
+
+    agents = [np.concatenate([agent.state.p_vel, agent.state.p_pos]) for agent in world.agents]
+    places = [mark.state.p_pos for mark in world.landmarks]
+    said = [other.state.c for agent in world.agents for other in world.agents if other is not agent]
+    assert obs["state"] == pytest.approx(np.concatenate([*agents, *places, *said]), abs=1e-6)
+    assert obs["state"].shape == (3 * 4 + 3 * 2 + 3 * 2 * 2,) and obs["agents"].shape == (3, 18)
+    assert env.observation_space.contains(obs)
+    env.close()
+
+
+@needs("mpe2")
+def test_a_team_and_a_game_of_the_same_type_are_told_apart_by_what_is_imported() -> None:
+    team = make("petting_zoo")
+    game = make_env(EasyDict(type="petting_zoo", env_id="mpe2.simple_v3"))
+    again = make("petting_zoo")
+
+    assert type(team) is type(again) and not isinstance(team, PettingZooGame)
+    assert isinstance(game, PettingZooGame)
+    for env in (team, game, again):
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "path"),
+    [
+        (dict(continuous_actions=True), "env.continuous_actions"),
+        (dict(agent_specific_global_state=True), "env.agent_specific_global_state"),
+        (dict(agent_obs_only=True), "env.agent_obs_only"),
+        (dict(n_landmark=5), "env.n_landmark"),
+        (dict(env_id="simple_tag_v2"), "joint_petting_zoo"),
+    ],
+)
+def test_teams_that_no_policy_here_learns_are_refused(keys: dict[str, Any], path: str) -> None:
+    said = faults("petting_zoo", **keys)
+
+    assert path in said and said.startswith("1 problem")

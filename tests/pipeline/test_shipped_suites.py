@@ -1,0 +1,59 @@
+"""Every shipped config of MuJoCo, Atari, MiniGrid, the DeepMind Control Suite and simple_spread trains."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from tests.pipeline.test_shipped_runs import is_on_policy, small
+
+ROOT = Path(__file__).parents[2] / "dizoo"
+_NEEDS = dict(
+    mujoco="mujoco", atari="ale_py", minigrid="minigrid", dmc2gym="shimmy", petting_zoo="mpe2", multi_agent="mpe2"
+)
+# pong_rainbow is one of the type 'gymnasium', with lanes of the manager 'base', and tictactoe of self-play.
+_PATTERNS = (
+    "*_config.py",
+    "pong_[dp]*_config.py",
+    "*_config.py",
+    "*_config.py",
+    "ptz_*_config.py",
+    "*spread*_config.py",
+)
+# Short episodes: a run ends with 20 whole ones.
+_SHORT: dict[str, dict[str, Any]] = dict(
+    mujoco=dict(max_episode_steps=25),
+    atari=dict(kwargs=dict(max_num_frames_per_episode=200), noop_max=0),
+    minigrid=dict(max_step=25),
+    dmc2gym=dict(max_episode_steps=25),
+    petting_zoo=dict(max_cycles=10),
+    multi_agent=dict(kwargs=dict(N=3, max_cycles=10, continuous_actions=False)),
+)
+CONFIGS = [
+    (suite, path)
+    for suite, pattern in zip(_NEEDS, _PATTERNS, strict=True)
+    for path in sorted((ROOT / suite / "config").glob(pattern))
+]
+
+
+def test_every_suite_has_configs() -> None:
+    assert {suite for suite, _ in CONFIGS} == set(_NEEDS) and len(CONFIGS) >= 20
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("suite", "path"), CONFIGS, ids=lambda value: getattr(value, "stem", value))
+def test_a_config_of_a_suite_trains(suite: str, path: Path, tmp_path: Path) -> None:
+    if importlib.util.find_spec(_NEEDS[suite]) is None:
+        pytest.skip(f"needs {_NEEDS[suite]}")
+    main, create = small(path)
+    main["env"].update(_SHORT[suite])
+    run = serial_pipeline_onpolicy if is_on_policy(create) else serial_pipeline
+
+    policy = run((main, create), seed=0, exp_name=str(tmp_path / "run"), max_env_step=200)
+
+    assert policy.learn_mode.state_dict()["model"]
+    assert '"train_iter": 0,' not in (tmp_path / "run/result.json").read_text()

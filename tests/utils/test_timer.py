@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import pytest
+
+from ding_like.utils import timer
+from ding_like.utils.timer import EasyTimer
+
+
+def test_a_timer_tells_how_long_its_block_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timer.time, "perf_counter", iter([10.0, 12.5]).__next__)
+
+    with EasyTimer() as measured:
+        pass
+
+    assert measured.value == 2.5
