@@ -147,6 +147,9 @@ def _report(path: Path, root: Path) -> Recording:
         modes = {"chaos_ray_": (*_RAY, *_SERIAL_FILES), "chaos_seed_": (*_SEED, *_SERIAL_FILES)}
         parts = next((each for begin, each in modes.items() if path.stem.startswith(begin)), (*_PARALLEL, "data"))
         return Recording(name, (*_in_package(parts), "tests/chaos"), command)
+    if path.stem == "gym_hybrid_moving_optimum":
+        own = ("dizoo/gym_hybrid/envs/field.py", "tests/learning/hybrid_optimum.py")
+        return Recording(name, own, f"python -m tests.learning.hybrid_optimum --out {name}")
     if path.stem == "games":
         parts = (*_TRAINING, "league", "pipeline")
         own = ("dizoo/league_demo", "dizoo/petting_zoo", "dizoo/multi_agent", "dizoo/image_classification")

@@ -12,6 +12,7 @@ import pytest
 from ding_like.envs import make_env
 from ding_like.envs.check import check_env
 from dizoo.gym_hybrid.envs.field import ACCELERATE, BRAKE, TURN, FieldEnv, HardMoveEnv, MovingEnv, SlidingEnv
+from dizoo.gym_hybrid.envs.gym_hybrid_env import GymHybridEnv
 
 IDS = ["Moving-v0", "Sliding-v0", "HardMove-v0"]
 
@@ -142,3 +143,5 @@ def test_the_number_of_actuators_is_a_key() -> None:
     env = env_of("HardMove-v0", num_actuators=3)
 
     assert env.action_space.num_choices == 8 and env.action_space.num_parameters == 3
+    checked = dict(GymHybridEnv.check_config({**GymHybridEnv.config, "num_actuators": 3}))
+    assert list(checked) == ["num_actuators"] and "HardMove-v0's" in checked["num_actuators"]

@@ -271,7 +271,7 @@ def test_a_policy_that_cannot_choose_with_parameters_names_those_that_can(
 
 
 def test_discrete_actions_are_refused_where_a_policy_chooses_with_parameters(trained: list[TransitionBatch]) -> None:
-    with pytest.raises(ConfigError, match="policy 'pdqn' takes HybridSpace actions.*dqn"):
+    with pytest.raises(ConfigError, match=r"policy 'pdqn' takes hybrid \(a choice with parameters.*dqn"):
         run("pdqn", VECTOR, ACTIONS["discrete"])
 
 

@@ -72,7 +72,7 @@ def test_a_run_in_two_parts_equals_one_in_one(policy: str, changes: dict[str, An
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("policy", ["mpdqn", "hppo"])
+@pytest.mark.parametrize("policy", ["mpdqn", pytest.param("hppo", marks=pytest.mark.slow)])
 def test_shipped_configs_train_in_parallel(policy: str, tmp_path: Path) -> None:
     overrides = ["policy.learn.batch_size=32", "policy.collect.n_sample=160", "env.evaluator_env_num=2"]
     overrides += ["env.n_evaluator_episode=2"] + (["policy.random_collect_size=200"] if policy == "mpdqn" else [])

@@ -180,9 +180,17 @@ def _check_policy_takes(cfg: dict[str, Any], space: Space) -> None:
     ]
     choose = f"choose a policy that does (create_config.policy.type: {', '.join(others)}), or " if others else ""
     raise ConfigError(
-        f"policy '{cfg['type']}' takes {' or '.join(takes)} actions ({cls.__name__}.action_spaces), the env's action "
+        f"policy '{cfg['type']}' takes {' or '.join(_called(each) for each in takes)} actions "
+        f"({cls.__name__}.action_spaces), the env's action "
         f"space is {space}: {choose}change the space in an env wrapper."
     )
+
+
+def _called(kind: str) -> str:
+    """Return what users call a kind of action space."""
+    if kind == "HybridSpace":
+        return "hybrid (a choice with parameters: Tuple(Discrete, Box), Dict(action_type=Discrete, action_args=Box))"
+    return kind
 
 
 def _fill(section: dict[str, Any], path: str, value: str | ObsShape | ActionShape) -> None:

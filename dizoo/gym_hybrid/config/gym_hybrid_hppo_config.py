@@ -29,9 +29,11 @@ main_config = EasyDict(
                 epoch_per_collect=10,
                 batch_size=320,
                 learning_rate=6e-4,
-                entropy_weight=0.02,
+                entropy_weight=0.01,
                 clip_ratio=0.2,
                 value_norm=True,
+                # Large steps find out how to brake, small ones learn to do it every time.
+                schedule=dict(env_steps=1_000_000, lr_end=3e-5),
             ),
             collect=dict(n_sample=3200, gae_lambda=0.97),
             eval=dict(evaluator=dict(eval_freq=1000)),

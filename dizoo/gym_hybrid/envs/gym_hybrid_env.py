@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gymnasium
@@ -29,6 +29,13 @@ class GymHybridEnv(DiEngineGymEnv):
         "num_actuators": None,  # of HardMove-v0, by default 4: there are 2^n choices of those that are on
     }
     config_types = {**DiEngineGymEnv.config_types, "num_actuators": (int, type(None))}
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, what is wrong) for every contradiction."""
+        yield from super().check_config(cfg)
+        if cfg["num_actuators"] is not None and cfg["env_id"] != "HardMove-v0":
+            yield "num_actuators", f"is HardMove-v0's, but env_id is {cfg['env_id']!r}: leave it out"
 
     @classmethod
     def key_wrappers(cls, cfg: Mapping[str, Any]) -> list[dict[str, Any]]:
