@@ -83,9 +83,8 @@ def compile_config(
         reasons = {**COMMANDER, **schema.without_effect, **of_buffer(cfg)}
         say_without_effect(user, schema.defaults, reasons, source=source)
     cfg["seed"] = cfg["seed"] if seed is None else seed
-    name = cfg["exp_name"] if exp_name is None else exp_name
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
-    cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save)
+    cfg["exp_name"] = _claim_folder(cfg["exp_name"] if exp_name is None else exp_name, is_fresh=is_fresh, make=save)
     frozen = FrozenConfig(cfg)
     if save:
         defaults = to_plain(schema.defaults)

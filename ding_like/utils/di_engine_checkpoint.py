@@ -13,9 +13,7 @@ from ding_like.types import State
 logger = logging.getLogger(__name__)
 
 # Names that only DI-engine's networks have.
-_THEIRS = re.compile(
-    r"(actor_|critic_)?encoder\.(init|mid)\.|head\.[AVQ]\.\d|actor_head\.(Q\.|log_sigma_param)|(actor|critic)\.[01]\."
-)
+_THEIRS = re.compile(r"(actor_|critic_)?encoder\.(init|mid)\.|head\.[AVQ]\.\d|actor_head\.(Q\.|log_sigma_param)")
 # Its actor-critic holds every layer twice, the second time as a part of these.
 _TWICE = re.compile(r"(actor|critic)\.[01]\.")
 # A layer of its networks -> the stack of ours that has such layers in the same order.

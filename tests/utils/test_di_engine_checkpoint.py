@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ding_like.entry import eval as eval_checkpoint
 from ding_like.errors import CheckpointError
 from ding_like.model import DQN, VAC
+from ding_like.model.continuous_qac import ContinuousQAC
 from ding_like.policy import DQNPolicy
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.di_engine_checkpoint import from_di_engine, renamed
@@ -205,6 +206,14 @@ def test_a_checkpoint_of_our_own_is_left_as_it_is() -> None:
     state = {"model": DQN(4, 3).state_dict(), "optimizer": {}, "last_iter": 3}
 
     assert from_di_engine(state, dict) is state
+
+
+def test_a_continuous_actor_critic_of_our_own_is_left_as_it_is() -> None:
+    for space, twin in (("reparameterization", True), ("regression", False)):
+        model = ContinuousQAC(4, 2, action_space=space, twin_critic=twin)
+        state = {"model": model.state_dict(), "networks": {}, "last_iter": 3}
+
+        assert from_di_engine(state, dict) is state
 
 
 class RewardIsAction(gymnasium.Env[Any, Any]):
