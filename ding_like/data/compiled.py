@@ -25,7 +25,7 @@ class CompiledPart(NamedTuple):
 def compiled_part() -> CompiledPart | None:
     """Return the inner loops in C, None where they were not built; the log says which, once."""
     try:
-        from ding_like.data import _buffer_rows, _sum_tree  # type: ignore[attr-defined]  # files mypy cannot read
+        from ding_like.data import _buffer_rows, _sum_tree
     except ImportError as error:
         logger.info("replay buffers run in numpy: their compiled part was not built (%s)", error)
         return None
