@@ -23,7 +23,7 @@ _REGISTERED_BY = {
     r"MiniGrid-.*|BabyAI-.*": ("minigrid", "minigrid"),
     r"dm_control/.*": ("shimmy", "dmc"),
     r"(Fetch(Reach|Push|Slide|PickAndPlace)|Hand(Reach|Manipulate)|PointMaze_|AntMaze_|AdroitHand|FrankaKitchen).*": (
-        "ding_like.envs.robotics",
+        "ding_like.envs._robotics",
         "robotics",
     ),
 }
