@@ -187,8 +187,8 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/policy/ddpg.py",
-        "self._actor.backward(-self._critic",
-        "self._actor.backward(self._critic",
+        "self._actor.backward(-value.mean())",
+        "self._actor.backward(value.mean())",
         ("tests/policy/test_ddpg.py::test_losses_equal_a_slow_walk_over_rows",),
     ),
     Mutation(
@@ -336,19 +336,19 @@ MUTATIONS = (
         ("tests/policy/test_ppg.py::test_in_the_policy_phase_it_is_ppo_and_leaves_the_auxiliary_head_alone",),
     ),
     Mutation(
-        "ding_like/policy/td3.py",
+        "ding_like/policy/ddpg.py",
         ".amin(dim=0)",
         ".amax(dim=0)",
         ("tests/policy/test_td3.py::test_losses_equal_a_slow_walk_over_rows",),
     ),
     Mutation(
-        "ding_like/policy/td3.py",
+        "ding_like/policy/ddpg.py",
         "(self._num_updates + 1) %",
         "(self._num_updates + 0) %",
         ("tests/policy/test_td3.py::test_actor_and_targets_move_with_every_second_update_of_the_critics",),
     ),
     Mutation(
-        "ding_like/policy/td3.py",
+        "ding_like/policy/ddpg.py",
         ".clamp_(learn.noise_range.min, learn.noise_range.max)",
         "",
         ("tests/policy/test_td3.py::test_losses_equal_a_slow_walk_over_rows",),

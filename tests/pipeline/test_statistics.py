@@ -91,6 +91,9 @@ def test_a_run_without_such_wrappers_saves_nothing_of_the_kind() -> None:
 
 def test_a_checkpoint_without_statistics_gives_none() -> None:
     class Mode:
+        def state_dict(self) -> Any:
+            return {"model": {}}
+
         def load_state_dict(self, state: Any) -> None:
             self.state = state
 

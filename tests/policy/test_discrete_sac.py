@@ -63,7 +63,7 @@ CASES = {
 
 def board_and_legal(row, prefix: str) -> tuple[torch.Tensor, list[int]]:
     """Return one row's observation as a float64 batch of one, and the actions that are legal there."""
-    if prefix in row:
+    if f"{prefix}/board" not in row:
         return torch.tensor(row[prefix], dtype=torch.float64)[None], list(range(ACTIONS))
     return torch.tensor(row[f"{prefix}/board"], dtype=torch.float64)[None], np.flatnonzero(
         row[f"{prefix}/action_mask"]

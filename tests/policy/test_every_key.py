@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -177,9 +178,10 @@ def section_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
         set_path(user, path, value)
     if case.policy in ("ppo", "ppg", "ppo_recurrent"):
         user = deep_merge(dict(learn=dict(epoch_per_collect=2)), user)
-    chosen = {"type": case.policy, "import_names": list(case.import_names)}
+    for module in case.import_names:  # not named in the config, which would be read with DI-engine's tolerance
+        importlib.import_module(module)
     main = dict(env=dict(env_id="CartPole-v1"), policy=deep_merge(settings, user))
-    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=chosen)
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=case.policy))
     cfg = to_plain(compile_config(main, create, save=False).policy)
     if settings.get("action_space") is None and case.space is not None:
         cfg["action_space"] = "discrete"
@@ -237,9 +239,18 @@ def differ(one: Any, other: Any) -> bool:
     return bool(one != other)
 
 
+# Other values where those of VALUES are the default, or come to the same.
+OF_POLICY = {
+    ("ddpg", "learn.actor_update_freq"): 2,
+    ("ddpg", "learn.target_update_freq"): 2,
+    ("ddpg", "learn.noise"): True,
+}
+
+
 def changed(name: str, key: str) -> dict[str, Any]:
     """Return the changes that give the key another value, and what must stand beside it."""
     value, beside = VALUES[key]
+    value = OF_POLICY.get((name, key), value)
     default = get_path(defaults_of(name), key)
     if key == "learn.adv_norm":
         value = not default

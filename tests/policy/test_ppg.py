@@ -74,7 +74,7 @@ def slow_aux_loss(policy, batch, kind: str) -> float:
     """Go row by row, as the paper says (algorithm 1)."""
     terms = []
     for row in batch:
-        obs = torch.tensor(row["obs"] if "obs" in row else row["obs/board"], dtype=torch.float64)[None]
+        obs = torch.tensor(row["obs/board"] if "obs/board" in row else row["obs"], dtype=torch.float64)[None]
         legal = np.flatnonzero(row["obs/action_mask"]).tolist() if "obs/action_mask" in row else [0, 1, 2]
         model, target = policy._model, float(row["return_"])
         aux = float(model.aux_head(model.actor_encoder(obs)))

@@ -192,7 +192,8 @@ def episodes(number: int) -> FrozenConfig:
     main["env"]["collector_env_num"] = 4
     main["policy"]["collect"].pop("n_sample", None)
     main["policy"]["collect"].update(n_episode=number, collector=dict(get_train_sample=True))
-    create = {**to_plain(file.create_config), "collector": dict(type="episode")}
+    main["env"]["env_id"] = "CartPole-v1"  # a config that names no module of dizoo is held to every rule
+    create = {**to_plain(file.create_config), "env": dict(type="gymnasium"), "collector": dict(type="episode")}
     return compile_config(main, create, save=False)
 
 
