@@ -47,6 +47,7 @@ _BENCHMARKS = {
     "ray_": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "ray_*"),
     "ray_cartpole": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "parallel_*"),
     "ray_slow_env": ((*_TRAINING, *_SERIAL_FILES, *_RAY), "parallel_*"),
+    "atari_": ((*_TRAINING, *_SERIAL_FILES), "atari_*"),
     "seed_inference_": (("envs", "model", "policy", *_SEED), "inference_*"),
     "seed_parallel": ((*_TRAINING, *_SERIAL_FILES, *_SEED), "seed_*"),
     "updates_": (_TRAINING, "updates_*"),
