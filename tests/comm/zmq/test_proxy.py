@@ -291,7 +291,7 @@ def test_memory_stays_flat_for_a_server_that_reads_nothing(proxy: Proxy, stack: 
     server_of(proxy, stack)
     client = client_of(proxy, stack)
     for number in range(4_000):
-        client.send(b"%d" % number)
+        client.send(b"%4096d" % number)  # 16 MB: more than the sockets' own buffers take
 
     await_counts(proxy, lambda counts: counts.dropped > 0 and counts.dropped + counts.requests == 4_000)
 
