@@ -12,7 +12,7 @@ from easydict import EasyDict
 from ding_like.config import di_engine
 from ding_like.config.legacy import RENAMED_KEYS, legacy_reason, not_here_reason
 from ding_like.config.literal import literal
-from ding_like.config.objects import is_object, object_text
+from ding_like.config.objects import is_object, is_object_text, object_text, with_objects
 from ding_like.config.parts import ENV_TEMPLATE
 from ding_like.config.report import Fault, NoEffect, suggestion
 from ding_like.config.schema import Schema
@@ -191,13 +191,16 @@ def _plain(value: Any, path: str = "") -> Any:
         return [_plain(item, path) for item in value]
     if isinstance(value, tuple):
         return tuple(_plain(item, path) for item in value)
-    if type(value) in _LEAVES:
-        return value
-    if is_object(value) and path.startswith("policy.model."):
+    is_of_model = path.startswith("policy.model.")
+    if is_of_model and (is_object(value) or is_object_text(value)):
         try:
-            return object_text(value)
+            text = value if isinstance(value, str) else object_text(value)
+            with_objects({"value": text})  # what cannot be made is said here, not when the model is built
+            return text
         except ConfigError as error:
             raise _MisfitError(str(error).removesuffix(".")) from error
+    if type(value) in _LEAVES:
+        return value
     hint = "; only policy.model takes classes and layers" if is_object(value) else ""
     raise _MisfitError(f"expected numbers, text, lists and dicts, which can be saved; got {_described(value)}{hint}")
 

@@ -27,6 +27,11 @@ def is_object(value: Any) -> bool:
     return isinstance(value, type) or inspect.isroutine(value) or _is_layer(value)
 
 
+def is_object_text(value: Any) -> bool:
+    """Tell whether a value is a text that stands for an object."""
+    return isinstance(value, str) and value.startswith(_PREFIX)
+
+
 def object_text(value: Any) -> str:
     """Return the text that stands for a class, function or layer; it is read by `with_objects`.
 
@@ -40,7 +45,8 @@ def object_text(value: Any) -> str:
 def with_objects(section: Mapping[str, Any]) -> dict[str, Any]:
     """Return a section of a compiled config with objects in place of the texts that stand for them.
 
-    Raises ConfigError if one cannot be imported.
+    A text is called only where it names a layer, as a config may come from elsewhere; what it names alone is a class of
+    layers or a function of torch. Raises ConfigError for anything else, and for what cannot be imported.
     """
     return {key: _loaded(value) for key, value in items(section)}
 
@@ -50,18 +56,18 @@ def _loaded(value: Any) -> Any:
         return type(value)(with_objects(value)) if isinstance(value, dict) else with_objects(value)
     if type(value) in (list, tuple):
         return type(value)(_loaded(item) for item in value)
-    return _load(value) if isinstance(value, str) and value.startswith(_PREFIX) else value
+    return _load(value) if is_object_text(value) else value
 
 
 def _load(text: str) -> Any:
     try:
         node = ast.parse(text.removeprefix(_PREFIX), mode="eval").body
         if not isinstance(node, ast.Call):
-            return _find(ast.unparse(node))
+            return _checked(_find(ast.unparse(node)), is_called=False)
         if node.args:
             raise ValueError("arguments are given by name")
         arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-        return _find(ast.unparse(node.func))(**arguments)
+        return _checked(_find(ast.unparse(node.func)), is_called=True)(**arguments)
     except (SyntaxError, ValueError, TypeError, ImportError, AttributeError) as error:
         raise ConfigError(
             f"'{text}' cannot be made: {error}; it is an import path, as in {_PREFIX}torch.nn.Tanh()."
@@ -74,6 +80,18 @@ def _find(path: str) -> Any:
     if not module:
         raise ImportError("an import path has a module and a name in it")
     return getattr(importlib.import_module(module), name)
+
+
+def _checked(found: Any, *, is_called: bool) -> Any:
+    """Return what a text names if a model may be made of it. Raises ValueError otherwise."""
+    from torch import nn  # only where a text names something: reading a config needs no torch
+
+    if isinstance(found, type) and issubclass(found, nn.Module):
+        return found
+    module = str(getattr(found, "__module__", "") or "")
+    if not is_called and inspect.isroutine(found) and module.split(".")[0] == "torch":
+        return found
+    raise ValueError(f"{found!r} is no layer of torch" + ("" if is_called else ", and none of its functions"))
 
 
 def _is_layer(value: Any) -> bool:

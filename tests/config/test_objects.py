@@ -90,6 +90,28 @@ def test_a_text_that_names_nothing_is_an_error(text: str) -> None:
         with_objects({"activation": text})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import:os.getenv(key='HOME')",
+        "import:os.system",
+        "import:subprocess.Popen",
+        "import:torch.load(f='model.pth')",
+        "import:torch.nn.functional.relu(input=1)",
+    ],
+)
+def test_a_text_that_names_no_layer_is_refused_and_not_called(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no layer of torch"):
+        with_objects({"activation": text})
+    with pytest.raises(ConfigError, match=r"(?s)policy\.model\.activation.*is no layer of torch"):
+        compile_config(_main(text), CREATE, save=False)
+
+
+def test_a_text_that_names_nothing_is_told_when_the_config_is_compiled() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)policy\.model\.activation.*cannot be made"):
+        compile_config(_main("import:torch.nn.Tahn()"), CREATE, save=False)
+
+
 def test_a_class_of_the_config_file_itself_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a_config.py"
     path.write_text(
