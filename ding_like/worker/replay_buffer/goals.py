@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,21 +45,24 @@ class GoalRules:
     `desired_goal` (gymnasium-robotics), or vectors whose first `goal_size` numbers are what was achieved and whose last
     ones are what is desired; an env that does not say its `goal_size` has half of them (DI-engine's form).
 
-    Raises ConfigError for an env that has no such function, or whose rewards are not what the function says of them.
+    Raises ConfigError for an env that has no such function, whose rewards or ends are not what its functions say of
+    them, or whose goals a wrapper changes.
     """
 
     def __init__(self, make_env: Callable[[], Env]) -> None:
         self._env = make_env()
         try:
-            found = _function_of(self._env, "compute_reward")
-            if found is None:
+            owner = _owner_of(self._env, "compute_reward")
+            if owner is None:
                 raise ConfigError(
                     f"replay_buffer.type 'her' needs an env with compute_reward(achieved_goal, desired_goal, info), "
                     f"which {self._env} has not. Give it one (docs/algorithms/her.md), or set the type to 'naive'."
                 )
-            self._compute_reward: Callable[..., Any] = found
-            self._compute_terminated = _function_of(self._env, "compute_terminated")
+            self._compute_reward: Callable[..., Any] = owner.compute_reward
+            ending = _owner_of(self._env, "compute_terminated")
+            self._compute_terminated = None if ending is None else ending.compute_terminated
             self.achieved, self.desired = _places(self._env)
+            self._check_goals_of(owner)
             self._check()
         except BaseException:
             self._env.close()
@@ -102,7 +105,7 @@ class GoalRules:
 
     def _check(self) -> None:
         """Raise ConfigError unless the env's own steps have the rewards that its function gives, all at once."""
-        achieved, desired, rewards = self._played()
+        achieved, desired, rewards, ended = self._played()
         # Goals that were reached, too: few are by chance.
         both, wanted = np.concatenate([achieved, achieved]), np.concatenate([desired, achieved])
         self._check_is_vectorised("compute_reward", self._compute_reward, both, wanted)
@@ -117,10 +120,50 @@ class GoalRules:
                 f"where compute_reward gives {said[wrong[0]]:g}. Take out the env.wrappers that change rewards or "
                 "goals, or mend compute_reward."
             )
+        self._check_ends(achieved, desired, ended)
+
+    def _check_ends(self, achieved: Array, desired: Array, ended: Array) -> None:
+        """Raise ConfigError where steps ended, bool [N], as no `compute_terminated` says, or did not end as it says."""
+        said = self.terminated(achieved, desired)
+        if said is None and ended.any():
+            raise ConfigError(
+                f"replay_buffer.type 'her' gives rows other goals, but {self._env} terminates episodes and does not "
+                "say by which goals: give it compute_terminated(achieved_goal, desired_goal, info) "
+                "(docs/algorithms/her.md)."
+            )
+        if said is not None and (said & ~ended).any():
+            raise ConfigError(
+                f"{int((said & ~ended).sum())} of {len(ended)} steps of {self._env} went on where its "
+                "compute_terminated says that they end: make both agree."
+            )
+
+    def _check_goals_of(self, owner: Env) -> None:
+        """Raise ConfigError where wrappers around the env that has `compute_reward` change goals.
+
+        An env whose goals its random seed does not decide is not looked at.
+        """
+        if owner is self._env:
+            return
+        try:
+            places = _places(owner)
+        except ConfigError:
+            return  # its goals have another form, which a wrapper brings into this one
+        first, second = _goals(owner, places), _goals(owner, places)
+        if np.array_equal(first, second) and not np.allclose(first, _goals(self._env, (self.achieved, self.desired))):
+            raise ConfigError(
+                f"replay_buffer.type 'her' computes rewards by the goals of {owner}, but the env.wrappers or keys "
+                f"such as norm_obs around it change goals: {self._env}. Take them out, or let them leave goals alone."
+            )
 
     def _check_is_vectorised(self, name: str, compute: Callable[..., Any], achieved: Array, desired: Array) -> None:
         """Raise ConfigError unless a function gives for all pairs [N, G] at once what it gives for each."""
-        one_by_one = np.array([float(compute(*pair, {})) for pair in zip(achieved, desired, strict=True)])
+        try:
+            one_by_one = np.array([float(compute(*pair, {})) for pair in zip(achieved, desired, strict=True)])
+        except KeyError as error:
+            raise ConfigError(
+                f"{name} of {self._env} reads info[{error}], but hindsight knows of no info under another goal: let it "
+                "read the goals alone."
+            ) from error
         try:
             together = np.asarray(compute(achieved, desired, {}), np.float64)
             # Of envs whose episodes never end it may be one number for all.
@@ -133,31 +176,35 @@ class GoalRules:
                 "pair alone, as gymnasium-robotics has it: use axis=-1 in norms and comparisons."
             )
 
-    def _played(self) -> tuple[Array, Array, Array]:
-        """Return what random actions achieved [N, G], what was desired [N, G], and the rewards [N]."""
+    def _played(self) -> tuple[Array, Array, Array, Array]:
+        """Return what random actions achieved [N, G], what was desired [N, G], rewards [N] and `terminated` [N]."""
         env = self._env
         actions = copy.deepcopy(env.action_space)
         actions.seed(_SEED)
         env.reset(seed=_SEED)
-        achieved, desired, rewards = [], [], []
+        achieved, desired, rewards, ended = [], [], [], []
         for _ in range(_NUM_STEPS):
             obs, reward, terminated, truncated, _ = env.step(actions.sample())
             achieved.append(np.array(self.achieved.of_obs(obs)))
             desired.append(np.array(self.desired.of_obs(obs)))
             rewards.append(float(reward))
+            ended.append(bool(terminated))
             if terminated or truncated:
                 env.reset()
-        return np.stack(achieved), np.stack(desired), np.array(rewards)
+        return np.stack(achieved), np.stack(desired), np.array(rewards), np.array(ended)
 
 
-def _function_of(env: Env, name: str) -> Callable[..., Any] | None:
-    """Return a method of an env, or of one that it wraps, None where none has it."""
-    while env is not None:
-        found = getattr(env, name, None)
-        if callable(found):
-            return found
+def _owner_of(env: Env, name: str) -> Env | None:
+    """Return the env, or the one that it wraps, that has an attribute; None where none has it."""
+    while env is not None and getattr(env, name, None) is None:
         env = getattr(env, "env", None)
-    return None
+    return env
+
+
+def _goals(env: Env, places: Iterable[GoalPlace]) -> Array:
+    """Return what an episode begins with: the achieved and the desired goal, [2, G]."""
+    obs, _ = env.reset(seed=_SEED)
+    return np.stack([np.array(place.of_obs(obs), np.float64) for place in places])
 
 
 def _places(env: Env) -> tuple[GoalPlace, GoalPlace]:
@@ -180,9 +227,7 @@ def _places(env: Env) -> tuple[GoalPlace, GoalPlace]:
 
 
 def _goal_size(env: Env, obs_size: int) -> int:
-    while env is not None:
-        size = getattr(env, "goal_size", None)
-        if size is not None:
-            return int(size)
-        env = getattr(env, "env", None)
+    owner = _owner_of(env, "goal_size")
+    if owner is not None:
+        return int(owner.goal_size)
     return obs_size // 2 if obs_size % 2 == 0 else 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -388,9 +389,48 @@ class WithoutGoals(LineEnv):
         self.goal_size = 2
 
 
+class EndsWithoutSaying(LineEnv):
+    """End every episode with its third step, and do not say so in terms of goals."""
+
+    compute_terminated = None  # type: ignore[assignment]
+
+    def step(self, action: Any) -> Any:
+        self._steps += 1
+        return self._obs(), float(self.compute_reward(self._place, self._goal, {})), self._steps == 3, False, {}
+
+
+class GoesOn(LineEnv):
+    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return np.ones(np.shape(achieved_goal)[:-1], bool)
+
+    def step(self, action: Any) -> Any:
+        obs, reward, _, truncated, info = super().step(action)
+        return obs, reward, False, truncated, info
+
+
+class ReadsInfo(LineEnv):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return super().compute_reward(achieved_goal, desired_goal, info) * info["weight"]
+
+    def step(self, action: Any) -> Any:
+        return self._obs(), 0.0, False, False, {"weight": 1.0}
+
+
+def hundredfold() -> Any:
+    """Return such an env in other units: its sparse rewards look the same, its goals do not."""
+    env = LineEnv()
+    return gymnasium.wrappers.TransformObservation(
+        env, lambda obs: {key: 100 * value + 1 for key, value in obs.items()}, env.observation_space
+    )
+
+
 @pytest.mark.parametrize(
     ("make_env", "said"),
     [
+        (EndsWithoutSaying, "give it compute_terminated"),
+        (GoesOn, "went on where its compute_terminated says that they end"),
+        (ReadsInfo, "compute_reward of .* reads info.'weight'."),
+        (hundredfold, "change goals"),
         (WithoutReward, "needs an env with compute_reward"),
         (RewardsOtherwise, "were rewarded otherwise"),
         (OneAtATime, r"compute_reward of .* must take goals \[B, 2\] and return \[B\]"),
