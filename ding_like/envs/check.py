@@ -12,8 +12,8 @@ from ding_like.envs.checks.report import Finding, Report, UncheckableError, wher
 from ding_like.envs.checks.running import check_rendering, check_speed
 from ding_like.envs.checks.seeding import check_seeding, check_twin
 from ding_like.envs.checks.spaces import check_spaces
-from ding_like.envs.di_engine_style import DiEngineStyleEnv, as_gymnasium
-from ding_like.envs.hybrid import hybrid_rows
+from ding_like.envs.di_engine_style import DiEngineStyleEnv
+from ding_like.envs.hybrid import as_lane_env
 from ding_like.errors import DingError, EnvError
 
 __all__ = ["Finding", "check_env"]
@@ -60,7 +60,7 @@ def _make(report: Report, make: Callable[[], Any]) -> AnyEnv:
 
 def _adapt(report: Report, env: Any) -> AnyEnv:
     try:
-        return hybrid_rows(as_gymnasium(env))  # type: ignore[no-any-return]  # any env
+        return as_lane_env(env)
     except EnvError as error:
         fix = "class MyEnv(gymnasium.Env): ..., with observation_space and action_space set in the constructor"
         raise report.stop("environment", str(error), "a gymnasium.Env or a BaseEnv", fix) from error

@@ -12,7 +12,7 @@ from easydict import EasyDict
 
 from ding_like.config import to_plain
 from ding_like.envs.di_engine_style import BaseEnv, as_gymnasium
-from ding_like.envs.hybrid import hybrid_rows
+from ding_like.envs.hybrid import as_lane_env
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import ConfigError
 from ding_like.types import EnvManager
@@ -39,7 +39,7 @@ def make_env(cfg: EnvConfig) -> AnyEnv:
     make = env_class(cfg)
     takes_cfg = ":" not in cfg.get("type", "gymnasium") or (isinstance(make, type) and issubclass(make, BaseEnv))
     env = make(EasyDict(to_plain(cfg))) if takes_cfg else make(**to_plain(cfg.get("kwargs", {})))
-    return hybrid_rows(wrap(as_gymnasium(env), cfg.get("wrappers", ())))  # type: ignore[no-any-return]  # any env
+    return as_lane_env(wrap(as_gymnasium(env), cfg.get("wrappers", ())))
 
 
 class EnvFactory:
@@ -53,7 +53,7 @@ class EnvFactory:
         self.env_fn = env_fn
 
     def __call__(self) -> AnyEnv:
-        return hybrid_rows(as_gymnasium(self.env_fn(self.cfg)))  # type: ignore[no-any-return]  # any env
+        return as_lane_env(self.env_fn(self.cfg))
 
 
 def get_vec_env_setting(

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.data.hybrid_space import HybridSpace
+from ding_like.envs.di_engine_style import as_gymnasium
 from ding_like.types import Array
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
@@ -72,6 +73,12 @@ class HybridRows(gymnasium.ActionWrapper[Any, Any, Any]):
             # In the box's own numbers: a bound in float32 may lie beyond one in float64.
             parts.append(np.clip(part, box.low, box.high))
         return self._form.pack(choice + self._start, parts)
+
+
+def as_lane_env(env: Any) -> AnyEnv:
+    """Return an env as managers step it: gymnasium's, whatever its style, whose actions are rows; see `hybrid_rows`."""
+    made: AnyEnv = hybrid_rows(as_gymnasium(env))
+    return made
 
 
 def hybrid_rows(env: Any) -> Any:

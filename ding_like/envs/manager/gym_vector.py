@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ding_like.data.obs import copy_obs, take_lanes, write_obs
-from ding_like.envs.di_engine_style import SEED_LIMIT, as_gymnasium
+from ding_like.envs.di_engine_style import SEED_LIMIT
 from ding_like.envs.factory import config_of, env_class
-from ding_like.envs.hybrid import hybrid_rows
+from ding_like.envs.hybrid import as_lane_env
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, rows_equal, without_lanes
 from ding_like.envs.manager.lane import CrashBudget
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
@@ -372,7 +372,7 @@ def _parse_mode(value: Any) -> AutoresetMode:
 
 
 def _adapted(make: Callable[[], Any]) -> Callable[[], gymnasium.Env[Any, Any]]:
-    return lambda: hybrid_rows(as_gymnasium(make()))
+    return lambda: as_lane_env(make())
 
 
 def _vector_entry(env_fn: Sequence[Callable[[], Any]]) -> dict[str, Any] | None:

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from ding_like.envs.di_engine_style import as_gymnasium
-from ding_like.envs.hybrid import hybrid_rows
+from ding_like.envs.hybrid import as_lane_env
 from ding_like.envs.manager.lane import play_again
 from ding_like.envs.manager.subprocess_memory import ASK, MAKE, RESET, STEP, LaneMemory
 from ding_like.envs.manager.subprocess_message import (
@@ -264,7 +263,7 @@ class EnvWorker:
 
 
 def _make_env(pickled: bytes) -> gymnasium.Env[Any, Any]:
-    return hybrid_rows(as_gymnasium(ForkingPickler.loads(pickled)()))  # type: ignore[no-any-return]  # any env
+    return as_lane_env(ForkingPickler.loads(pickled)())
 
 
 def _part(obs: Obs, rows: slice) -> Obs:

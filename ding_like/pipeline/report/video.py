@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from easydict import EasyDict
 
-from ding_like.config import to_plain
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.envs import EnvFactory, make_env
+from ding_like.envs.recorded import rendering
 from ding_like.envs.solo import SoloEnv
 from ding_like.errors import ConfigError, EnvError
 from ding_like.pipeline.build import build_single_env
@@ -86,13 +85,9 @@ def filmable(env_cfg: Mapping[str, Any], env_fn: Callable[..., Any] = make_env) 
 
     It raises EnvError for a class that knows no render mode.
     """
-    cfg = EasyDict(to_plain(env_cfg))
-    cfg.render_mode = "rgb_array"
+    cfg = rendering(env_cfg)
     if "replay_path" in cfg:
         cfg.replay_path = None  # where an env records its own episodes
-    # A class by import path is given `kwargs` and nothing else.
-    if ":" in cfg.get("type", ""):
-        cfg.kwargs = EasyDict(cfg.get("kwargs", {}), render_mode="rgb_array")
     factory = EnvFactory(cfg, env_fn)
 
     def make() -> AnyEnv:
