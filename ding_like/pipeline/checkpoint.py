@@ -141,6 +141,9 @@ class Checkpointer:
             if parts.buffer is not None:
                 parts.buffer.load_state_dict(saved.parts["buffer"])
             has_moved = self._has_moved(saved)
+            if parts.buffer is not None and (has_moved or parts.collector_env is None):
+                # The number of a lane may be another worker's now, which counts episodes as the first one did.
+                parts.buffer.cut()
             if has_moved:
                 self._carry_over(saved)
             else:

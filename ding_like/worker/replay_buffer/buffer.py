@@ -200,6 +200,11 @@ class ReplayBuffer(IBuffer):
             self._append_dump(data)
             self._store.cut()
 
+    def cut(self) -> None:
+        """Let no row that comes follow one that is here: called where open episodes do not go on."""
+        with self._lock:
+            self._store.cut()
+
     def state_dict(self) -> State:
         """Return data (oldest first), counts and generator, in memory of its own."""
         with self._lock:

@@ -67,6 +67,9 @@ class IBuffer(Configurable, ABC):
     def load_data(self, file_name: str) -> None:
         """Push what `save_data` wrote."""
 
+    def cut(self) -> None:
+        """Let no row that comes follow one that is here: called where open episodes do not go on."""
+
     @abstractmethod
     def state_dict(self) -> State:
         """Return all that a later sample depends on, in memory of its own."""

@@ -82,7 +82,7 @@ class Store(ABC, Generic[StorageT]):
         yield TransitionBatch(dump) if isinstance(dump, dict) else dump
 
     def cut(self) -> None:
-        """Let nothing that comes follow what is here: called after data of a file were pushed."""
+        """Let nothing that comes follow what is here."""
 
     def state_dict(self) -> State:
         """Return what a later sample depends on beside the data."""

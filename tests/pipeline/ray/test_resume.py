@@ -13,6 +13,7 @@ from ding_like.errors import CheckpointError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.turns import TurnsLostError
+from ding_like.worker import ReplayBuffer
 from tests.pipeline.ray import runs
 from tests.pipeline.ray.test_run import LosableHost, endless
 from tests.pipeline.ray.test_scheme import dqn
@@ -48,6 +49,18 @@ def test_statistics_that_cannot_be_carried_over_are_refused(before: int, after: 
 
     with pytest.raises(CheckpointError, match="env.wrappers"):
         runs.scheme(None, runs.settings(after), max_env_step=400, resumes=True)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 0), (0, 2), (2, 2), (0, 0)])
+def test_rows_follow_those_before_only_where_episodes_go_on(
+    before: int, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuts: list[ReplayBuffer] = []
+    monkeypatch.setattr(ReplayBuffer, "cut", lambda buffer: cuts.append(buffer))
+    runs.scheme(endless(dqn()), runs.settings(before), max_env_step=200)
+    runs.scheme(None, runs.settings(after), max_env_step=300, resumes=True)
+
+    assert len(cuts) == int(before > 0 or after > 0)
 
 
 # --- random actions

@@ -265,6 +265,18 @@ def test_an_open_episode_gives_goals_as_its_rows_come() -> None:
     assert goals == [3.0, 5.0, 9.0]
 
 
+def test_rows_that_come_after_a_cut_are_of_another_episode() -> None:
+    buffer = make_buffer(strategy="final", k=ALL)
+    episode = straight_episode(9)
+
+    buffer.push(episode[0:4], 0)
+    buffer.cut()
+    buffer.push(episode[4:9], 0)
+
+    goals = [float(buffer.sample(1, 0, slice(age, age + 1))["obs/desired_goal"][0, 0]) for age in range(9)]
+    assert goals == [4.0] * 4 + [9.0] * 5
+
+
 def test_lanes_of_any_number_take_the_rings_of_those_that_left() -> None:
     buffer = make_buffer(120, strategy="final", k=ALL)
     numbers = (0, 7 << 20, 3 << 20)
