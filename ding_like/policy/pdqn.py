@@ -24,17 +24,17 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.hybrid_space import hybrid_sizes
 from ding_like.errors import ConfigError
 from ding_like.policy.choose import HybridEpsilonGreedy
+from ding_like.policy.epsilon import EpsilonPolicy
 from ding_like.policy.forward import ForwardActor
 from ding_like.policy.hybrid_forward import HybridForward
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
-from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
 from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Info
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
 @POLICY_REGISTRY.register("pdqn")
-class PDQNPolicy(OffPolicyActorCritic):
+class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
     """Learn values of choices and their parameters off-policy; epsilon-greedy, with noise on the parameters.
 
     The model is a 'pdqn', or any with `actor(obs) -> [B, P]` in [-1, 1], `critic(obs, parameters) -> [B, K]` and
@@ -71,8 +71,7 @@ class PDQNPolicy(OffPolicyActorCritic):
         yield from super().check_config(cfg)
         if cfg["learn"]["update_circle"] < 1:
             yield "learn.update_circle", f"must be at least 1, got {cfg['learn']['update_circle']}"
-        if cfg["other"]["eps"]["type"] not in ("exp", "linear"):
-            yield "other.eps.type", f"must be 'exp' or 'linear', got {cfg['other']['eps']['type']!r}"
+        yield from cls._eps_faults(cfg)
         if not cfg["collect"]["noise"]:
             yield from cls._no_effect(cfg, ("collect.noise_sigma",), "collect.noise is False")
 
@@ -94,14 +93,6 @@ class PDQNPolicy(OffPolicyActorCritic):
 
     def _init_eval(self) -> None:
         self._eval_actor = self._acting(noise_sigma=0.0)
-
-    def _init_command(self) -> None:
-        eps = self._cfg.other.eps
-        self._epsilon = get_epsilon_greedy_fn(eps.start, eps.end, eps.decay, eps.type)
-
-    def _get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return epsilon for the env step in `info`."""
-        return {"eps": self._epsilon(int(info["envstep"]))}
 
     # ---- learning
 

@@ -30,15 +30,15 @@ from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
 from ding_like.policy.choose import EpsilonGreedy
+from ding_like.policy.epsilon import EpsilonPolicy
 from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.grad_noise import GradNoise
 from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
 from ding_like.rl_utils.value_family import ByHand, ScalarValue, ValueFamily, weighted_mean
 from ding_like.types import Array, Info, State
 
 
-class ValueBasedPolicy(Policy):
+class ValueBasedPolicy(EpsilonPolicy):
     """Learn the values of discrete actions off-policy; epsilon-greedy, with a target network."""
 
     config: dict[str, Any] = dict(
@@ -72,8 +72,7 @@ class ValueBasedPolicy(Policy):
             yield "learn.loss", f"must be 'mse' or 'huber', got {cfg['learn']['loss']!r}"
         if cfg["learn"]["backend"] not in ("auto", "autograd"):
             yield "learn.backend", f"must be 'auto' or 'autograd', got {cfg['learn']['backend']!r}"
-        if cfg["other"]["eps"]["type"] not in ("exp", "linear"):
-            yield "other.eps.type", f"must be 'exp' or 'linear', got {cfg['other']['eps']['type']!r}"
+        yield from cls._eps_faults(cfg)
 
     # ---- what an algorithm replaces. Any: a family's predictions are tensors, or what it makes of several
 
@@ -139,14 +138,6 @@ class ValueBasedPolicy(Policy):
     def _numpy_twin(self, model: nn.Module) -> nn.Module | None:
         """Return the model if what its family predicts is what the model gives, which numpy may compute then."""
         return model if isinstance(self._family, ByHand) else None
-
-    def _init_command(self) -> None:
-        eps = self._cfg.other.eps
-        self._epsilon = get_epsilon_greedy_fn(eps.start, eps.end, eps.decay, eps.type)
-
-    def _get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Return epsilon for the env step in `info`."""
-        return {"eps": self._epsilon(int(info["envstep"]))}
 
     # ---- learning
 
