@@ -1,7 +1,8 @@
 """Stop inside a disc on a square field, by choices that have parameters.
 
-Written from the description of gym-hybrid (thomashirtz/gym-hybrid, README), and HardMove from that of Li et al. 2022,
-"HyAR: addressing discrete-continuous action reinforcement learning via hybrid action representation", appendix. The
+After gym-hybrid (thomashirtz/gym-hybrid, README), and HardMove after Li et al. 2022, "HyAR: addressing
+discrete-continuous action reinforcement learning via hybrid action representation", appendix; the constants were not
+held against the originals, so returns need not be comparable with those published for them. The
 observation has the time in it: an episode that runs out of steps has failed, which is an end of the task and no cut.
 """
 
