@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from ding_like.pipeline.serial import SerialRun
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
 from ding_like.utils.resume import Saved
+from ding_like.utils.run_folder import RunFolder
 from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
@@ -134,10 +135,11 @@ def _start(
     load_path: str | None,
 ) -> Policy:
     overrides = [*overrides, *load_overrides(load_path)]
-    # Of the ranks of torchrun, the first one makes the folder.
-    first: dict[str, bool] = {} if is_first() else {"save": False, "renew_dir": False}
-    cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
-    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides)
+    with RunFolder() as folder:
+        # Of the ranks of torchrun, the first one makes the folder and holds it for all.
+        first: dict[str, Any] = {"folder": folder} if is_first() else {"save": False, "renew_dir": False}
+        cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
+        return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, on_begin=folder.keep)
 
 
 def load_overrides(load_path: str | None) -> list[str]:
@@ -153,6 +155,7 @@ def _train(
     model: torch.nn.Module | None,
     resumes: bool = False,
     overrides: Sequence[str] = (),
+    on_begin: Callable[[], None] | None = None,
 ) -> Policy:
     """Train alone, or with other learners, which are started unless they have been; return the policy."""
     on_policy = {"serial": False, "serial_onpolicy": True}[arguments.mode]
@@ -163,8 +166,9 @@ def _train(
     has_objects = env_setting is not None or model is not None
     with joined(cfg, arguments, resumes=resumes, has_objects=has_objects) as (named, group):
         return run_learner(
-            named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides
-        )
+            named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides,
+            on_begin=on_begin,
+        )  # fmt: skip
 
 
 def limited(cfg: Any, arguments: RunArguments) -> RunArguments:
@@ -184,8 +188,12 @@ def run_learner(
     model: torch.nn.Module | None = None,
     resumes: bool = False,
     overrides: Sequence[str] = (),
+    on_begin: Callable[[], None] | None = None,
 ) -> Policy:
-    """Train in this process, which is one of the learners of `group`, or alone; return the policy."""
+    """Train in this process, which is one of the learners of `group`, or alone; return the policy.
+
+    `on_begin` is called when the first turn of the loop is done.
+    """
     share = Share() if group is None else Share(group.rank, group.world_size)
     own = cfg
     if share.num_learners > 1:
@@ -220,6 +228,7 @@ def run_learner(
                     saved=_saved_point(cfg, group) if resumes else None,
                     lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
                     batch_size=share_of_batch(own, share.num_learners),
+                    on_begin=on_begin,
                 ).run()
                 if share.rank == 0:
                     write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
