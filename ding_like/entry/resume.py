@@ -38,9 +38,8 @@ def resume_pipeline(
     returned. Raises CheckpointError if there is nothing to resume, and ConfigError while another process trains there.
     """
     with RunFolder() as folder:
-        if (
-            is_first() and (Path(exp_name) / "total_config.py").is_file()
-        ):  # of torchrun's processes, one holds the folder for all
+        is_run = (Path(exp_name) / "total_config.py").is_file()
+        if is_run and is_first():  # of torchrun's processes, one holds the folder for all
             folder.hold(exp_name)
         if not (Path(exp_name) / STATE_FILE).exists():
             limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
