@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.wrong_inputs.cases import SERIAL, Case, key, lines
 
-MY_ENV = '''\
+MY_ENV = """\
 import gymnasium
 import numpy as np
 
@@ -24,7 +24,7 @@ class MyEnv(gymnasium.Env):
     def step(self, action):
         self.time += 1
         return np.zeros(3, np.float32), 1.0, self.time >= self.size, False, {}
-'''
+"""
 MINE = 'main_config["env"].pop("env_id")\ncreate_config["env"] = dict(type="my_envs:MyEnv")\n'
 
 

@@ -7,7 +7,9 @@ from tests.wrong_inputs.cases import MY_CONFIG, SERIAL, Case
 
 def file(name: str, text: str | bytes, *says: str, varies: bool = False) -> Case:
     """Return the case of a config file as a whole."""
-    return Case(name, SERIAL, says, SERIAL, files={"my_config.py": text}, fixed_files={"my_config.py": MY_CONFIG}, varies=varies)
+    return Case(
+        name, SERIAL, says, SERIAL, files={"my_config.py": text}, fixed_files={"my_config.py": MY_CONFIG}, varies=varies
+    )
 
 
 FILES = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.wrong_inputs.cases import MY_CONFIG, SERIAL, Case
+from tests.wrong_inputs.cases import SERIAL, Case
 
 IMPORT = "from ding_like.entry import serial_pipeline\nfrom my_config import create_config, main_config\n\n"
 CALL = "serial_pipeline((main_config, create_config), max_env_step=16)\n"
@@ -15,7 +15,7 @@ def call(name: str, wrong: str, right: str, *says: str, files: dict[str, str] | 
 
 PIPELINE = "serial_pipeline((main_config, create_config), max_env_step=16"
 
-MODEL = '''\
+MODEL = """\
 import torch
 
 
@@ -26,8 +26,8 @@ class MyModel(torch.nn.Module):
 
     def forward(self, obs):
         return {"logit": self.layers(obs)}
-'''
-POLICY = '''\
+"""
+POLICY = """\
 from ding_like.policy import DQNPolicy
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -35,7 +35,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 @POLICY_REGISTRY.register("my_dqn_w")
 class MyPolicy(DQNPolicy):
     config = dict(type="my_dqn_w")
-'''
+"""
 MINE = 'create_config["policy"] = dict(type="my_dqn_w", import_names=["my_policy_w"])\n'
 
 CALLS = (
