@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,9 @@ from ding_like.utils.processes import describe_status, end_processes
 
 _WATCH_S = 5.0  # for the thread of a process that has ended to end
 _TAIL_BYTES = 8_000  # of an output file that are looked at for last lines
+
+# Arguments of a command, or what makes them when it is started.
+Arguments = Sequence[str] | Callable[[], Sequence[str]]
 
 
 class Ended(NamedTuple):
@@ -44,7 +47,7 @@ class Ended(NamedTuple):
 @dataclass
 class _Child:
     name: str
-    arguments: Sequence[str]
+    arguments: Arguments
     log: Path
     process: subprocess.Popen[bytes] | None = None
     started_s: float = 0.0
@@ -67,7 +70,7 @@ class ChildRuns:
         self._changed = threading.Condition()
         self._ended: list[Ended] = []  # that `wait` has not returned yet
 
-    def start(self, name: str, arguments: Sequence[str], *, log: Path) -> None:
+    def start(self, name: str, arguments: Arguments, *, log: Path) -> None:
         """Have a command run as soon as there is room; what it says goes to the end of the file `log`."""
         self._waiting.append(_Child(name, arguments, log))
         self._fill()
@@ -140,7 +143,8 @@ class ChildRuns:
     def _launch(self, child: _Child) -> None:
         environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
         child.log.parent.mkdir(parents=True, exist_ok=True)
-        said = json.dumps({"path": sys.path, "arguments": list(child.arguments)})
+        arguments = child.arguments() if callable(child.arguments) else child.arguments
+        said = json.dumps({"path": sys.path, "arguments": list(arguments)})
         with open(child.log, "ab") as output:
             child.process = start_child(
                 [sys.executable, "-m", "ding_like.entry.child_run", said],
