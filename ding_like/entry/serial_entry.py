@@ -158,10 +158,7 @@ def _train(
     source: str = "",
 ) -> Policy:
     """Train alone, or with other learners, which are started unless they have been; return the policy."""
-    on_policy = {"serial": False, "serial_onpolicy": True}[arguments.mode]
-    if bool(cfg.policy.on_policy) != on_policy:
-        kind, mode = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
-        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {mode}`.")
+    check_mode(cfg, arguments.mode)
     arguments = limited(cfg, arguments)
     has_objects = env_setting is not None or model is not None
     with joined(cfg, arguments, resumes=resumes, has_objects=has_objects) as (named, group):
@@ -169,6 +166,14 @@ def _train(
             named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides,
             source=source,
         )  # fmt: skip
+
+
+def check_mode(cfg: Any, mode: str) -> None:
+    """Raise ConfigError if a config's policy is not of a mode, serial or serial_onpolicy."""
+    on_policy = {"serial": False, "serial_onpolicy": True}[mode]
+    if bool(cfg.policy.on_policy) != on_policy:
+        kind, other = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
+        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {other}`.")
 
 
 def limited(cfg: Any, arguments: RunArguments) -> RunArguments:
