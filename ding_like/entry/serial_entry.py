@@ -14,6 +14,7 @@ from ding_like.config import compile_config, read_config
 from ding_like.entry.learners import RunArguments, is_first, joined, number_of_learners, opening_line
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
+from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.learners.joined import join_policy
@@ -220,6 +221,8 @@ def run_learner(
                 parts.own_env.num_lanes,
             )
         try:
+            if share.rank == 0:
+                write_description(cfg, env_setting=env_setting, has_own_model=model is not None)
             limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
             with _console(cfg, parts, limits, overrides) as console:
                 SerialRun(
