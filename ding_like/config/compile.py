@@ -50,8 +50,8 @@ def compile_config(
     `seed` and `exp_name` win over those of `main_config`; `overrides` are `path.to.key=value` arguments, those that
     begin with `create.` for `create_config`; `source` is the file that errors name. If the experiment folder exists,
     `renew_dir` gives the name a date, unless `policy.learn.resume_training` is set. `save` makes the folder and writes
-    the config there. Keys that change nothing are named in the log unless it is `quiet`. With `builds_model` the policy is
-    to build its own model, which must take what `policy.model` says. The inputs are not changed.
+    the config there. Keys that change nothing are named in the log unless it is `quiet`. With `builds_model` the policy
+    is to build its own model, which must take what `policy.model` says. The inputs are not changed.
 
     Raises ConfigError with all unknown keys, wrong types and contradictions at once.
     """

@@ -1,5 +1,7 @@
 """Command lines: modes, options, sub-commands."""
 
+# ruff: noqa: E501 - a wrong input a line reads best
+
 from __future__ import annotations
 
 from tests.wrong_inputs.cases import SERIAL, Case

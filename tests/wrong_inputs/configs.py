@@ -1,5 +1,7 @@
 """Configs: keys, types, values, numbers out of range, names of classes."""
 
+# ruff: noqa: E501 - a wrong input a line reads best
+
 from __future__ import annotations
 
 from tests.wrong_inputs.cases import ONPOLICY, SERIAL, Case, key, lines

@@ -1,5 +1,7 @@
 """Envs: ids, extras, wrappers, and env classes of one's own with a fault in them."""
 
+# ruff: noqa: E501 - a wrong input a line reads best
+
 from __future__ import annotations
 
 from tests.wrong_inputs.cases import SERIAL, Case, key, lines

@@ -1,5 +1,7 @@
 """Config files: missing, torn, no Python, in another encoding, without what is needed."""
 
+# ruff: noqa: E501 - a wrong input a line reads best
+
 from __future__ import annotations
 
 from tests.wrong_inputs.cases import MY_CONFIG, SERIAL, Case

@@ -1,5 +1,7 @@
 """Calls from Python: pipelines with wrong objects, policies and models of one's own."""
 
+# ruff: noqa: E501 - a wrong input a line reads best
+
 from __future__ import annotations
 
 from tests.wrong_inputs.cases import SERIAL, Case
