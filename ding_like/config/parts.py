@@ -60,6 +60,8 @@ ENV_TEMPLATE: Mapping[str, Any] = {
     "n_evaluator_episode": 4,
     "collector_env_num": 8,
     "evaluator_env_num": 4,  # one episode each
+    # Numbers of info at an episode's end that are reported beside the return; "is_success" always is.
+    "metrics": [],
 }
 
 # Parents before children: a policy's defaults may hold settings of its learner, collector, evaluator and buffer.

@@ -100,6 +100,7 @@ class SerialRun:
             stop=stop,
             env_step=parts.collector.envstep,
             train_iter=parts.learner.train_iter,
+            eval_metrics=final.metrics,
         )
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
@@ -203,6 +204,7 @@ class SerialRun:
             env_step=env_step,
             duration_s=found.duration_s,
             console=self._console,
+            metrics=found.metrics,
         )
         return found.stop
 

@@ -40,7 +40,12 @@ class FinalEvaluation:
         if self._role is None:
             raise ConfigError("there is no policy to evaluate: call judge() first.")
         final = self._role.final()
-        return {"eval_value": final.mean, "eval_value_raw": final.returns, "judge_s": final.duration_s}
+        return {
+            "eval_value": final.mean,
+            "eval_value_raw": final.returns,
+            "eval_metrics": dict(final.metrics),
+            "judge_s": final.duration_s,
+        }
 
     def close(self) -> None:
         """Close the envs; may be called again."""

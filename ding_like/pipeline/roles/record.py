@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class RunResult:
     duration_s: float  # the whole loop
     eval_duration_s: float  # of which evaluations
     finish_time: str
+    eval_metrics: dict[str, float] = field(default_factory=dict)  # of the env, means over the final evaluation
 
 
 class RunRecord:
@@ -42,6 +43,7 @@ class RunRecord:
         self._started_s = clock()
         self._earlier_s = 0.0  # what the run took before it was resumed
         self._eval_returns: Sequence[float] = ()  # of the last evaluation
+        self._eval_metrics: Mapping[str, float] = {}  # of the last evaluation
         self._eval_duration_s = 0.0
         self.best_eval = math.nan  # mean return of the best evaluation; NaN before there is one
 
@@ -51,11 +53,18 @@ class RunRecord:
         return self._earlier_s + self._clock() - self._started_s
 
     def note_evaluation(
-        self, returns: Sequence[float], *, best: float, env_step: int, duration_s: float, console: RunConsole
+        self,
+        returns: Sequence[float],
+        *,
+        best: float,
+        env_step: int,
+        duration_s: float,
+        console: RunConsole,
+        metrics: Mapping[str, float] | None = None,  # of the env, means over episodes
     ) -> None:
         """Take note of an evaluation, after which the best mean return is `best`, and say so if it is a better one."""
         is_better = best > self.best_eval  # not of the first one: no number is above NaN
-        self._eval_returns, self.best_eval = list(returns), best
+        self._eval_returns, self.best_eval, self._eval_metrics = list(returns), best, dict(metrics or {})
         self._eval_duration_s += duration_s
         if is_better:
             console.event(f"env step {env_step:,}  eval {measure(best)} is the best so far -> {BEST_CHECKPOINT}")
@@ -81,6 +90,7 @@ class RunRecord:
             mean_length=mean_length,
             eval_returns=self._eval_returns,
             best_eval=self.best_eval,
+            eval_metrics=self._eval_metrics,
             setting=setting or {},
             learn=learn or {},
             workers=workers or {},
@@ -94,12 +104,13 @@ class RunRecord:
         stop: bool,
         env_step: int,
         train_iter: int,
+        eval_metrics: Mapping[str, float] | None = None,
         more: Mapping[str, float] | None = None,
     ) -> RunResult:
         """Write `result.json`, with what there is `more` to say, and return the result.
 
-        `returns` are those of the final evaluation, which took `eval_s`. Raises OSError if the file
-        cannot be written; another call writes it again.
+        `returns` and the env's own `eval_metrics` are those of the final evaluation, which took `eval_s`. Raises
+        OSError if the file cannot be written; another call writes it again.
         """
         result = RunResult(
             stop=stop,
@@ -110,6 +121,7 @@ class RunRecord:
             duration_s=self.duration_s,
             eval_duration_s=self._eval_duration_s + eval_s,
             finish_time=time.strftime("%Y-%m-%d %H:%M:%S"),
+            eval_metrics=dict(eval_metrics or {}),
         )
         with atomic_write(Path(self._exp_name) / "result.json") as file:
             file.write(json.dumps({**asdict(result), **(more or {})}, indent=2).encode())
@@ -119,6 +131,7 @@ class RunRecord:
         """Return what a resumed run goes on from."""
         return {
             "eval_returns": list(self._eval_returns),
+            "eval_metrics": dict(self._eval_metrics),
             "eval_duration_s": self._eval_duration_s,
             "duration_s": self.duration_s,
         }
@@ -127,4 +140,5 @@ class RunRecord:
         """Go on from what `state_dict` returned; `best` is the best mean return until then."""
         self._eval_returns, self._eval_duration_s = state["eval_returns"], state["eval_duration_s"]
         self._earlier_s = state["duration_s"]
+        self._eval_metrics = state.get("eval_metrics", {})  # points of earlier versions have none
         self.best_eval = best if self._eval_returns else math.nan
