@@ -47,6 +47,9 @@ def check_learned(result: Mapping[str, Any]) -> None:
     if not isinstance(raw, (list, tuple)) or not all(_is_number(value, -MAX_RETURN, MAX_RETURN) for value in raw):
         raise SchemaError(f"the returns of the last model are {raw!r:.80} (eval_value_raw).")
     _check_metrics("eval_metrics", result)
+    lengths = result.get("eval_lengths", [])
+    if not isinstance(lengths, (list, tuple)) or not all(_is_number(value, 0, MAX_COUNT) for value in lengths):
+        raise SchemaError(f"the lengths of the last model's episodes are {lengths!r:.80} (eval_lengths).")
     for name, least in (
         ("eval_value", -MAX_RETURN),
         ("train_iter", 0),
