@@ -110,7 +110,9 @@ class SerialRun:
 
         found = evaluate.conclude(train_iter, env_step, save_checkpoint=save)
         self._note(found)
-        return self._record.conclude(found.returns, stop=stop, env_step=env_step, train_iter=train_iter)
+        return self._record.conclude(
+            found.returns, stop=stop, env_step=env_step, train_iter=train_iter, eval_metrics=found.metrics
+        )
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
         """Bring the parts to where the run goes on from, and make the turns; return a saved point's state, if any."""
@@ -218,6 +220,7 @@ class SerialRun:
             env_step=self._parts.collector.envstep,
             duration_s=found.duration_s,
             console=self._console,
+            metrics=found.metrics,
         )
 
     def _progress(self) -> Progress:
