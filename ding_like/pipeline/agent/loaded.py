@@ -17,10 +17,11 @@ from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs.wrappers import adopt_wrapper_states, wrap, wrapper_states
 from ding_like.errors import CheckpointError, SchemaError
 from ding_like.pipeline.agent.description import AgentDescription, read_description
+from ding_like.pipeline.agent.layers import AnyEnv
 from ding_like.pipeline.agent.memory import RowStacks
 from ding_like.pipeline.agent.observations import ObservationReader, Rows, Space
 from ding_like.pipeline.agent.weights import counter, find_run, load_weights, make_policy
-from ding_like.pipeline.agent.wrappers import AgentWrappers, AnyEnv
+from ding_like.pipeline.agent.wrappers import AgentWrappers
 from ding_like.types import Array, State
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng
