@@ -25,6 +25,7 @@ from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import NoConsole, RunConsole
 from ding_like.pipeline.report.summary import closing_lines, opening_lines
+from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.serial import SerialRun
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
@@ -138,7 +139,8 @@ def _start(
     # Of the ranks of torchrun, the first one makes the folder.
     first: dict[str, bool] = {} if is_first() else {"save": False, "renew_dir": False}
     cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
-    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides)
+    source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
+    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source)
 
 
 def load_overrides(load_path: str | None) -> list[str]:
@@ -154,18 +156,25 @@ def _train(
     model: torch.nn.Module | None,
     resumes: bool = False,
     overrides: Sequence[str] = (),
+    source: str = "",
 ) -> Policy:
     """Train alone, or with other learners, which are started unless they have been; return the policy."""
-    on_policy = {"serial": False, "serial_onpolicy": True}[arguments.mode]
-    if bool(cfg.policy.on_policy) != on_policy:
-        kind, mode = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
-        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {mode}`.")
+    check_mode(cfg, arguments.mode)
     arguments = limited(cfg, arguments)
     has_objects = env_setting is not None or model is not None
     with joined(cfg, arguments, resumes=resumes, has_objects=has_objects) as (named, group):
         return run_learner(
-            named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides
-        )
+            named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides,
+            source=source,
+        )  # fmt: skip
+
+
+def check_mode(cfg: Any, mode: str) -> None:
+    """Raise ConfigError if a config's policy is not of a mode, serial or serial_onpolicy."""
+    on_policy = {"serial": False, "serial_onpolicy": True}[mode]
+    if bool(cfg.policy.on_policy) != on_policy:
+        kind, other = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
+        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {other}`.")
 
 
 def limited(cfg: Any, arguments: RunArguments) -> RunArguments:
@@ -185,8 +194,10 @@ def run_learner(
     model: torch.nn.Module | None = None,
     resumes: bool = False,
     overrides: Sequence[str] = (),
+    source: str = "",  # the config's file, if it has one
 ) -> Policy:
     """Train in this process, which is one of the learners of `group`, or alone; return the policy."""
+    env_fn = None if env_setting is None else env_setting[0]
     share = Share() if group is None else Share(group.rank, group.world_size)
     own = cfg
     if share.num_learners > 1:
@@ -223,6 +234,7 @@ def run_learner(
                     saved=_saved_point(cfg, group) if resumes else None,
                     lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
                     batch_size=share_of_batch(own, share.num_learners),
+                    origin=origin_of(cfg, mode=arguments.mode, source=source, env_fn=env_fn),
                 ).run()
                 if share.rank == 0:
                     write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)

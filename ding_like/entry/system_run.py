@@ -17,6 +17,7 @@ from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.summary import closing_lines, opening_lines
+from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.serial import SerialRun
 from ding_like.pipeline.watched_turns import MakeTurns
@@ -58,6 +59,7 @@ def run_by_turns(
             checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
             saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
             make_turns=make_turns,
+            origin=origin_of(cfg, mode=arguments.mode, source=plan.source, env_fn=env_setting and env_setting[0]),
         )
         result = run.run()
         assert result is not None, "a driver evaluates"

@@ -57,14 +57,17 @@ def find_wrapper(name: Any) -> Callable[..., AnyEnv]:
     """Return what `type` of a wrapper names: of our registry, else of gymnasium. Raises ConfigError if it is neither."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"env.wrappers: each entry is a dict with a 'type', got type {name!r}.")
-    if name in ENV_WRAPPER_REGISTRY:
+    if ":" in name or name in ENV_WRAPPER_REGISTRY:
         found: Callable[..., AnyEnv] = ENV_WRAPPER_REGISTRY.get(name)
         return found
     known = [each for each in gymnasium.wrappers.__all__ if each != "vector"]
     if name not in known:
         close = difflib.get_close_matches(name, [*known, *ENV_WRAPPER_REGISTRY.names()], n=3)
         hint = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"known: {', '.join(known)}"
-        raise ConfigError(f"env.wrappers: unknown wrapper '{name}'; {hint}")
+        raise ConfigError(
+            f"env.wrappers: unknown wrapper '{name}'; {hint}\n  a wrapper of your own: type='my_module:MyWrapper', or "
+            f"@ENV_WRAPPER_REGISTRY.register('{name}') above it and create_config.env.import_names=['my_module']"
+        )
     # Only the one that is asked for: some of them need packages that are seldom installed.
     found = getattr(gymnasium.wrappers, name)
     return found
