@@ -65,15 +65,10 @@ def train(
         exp_name = name_of_run(policy_name, environment, seed)
     if env_step is None and train_iter is None:
         env_step = _ENV_STEPS
-    asked = overrides_of(overrides)
+    asked, limits = overrides_of(overrides), (_limit("train_iter", train_iter), _limit("env_step", env_step))
     cfg = load_config((built.main, built.create), seed=seed, overrides=asked, exp_name=exp_name)
-    arguments = RunArguments(
-        "serial_onpolicy" if cfg.policy.on_policy else "serial",
-        seed,
-        _limit("train_iter", train_iter),
-        _limit("env_step", env_step),
-        dynamic_seed=True,
-    )
+    mode = "serial_onpolicy" if cfg.policy.on_policy else "serial"
+    arguments = RunArguments(mode, seed, *limits, dynamic_seed=True)
     train_compiled(cfg, arguments, overrides=asked)
     return Run(cfg.exp_name)
 

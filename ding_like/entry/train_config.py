@@ -52,7 +52,8 @@ def config_of_names(
 ) -> TrainConfig:
     """Return the shipped config of a policy and an env, where there is one, else one with defaults that learn.
 
-    `settings` are the caller's of the env: its wrappers may change what actions there are. Raises ConfigError for a policy or an env that is not known, and for actions that the policy does not take.
+    `settings` are the caller's of the env: its wrappers may change what actions there are. Raises ConfigError for a
+    policy or an env that is not known, and for actions that the policy does not take.
     """
     cls = _policy_class(policy, import_names)
     shipped = _shipped(policy, env) if isinstance(env, str) else None
@@ -174,7 +175,13 @@ def _check_actions(policy: str, cls: Any, env: GivenEnv, section: Mapping[str, A
     """Refuse, before anything is written, actions that the policy does not take, naming those that do."""
     made = EnvFactory(section)()
     try:
-        kind = type(ActionLayout(made.action_space).space).__name__
+        space = getattr(made, "action_space", None)
+        if not isinstance(space, gymnasium.Space):
+            raise ConfigError(
+                f"{called(env)} has the action_space {space!r}, expected a space of gymnasium.spaces, set in its "
+                "constructor."
+            )
+        kind = type(ActionLayout(space).space).__name__
     finally:
         made.close()
     takes = getattr(cls, "action_spaces", None)
@@ -183,7 +190,7 @@ def _check_actions(policy: str, cls: Any, env: GivenEnv, section: Mapping[str, A
     fitting = [name for name in POLICY_REGISTRY.names() if kind in (POLICY_REGISTRY.get(name).action_spaces or ())]
     advice = f"policies that do: {', '.join(fitting)}" if fitting else "wrap the env so that they are"
     raise ConfigError(
-        f"policy '{policy}' takes actions of {' or '.join(takes)}, {called(env)} has {made.action_space}: {advice}."
+        f"policy '{policy}' takes actions of {' or '.join(takes)}, {called(env)} has {space}: {advice}."
     )
 
 
