@@ -143,6 +143,11 @@ def _start(
     return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source)
 
 
+def train_compiled(cfg: Any, arguments: RunArguments, *, overrides: Sequence[str] = ()) -> Policy:
+    """Train as a compiled config says, whose folder has been made; return the policy."""
+    return _train(cfg, arguments, env_setting=None, model=None, overrides=overrides)
+
+
 def load_overrides(load_path: str | None) -> list[str]:
     """Return the override by which a run starts from a checkpoint, if there is one to start from."""
     return [] if load_path is None else [f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
