@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import TracebackType
 
 from ding_like.pipeline.report.progress import Limits, Progress, Speed
@@ -20,7 +21,7 @@ class RunConsole:
     """Show a run from its opening lines to its summary; use it with `with`, so that the terminal is given back.
 
     On a terminal a panel is kept up to date below the log; elsewhere a line is logged every ten seconds. It draws in
-    the thread that calls it and starts none.
+    the thread that calls it; only in a `phase` another one shows that time goes by.
     """
 
     def __init__(
@@ -47,6 +48,14 @@ class RunConsole:
     ) -> None:
         self._view.close()
 
+    def tell(self, lines: Sequence[str]) -> None:
+        """Show the opening lines of a run whose parts had to be built first."""
+        self._view.tell(lines)
+
+    def phase(self, what: str) -> AbstractContextManager[object]:
+        """Show, while the block runs, what is done that does not say how far it is: building envs, say."""
+        return self._view.phase(what)
+
     @property
     def is_due(self) -> bool:
         """Tell whether the next `update` is due; asking costs next to nothing, making a Progress does not."""
@@ -55,6 +64,8 @@ class RunConsole:
     def start(self, progress: Progress) -> None:
         """Measure speed and time left from here: call it once, before the loop or after a resume."""
         self._speed.add(progress)
+        with suppress(OSError):  # the first update finds a terminal that has gone away
+            self._view.begin(progress, self._speed)
 
     def update(self, progress: Progress) -> None:
         """Show the newest state."""
@@ -99,6 +110,13 @@ class NoConsole(RunConsole):
 
     def start(self, progress: Progress) -> None:
         """Measure nothing."""
+
+    def tell(self, lines: Sequence[str]) -> None:
+        """Show nothing."""
+
+    def phase(self, what: str) -> AbstractContextManager[object]:
+        """Show nothing."""
+        return nullcontext()
 
     def update(self, progress: Progress) -> None:
         """Show nothing."""

@@ -73,7 +73,9 @@ def make_video(
 
     A typical episode is that with the median return of ten, of fewer where ten take over 10,000 env steps or 5 s. It is
     played again to be filmed; of an env that does not repeat an episode after `reset(seed)`, the take of four whose
-    return is nearest to the median is kept. `env_fn` makes an env that renders RGB arrays, `filmable` one from a config; its wrappers take over `statistics`, as
+    return is nearest to the median is kept.
+
+    `env_fn` makes an env that renders RGB arrays, `filmable` one from a config; its wrappers take over `statistics`, as
     `load_agent` returns them. An episode's first 1,000 steps and its end are filmed; of more than 150 frames every n-th
     is kept. The return so far stands above the picture. Raises ConfigError without pillow and EnvError for an env that
     cannot render.
