@@ -28,6 +28,7 @@ from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.serial import SerialRun
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.resume import Saved
 from ding_like.worker import BaseLearner
 
@@ -54,6 +55,7 @@ def load_config(
     return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
 
 
+@shown_as_by_the_command()
 def serial_pipeline(
     input_cfg: InputConfig,
     seed: int = 0,
@@ -81,6 +83,7 @@ def serial_pipeline(
     return _start(input_cfg, arguments, env_setting, model, overrides, exp_name, load_path)
 
 
+@shown_as_by_the_command()
 def serial_pipeline_onpolicy(
     input_cfg: InputConfig,
     seed: int = 0,

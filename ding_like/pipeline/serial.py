@@ -91,10 +91,10 @@ class SerialRun:
                 self.training_s = time.monotonic() - began_s
             except TurnsLostError as error:
                 raise TurnsLostError(f"{error} The run ended {self._rescued()}") from error
-            self._console.update(self._progress())
             self._save()
             self._lock_step.leave()
             if signals.received is not None:
+                self._console.update(self._progress())
                 logger.info("interrupted %s", self._saved_at())
                 signals.leave()
         parts.learner.call_hook("after_run")
@@ -114,6 +114,7 @@ class SerialRun:
         with self._console.phase("evaluating the last model"):
             found = evaluate.conclude(train_iter, env_step, save_checkpoint=save)
         self._note(found)
+        self._console.update(self._progress())
         return self._record.conclude(found.returns, stop=stop, env_step=env_step, train_iter=train_iter)
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:

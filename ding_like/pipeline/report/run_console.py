@@ -10,6 +10,7 @@ from types import TracebackType
 
 from ding_like.pipeline.report.progress import Limits, Progress, Speed
 from ding_like.pipeline.report.views import LineView, choose_view
+from ding_like.utils.log import REPEATS
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class RunConsole:
         self._next_s = clock() + self._view.every_s
 
     def __enter__(self) -> RunConsole:
+        REPEATS.begin()
         self._view.open(self._opening)
         return self
 
@@ -47,6 +49,7 @@ class RunConsole:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._view.close()
+        self._view.tell(REPEATS.take_summary())
 
     def tell(self, lines: Sequence[str]) -> None:
         """Show the opening lines of a run whose parts had to be built first."""
@@ -84,9 +87,9 @@ class RunConsole:
         logger.info("%s", text)
 
     def close_summary(self, lines: Sequence[str]) -> None:
-        """Put the panel to rest and show the run's last lines below it."""
+        """Put the panel to rest and show the run's last lines below it, after what is to be said of warnings."""
         self._view.close()
-        self._view.tell(lines)
+        self._view.tell([*REPEATS.take_summary(), *lines])
 
 
 class NoConsole(RunConsole):

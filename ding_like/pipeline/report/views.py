@@ -115,6 +115,7 @@ class PanelView:
         self._phase = ""  # what is done just now, beside taking turns
         self._shown: tuple[Progress, Speed] | None = None
         self._since_s = time.monotonic()  # when that was shown, or the panel was opened
+        self._startup_s = 0.0  # from then until the run began
         self._console = console
         self._title = title
         self._limits = limits
@@ -127,6 +128,7 @@ class PanelView:
         self._live.start()
 
     def begin(self, progress: Progress, speed: Speed) -> None:
+        self._startup_s = max(time.monotonic() - self._since_s - progress.duration_s, 0.0)
         self.show(progress, speed)
 
     def show(self, progress: Progress, speed: Speed) -> None:
@@ -165,7 +167,7 @@ class PanelView:
         content: RenderableType = Text(self._phase)
         if self._shown is not None:
             progress, speed = self._shown
-            duration_s += progress.duration_s
+            duration_s += self._startup_s + progress.duration_s
             content = Group(self._bar(progress, speed), self._rows(progress, speed))
         phase = f"{self._phase}   " if self._phase and self._shown is not None else ""
         return Panel(
