@@ -153,7 +153,11 @@ def _write(folder: Path, failures: Sequence[Failure]) -> Experiment | None:
     _tell(["", *table_lines(summary), ""])
     _tell([f"wrote   {folder}/", f"        {'  '.join([*written, 'scores.md', 'scores.json'])}"])
     if not failures:
-        _tell([f"next    ding report {folder}   ding compare {folder} OTHER   ding enjoy {folder}/seed{_best(experiment)}"])
+        _tell(
+            [
+                f"next    ding report {folder}   ding compare {folder} OTHER   ding enjoy {folder}/seed{_best(experiment)}"
+            ]
+        )
     return experiment
 
 
@@ -167,7 +171,9 @@ def _failed(folder: Path, plan: SeedsPlan, failures: Sequence[Failure]) -> str:
     for failure in failures:
         lines.append(f"  seed {failure.seed} {failure.how}; {failure.log} ends with")
         lines += [f"    {line}" for line in failure.lines]
-    return "\n".join([*lines, f"When the cause is mended, go on with those that have not ended:  ding --resume {folder}"])
+    return "\n".join(
+        [*lines, f"When the cause is mended, go on with those that have not ended:  ding --resume {folder}"]
+    )
 
 
 def _opening(folder: Path, plan: SeedsPlan, cfg: Any, jobs: int) -> list[str]:

@@ -186,4 +186,3 @@ def last_lines(log: Path, count: int) -> list[str]:
 def command_line(arguments: Sequence[str]) -> str:
     """Return a command as it is typed: `ding` and its arguments, quoted where the shell needs it."""
     return shlex.join(["ding", *arguments])
-

@@ -1,0 +1,1 @@
+"""Put all of an experiment into one page: `ding report EXP`."""
