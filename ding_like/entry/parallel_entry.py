@@ -56,7 +56,7 @@ def parallel_pipeline(
         system_config = {**(system_config or {}), "num_learners": number_of_learners(learners)}
     system = read_system(system_config, cfg)
     folder = make_own_folder("ding-keys-")
-    plan = Plan(cfg, system, seed, max_env_step, max_train_iter, folder / "keys.json")
+    plan = Plan(cfg, system, seed, max_env_step, max_train_iter, folder / "keys.json", source=source)
     parts = {name: to_plain(given_create[name]) for name in _WORKER_PARTS if given_create.get(name)}
     try:
         return run_coordinator(plan, lambda coordinator, children: _start_workers(plan, parts, coordinator, children))

@@ -14,6 +14,7 @@ from ding_like.config import compile_config, read_config
 from ding_like.entry.learners import RunArguments, is_first, joined, number_of_learners, opening_line
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
+from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.learners.joined import join_policy
@@ -24,6 +25,7 @@ from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import NoConsole, RunConsole
 from ding_like.pipeline.report.summary import closing_lines, opening_lines
+from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.serial import SerialRun
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
@@ -137,7 +139,8 @@ def _start(
     # Of the ranks of torchrun, the first one makes the folder.
     first: dict[str, bool] = {} if is_first() else {"save": False, "renew_dir": False}
     cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
-    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides)
+    source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
+    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source)
 
 
 def load_overrides(load_path: str | None) -> list[str]:
@@ -153,6 +156,7 @@ def _train(
     model: torch.nn.Module | None,
     resumes: bool = False,
     overrides: Sequence[str] = (),
+    source: str = "",
 ) -> Policy:
     """Train alone, or with other learners, which are started unless they have been; return the policy."""
     check_mode(cfg, arguments.mode)
@@ -160,8 +164,9 @@ def _train(
     has_objects = env_setting is not None or model is not None
     with joined(cfg, arguments, resumes=resumes, has_objects=has_objects) as (named, group):
         return run_learner(
-            named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides
-        )
+            named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides,
+            source=source,
+        )  # fmt: skip
 
 
 def check_mode(cfg: Any, mode: str) -> None:
@@ -189,8 +194,10 @@ def run_learner(
     model: torch.nn.Module | None = None,
     resumes: bool = False,
     overrides: Sequence[str] = (),
+    source: str = "",  # the config's file, if it has one
 ) -> Policy:
     """Train in this process, which is one of the learners of `group`, or alone; return the policy."""
+    env_fn = None if env_setting is None else env_setting[0]
     share = Share() if group is None else Share(group.rank, group.world_size)
     own = cfg
     if share.num_learners > 1:
@@ -214,6 +221,8 @@ def run_learner(
                 parts.own_env.num_lanes,
             )
         try:
+            if share.rank == 0:
+                write_description(cfg, env_setting=env_setting, has_own_model=model is not None)
             limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
             with _console(cfg, parts, limits, overrides) as console:
                 SerialRun(
@@ -225,6 +234,7 @@ def run_learner(
                     saved=_saved_point(cfg, group) if resumes else None,
                     lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
                     batch_size=share_of_batch(own, share.num_learners),
+                    origin=origin_of(cfg, mode=arguments.mode, source=source, env_fn=env_fn),
                 ).run()
                 if share.rank == 0:
                     write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)

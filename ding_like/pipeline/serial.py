@@ -16,8 +16,10 @@ from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.learners.lock_step import Alone, LockStep, Turn
 from ding_like.pipeline.report.progress import Limits, Progress
 from ding_like.pipeline.report.run_console import RunConsole
-from ding_like.pipeline.roles.evaluate import EvaluateRole
+from ding_like.pipeline.roles.best_checkpoint import put_best_back, set_best_aside
+from ding_like.pipeline.roles.evaluate import EvaluateRole, Evaluation
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.origin import Origin
 from ding_like.pipeline.roles.record import RunRecord, RunResult
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.pipeline.turns import SerialTurns, Turns, TurnsLostError
@@ -49,6 +51,7 @@ class SerialRun:
         lock_step: LockStep | None = None,
         batch_size: int | None = None,  # rows drawn for an update; None: the config's
         make_turns: Callable[[Callable[[], bool]], Turns] | None = None,
+        origin: Origin | None = None,
     ) -> None:
         if saved is not None and checkpointer is None:
             raise ConfigError("a run that goes on from a saved point needs the checkpointer that knows its parts.")
@@ -57,6 +60,7 @@ class SerialRun:
         self._limits = limits
         self._console = console
         self._checkpointer = checkpointer
+        self._origin = origin
         self._saved = saved
         self._lock_step: LockStep = Alone() if lock_step is None else lock_step
         self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
@@ -70,7 +74,7 @@ class SerialRun:
         The first SIGINT or SIGTERM ends the run after the current turn of the loop, with a point to resume from; then
         it acts as it would have.
         """
-        parts, self._record = self._parts, RunRecord(self._cfg.exp_name)
+        parts, self._record = self._parts, RunRecord(self._cfg.exp_name, origin=self._origin)
         with StopSignal() as signals, ExitStack() as opened:
             state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
             began_s = time.monotonic()
@@ -93,14 +97,20 @@ class SerialRun:
         parts.learner.call_hook("after_run")
         if self._evaluate is None:
             return None
-        final = self._evaluate.final()
-        return self._record.conclude(
-            final.returns,
-            eval_s=final.duration_s,
-            stop=stop,
-            env_step=parts.collector.envstep,
-            train_iter=parts.learner.train_iter,
-        )
+        return self._conclude(self._evaluate, stop=stop)
+
+    def _conclude(self, evaluate: EvaluateRole, *, stop: bool) -> RunResult:
+        """Evaluate the last model afresh, keep it if it is the best, and write the result."""
+        parts = self._parts
+        train_iter, env_step = parts.learner.train_iter, parts.collector.envstep
+
+        def save(name: str) -> None:
+            set_best_aside(self._cfg.exp_name)
+            parts.learner.save_checkpoint(name)
+
+        found = evaluate.conclude(train_iter, env_step, save_checkpoint=save)
+        self._note(found)
+        return self._record.conclude(found.returns, stop=stop, env_step=env_step, train_iter=train_iter)
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
         """Bring the parts to where the run goes on from, and make the turns; return a saved point's state, if any."""
@@ -110,6 +120,7 @@ class SerialRun:
             state = self._checkpointer.restore(self._saved)
             best = math.nan if parts.evaluator is None else parts.evaluator.best_return
             self._record.load_state_dict(state, best=best)
+            put_best_back(self._cfg.exp_name)
         else:
             parts.learner.call_hook("before_run")
         self._lock_step.begin(goes_on=state is not None)
@@ -197,14 +208,17 @@ class SerialRun:
         found = self._evaluate.evaluate(
             parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
         )
+        self._note(found)
+        return found.stop
+
+    def _note(self, found: Evaluation) -> None:
         self._record.note_evaluation(
             found.returns,
             best=found.best_return,
-            env_step=env_step,
+            env_step=self._parts.collector.envstep,
             duration_s=found.duration_s,
             console=self._console,
         )
-        return found.stop
 
     def _progress(self) -> Progress:
         parts = self._parts

@@ -54,7 +54,8 @@ class Run:
     def env(self) -> str:
         """Return what the env is called, "" if the folder does not say."""
         env = self.config.get("env", {})
-        return str(env.get("env_id") or env.get("type") or "")
+        kind = str(env.get("type") or "")
+        return str(self.result.get("env") or (kind if ":" in kind else env.get("env_id") or kind))
 
     @property
     def policy(self) -> str:

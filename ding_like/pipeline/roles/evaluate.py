@@ -59,8 +59,29 @@ class EvaluateRole:
 
     def final(self) -> EvalResult:
         """Return the final evaluation of a run: the last model plays episodes that no stop rule has seen."""
+        return self.play(self._final_episodes, number=_FINAL_NUMBER)
+
+    def conclude(self, train_iter: int, env_step: int, *, save_checkpoint: Callable[[str], None]) -> Evaluation:
+        """Return the final evaluation; write it down as those before it, and save the model if it is the best.
+
+        It ends no run: `stop` is False.
+        """
+        started = time.perf_counter()
+        self._prepare()
+        result = self._evaluator.eval_last(
+            self._final_episodes,
+            number=_FINAL_NUMBER,
+            train_iter=train_iter,
+            envstep=env_step,
+            save_ckpt_fn=save_checkpoint,
+        )
+        duration_s = time.perf_counter() - started
+        return Evaluation(False, result.returns, self._evaluator.best_return, duration_s)
+
+    @property
+    def _final_episodes(self) -> int:
         env = self._evaluator.env
-        return self.play(max(_FINAL_EPISODES, 0 if env is None else env.num_lanes), number=_FINAL_NUMBER)
+        return max(_FINAL_EPISODES, 0 if env is None else env.num_lanes)
 
     def _prepare(self) -> None:
         self.weights.take_asked()

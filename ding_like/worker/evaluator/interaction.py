@@ -91,6 +91,25 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         stop = self._conclude(result.mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn)
         return stop, {**result.info, "eval_episode_return": result.returns}
 
+    def eval_last(
+        self,
+        n_episode: int,
+        *,
+        number: int,
+        train_iter: int,
+        envstep: int,
+        save_ckpt_fn: Callable[[str], None] | None = None,
+    ) -> EvalResult:
+        """Play the closing evaluation of a run, which is on its log and counts for the best model but stops nothing.
+
+        Where its mean equals the best one, the last model is the best: it learned longest. The evaluations that a
+        resumed run goes on with are numbered as if this one had not been.
+        """
+        result = self.play(n_episode, number=number)
+        self._log(result, train_iter=train_iter, envstep=envstep)
+        self._keep_best(result.mean, save_ckpt_fn, if_equal=True)
+        return result
+
     def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> EvalResult:
         """Play the first `n_episode` episodes of evaluation `number` without logging them.
 

@@ -45,6 +45,9 @@ def check_learned(result: Mapping[str, Any]) -> None:
     raw = result.get("eval_value_raw", [])
     if not isinstance(raw, (list, tuple)) or not all(_is_number(value, -MAX_RETURN, MAX_RETURN) for value in raw):
         raise SchemaError(f"the returns of the last model are {raw!r:.80} (eval_value_raw).")
+    lengths = result.get("eval_lengths", [])
+    if not isinstance(lengths, (list, tuple)) or not all(_is_number(value, 0, MAX_COUNT) for value in lengths):
+        raise SchemaError(f"the lengths of the last model's episodes are {lengths!r:.80} (eval_lengths).")
     for name, least in (
         ("eval_value", -MAX_RETURN),
         ("train_iter", 0),
