@@ -40,9 +40,8 @@ def compare(experiments: Sequence[str | Path], out: str | Path | None = None) ->
 
     picture = Path(out or "compare.png")
     if picture.suffix != ".png":
-        raise ConfigError(
-            f"a comparison is drawn as .png, not as '{picture.name}': --out {picture.with_suffix('.png')}"
-        )
+        other = picture.with_suffix(".png")
+        raise ConfigError(f"a comparison is drawn as .png, not as '{picture.name}': --out {other}")
     comparison = compare_experiments(read_experiments(experiments))
     figures = write_comparison(comparison, picture.with_suffix(".json"))
     if importlib.util.find_spec("matplotlib") is None:

@@ -101,9 +101,7 @@ def _refuse_other_envs(experiments: Sequence[Experiment]) -> None:
     envs = {each.env for each in experiments}
     if len(envs) > 1:
         named = ", ".join(f"{each.folder} is of {each.env or 'an env without a name'}" for each in experiments)
-        raise ConfigError(
-            f"scores of different envs do not compare: {named}. Compare experiments of one env at a time."
-        )
+        raise ConfigError(f"scores of different envs do not compare: {named}. Give experiments of one env at a time.")
 
 
 def _warnings(entries: Sequence[Entry]) -> list[str]:
@@ -126,9 +124,8 @@ def _budget_warning(entries: Sequence[Entry]) -> list[str]:
         return []
     named = ", ".join(f"{name} {steps_text(*ends)}" for name, ends in steps.items())
     stopped = [entry.name for entry in entries if entry.experiment.stopped]
-    why = (
-        f"; {' and '.join(stopped)} ended early at stop_value (env.stop_value=1e9 switches that off)" if stopped else ""
-    )
+    why = f"; {' and '.join(stopped)} ended early at stop_value, which env.stop_value=1e9 switches off"
+    why = why if stopped else ""
     return [f"the last models are of different numbers of env steps: {named}{why}"]
 
 
