@@ -114,14 +114,10 @@ class SerialRun:
         with self._console.phase("evaluating the last model"):
             found = evaluate.conclude(train_iter, env_step, save_checkpoint=save)
         self._note(found)
-<<<<<<< HEAD
+        self._console.update(self._progress())
         return self._record.conclude(
             found.returns, stop=stop, env_step=env_step, train_iter=train_iter, eval_metrics=found.metrics
         )
-=======
-        self._console.update(self._progress())
-        return self._record.conclude(found.returns, stop=stop, env_step=env_step, train_iter=train_iter)
->>>>>>> eb
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
         """Bring the parts to where the run goes on from, and make the turns; return a saved point's state, if any."""
