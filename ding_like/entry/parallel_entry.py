@@ -20,6 +20,7 @@ from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.reopen import STATE_FILE, WORKERS_CONFIG
 from ding_like.pipeline.parallel.settings import FILES, SystemConfig, read_system, serial_parts
 from ding_like.pipeline.roles.record import RunResult
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.run_folder import RunFolder
 
@@ -31,6 +32,7 @@ _WORKER_PARTS = ("comm_collector", "comm_learner", "collector")
 ParallelConfig = str | Path | tuple[Any, Any, Any]
 
 
+@shown_as_by_the_command()
 def parallel_pipeline(
     input_cfg: ParallelConfig,
     seed: int = 0,
@@ -66,6 +68,7 @@ def parallel_pipeline(
             max_env_step,
             system=to_plain(system_config or {}),
             parts={name: to_plain(given_create[name]) for name in _WORKER_PARTS if given_create.get(name)},
+            source=source,
             files=None if system.own_folder is None else str(system.own_folder),
         )
         return run_here(cfg, system, arguments, run_folder)
@@ -94,6 +97,7 @@ def run_here(cfg: Any, system: SystemConfig, arguments: CoordinatedArguments, ru
         arguments.max_train_iter,
         keys / "keys.json",
         own=() if system.own_folder is None else (system.own_folder,),
+        source=arguments.source,
         arguments=arguments,
         run_folder=run_folder,
     )

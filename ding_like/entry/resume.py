@@ -13,12 +13,14 @@ from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.parallel.reopen import STATE_FILE
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.policy import Policy
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import torch
 
 
+@shown_as_by_the_command()
 def resume_pipeline(
     exp_name: str,
     env_setting: EnvSetting | None = None,

@@ -27,6 +27,7 @@ class CoordinatedArguments:
     max_env_step: int
     system: dict[str, Any] = field(default_factory=dict)  # the `system_config` that was given
     parts: dict[str, Any] = field(default_factory=dict)  # of mode parallel: the workers' own classes
+    source: str = ""  # the config's file, if it had one
     options: tuple[str, ...] = ()  # of mode dist: by which workers are told what to join with
     key_file: str | None = None  # of mode dist, if one was given
     files: str | None = None  # of mode parallel: the folder of rows and weights that was made for the run

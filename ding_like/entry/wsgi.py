@@ -18,6 +18,7 @@ from typing import Any
 
 from ding_like.entry.coordinator_entry import check_that_it_goes_on, make_coordinator, opening, plan_run
 from ding_like.errors import DingError
+from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.report.progress import Limits
@@ -50,6 +51,7 @@ def coordinator_app(
         )  # fmt: skip
         coordinator = make_coordinator(plan)
         check_that_it_goes_on(coordinator, plan.cfg.exp_name)
+        write_description(plan.cfg)
         app = coordinator.start_behind()
         failed.pop_all()  # closing the coordinator lets the folder go
     atexit.register(coordinator.close)
