@@ -19,6 +19,7 @@ from ding_like.config.translate import translated
 from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
 from ding_like.config.without_effect import COMMANDER, listed, of_buffer, say_without_effect
 from ding_like.errors import ConfigError
+from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.run_folder import RunFolder, fresh_names, make_folder
 
 _logger = logging.getLogger(__name__)
@@ -81,22 +82,24 @@ def compile_config(
         raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)
     if schema.is_di_engine and "policy.cuda" not in applied:
         _fall_back_to_cpu(cfg, source, quiet=quiet)
-    if checker.ignored and not quiet:
-        title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
-        _logger.warning("%s", listed(checker.ignored, title))
     if not quiet:
+        if checker.ignored:
+            title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
+            _logger.warning("%s", listed(checker.ignored, title))
         reasons = {**COMMANDER, **schema.without_effect, **of_buffer(cfg)}
         say_without_effect(user, schema.defaults, reasons, source=source)
-    cfg["seed"] = cfg["seed"] if seed is None else seed
+    cfg.update({key: value for key, value in (("seed", seed), ("exp_name", exp_name)) if value is not None})
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
-    name = cfg["exp_name"] if exp_name is None else exp_name
-    cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save, folder=folder)
-    frozen = FrozenConfig(cfg)
-    if save:
-        defaults = to_plain(schema.defaults)
-        _copy_settings(defaults)
-        save_config(frozen, cfg["exp_name"], defaults=defaults, overrides=texts)
-    return frozen
+    cfg["exp_name"] = _claim_folder(cfg["exp_name"], is_fresh=is_fresh, make=save, folder=folder)
+    return _saved(FrozenConfig(cfg), schema, texts) if save else FrozenConfig(cfg)
+
+
+def _saved(cfg: FrozenConfig, schema: Schema, texts: Mapping[str, str]) -> FrozenConfig:
+    """Write the config into the run's folder, and return it; a full disk is waited for."""
+    defaults = to_plain(schema.defaults)
+    _copy_settings(defaults)
+    when_there_is_room(lambda: save_config(cfg, cfg.exp_name, defaults=defaults, overrides=texts), tell=_logger.warning)
+    return cfg
 
 
 def _plain_dict(config: Mapping[str, Any], name: str) -> Tree:
