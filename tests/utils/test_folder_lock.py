@@ -19,9 +19,7 @@ from ding_like.errors import ConfigError
 from ding_like.utils import folder_lock
 from ding_like.utils.folder_lock import LOCK_FILE, FolderLock, holder_of
 
-HOLD = (
-    "import sys; from ding_like.utils.folder_lock import *; lock = FolderLock(sys.argv[1]); print('held', flush=True)"
-)
+HOLD = "import sys; from ding_like.utils.folder_lock import *; lock = FolderLock(sys.argv[1]); print('held', flush=1)"
 ROOT = Path(__file__).parents[2]
 
 
