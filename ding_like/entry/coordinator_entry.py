@@ -15,6 +15,7 @@ from ding_like.entry.enjoy import eval_mode_of
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import ConfigError, TrainingError
+from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator
@@ -130,6 +131,7 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
     coordinator = make_coordinator(plan)
     try:
         check_that_it_goes_on(coordinator, cfg.exp_name)
+        write_description(cfg)
         coordinator.start()
         run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="parallel", source=plan.source))
         with (

@@ -14,6 +14,7 @@ from ding_like.config import compile_config, read_config
 from ding_like.entry.learners import RunArguments, is_first, joined, number_of_learners, opening_line
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
+from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.learners.joined import join_policy
@@ -161,10 +162,7 @@ def _train(
     source: str = "",
 ) -> Policy:
     """Train alone, or with other learners, which are started unless they have been; return the policy."""
-    on_policy = {"serial": False, "serial_onpolicy": True}[arguments.mode]
-    if bool(cfg.policy.on_policy) != on_policy:
-        kind, mode = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
-        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {mode}`.")
+    check_mode(cfg, arguments.mode)
     arguments = limited(cfg, arguments)
     has_objects = env_setting is not None or model is not None
     with joined(cfg, arguments, resumes=resumes, has_objects=has_objects) as (named, group):
@@ -172,6 +170,14 @@ def _train(
             named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides,
             source=source,
         )  # fmt: skip
+
+
+def check_mode(cfg: Any, mode: str) -> None:
+    """Raise ConfigError if a config's policy is not of a mode, serial or serial_onpolicy."""
+    on_policy = {"serial": False, "serial_onpolicy": True}[mode]
+    if bool(cfg.policy.on_policy) != on_policy:
+        kind, other = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
+        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {other}`.")
 
 
 def limited(cfg: Any, arguments: RunArguments) -> RunArguments:
@@ -214,6 +220,8 @@ def run_learner(
                 make_reducer=None if group is None else partial(join_policy, group),
             )
         try:
+            if share.rank == 0:
+                write_description(cfg, env_setting=env_setting, has_own_model=model is not None)
             _open(console, cfg, parts, limits, overrides, env_fn)
             SerialRun(
                 own,

@@ -10,6 +10,7 @@ from typing import Any
 from ding_like.comm.workers.raised import place_raised, worker_of
 from ding_like.entry.system_plan import SystemPlan
 from ding_like.errors import DingError, TrainingError
+from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.build import EnvSetting, SerialParts
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.report.pictures import write_pictures
@@ -39,6 +40,7 @@ def run_by_turns(
     cfg, arguments = plan.cfg, plan.arguments
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value, max_duration_s)
     assert parts.evaluator_env is not None, "a driver evaluates"
+    write_description(cfg, env_setting=env_setting)
     opening = opening_lines(
         cfg,
         collector_env=parts.collector_env,

@@ -14,7 +14,7 @@ import numpy as np
 from ding_like.errors import ConfigError
 from ding_like.pipeline.report.interval import bootstrap_interval, student_interval
 from ding_like.pipeline.report.plot import COLOURS, Curve, Plot
-from ding_like.pipeline.report.runs import Run
+from ding_like.pipeline.report.runs import PLAN_FILE, Run
 from ding_like.pipeline.report.text import interval, measure
 from ding_like.types import Array
 from ding_like.utils.seeding import make_rng
@@ -86,8 +86,8 @@ def plot_groups(runs: Sequence[Run]) -> Plot:
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return runs by experiment: folders beside each other that differ in `_seed<number>` only belong together."""
-    stems = [(run.folder.resolve().parent, re.sub(r"_seed\d+$", "", run.name)) for run in runs]
+    """Return runs by experiment: the seeds of one folder, and folders that differ in `_seed<number>` only."""
+    stems = [_stem(run) for run in runs]
     alone = {stem for stem in stems if stems.count(stem) == 1}
     parents = {parent for parent, _ in stems}
     groups: dict[str, list[Run]] = {}
@@ -95,6 +95,14 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
         name = run.name if (parent, stem) in alone else stem
         groups.setdefault(name if len(parents) == 1 else f"{parent.name}/{name}", []).append(run)
     return groups
+
+
+def _stem(run: Run) -> tuple[Path, str]:
+    """Return the place and the name of a run's experiment."""
+    folder = run.folder.resolve()
+    if (folder.parent / PLAN_FILE).is_file():
+        return folder.parent.parent, folder.parent.name
+    return folder.parent, re.sub(r"_seed\d+$", "", run.name)
 
 
 def _cycle(count: int) -> list[str]:

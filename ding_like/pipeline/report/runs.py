@@ -15,6 +15,8 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.report.progress import Limits
 from ding_like.types import Array
 
+# What a folder of several seeds says of them; each has a folder of its own in it.
+PLAN_FILE = "experiment.json"
 # A row of what a collector or evaluator reports: env step, and the returns of some episodes.
 _FIELDS = ("env_step", "reward_mean", "reward_std", "reward_min", "reward_max", "episode_count")
 
