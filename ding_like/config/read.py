@@ -6,15 +6,13 @@ import difflib
 import importlib.util
 import logging
 import os
-import sys
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from ding_like.config.own_code import run_config, with_own_code
 from ding_like.errors import ConfigError
-from ding_like.utils.ding_imports import ding_imports
 
 _logger = logging.getLogger(__name__)
 
@@ -45,10 +43,11 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
     """Return `main_config`, `create_config` and, where there is one, `system_config` of a Python file.
 
     The file runs as a module of its own, and its folder joins the end of `sys.path`, so that it and its `import_names`
-    may name modules beside it. Raises ConfigError if the file is missing, fails or lacks a config.
+    may name modules beside it. Where it registers envs, policies or other parts, it joins the `import_names` of those:
+    every process of the run, and a resumed one, then knows them. Raises ConfigError if the file is missing, fails or lacks a config.
     """
     file = _existing(Path(path))
-    module = _run(file)
+    module, sections = run_config(file)
     found = {name: getattr(module, name, None) for name in _NAMES}
     if found["main_config"] is None or found["create_config"] is None:
         found |= _named_otherwise(module, found)
@@ -57,7 +56,8 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
             raise ConfigError(f"{file} defines no {name}; {_hint(module, name)}")
         if value is not None and not isinstance(value, dict):
             raise ConfigError(f"{file}: {name} must be a dict or an EasyDict, got {type(value).__name__} {value!r}")
-    return ConfigFile(found["main_config"] or {}, found["create_config"] or {}, found["system_config"])
+    create = with_own_code(found["main_config"], found["create_config"] or {}, file, sections)
+    return ConfigFile(found["main_config"] or {}, create, found["system_config"])
 
 
 def _named_otherwise(module: ModuleType, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,26 +88,6 @@ def _existing(file: Path) -> Path:
             f"there is no config file '{file}'" + (f"; did you mean {' or '.join(close)}?" if close else "")
         )
     return file
-
-
-def _run(file: Path) -> ModuleType:
-    module = ModuleType(f"config_file_{file.stem}")
-    module.__file__ = str(file)
-    folder = str(file.resolve().parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
-    # Classes that a config file defines look for their module by name (dataclasses, pickle, inspect).
-    sys.modules[module.__name__] = module
-    try:
-        with ding_imports(file.name):
-            exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
-    except SyntaxError as error:
-        raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from error
-    except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-        where = f", line {lines[-1]}" if lines else ""
-        raise ConfigError(f"{file}{where}: {type(error).__name__}: {error}") from error
-    return module
 
 
 def _close_files(file: Path) -> list[str]:

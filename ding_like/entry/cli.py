@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from ding_like import __version__
-from ding_like.entry.modes import RUNNERS, close_match, resume
+from ding_like.entry.modes import RUNNERS, close_match, resume, run_several
+from ding_like.entry.seed_numbers import parse_seeds
 from ding_like.errors import ConfigError, DingError
 
 # What DI-engine's command line knows; those without a runner here say so in one line.
@@ -26,12 +27,14 @@ MODULES = {"dist": ("coordinator", "collector", "learner"), "seed": ("actor", "i
 _EPILOG = """\b
 Examples:
   ding -m serial -c cartpole_dqn_config.py
-  ding -m serial -e cartpole -p dqn -s 0 -s 1 -s 2
+  ding -m serial -e cartpole -p dqn -s 0..4 -j 2
   ding -m serial -c my_config.py policy.learn.batch_size=128 env.collector_env_num=4
   ding -m eval -c my_config.py --load-path my_exp/ckpt/ckpt_best.pth.tar
   ding -m serial -c my_config.py --learners 2
   ding --resume my_exp
-  ding plot my_exp_seed0 my_exp_seed1
+  ding plot my_exp
+  ding compare my_exp other_exp
+  ding report my_exp
   ding enjoy my_exp
   ding serve my_exp --port 8000
   ding check-env CartPole-v1
@@ -55,7 +58,14 @@ Examples:
     "-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, parallel, ray, seed, dist, eval."
 )
 @click.option("-c", "--config", metavar="FILE", help="Config file (.py) with main_config and create_config.")
-@click.option("-s", "--seed", type=int, multiple=True, metavar="SEED", help="Seed; several -s run several seeds. [0]")
+@click.option(
+    "-s",
+    "--seed",
+    multiple=True,
+    metavar="SEEDS",
+    help="Seed, or several as one experiment: 0..4, or 0,2,5, or several -s. [0]",
+)
+@click.option("-j", "--jobs", type=int, metavar="N", help="Train N of several seeds at a time. [as the cores can do]")
 @click.option("-e", "--env", metavar="ENV", help="Take the shipped config of this env, with -p: cartpole.")
 @click.option("-p", "--policy", metavar="POLICY", help="Take the shipped config of this policy, with -e: dqn.")
 @click.option("-q", "--query", metavar="REGISTRY", help="List what is registered: policy, env, buffer, ...")
@@ -118,6 +128,7 @@ def ding(**options: Any) -> None:
     if options["query"] is not None:
         _query(options["query"])
         return
+    options["seed"] = parse_seeds(options["seed"]) if options["seed"] else ()
     if options["resume"] is not None:
         resume(options)
         return
@@ -145,6 +156,8 @@ def ding(**options: Any) -> None:
     _check_module(options, mode)
     if mode not in RUNNERS:
         raise ConfigError(f"mode '{mode}' does not exist here yet; available: {', '.join(RUNNERS)}.")
+    if run_several(options):
+        return
     RUNNERS[mode](options)
 
 
@@ -187,6 +200,8 @@ def _query(name: str) -> None:
 # Sub-command -> where its click command is; imported on use.
 SUB_COMMANDS = {
     "plot": "ding_like.entry.plot",
+    "compare": "ding_like.entry.compare",
+    "report": "ding_like.entry.report",
     "enjoy": "ding_like.entry.enjoy",
     "serve": "ding_like.entry.serve",
     "check-env": "ding_like.entry.check_env",

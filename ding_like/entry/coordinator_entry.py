@@ -15,6 +15,7 @@ from ding_like.entry.enjoy import eval_mode_of
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import ConfigError, TrainingError
+from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator
@@ -25,9 +26,10 @@ from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.summary import closing_lines, version_line
 from ding_like.pipeline.report.video import filmable
+from ding_like.pipeline.roles.origin import env_name, origin_of
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.self_play import is_game
-from ding_like.utils.addresses import is_loopback
+from ding_like.utils.addresses import is_loopback, reachable_url
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ class Plan(NamedTuple):
     # Where workers dial in: the options by which the coordinator was started, and what goes when the run is over.
     options: tuple[str, ...] = ()
     own: tuple[Path, ...] = ()
+    source: str = ""  # the config's file, if it has one
 
 
 def launch_coordinator(
@@ -103,6 +106,7 @@ def plan_run(
         Path(key_file or keys),
         ("-c", str(config), "-s", str(seed), *overrides),
         tuple(each for each in (None if key_file else keys, system.own_folder) if each is not None),
+        str(config),
     )
 
 
@@ -127,11 +131,12 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
     coordinator = make_coordinator(plan)
     try:
         check_that_it_goes_on(coordinator, cfg.exp_name)
+        write_description(cfg)
         coordinator.start()
-        run = CoordinatorRun(cfg, coordinator)
+        run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="parallel", source=plan.source))
         with (
             Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
-            RunConsole(cfg.exp_name, limits, opening=opening(plan, limits, coordinator.url)) as console,
+            RunConsole(cfg.exp_name, limits, opening=opening(plan, limits, reachable_url(coordinator.url))) as console,
             StopSignal() as signals,
         ):
             start_workers(coordinator, children)
@@ -184,7 +189,7 @@ def check_that_it_goes_on(coordinator: Coordinator, exp_name: str) -> None:
 
 
 def _say_how_to_join(plan: Plan, coordinator: Coordinator) -> None:
-    common = ["--coordinator", coordinator.url, "--key-file", str(plan.key_file), *plan.options]
+    common = ["--coordinator", reachable_url(coordinator.url), "--key-file", str(plan.key_file), *plan.options]
     limit = [] if plan.max_train_iter == NO_LIMIT else ["--train-iter", str(plan.max_train_iter)]
     logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "learner", *common, *limit]))
     logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "collector", *common]))
@@ -220,7 +225,7 @@ def opening(plan: Plan, limits: Limits, url: str) -> list[str]:
     return [
         version_line(),
         f"experiment  {cfg.exp_name}/",
-        f"env         {cfg.env.get('env_id') or cfg.env.type}",
+        f"env         {env_name(cfg.env)}",
         f"policy      {cfg.policy.type}  seed {cfg.seed}",
         f"workers     {workers}; segments of {system.segment_rows} rows",
         f"coordinator {url}  keys {plan.key_file}",

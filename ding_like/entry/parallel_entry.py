@@ -17,6 +17,7 @@ from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
 from ding_like.pipeline.roles.record import RunResult
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.own_folder import make_own_folder
 
 _WORKER_PARTS = ("comm_collector", "comm_learner", "collector")
@@ -25,6 +26,7 @@ _WORKER_PARTS = ("comm_collector", "comm_learner", "collector")
 ParallelConfig = str | Path | tuple[Any, Any, Any]
 
 
+@shown_as_by_the_command()
 def parallel_pipeline(
     input_cfg: ParallelConfig,
     seed: int = 0,
@@ -56,7 +58,7 @@ def parallel_pipeline(
         system_config = {**(system_config or {}), "num_learners": number_of_learners(learners)}
     system = read_system(system_config, cfg)
     folder = make_own_folder("ding-keys-")
-    plan = Plan(cfg, system, seed, max_env_step, max_train_iter, folder / "keys.json")
+    plan = Plan(cfg, system, seed, max_env_step, max_train_iter, folder / "keys.json", source=source)
     parts = {name: to_plain(given_create[name]) for name in _WORKER_PARTS if given_create.get(name)}
     try:
         return run_coordinator(plan, lambda coordinator, children: _start_workers(plan, parts, coordinator, children))

@@ -13,16 +13,20 @@ from ding_like.errors import ConfigError
 def plot(experiments: Sequence[str | Path], out: str | Path | None = None) -> Path:
     """Draw learning curves and return the picture's path.
 
-    One experiment is drawn in detail, several are compared; folders that differ in `_seed<number>` only become a mean
-    and a band. `out` is a .png or .svg file, by default `curve.png` of the one experiment or `compare.png` here.
+    One run is drawn in detail, several are compared; a folder of several seeds, and folders that differ in
+    `_seed<number>` only, become a mean and a band. `out` is a .png or .svg file, by default `curve.png` in the one
+    folder that is given or `compare.png` here.
     Without matplotlib an SVG is written in place of a PNG. Raises ConfigError for a folder without a run.
     """
     from ding_like.pipeline.report.curve import plot_groups, plot_run, save_plot
-    from ding_like.pipeline.report.runs import read_run
+    from ding_like.pipeline.report.experiment import is_of_seeds, runs_of
 
     if not experiments:
         raise ConfigError("plot() needs at least one experiment folder.")
-    runs = [read_run(Path(folder)) for folder in dict.fromkeys(map(str, experiments))]
+    folders = list(dict.fromkeys(Path(folder) for folder in experiments))
+    runs = [run for folder in folders for run in runs_of(folder)]
+    if len(folders) == 1 and is_of_seeds(folders[0]):
+        return save_plot(plot_groups(runs), Path(out) if out else folders[0] / "curve.png")
     if len(runs) == 1:
         return save_plot(plot_run(runs[0]), Path(out) if out else runs[0].folder / "curve.png")
     return save_plot(plot_groups(runs), Path(out or "compare.png"))
@@ -35,6 +39,6 @@ def plot(experiments: Sequence[str | Path], out: str | Path | None = None) -> Pa
 def command(experiments: tuple[str, ...], out: str | None, debug: bool) -> None:
     """Draw the learning curves of experiments.
 
-    Folders that differ in _seed<number> only become one curve with a band: ding plot exp_seed0 exp_seed1 other
+    Several seeds become one curve with a band: ding plot exp other; so do folders that differ in _seed<number> only.
     """
     click.echo(str(plot(experiments, out)))

@@ -17,6 +17,7 @@ from typing import Any
 
 from ding_like.entry.coordinator_entry import check_that_it_goes_on, make_coordinator, opening, plan_run
 from ding_like.errors import DingError
+from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.report.progress import Limits
@@ -43,6 +44,7 @@ def coordinator_app(
     plan = plan_run(config, seed=seed, asked={}, key_file=key_file, overrides=overrides, exp_name=exp_name)
     coordinator = make_coordinator(plan)
     check_that_it_goes_on(coordinator, plan.cfg.exp_name)
+    write_description(plan.cfg)
     app = coordinator.start_behind()
     atexit.register(coordinator.close)
     limits = Limits(plan.max_env_step, plan.max_train_iter, plan.cfg.env.stop_value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,8 +17,10 @@ from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.learners.lock_step import Alone, LockStep, Turn
 from ding_like.pipeline.report.progress import Limits, Progress
 from ding_like.pipeline.report.run_console import RunConsole
-from ding_like.pipeline.roles.evaluate import EvaluateRole
+from ding_like.pipeline.roles.best_checkpoint import put_best_back, set_best_aside
+from ding_like.pipeline.roles.evaluate import EvaluateRole, Evaluation
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.origin import Origin
 from ding_like.pipeline.roles.record import RunRecord, RunResult
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.pipeline.turns import SerialTurns, Turns, TurnsLostError
@@ -49,6 +52,7 @@ class SerialRun:
         lock_step: LockStep | None = None,
         batch_size: int | None = None,  # rows drawn for an update; None: the config's
         make_turns: Callable[[Callable[[], bool]], Turns] | None = None,
+        origin: Origin | None = None,
     ) -> None:
         if saved is not None and checkpointer is None:
             raise ConfigError("a run that goes on from a saved point needs the checkpointer that knows its parts.")
@@ -57,6 +61,7 @@ class SerialRun:
         self._limits = limits
         self._console = console
         self._checkpointer = checkpointer
+        self._origin = origin
         self._saved = saved
         self._lock_step: LockStep = Alone() if lock_step is None else lock_step
         self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
@@ -70,13 +75,15 @@ class SerialRun:
         The first SIGINT or SIGTERM ends the run after the current turn of the loop, with a point to resume from; then
         it acts as it would have.
         """
-        parts, self._record = self._parts, RunRecord(self._cfg.exp_name)
+        parts, self._record = self._parts, RunRecord(self._cfg.exp_name, origin=self._origin)
         with StopSignal() as signals, ExitStack() as opened:
-            state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
+            with self._console.phase("starting" if self._saved is None else "loading the saved point"):
+                state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
             began_s = time.monotonic()
             self._end_s = began_s + self._limits.max_duration_s
             try:
-                self._begin_turns(state)
+                with self._console.phase(self._first_phase):
+                    self._begin_turns(state)
                 self._evaluate = self._evaluate_role()
                 self._console.start(self._progress())
                 stop = self._loop(signals)
@@ -84,22 +91,32 @@ class SerialRun:
                 self.training_s = time.monotonic() - began_s
             except TurnsLostError as error:
                 raise TurnsLostError(f"{error} The run ended {self._rescued()}") from error
-            self._console.update(self._progress())
             self._save()
             self._lock_step.leave()
             if signals.received is not None:
+                self._console.update(self._progress())
                 logger.info("interrupted %s", self._saved_at())
                 signals.leave()
         parts.learner.call_hook("after_run")
         if self._evaluate is None:
             return None
-        final = self._evaluate.final()
+        return self._conclude(self._evaluate, stop=stop)
+
+    def _conclude(self, evaluate: EvaluateRole, *, stop: bool) -> RunResult:
+        """Evaluate the last model afresh, keep it if it is the best, and write the result."""
+        parts = self._parts
+        train_iter, env_step = parts.learner.train_iter, parts.collector.envstep
+
+        def save(name: str) -> None:
+            set_best_aside(self._cfg.exp_name)
+            parts.learner.save_checkpoint(name)
+
+        with self._console.phase("evaluating the last model"):
+            found = evaluate.conclude(train_iter, env_step, save_checkpoint=save)
+        self._note(found)
+        self._console.update(self._progress())
         return self._record.conclude(
-            final.returns,
-            eval_s=final.duration_s,
-            stop=stop,
-            env_step=parts.collector.envstep,
-            train_iter=parts.learner.train_iter,
+            found.returns, stop=stop, env_step=env_step, train_iter=train_iter, eval_metrics=found.metrics
         )
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
@@ -110,12 +127,18 @@ class SerialRun:
             state = self._checkpointer.restore(self._saved)
             best = math.nan if parts.evaluator is None else parts.evaluator.best_return
             self._record.load_state_dict(state, best=best)
+            put_best_back(self._cfg.exp_name)
         else:
             parts.learner.call_hook("before_run")
         self._lock_step.begin(goes_on=state is not None)
         self._turns = self._make_turns(is_leaving)
         opened.callback(self._turns.close)
         return state
+
+    @property
+    def _first_phase(self) -> str:
+        size = self._cfg.policy.random_collect_size if self._saved is None else 0
+        return f"collecting {size:,} samples by random actions" if size else "starting"
 
     def _begin_turns(self, state: State | None) -> None:
         if state is None:
@@ -141,7 +164,7 @@ class SerialRun:
         torn = f"at {self._place()}, which is not saved: what was learned last is lost with those who learned it"
         if newest is None:
             return f"{torn}, and no point was saved before."
-        again = f"go on from env step {newest:,}, saved before, with  ding --resume {self._cfg.exp_name}"
+        again = f"go on from env step {newest:,}, saved before, with  {self._resume_command}"
         return f"{torn}; {again}"
 
     def _evaluate_role(self) -> EvaluateRole | None:
@@ -194,17 +217,22 @@ class SerialRun:
         """Evaluate, keep the model if it is the best, and return whether it is good enough."""
         parts, env_step = self._parts, self._parts.collector.envstep
         assert self._evaluate is not None, "only a learner that evaluates is asked to"
-        found = self._evaluate.evaluate(
-            parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
-        )
+        with self._console.phase("evaluating"):
+            found = self._evaluate.evaluate(
+                parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
+            )
+        self._note(found)
+        return found.stop
+
+    def _note(self, found: Evaluation) -> None:
         self._record.note_evaluation(
             found.returns,
             best=found.best_return,
-            env_step=env_step,
+            env_step=self._parts.collector.envstep,
             duration_s=found.duration_s,
             console=self._console,
+            metrics=found.metrics,
         )
-        return found.stop
 
     def _progress(self) -> Progress:
         parts = self._parts
@@ -219,8 +247,12 @@ class SerialRun:
             workers=self._turns.workers(),
         )
 
+    @property
+    def _resume_command(self) -> str:
+        return shlex.join(["ding", "--resume", self._cfg.exp_name])
+
     def _saved_at(self) -> str:
-        return f"at {self._place()}: saved, go on with  ding --resume {self._cfg.exp_name}"
+        return f"at {self._place()}: saved, go on with  {self._resume_command}"
 
     def _place(self) -> str:
         return f"env step {self._parts.collector.envstep:,}, iteration {self._parts.learner.train_iter:,}"

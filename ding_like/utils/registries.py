@@ -17,7 +17,6 @@ ENV_REGISTRY: Registry[Any] = Registry(
     "env",
     "ding_like.envs",
     modules={"gymnasium": "ding_like.envs.gymnasium_env", "joint_petting_zoo": "ding_like.envs.joint"},
-    takes_paths=True,
 )
 ENV_WRAPPER_REGISTRY: Registry[Any] = Registry("env_wrapper", "ding_like.envs.wrappers")
 ENV_MANAGER_REGISTRY: Registry[Any] = Registry("env_manager", "ding_like.envs.manager")

@@ -12,13 +12,13 @@ _EVALUATED = f"{_EVALUATIONS}::test_served_actions_are_those_of_the_evaluator"
 
 MUTATIONS = (
     Mutation(
-        "ding_like/pipeline/serve/checkpoints.py",
+        "ding_like/pipeline/agent/checkpoints.py",
         "if updates > last or is_again:",
         "if updates != last or is_again:",
         (f"{_RELOAD}::test_the_newest_is_that_of_most_updates_whatever_its_name_and_age",),
     ),
     Mutation(
-        "ding_like/pipeline/serve/checkpoints.py",
+        "ding_like/pipeline/agent/checkpoints.py",
         "if stamp is not None and (served is None or served[0].stamp != stamp):",
         "if stamp is not None and served is None:",
         (f"{_RELOAD}::test_one_file_is_taken_again_when_it_is_replaced",),
@@ -30,7 +30,7 @@ MUTATIONS = (
         (_KEPT,),
     ),
     Mutation(
-        "ding_like/pipeline/serve/agent.py",
+        "ding_like/pipeline/agent/weights.py",
         "if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):",
         "if tensor.is_floating_point() and bool(torch.isnan(tensor).all()):",
         (_KEPT,),
@@ -54,31 +54,31 @@ MUTATIONS = (
         (f"{_RELOAD}::test_a_checkpoint_that_is_gone_is_told_and_served_on",),
     ),
     Mutation(
-        "ding_like/pipeline/serve/wrappers.py",
+        "ding_like/pipeline/agent/wrappers.py",
         "adopt_wrapper_states(stack, [lane[:own] for lane in statistics])",
         "adopt_wrapper_states(stack, [lane[:own] for lane in statistics[:1]])",
         (_EVALUATED,),
     ),
     Mutation(
-        "ding_like/pipeline/serve/wrappers.py",
+        "ding_like/pipeline/agent/wrappers.py",
         "self._obs_wrappers = [layer for layer in reversed(layers) if",
         "self._obs_wrappers = [layer for layer in layers[:0] if",
         (_EVALUATED,),
     ),
     Mutation(
-        "ding_like/pipeline/serve/wrappers.py",
+        "ding_like/pipeline/agent/wrappers.py",
         "each = [layer.action(one) for one in each]",
         "each = [one for one in each]",
         (_EVALUATED,),
     ),
     Mutation(
-        "ding_like/pipeline/serve/observations.py",
+        "ding_like/pipeline/agent/observations.py",
         "if not np.isfinite(cast).all():",
         "if not np.isfinite(array).all():",
         (_WRONG,),
     ),
     Mutation(
-        "ding_like/pipeline/serve/observations.py",
+        "ding_like/pipeline/agent/observations.py",
         "if ((array < low) | (array > high)).any():",
         "if (array > high).any():",
         (f"{_HTTP}::test_wrong_entries_of_a_dict_are_named",),

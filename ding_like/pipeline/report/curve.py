@@ -14,7 +14,7 @@ import numpy as np
 from ding_like.errors import ConfigError
 from ding_like.pipeline.report.interval import bootstrap_interval, student_interval
 from ding_like.pipeline.report.plot import COLOURS, Curve, Plot
-from ding_like.pipeline.report.runs import Run
+from ding_like.pipeline.report.runs import PLAN_FILE, Run
 from ding_like.pipeline.report.text import interval, measure
 from ding_like.types import Array
 from ding_like.utils.seeding import make_rng
@@ -69,14 +69,7 @@ def plot_groups(runs: Sequence[Run]) -> Plot:
     groups = group_runs(runs)
     curves: list[Curve] = []
     for (name, members), colour in zip(groups.items(), _cycle(len(groups)), strict=True):
-        lines = [_line_of(run, has_evaluations=has_evaluations) for run in members]
-        if len(members) == 1:
-            curves.append(Curve(*lines[0], colour, name))
-            continue
-        x, mean, band = average(lines)
-        kind = "95% CI" if len(members) >= _ENOUGH_SEEDS else "range"
-        curves += [Curve(*line, colour, width=0.8, alpha=0.4) for line in lines]
-        curves.append(Curve(x, mean, colour, f"{name} ({len(members)} seeds, {kind})", band=band))
+        curves += curves_of_seeds(name, members, colour, has_evaluations=has_evaluations)
     envs = sorted({run.env for run in runs} - {""})
     stops = {run.stop_value for run in runs}
     several = any(len(members) > 1 for members in groups.values())
@@ -85,9 +78,20 @@ def plot_groups(runs: Sequence[Run]) -> Plot:
     return Plot(", ".join(envs) or "runs", subtitle, y_label, curves, stops.pop() if len(stops) == 1 else None)
 
 
+def curves_of_seeds(name: str, runs: Sequence[Run], colour: str, *, has_evaluations: bool) -> list[Curve]:
+    """Return the curve of a run, or of several seeds their mean with its band and, thin, each of them."""
+    lines = [_line_of(run, has_evaluations=has_evaluations) for run in runs]
+    if len(runs) == 1:
+        return [Curve(*lines[0], colour, name)]
+    x, mean, band = average(lines)
+    kind = "95% CI" if len(runs) >= _ENOUGH_SEEDS else "range"
+    thin_lines = [Curve(*line, colour, width=0.8, alpha=0.4) for line in lines]
+    return [*thin_lines, Curve(x, mean, colour, f"{name} ({len(runs)} seeds, {kind})", band=band)]
+
+
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return runs by experiment: folders beside each other that differ in `_seed<number>` only belong together."""
-    stems = [(run.folder.resolve().parent, re.sub(r"_seed\d+$", "", run.name)) for run in runs]
+    """Return runs by experiment: the seeds of one folder, and folders that differ in `_seed<number>` only."""
+    stems = [_stem(run) for run in runs]
     alone = {stem for stem in stems if stems.count(stem) == 1}
     parents = {parent for parent, _ in stems}
     groups: dict[str, list[Run]] = {}
@@ -95,6 +99,14 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
         name = run.name if (parent, stem) in alone else stem
         groups.setdefault(name if len(parents) == 1 else f"{parent.name}/{name}", []).append(run)
     return groups
+
+
+def _stem(run: Run) -> tuple[Path, str]:
+    """Return the place and the name of a run's experiment."""
+    folder = run.folder.resolve()
+    if (folder.parent / PLAN_FILE).is_file():
+        return folder.parent.parent, folder.parent.name
+    return folder.parent, re.sub(r"_seed\d+$", "", run.name)
 
 
 def _cycle(count: int) -> list[str]:

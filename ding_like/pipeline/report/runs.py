@@ -15,6 +15,8 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.report.progress import Limits
 from ding_like.types import Array
 
+# What a folder of several seeds says of them; each has a folder of its own in it.
+PLAN_FILE = "experiment.json"
 # A row of what a collector or evaluator reports: env step, and the returns of some episodes.
 _FIELDS = ("env_step", "reward_mean", "reward_std", "reward_min", "reward_max", "episode_count")
 
@@ -52,7 +54,8 @@ class Run:
     def env(self) -> str:
         """Return what the env is called, "" if the folder does not say."""
         env = self.config.get("env", {})
-        return str(env.get("env_id") or env.get("type") or "")
+        kind = str(env.get("type") or "")
+        return str(self.result.get("env") or (kind if ":" in kind else env.get("env_id") or kind))
 
     @property
     def policy(self) -> str:
