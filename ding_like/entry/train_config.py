@@ -189,9 +189,7 @@ def _check_actions(policy: str, cls: Any, env: GivenEnv, section: Mapping[str, A
         return
     fitting = [name for name in POLICY_REGISTRY.names() if kind in (POLICY_REGISTRY.get(name).action_spaces or ())]
     advice = f"policies that do: {', '.join(fitting)}" if fitting else "wrap the env so that they are"
-    raise ConfigError(
-        f"policy '{policy}' takes actions of {' or '.join(takes)}, {called(env)} has {space}: {advice}."
-    )
+    raise ConfigError(f"policy '{policy}' takes actions of {' or '.join(takes)}, {called(env)} has {space}: {advice}.")
 
 
 def _policy_section(cls: Any) -> dict[str, Any]:
