@@ -43,6 +43,7 @@ class FinalEvaluation:
         return {
             "eval_value": final.mean,
             "eval_value_raw": final.returns,
+            "eval_metrics": dict(final.metrics),
             "eval_lengths": final.lengths,
             "judge_s": final.duration_s,
         }

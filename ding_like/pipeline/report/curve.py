@@ -79,15 +79,8 @@ def plot_groups(runs: Sequence[Run]) -> Plot:
         subtitle += "mean over seeds" * several
         y_label += ", scaled by env"
         lines, labels = _scaled(groups, lines)
-    curves: list[Curve] = []
-    for name, colour in zip(groups, _cycle(len(groups)), strict=True):
-        if len(lines[name]) == 1:
-            curves.append(Curve(*lines[name][0], colour, labels[name]))
-            continue
-        x, mean, band = average(lines[name])
-        kind = "95% CI" if len(lines[name]) >= _ENOUGH_SEEDS else "range"
-        curves += [Curve(*line, colour, width=0.8, alpha=0.4) for line in lines[name]]
-        curves.append(Curve(x, mean, colour, f"{labels[name]} ({len(lines[name])} seeds, {kind})", band=band))
+    colours = zip(groups, _cycle(len(groups)), strict=True)
+    curves = [curve for name, colour in colours for curve in _curves_of(labels[name], lines[name], colour)]
     stops = {run.stop_value for run in runs}
     stop = stops.pop() if len(stops) == 1 and len(envs) < 2 else None
     return Plot(", ".join(envs) or "runs", subtitle, y_label, curves, stop)
@@ -110,6 +103,20 @@ def _scaled(groups: Mapping[str, Sequence[Run]], lines: Lines) -> tuple[Lines, d
     return scaled, labels
 
 
+def curves_of_seeds(name: str, runs: Sequence[Run], colour: str, *, has_evaluations: bool) -> list[Curve]:
+    """Return the curve of a run, or of several seeds their mean with its band and, thin, each of them."""
+    return _curves_of(name, [_line_of(run, has_evaluations=has_evaluations) for run in runs], colour)
+
+
+def _curves_of(name: str, lines: Sequence[tuple[Array, Array]], colour: str) -> list[Curve]:
+    if len(lines) == 1:
+        return [Curve(*lines[0], colour, name)]
+    x, mean, band = average(lines)
+    kind = "95% CI" if len(lines) >= _ENOUGH_SEEDS else "range"
+    thin_lines = [Curve(*line, colour, width=0.8, alpha=0.4) for line in lines]
+    return [*thin_lines, Curve(x, mean, colour, f"{name} ({len(lines)} seeds, {kind})", band=band)]
+
+
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Return runs by experiment: the seeds of one folder, and folders that differ in `_seed<number>` only."""
     stems = [_stem(run) for run in runs]
@@ -117,7 +124,8 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     parents = {parent for parent, _ in stems}
     groups: dict[str, list[Run]] = {}
     for run, (parent, stem) in zip(runs, stems, strict=True):
-        name = run.name if (parent, stem) in alone else stem
+        own = f"{stem}/{run.name}" if _is_of_seeds(run) else run.name
+        name = own if (parent, stem) in alone else stem
         groups.setdefault(name if len(parents) == 1 else f"{parent.name}/{name}", []).append(run)
     return groups
 
@@ -125,9 +133,13 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
 def _stem(run: Run) -> tuple[Path, str]:
     """Return the place and the name of a run's experiment."""
     folder = run.folder.resolve()
-    if (folder.parent / PLAN_FILE).is_file():
+    if _is_of_seeds(run):
         return folder.parent.parent, folder.parent.name
     return folder.parent, re.sub(r"_seed\d+$", "", run.name)
+
+
+def _is_of_seeds(run: Run) -> bool:
+    return (run.folder.resolve().parent / PLAN_FILE).is_file()
 
 
 def _cycle(count: int) -> list[str]:
