@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -26,13 +26,16 @@ from ding_like.errors import CheckpointError
 from ding_like.policy import di_engine_view
 from ding_like.policy.device import device_of
 from ding_like.policy.grad_state import StateVersions, check_fits
-from ding_like.policy.model_methods import ModelMethod, build_model, check_model
+from ding_like.policy.model_keys import build_model, model_faults
+from ding_like.policy.model_methods import ModelMethod, check_model
+from ding_like.policy.nstep_rows import nstep_rows
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.policy_bounds import POLICY_BOUNDS
 from ding_like.policy.required import check_acts, check_learns, lacks
 from ding_like.policy.share import Share
 from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
-from ding_like.rl_utils.returns import nstep_return
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, Info, LearnMode, SampleUnit, State
+from ding_like.utils.bounds import Bounds
 from ding_like.utils.checkpoint import check_model_state
 
 FIELDS = ("learn", "collect", "eval", "command")
@@ -83,6 +86,7 @@ class Policy:
         eval=dict(),
         other=dict(),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = POLICY_BOUNDS
     config_free: tuple[str, ...] = ("model",)
     config_types: dict[str, tuple[type, ...]] = {
         "action_space": (str,),
@@ -127,9 +131,6 @@ class Policy:
             yield "collect", "n_sample and n_episode are both set; give one"
         if cfg["priority_IS_weight"] and not cfg["priority"]:
             yield "priority_IS_weight", "needs priority=True: without priorities all weights are 1"
-        for path, value in (("nstep", cfg["nstep"]), ("learn.batch_size", cfg["learn"]["batch_size"])):
-            if isinstance(value, (int, float)) and value < 1:
-                yield path, f"must be at least 1, got {value}"
         if cfg["learn"]["nonfinite"] not in ("skip", "raise"):
             yield "learn.nonfinite", f"must be 'skip' or 'raise', got {cfg['learn']['nonfinite']!r}"
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
@@ -140,6 +141,11 @@ class Policy:
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
         if cls.action_spaces is not None and not {"Box", "HybridSpace"} & set(cls.action_spaces):
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
+
+    @classmethod
+    def check_model(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for what the model that a policy section names does not take of `cfg.model`."""
+        return model_faults(cls, cfg)
 
     @classmethod
     def _no_effect(cls, cfg: Mapping[str, Any], paths: Iterable[str], why: str) -> Iterator[tuple[str, str]]:
@@ -233,19 +239,7 @@ class Policy:
         A row holds the discounted sum of its window's rewards, the window's last `next_obs`, `terminated` and
         `truncated`, and `discount`, what multiplies the value of that `next_obs`. Windows that are not complete wait.
         """
-        columns = rollout.columns()
-        if self._nstep == 1:
-            return TransitionBatch(columns), np.zeros(rollout.num_lanes, np.int64)
-        lanes = rollout.as_lanes()
-        done = (columns["terminated"] | columns["truncated"])[lanes.row]
-        window = nstep_return(columns["reward"][lanes.row], done, gamma=self._gamma, n=self._nstep, valid=lanes.valid)
-        time, lane = (window.complete & lanes.valid).nonzero()
-        first, last = lanes.row[time, lane], lanes.row[window.last[time, lane], lane]
-        rows = {
-            name: column.take(last if _is_of_window_end(name) else first, axis=0) for name, column in columns.items()
-        }
-        rows["reward"], rows["discount"] = window.return_[time, lane], window.discount[time, lane]
-        return TransitionBatch(rows), (lanes.valid & ~window.complete).sum(axis=0)
+        return nstep_rows(rollout, nstep=self._nstep, gamma=self._gamma)
 
     def num_ready(self, length: Array, ended: Array) -> int:
         """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
@@ -492,9 +486,4 @@ class Policy:
             check_model(self._model, policy=type(self), obs_shape=obs_shape, sizes=self._model_sizes)
 
     def _build_model(self) -> torch.nn.Module:
-        return build_model(self._cfg.get("model", {}), self.default_model)
-
-
-def _is_of_window_end(name: str) -> bool:
-    """Tell whether a column of an n-step row comes from the last step of its window."""
-    return name in ("next_obs", "terminated", "truncated") or name.startswith("next_obs/")
+        return build_model(self._cfg, self.default_model)

@@ -6,7 +6,6 @@ for one batch of observations when the policy is built, so that a missing method
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -14,10 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ding_like.config import with_objects
 from ding_like.errors import ConfigError, DingError
-from ding_like.utils.registries import MODEL_REGISTRY
-from ding_like.utils.user_code import raised_at, told
+from ding_like.utils.user_code import told
 
 PAGE = "docs/own_model.md"
 _BATCH = 5  # observations of a probe; one more where another axis is as long
@@ -38,30 +35,8 @@ class ModelMethod(NamedTuple):
     def __str__(self) -> str:
         if self.takes is None:
             return self.name
-        outputs = [f"[{', '.join(axes.split())}]" for axes in self.gives]
+        outputs = [f"[{', '.join(axes.split())}]" if axes.isupper() else axes for axes in self.gives]
         return f"{self.name}({self.takes}) -> {outputs[0] if len(outputs) == 1 else '(' + ', '.join(outputs) + ')'}"
-
-
-def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, list[str]]]) -> nn.Module:
-    """Build the model of a config's section `model`, whose `type` and `import_names` may name another than `default`.
-
-    Raises RegistryError for an unknown name, and ConfigError for keys that do not fit.
-    """
-    settings = with_objects(section)
-    name, import_names = ("", []) if "type" in settings else default()
-    name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
-    settings.pop("cfg_type", None)
-    cls: Callable[..., nn.Module] = MODEL_REGISTRY.get(name, import_names)
-    try:
-        return cls(**settings)
-    except DingError:
-        raise
-    except TypeError as error:
-        raise ConfigError(f"policy.model does not fit model '{name}': {told(error)}.") from error
-    except Exception as error:
-        if not raised_at(error):  # not the user's code: the traceback says more
-            raise
-        raise ConfigError(f"policy.model: model '{name}' cannot be made: {told(error)}.") from error
 
 
 def check_model(
@@ -174,20 +149,3 @@ def _shape(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key!r}: {_shape(inner)}" for key, inner in value.items()) + "}"
     return f"{type(value).__name__} {value!r}"[:60]
-
-
-def model_keys(cls: type[Any]) -> dict[str, Any]:
-    """Return {key: default} of what a model's class takes, `inspect.Parameter.empty` where it must be given."""
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    found: dict[str, Any] = {}
-    if "__signature__" in cls.__dict__:
-        return {name: each.default for name, each in inspect.signature(cls).parameters.items()}
-    for base in reversed(cls.__mro__[:-1]):  # **kwargs of a subclass are handed to its base
-        own = base.__dict__.get("__init__")
-        if own is None:
-            continue
-        parameters = inspect.signature(own).parameters.values()
-        if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
-            found = {}
-        found.update({each.name: each.default for each in parameters if each.kind in kinds and each.name != "self"})
-    return found

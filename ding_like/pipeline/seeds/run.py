@@ -125,7 +125,9 @@ class SeedRuns:
             logger.info("seed %d ended: %s", seed, standing.note)
             return
         if is_leaving and (ended.was_asked or ended.status == 0):
-            self._settle(standing, "stopped", "saved" if resume_store(str(seed_folder(self._folder, seed))).steps() else "")
+            self._settle(
+                standing, "stopped", "saved" if resume_store(str(seed_folder(self._folder, seed))).steps() else ""
+            )
             return
         log = seed_log(self._folder, seed)
         how = ended.how if ended.status else "ended without a result"
