@@ -38,6 +38,7 @@ Examples:
   ding enjoy my_exp
   ding serve my_exp --port 8000
   ding check-env CartPole-v1
+  ding tune -c my_config.py --env-step 20000 --param policy.learn.learning_rate=log:1e-5..1e-2
   ding -m parallel -c my_config.py
   ding -m ray -c my_config.py --workers 4
   ding -m ray -c my_config.py --address HOST:6379 --dry-run
@@ -206,6 +207,7 @@ SUB_COMMANDS = {
     "serve": "ding_like.entry.serve",
     "check-env": "ding_like.entry.check_env",
     "keys": "ding_like.entry.keys",
+    "tune": "ding_like.entry.tune",
 }
 
 
