@@ -43,13 +43,15 @@ def compile_config(
     renew_dir: bool = True,
     save: bool = True,
     quiet: bool = False,
+    builds_model: bool = False,
 ) -> FrozenConfig:
     """Return the frozen config of a run: the defaults of the classes that `create_config` names, then the user's.
 
     `seed` and `exp_name` win over those of `main_config`; `overrides` are `path.to.key=value` arguments, those that
     begin with `create.` for `create_config`; `source` is the file that errors name. If the experiment folder exists,
     `renew_dir` gives the name a date, unless `policy.learn.resume_training` is set. `save` makes the folder and writes
-    the config there. Keys that change nothing are named in the log unless it is `quiet`. The inputs are not changed.
+    the config there. Keys that change nothing are named in the log unless it is `quiet`. With `builds_model` the policy
+    is to build its own model, which must take what `policy.model` says. The inputs are not changed.
 
     Raises ConfigError with all unknown keys, wrong types and contradictions at once.
     """
@@ -68,6 +70,8 @@ def compile_config(
     if not schema.opaque:
         faults += _check_copies(cfg, user, applied, checker.ignored)
         _copy_settings(cfg)
+    if builds_model and schema.check_model is not None:
+        schema.checks.append(("policy", schema.check_model))
     faults += contradictions(schema, user, cfg)
     if schema.is_di_engine:
         faults = _tolerated(faults, applied, checker.ignored, cfg=cfg, defaults=schema.defaults)

@@ -36,7 +36,7 @@ class FinalEvaluation:
         self._role = EvaluateRole(self._evaluator, LoadedWeights(policy), before=before)
 
     def play(self) -> dict[str, Any]:
-        """Return what the policy is worth: `eval_value`, the mean of `eval_value_raw`, and the lengths of its episodes."""
+        """Return what the policy is worth: `eval_value`, the mean of `eval_value_raw`, and lengths."""
         if self._role is None:
             raise ConfigError("there is no policy to evaluate: call judge() first.")
         final = self._role.final()

@@ -13,6 +13,7 @@ from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
 from ding_like.types import EnvManager, EvalMode, Setting
+from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_1, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.collector.interface import PolicyMode
 from ding_like.worker.collector.loop import RolloutLoop, step_until
@@ -40,6 +41,12 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         n_episode=None,
         stop_value=None,
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "eval_freq": FROM_1,
+        "render.render_freq": FINITE,
+        "n_episode": FROM_1,
+        "stop_value": ANY_NUMBER,
+    }
     config_types = {"figure_path": (str,), "n_episode": (int,), "stop_value": (int, float)}
     without_effect: ClassVar[Mapping[str, str]] = {
         "render.render_freq": "a video of the best model is made after the run; `ding enjoy EXP` makes more",
