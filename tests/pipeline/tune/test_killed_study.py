@@ -100,6 +100,7 @@ def test_a_study_of_four_trials_that_was_killed_ends_with_four() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_study_of_twenty_trials_that_was_killed_twice_ends_with_twenty() -> None:
     study = Path("study")
     arguments = ["-c", "config.py", *PARAMS, "--env-step", "1000", "--trials", "20", "-j", "2", "--study", "study"]
