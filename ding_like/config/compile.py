@@ -21,6 +21,7 @@ from ding_like.config.translate import translated
 from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
 from ding_like.config.without_effect import COMMANDER, listed, of_buffer, say_without_effect
 from ding_like.errors import ConfigError
+from ding_like.utils.bounds import FROM_0
 
 _logger = logging.getLogger(__name__)
 
@@ -29,6 +30,13 @@ _COPIES = (
     ("env.stop_value", "policy.eval.evaluator.stop_value"),
     ("env.n_evaluator_episode", "policy.eval.evaluator.n_episode"),
     ("policy.unroll_len", "policy.collect.unroll_len"),
+)
+
+
+_NO_CREATE_CONFIG = (
+    "create_config has the keys of a main_config ({}), but is to say which classes there are, as in\n"
+    "  create_config = dict(env=dict(type='gymnasium'), policy=dict(type='dqn'))\n"
+    "Where both are given from Python, main_config comes first."
 )
 
 
@@ -56,6 +64,9 @@ def compile_config(
     Raises ConfigError with all unknown keys, wrong types and contradictions at once.
     """
     main, create = _plain_dict(main_config, "main_config"), _plain_dict(create_config, "create_config")
+    if create_config is main_config or "exp_name" in create:
+        raise ConfigError(_NO_CREATE_CONFIG.format(", ".join(create)))
+    _check_seed(seed)
     faults: list[Fault] = []
     applied = apply_overrides(overrides, main, create, faults)
     faults += read_her(main, create, quiet=quiet)
@@ -95,6 +106,13 @@ def compile_config(
         _copy_settings(defaults)
         save_config(frozen, cfg["exp_name"], defaults=defaults, overrides=texts)
     return frozen
+
+
+def _check_seed(seed: Any) -> None:
+    """Refuse what is no seed, also numbers as text."""
+    is_whole = hasattr(seed, "__index__") and not isinstance(seed, bool)
+    if seed is not None and not (is_whole and FROM_0.hold(int(seed))):
+        raise ConfigError(f"seed is {seed!r}; give a whole number, {FROM_0}.")
 
 
 def _plain_dict(config: Mapping[str, Any], name: str) -> Tree:

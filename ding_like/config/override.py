@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ding_like.config.parts import PARTS
 from ding_like.config.report import Fault
 from ding_like.config.tree import Tree, deep_merge, set_path
+from ding_like.errors import ConfigError
 
 # Where main_config shows a class: where create_config names it.
 _NAMED_IN_CREATE = {f"{part.path}.type": f"{part.name}.type" for part in PARTS}
@@ -48,8 +49,15 @@ def parse_value(raw: str) -> Any:
         return raw
 
 
+def check_overrides(texts: object) -> None:
+    """Raise ConfigError for one text in place of a list of them, whose letters would each be an override."""
+    if isinstance(texts, str):
+        raise ConfigError(f"overrides is the text {texts!r}; give a list of texts: overrides=[{texts!r}].")
+
+
 def apply_overrides(texts: Iterable[str], main: Tree, create: Tree, faults: list[Fault]) -> dict[str, Override]:
     """Put every override into `main` or `create`, and return them by path; what cannot be read goes to `faults`."""
+    check_overrides(texts)
     applied: dict[str, Override] = {}
     for text in texts:
         override = _parse(text, faults)

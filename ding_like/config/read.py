@@ -60,6 +60,24 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
     return ConfigFile(found["main_config"] or {}, create, found["system_config"])
 
 
+def given_configs(configs: Any, *, has_system: bool = False) -> tuple[Any, ...]:
+    """Return what stands in place of a config file: (main_config, create_config), or those and a system_config.
+
+    Raises ConfigError for anything else.
+    """
+    numbers = (2, 3) if has_system else (2,)
+    if isinstance(configs, (tuple, list)) and len(configs) in numbers:
+        return tuple(configs)
+    wanted = "(main_config, create_config)" + (", or those and a system_config" if has_system else "")
+    if isinstance(configs, Mapping):
+        got = f"one dict with the keys {', '.join(map(str, configs))}"
+    elif isinstance(configs, (tuple, list)):
+        got = f"{len(configs)} of them"
+    else:
+        got = f"{type(configs).__name__} {configs!r}"
+    raise ConfigError(f"a config is a .py file or {wanted}; got {got}.")
+
+
 def _named_otherwise(module: ModuleType, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configs that stand in a file of DI-engine's under names of their own, where each can be only one.
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from ding_like import __version__
+from ding_like.entry.limits import check_options
 from ding_like.entry.modes import RUNNERS, close_match, resume, run_several
 from ding_like.entry.seed_numbers import parse_seeds
 from ding_like.errors import ConfigError, DingError
@@ -128,6 +129,7 @@ def ding(**options: Any) -> None:
     if options["query"] is not None:
         _query(options["query"])
         return
+    check_options(options)
     options["seed"] = parse_seeds(options["seed"]) if options["seed"] else ()
     if options["resume"] is not None:
         resume(options)

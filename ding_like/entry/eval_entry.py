@@ -40,7 +40,9 @@ def eval(
     The weights are those of `state_dict`, else of the checkpoint at `load_path`, else of `model`, else fresh ones.
     Writes nothing but a video of one episode, `agent.gif` in the folder `replay_path`.
     """
-    cfg = load_config(input_cfg, seed=seed, overrides=overrides, save=False, renew_dir=False)
+    cfg = load_config(
+        input_cfg, seed=seed, overrides=overrides, save=False, renew_dir=False, builds_model=model is None
+    )
     with training_process():
         if state_dict is None and load_path is not None:
             state_dict = load_state(load_path)
