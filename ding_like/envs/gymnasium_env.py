@@ -17,6 +17,7 @@ from ding_like.errors import ConfigError, EnvError
 from ding_like.utils.bounds import FROM_1, Bounds
 from ding_like.utils.code_files import close_modules, searched_folders
 from ding_like.utils.configurable import Configurable
+from ding_like.utils.extras import pip_line
 from ding_like.utils.registries import ENV_REGISTRY
 
 # Ids that exist only after a package was imported: pattern -> (package, extra that installs it).
@@ -162,9 +163,7 @@ def _register(package: str, extra: str, env_id: str) -> None:
     except ImportError as error:
         # A module of ours that registers a package says by the error which one is missing.
         missing = error.name if package.startswith("ding_like.") and error.name else package
-        raise EnvError(
-            f"env '{env_id}' needs the package {missing}; install it with: pip install 'ding-like[{extra}]'"
-        ) from error
+        raise EnvError(f"env '{env_id}' needs the package {missing}; install it with: {pip_line(extra)}") from error
 
 
 def _bad_id(env_id: str, error: Exception) -> str:
