@@ -11,15 +11,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ding_like.entry.load import load
-    from ding_like.entry.train import train
+    from ding_like.entry.load import Agent, load
+    from ding_like.entry.train import Run, train
 
 __version__ = "0.1.0"
 
 # Imported on first use.
-_HOMES = {"load": "ding_like.entry.load", "train": "ding_like.entry.train"}
+_HOMES = {
+    "Agent": "ding_like.entry.load",
+    "Run": "ding_like.entry.train",
+    "load": "ding_like.entry.load",
+    "train": "ding_like.entry.train",
+}
 
-__all__ = ["__version__", "load", "train"]
+__all__ = ["Agent", "Run", "__version__", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:  # Any: of what the home exports

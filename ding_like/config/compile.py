@@ -86,6 +86,8 @@ def compile_config(
     faults += contradictions(schema, user, cfg)
     if schema.is_di_engine:
         faults = _tolerated(faults, applied, checker.ignored, cfg=cfg, defaults=schema.defaults)
+    if not str(cfg["exp_name"] if exp_name is None else exp_name).strip():
+        faults.append(Fault("exp_name", "is empty; give the name of the run's folder"))
     texts = {path: override.text for path, override in applied.items()}
     if faults:
         raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)

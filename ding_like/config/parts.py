@@ -71,6 +71,8 @@ ENV_TEMPLATE: Mapping[str, Any] = {
     "n_evaluator_episode": 4,
     "collector_env_num": 8,
     "evaluator_env_num": 4,  # one episode each
+    # Numbers of info at an episode's end that are reported beside the return; "is_success" always is.
+    "metrics": [],
 }
 
 ENV_BOUNDS: Mapping[str, Bounds] = {

@@ -118,7 +118,16 @@ def _close_files(file: Path) -> list[str]:
     return [files[name] for name in difflib.get_close_matches(file.name, files, n=2)]
 
 
+def _create_config_for(main: object) -> str:
+    """Return the create_config that a main_config may go with, as Python."""
+    has_id = isinstance(main, Mapping) and isinstance(main.get("env"), Mapping) and "env_id" in main["env"]
+    return f"dict(env=dict(type={'gymnasium' if has_id else '...'!r}), policy=dict(type='dqn'))"
+
+
 def _hint(module: ModuleType, name: str) -> str:
+    if name == "create_config":
+        main = getattr(module, "main_config", None)
+        return f"add `{name} = {_create_config_for(main)}`"
     dicts = [key for key, value in vars(module).items() if isinstance(value, Mapping) and not key.startswith("_")]
     close = difflib.get_close_matches(name, dicts, n=1, cutoff=0.4)
     return f"is it '{close[0]}'? Add `{name} = {close[0]}`" if close else f"add `{name} = dict(...)`"

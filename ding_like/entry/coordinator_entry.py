@@ -26,10 +26,10 @@ from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.summary import closing_lines, version_line
 from ding_like.pipeline.report.video import filmable
-from ding_like.pipeline.roles.origin import origin_of
+from ding_like.pipeline.roles.origin import env_name, origin_of
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.self_play import is_game
-from ding_like.utils.addresses import is_loopback
+from ding_like.utils.addresses import is_loopback, reachable_url
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
         run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="parallel", source=plan.source))
         with (
             Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
-            RunConsole(cfg.exp_name, limits, opening=opening(plan, limits, coordinator.url)) as console,
+            RunConsole(cfg.exp_name, limits, opening=opening(plan, limits, reachable_url(coordinator.url))) as console,
             StopSignal() as signals,
         ):
             start_workers(coordinator, children)
@@ -189,7 +189,7 @@ def check_that_it_goes_on(coordinator: Coordinator, exp_name: str) -> None:
 
 
 def _say_how_to_join(plan: Plan, coordinator: Coordinator) -> None:
-    common = ["--coordinator", coordinator.url, "--key-file", str(plan.key_file), *plan.options]
+    common = ["--coordinator", reachable_url(coordinator.url), "--key-file", str(plan.key_file), *plan.options]
     limit = [] if plan.max_train_iter == NO_LIMIT else ["--train-iter", str(plan.max_train_iter)]
     logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "learner", *common, *limit]))
     logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "collector", *common]))
@@ -225,7 +225,7 @@ def opening(plan: Plan, limits: Limits, url: str) -> list[str]:
     return [
         version_line(),
         f"experiment  {cfg.exp_name}/",
-        f"env         {cfg.env.get('env_id') or cfg.env.type}",
+        f"env         {env_name(cfg.env)}",
         f"policy      {cfg.policy.type}  seed {cfg.seed}",
         f"workers     {workers}; segments of {system.segment_rows} rows",
         f"coordinator {url}  keys {plan.key_file}",

@@ -234,17 +234,22 @@ def _config_path(options: dict[str, Any]) -> str:
 
 def _shipped_config(env: str, policy: str) -> Path:
     """Find `<env>_<policy>_config.py` among the configs that come with the package; it is found by name only."""
-    import importlib.util
-
-    spec = importlib.util.find_spec("dizoo")
-    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
-    shipped = {path.stem.removesuffix("_config"): path for folder in folders for path in folder.rglob("*_config.py")}
+    shipped = shipped_configs()
     found = shipped.get(f"{env}_{policy}")
     if found is None:
         raise ConfigError(
             f"no shipped config for env '{env}' and policy '{policy}'; there are: {', '.join(sorted(shipped))}."
         )
     return found
+
+
+def shipped_configs() -> dict[str, Path]:
+    """Return the configs that come with the package by name: `<env>_<policy>`."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("dizoo")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+    return {path.stem.removesuffix("_config"): path for folder in folders for path in folder.rglob("*_config.py")}
 
 
 def close_match(word: str, words: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
 from ding_like.pipeline.roles.record import RunResult
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.own_folder import make_own_folder
 
 _WORKER_PARTS = ("comm_collector", "comm_learner", "collector")
@@ -27,6 +28,7 @@ _WORKER_PARTS = ("comm_collector", "comm_learner", "collector")
 ParallelConfig = str | Path | tuple[Any, Any, Any]
 
 
+@shown_as_by_the_command()
 def parallel_pipeline(
     input_cfg: ParallelConfig,
     seed: int = 0,

@@ -32,10 +32,12 @@ from ding_like.pipeline.ray.settings import RaySettings, read_ray
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.watched_turns import watched
 from ding_like.policy import Policy
+from ding_like.utils.log import shown_as_by_the_command
 
 logger = logging.getLogger(__name__)
 
 
+@shown_as_by_the_command()
 def ray_pipeline(
     input_cfg: SystemConfig,
     seed: int = 0,

@@ -10,11 +10,13 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.policy import Policy
+from ding_like.utils.log import shown_as_by_the_command
 
 if TYPE_CHECKING:
     import torch
 
 
+@shown_as_by_the_command()
 def resume_pipeline(
     exp_name: str,
     env_setting: EnvSetting | None = None,

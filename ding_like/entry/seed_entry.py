@@ -21,6 +21,7 @@ from ding_like.pipeline.build.seed_run import seed_turns
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.policy import Policy
 from ding_like.policy.remote_infer import check_acts_remotely
+from ding_like.utils.log import shown_as_by_the_command
 
 
 class SeedResult(NamedTuple):
@@ -32,6 +33,7 @@ class SeedResult(NamedTuple):
     training_s: float  # from the first turn to the last: without what it took to start and to end
 
 
+@shown_as_by_the_command()
 def seed_pipeline(
     input_cfg: SystemConfig,
     seed: int = 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.serial import SerialRun
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.resume import Saved
 from ding_like.worker import BaseLearner
 
@@ -58,6 +59,7 @@ def load_config(
     return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
 
 
+@shown_as_by_the_command()
 def serial_pipeline(
     input_cfg: InputConfig,
     seed: int = 0,
@@ -85,6 +87,7 @@ def serial_pipeline(
     return _start(input_cfg, arguments, env_setting, model, overrides, exp_name, load_path)
 
 
+@shown_as_by_the_command()
 def serial_pipeline_onpolicy(
     input_cfg: InputConfig,
     seed: int = 0,
@@ -150,6 +153,11 @@ def _start(
     return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source)
 
 
+def train_compiled(cfg: Any, arguments: RunArguments, *, overrides: Sequence[str] = ()) -> Policy:
+    """Train as a compiled config says, whose folder has been made; return the policy."""
+    return _train(cfg, arguments, env_setting=None, model=None, overrides=overrides)
+
+
 def load_overrides(load_path: str | None) -> list[str]:
     """Return the override by which a run starts from a checkpoint, if there is one to start from."""
     return [] if load_path is None else [f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
@@ -209,43 +217,39 @@ def run_learner(
     own = cfg
     if share.num_learners > 1:
         own, env_setting = share_config(cfg, share.num_learners), share_envs(env_setting or _envs_of(cfg), share)
-    with training_process():
-        parts = build_serial(
-            own,
-            seed=arguments.seed,
-            env_setting=env_setting,
-            model=model,
-            dynamic_seed=arguments.dynamic_seed,
-            with_buffer=arguments.mode == "serial",
-            share=share,
-            make_reducer=None if group is None else partial(join_policy, group),
-        )
-        if share.rank:
-            logger.info(
-                "learner rank %d of %d, process %d: it collects in %d envs",
-                *share,
-                os.getpid(),
-                parts.own_env.num_lanes,
+    limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
+    console = NoConsole() if share.rank else RunConsole(cfg.exp_name, limits)
+    with training_process(), console:
+        with console.phase("building envs and policy"):
+            parts = build_serial(
+                own,
+                seed=arguments.seed,
+                env_setting=env_setting,
+                model=model,
+                dynamic_seed=arguments.dynamic_seed,
+                with_buffer=arguments.mode == "serial",
+                share=share,
+                make_reducer=None if group is None else partial(join_policy, group),
             )
         try:
             if share.rank == 0:
                 write_description(cfg, env_setting=env_setting, has_own_model=model is not None)
-            limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
-            with _console(cfg, parts, limits, overrides) as console:
-                SerialRun(
-                    own,
-                    parts,
-                    limits=limits,
-                    console=console,
-                    checkpointer=Checkpointer(own, parts, arguments=arguments._asdict()),
-                    saved=_saved_point(cfg, group) if resumes else None,
-                    lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
-                    batch_size=share_of_batch(own, share.num_learners),
-                    origin=origin_of(cfg, mode=arguments.mode, source=source, env_fn=env_fn),
-                ).run()
-                if share.rank == 0:
+            _open(console, cfg, parts, limits, overrides, env_fn)
+            SerialRun(
+                own,
+                parts,
+                limits=limits,
+                console=console,
+                checkpointer=Checkpointer(own, parts, arguments=arguments._asdict()),
+                saved=_saved_point(cfg, group) if resumes else None,
+                lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
+                batch_size=share_of_batch(own, share.num_learners),
+                origin=origin_of(cfg, mode=arguments.mode, source=source, env_fn=env_fn),
+            ).run()
+            if share.rank == 0:
+                with console.phase("drawing the curve, filming the best model"):
                     write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
-                    console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
+                console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
         finally:
             parts.close()
     return parts.policy
@@ -262,18 +266,34 @@ def _saved_point(cfg: Any, group: LearnerGroup | None) -> Saved:
     return newest_of_all(group, resume_store(cfg.exp_name, rank=group.rank))
 
 
-def _console(cfg: Any, parts: SerialParts, limits: Limits, overrides: Sequence[str]) -> RunConsole:
-    """Return what shows the run: nothing where another learner does."""
+def _open(
+    console: RunConsole,
+    cfg: Any,
+    parts: SerialParts,
+    limits: Limits,
+    overrides: Sequence[str],
+    env_fn: Callable[..., Any] | None,
+) -> None:
+    """Say what the run is; of several learners the first does."""
+    if parts.share.rank:
+        logger.info(
+            "learner rank %d of %d, process %d: it collects in %d envs",
+            *parts.share,
+            os.getpid(),
+            parts.own_env.num_lanes,
+        )
     if parts.evaluator_env is None:
-        return NoConsole()
+        return
     learners = [opening_line(cfg, parts.share.num_learners)] if parts.share.num_learners > 1 else []
-    opening = opening_lines(
-        cfg,
-        collector_env=parts.own_env,
-        evaluator_env=parts.evaluator_env,
-        policy=parts.policy,
-        limits=limits,
-        overrides=overrides,
-        learners=learners,
+    console.tell(
+        opening_lines(
+            cfg,
+            collector_env=parts.own_env,
+            evaluator_env=parts.evaluator_env,
+            policy=parts.policy,
+            limits=limits,
+            overrides=overrides,
+            learners=learners,
+            env_fn=env_fn,
+        )
     )
-    return RunConsole(cfg.exp_name, limits, opening=opening)

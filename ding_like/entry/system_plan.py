@@ -15,6 +15,7 @@ from ding_like.config.tree import Tree
 from ding_like.entry.learners import RunArguments
 from ding_like.entry.limits import check_limits
 from ding_like.entry.serial_entry import InputConfig, limited
+from ding_like.pipeline.roles.origin import env_name
 
 # A config file, its (main_config, create_config), or these and its system_config.
 SystemConfig = InputConfig | tuple[Any, Any, Any]
@@ -90,5 +91,5 @@ def read_given(input_cfg: SystemConfig) -> tuple[Any, Any, Any, str]:
 
 def plan_line(plan: SystemPlan[Any]) -> str:  # Any: of any mode's settings
     """Return the line of a dry run that says what would be trained."""
-    env = plan.cfg.env.get("env_id") or plan.cfg.env.type
-    return f"plan        {plan.cfg.policy.type} on {env}, seed {plan.arguments.seed}, as {plan.cfg.exp_name}/"
+    what = f"{plan.cfg.policy.type} on {env_name(plan.cfg.env)}"
+    return f"plan        {what}, seed {plan.arguments.seed}, as {plan.cfg.exp_name}/"

@@ -49,6 +49,7 @@ def run_by_turns(
         limits=limits,
         overrides=plan.given,
         learners=said,
+        env_fn=env_setting and env_setting[0],
     )
     with RunConsole(cfg.exp_name, limits, opening=opening) as console:
         run = SerialRun(
@@ -63,7 +64,8 @@ def run_by_turns(
         )
         result = run.run()
         assert result is not None, "a driver evaluates"
-        write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
+        with console.phase("drawing the curve, filming the best model"):
+            write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
         console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
     return result, run.training_s
 

@@ -62,6 +62,7 @@ class ArrayEnvManager(Configurable, ABC):
     num_players = 1
     lane_seeds = True
     reward_shaping: RewardShaping | None = None
+    metrics: tuple[str, ...] = ("is_success",)
     observation_space: Space
     action_space: Space
 

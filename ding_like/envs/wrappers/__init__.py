@@ -54,7 +54,7 @@ def wrap(env: AnyEnv, wrappers: Iterable[Mapping[str, Any] | str]) -> AnyEnv:
 
 
 def find_wrapper(name: Any) -> Callable[..., AnyEnv]:
-    """Return what `type` of a wrapper names: of our registry, else of gymnasium. Raises ConfigError if it is neither."""
+    """Return what `type` of a wrapper names, in our registry or in gymnasium. Raises ConfigError if it is unknown."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"env.wrappers: each entry is a dict with a 'type', got type {name!r}.")
     if ":" in name or name in ENV_WRAPPER_REGISTRY:

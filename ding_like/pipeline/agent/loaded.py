@@ -17,10 +17,11 @@ from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs.wrappers import adopt_wrapper_states, wrap, wrapper_states
 from ding_like.errors import CheckpointError, SchemaError
 from ding_like.pipeline.agent.description import AgentDescription, read_description
+from ding_like.pipeline.agent.layers import AnyEnv
 from ding_like.pipeline.agent.memory import RowStacks
 from ding_like.pipeline.agent.observations import ObservationReader, Rows, Space
-from ding_like.pipeline.agent.weights import counter, find_run, load_weights, make_policy
-from ding_like.pipeline.agent.wrappers import AgentWrappers, AnyEnv
+from ding_like.pipeline.agent.weights import counter, find_checkpoint, load_weights, make_policy, run_folder
+from ding_like.pipeline.agent.wrappers import AgentWrappers
 from ding_like.types import Array, State
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng
@@ -205,8 +206,10 @@ def load(
     object. `seed` is of actions that are sampled. Raises ConfigError for a folder that is no run's and for a policy
     whose module cannot be imported, CheckpointError where there are no weights.
     """
-    folder, checkpoint = find_run(path, which)
-    agent = Agent(read_description(folder), checkpoint, device=device, model=model, seed=seed)
+    folder = run_folder(path)
+    description = read_description(folder)
+    checkpoint = Path(path) if Path(path).is_file() else find_checkpoint(folder, which)
+    agent = Agent(description, checkpoint, device=device, model=model, seed=seed)
     if agent.client_wrappers:
         logger.info(
             "%s: %s need the env itself: give the agent what agent.wrap(env) observes",

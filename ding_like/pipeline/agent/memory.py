@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ding_like.pipeline.agent.layers import FedEnv
+from ding_like.pipeline.agent.layers import AnyEnv, FedEnv
 from ding_like.pipeline.agent.observations import Rows
-from ding_like.pipeline.agent.wrappers import AgentWrappers, AnyEnv, split_obs
+from ding_like.pipeline.agent.wrappers import AgentWrappers, split_obs
 from ding_like.types import Array, Obs
 
 

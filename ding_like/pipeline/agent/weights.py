@@ -14,7 +14,7 @@ from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryEr
 from ding_like.pipeline.agent.checkpoints import last_checkpoint
 from ding_like.pipeline.agent.description import AgentDescription
 from ding_like.pipeline.build import build_policy
-from ding_like.pipeline.roles.record import BEST_CHECKPOINT
+from ding_like.pipeline.roles.best_checkpoint import BEST_CHECKPOINT
 from ding_like.pipeline.statistics import load_agent
 from ding_like.types import EvalMode, State
 
@@ -105,27 +105,26 @@ def counter(state: Mapping[str, Any], name: str) -> int | None:
     return None if value is None else int(value)
 
 
-def find_run(path: str | Path, which: str | Path) -> tuple[Path, Path]:
-    """Return (the folder of a run, a checkpoint of it); `path` is the folder, or a checkpoint inside one.
-
-    `which` is "best", "last" or a file. Raises CheckpointError where there is none.
-    """
+def run_folder(path: str | Path) -> Path:
+    """Return the folder of the run that `path` is, or lies in. Raises ConfigError for a file of no run."""
     path = Path(path)
-    if path.is_file():
-        return _folder_of(path), path
-    folder = path
-    best = folder / BEST_CHECKPOINT
+    return _folder_of(path) if path.is_file() else path
+
+
+def find_checkpoint(folder: Path, which: str | Path) -> Path:
+    """Return a checkpoint of a run's folder: the "best", the "last", or a file. Raises CheckpointError without one."""
     if which == "best":
-        if best.is_file() or not folder.is_dir():
-            return folder, best
-        raise CheckpointError(
-            f"there is no {best}: this run has not been evaluated yet. which='last' takes what there is."
-        )
+        best = folder / BEST_CHECKPOINT
+        if not best.is_file():
+            raise CheckpointError(
+                f"there is no {best}: this run has not been evaluated yet. which='last' takes what there is."
+            )
+        return best
     if which == "last":
-        return folder, last_checkpoint(folder)
+        return last_checkpoint(folder)
     for file in (Path(which), folder / which, folder / "ckpt" / which):
         if file.is_file():
-            return folder, file
+            return file
     raise CheckpointError(f"there is no checkpoint '{which}'; which is 'best', 'last' or a file's path.")
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ding_like.data.env_metrics import mean_metrics
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
@@ -177,6 +178,11 @@ class LoopCollector(BaseSerialCollector):
         """Return the mean return of the last episodes, at most 100; NaN before the first."""
         recent = self._report.recent_returns
         return sum(recent) / len(recent) if recent else float("nan")
+
+    @property
+    def mean_metrics(self) -> dict[str, float]:
+        """Return the means of the envs' own metrics over the last episodes that had some, at most 100."""
+        return mean_metrics(self._report.recent_metrics)
 
     @property
     def mean_length(self) -> float:
