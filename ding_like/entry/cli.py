@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -51,6 +52,11 @@ Examples:
   ding -m dist -M collector -c my_config.py --coordinator http://HOST:7000 --key-file keys.json
   ding -q policy
 """
+
+
+# Of a list or dict that a shell has cut at its spaces.
+_BRACKETS = re.compile(r"[\[\]{}]")
+_QUOTES = "Put an argument with spaces into quotes: \"env.wrappers=[{'type': 'obs_norm'}]\". "
 
 
 @click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -138,7 +144,7 @@ def ding(**options: Any) -> None:
         if "=" not in override:
             raise ConfigError(
                 f"'{override}' is neither a sub-command ({', '.join(SUB_COMMANDS)}, which come first) nor KEY=VALUE. "
-                "`ding --help` shows the options."
+                f"{_QUOTES if _BRACKETS.search(override) else ''}`ding --help` shows the options."
             )
     if options["di_engine"]:
         options["overrides"] = ("create.defaults=di_engine", *options["overrides"])
