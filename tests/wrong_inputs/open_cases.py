@@ -7,7 +7,6 @@ OPEN = frozenset(
         "a policy of one's own that is not imported",
         "an env of one's own that is not imported",
         "a coordinator's address without http://",
-        "one folder given to a file",
         "a module of one's own with an error in it",
         "a module of one's own that is no Python",
         "an argument that a class of one's own does not take",
@@ -27,4 +26,4 @@ OPEN = frozenset(
         "a policy of one's own without apply",
     )
 )
-FOLDERS_STAY = True  # until a failed start takes its folder away again
+FOLDERS_STAY = False  # until a failed start takes its folder away again
