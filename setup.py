@@ -17,8 +17,8 @@ EXTRAS = {
     "mujoco": ["mujoco>=3.17", "imageio>=2.34"],
     "robotics": ["gymnasium-robotics>=1.4", "mujoco>=3.17,<4"],  # asks for gymnasium>=1.2
     "envpool": ["envpool>=1.2"],
-    "petting_zoo": ["pettingzoo>=1.27"],
-    "image_classification": ["scikit-learn>=1.5"],  # CVE-2024-5206
+    "pettingzoo": ["pettingzoo>=1.27"],
+    "imageclassification": ["scikit-learn>=1.5"],  # CVE-2024-5206
     "league": ["openskill>=6"],
     "server": ["gunicorn>=23"],  # CVE-2024-6827
     "mpe": ["mpe2>=1.0"],
@@ -53,6 +53,11 @@ EXTRAS = {
         "imageio>=2.34",
     ],
 }
+
+# Names of earlier releases. A pip before 23.1 looks for "petting-zoo" where the metadata say "petting_zoo": the names
+# above have neither.
+ALIASES = {"petting_zoo": "pettingzoo", "image_classification": "imageclassification"}
+EXTRAS |= {alias: EXTRAS[name] for alias, name in ALIASES.items()}
 
 
 def read_readme() -> str:

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.learner_group import LearnerGroup
 from ding_like.config import compile_config, read_config
+from ding_like.config.override import check_overrides
+from ding_like.config.read import given_configs
 from ding_like.entry.learners import RunArguments, is_first, joined, number_of_learners, opening_line
+from ding_like.entry.limits import check_limits
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.agent.description import write_description
@@ -54,7 +57,7 @@ def load_config(
         file = read_config(input_cfg)
         main, create, source = file.main_config, file.create_config, str(input_cfg)
     else:
-        (main, create), source = input_cfg, "the given config"
+        (main, create), source = given_configs(input_cfg), "the given config"
     return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
 
 
@@ -140,12 +143,16 @@ def _start(
     exp_name: str | None,
     load_path: str | None,
 ) -> Policy:
+    check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
+    check_overrides(overrides)
     overrides = [*overrides, *load_overrides(load_path)]
     with RunFolder() as folder:
         # Of the ranks of torchrun, the first one makes the folder and holds it for all.
         first: dict[str, Any] = {"folder": folder} if is_first() else {"save": False, "renew_dir": False}
         source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
-        cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
+        cfg = load_config(
+            input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, builds_model=model is None, **first
+        )
         return _train(
             cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source,
             on_begin=folder.keep,
