@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 
 from benchmarks.provenance import DirtyTreeError, provenance
 from ding_like.config import read_config
+from tests.learning.record import evaluations
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 2
 SWITCHES = ((), ("--di-engine",))
 TIMEOUT_S = 3600.0  # of one run
-from tests.learning.record import evaluations
 
 
 class Task(NamedTuple):

@@ -17,6 +17,7 @@ from ding_like.pipeline.report.plot import COLOURS, Curve, Plot
 from ding_like.pipeline.report.runs import PLAN_FILE, Run
 from ding_like.pipeline.report.text import interval, measure
 from ding_like.types import Array
+from ding_like.utils.extras import pip_line
 from ding_like.utils.seeding import make_rng
 
 logger = logging.getLogger(__name__)
@@ -79,8 +80,9 @@ def plot_groups(runs: Sequence[Run]) -> Plot:
         subtitle += "mean over seeds" * several
         y_label += ", scaled by env"
         lines, labels = _scaled(groups, lines)
-    colours = zip(groups, _cycle(len(groups)), strict=True)
-    curves = [curve for name, colour in colours for curve in _curves_of(labels[name], lines[name], colour)]
+    curves: list[Curve] = []
+    for name, colour in zip(groups, _cycle(len(groups)), strict=True):
+        curves += _curves_of(labels[name], lines[name], colour)
     stops = {run.stop_value for run in runs}
     stop = stops.pop() if len(stops) == 1 and len(envs) < 2 else None
     return Plot(", ".join(envs) or "runs", subtitle, y_label, curves, stop)
@@ -108,13 +110,13 @@ def curves_of_seeds(name: str, runs: Sequence[Run], colour: str, *, has_evaluati
     return _curves_of(name, [_line_of(run, has_evaluations=has_evaluations) for run in runs], colour)
 
 
-def _curves_of(name: str, lines: Sequence[tuple[Array, Array]], colour: str) -> list[Curve]:
+def _curves_of(label: str, lines: Sequence[tuple[Array, Array]], colour: str) -> list[Curve]:
     if len(lines) == 1:
-        return [Curve(*lines[0], colour, name)]
+        return [Curve(*lines[0], colour, label)]
     x, mean, band = average(lines)
     kind = "95% CI" if len(lines) >= _ENOUGH_SEEDS else "range"
     thin_lines = [Curve(*line, colour, width=0.8, alpha=0.4) for line in lines]
-    return [*thin_lines, Curve(x, mean, colour, f"{name} ({len(lines)} seeds, {kind})", band=band)]
+    return [*thin_lines, Curve(x, mean, colour, f"{label} ({len(lines)} seeds, {kind})", band=band)]
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -205,7 +207,7 @@ def save_plot(plot: Plot, path: Path) -> Path:
         draw_png(plot, path)
         return path
     if path.suffix == ".png":
-        logger.info("matplotlib is not installed, so the plot is an SVG; a PNG needs: pip install 'ding-like[viz]'")
+        logger.info("matplotlib is not installed, so the plot is an SVG; a PNG needs: %s", pip_line("viz"))
     from ding_like.pipeline.report.draw_svg import draw_svg
 
     path = path.with_suffix(".svg")
