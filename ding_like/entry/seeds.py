@@ -137,8 +137,7 @@ def _run(folder: Path, plan: SeedsPlan, runs: SeedRuns) -> Experiment:
             signals.leave()
     if runs.failures:
         raise TrainingError(_failed(folder, plan, runs.failures))
-    assert experiment is not None, "a seed that has ended has returns"
-    return experiment
+    return experiment or read_experiment(folder)  # which says what is missing
 
 
 def _write(folder: Path, failures: Sequence[Failure]) -> Experiment | None:
