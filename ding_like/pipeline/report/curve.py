@@ -69,19 +69,8 @@ def plot_groups(runs: Sequence[Run]) -> Plot:
     Runs of different envs are drawn on a scale of their own each, which the picture says.
     """
     has_evaluations = all(len(run.evaluation) for run in runs)
-<<<<<<< HEAD
-    groups = group_runs(runs)
-    curves: list[Curve] = []
-    for (name, members), colour in zip(groups.items(), _cycle(len(groups)), strict=True):
-        curves += curves_of_seeds(name, members, colour, has_evaluations=has_evaluations)
-    envs = sorted({run.env for run in runs} - {""})
-    stops = {run.stop_value for run in runs}
-    several = any(len(members) > 1 for members in groups.values())
-    subtitle = "mean over seeds; a run that has ended keeps its last value" if several else ""
-=======
     groups, envs = group_runs(runs), sorted({run.env for run in runs} - {""})
     lines = {name: [_line_of(run, has_evaluations=has_evaluations) for run in group] for name, group in groups.items()}
->>>>>>> eb
     y_label = "evaluation return" if has_evaluations else "training return, smoothed"
     several, labels = any(len(group) > 1 for group in groups.values()), {name: name for name in groups}
     subtitle = "mean over seeds; a run that has ended keeps its last value" if several else ""
