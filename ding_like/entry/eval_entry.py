@@ -50,7 +50,9 @@ def eval(
     Writes nothing but, where these are given, a video of a typical episode, `agent.gif` in the folder `replay_path`, and
     the JSON file `out` with mean, 95 % interval and returns.
     """
-    cfg = load_config(input_cfg, seed=seed, overrides=overrides, save=False, renew_dir=False)
+    cfg = load_config(
+        input_cfg, seed=seed, overrides=overrides, save=False, renew_dir=False, builds_model=model is None
+    )
     with training_process():
         if state_dict is None and load_path is not None:
             state_dict = load_state(load_path)

@@ -17,6 +17,7 @@ from ding_like.pipeline.report.plot import COLOURS, Curve, Plot
 from ding_like.pipeline.report.runs import PLAN_FILE, Run
 from ding_like.pipeline.report.text import interval, measure
 from ding_like.types import Array
+from ding_like.utils.extras import pip_line
 from ding_like.utils.seeding import make_rng
 
 logger = logging.getLogger(__name__)
@@ -206,7 +207,7 @@ def save_plot(plot: Plot, path: Path) -> Path:
         draw_png(plot, path)
         return path
     if path.suffix == ".png":
-        logger.info("matplotlib is not installed, so the plot is an SVG; a PNG needs: pip install 'ding-like[viz]'")
+        logger.info("matplotlib is not installed, so the plot is an SVG; a PNG needs: %s", pip_line("viz"))
     from ding_like.pipeline.report.draw_svg import draw_svg
 
     path = path.with_suffix(".svg")
