@@ -19,6 +19,8 @@ from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.report.experiment import read_experiment, read_plan
 from ding_like.utils.files import retry
+from ding_like.utils.folder_lock import FolderLock
+from tests.pipeline.report.run_folder import write_seeds
 from tests.pipeline.test_serial import make_configs
 
 ROOT = Path(__file__).parents[2]
@@ -152,7 +154,7 @@ def test_faults_of_a_config_are_told_before_anything_starts(capsys: Any) -> None
     ("arguments", "words"),
     [
         (["-s", "0..x"], "-s 0..x names no seeds"),
-        (["-s", "0..1", "-j", "0"], "-j is 0"),
+        (["-s", "0..1", "-j", "0"], "--jobs is 0"),
         (["-s", "0", "-j", "2"], "-j 2 is of several seeds: -s 0..4 -j 2"),
         (["-j", "2"], "-j 2 is of several seeds"),
         (["-s", "0..1", "--load-path", "nothing.pth.tar"], "nothing.pth.tar"),
@@ -223,6 +225,19 @@ def test_a_folder_of_seeds_is_resumed_as_one_or_by_its_seeds(capsys: Any) -> Non
         resume_seeds("nope")
     assert status_of("--resume", "nope", "-j", "2") == 1
     assert "-j is of experiments of several seeds" in capsys.readouterr().err
+
+
+def test_an_experiment_that_runs_is_not_resumed_beside_itself(tmp_path: Path, capsys: Any) -> None:
+    folder = write_seeds(tmp_path / "exp", {0: 1.0, 1: None})
+    write_config()
+    assert status_of("-m", "serial", "-c", "my_config.py", "--env-step", "50", "--exp-name", "one") == 0
+    for name in ("total_config.py", "formatted_total_config.py"):
+        (folder / name).write_text(Path("one", name).read_text())
+
+    with FolderLock(folder):
+        assert status_of("--resume", str(folder)) == 1
+
+    assert f"{folder}/ is in use" in capsys.readouterr().err
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
