@@ -37,6 +37,7 @@ Examples:
   ding report my_exp
   ding enjoy my_exp
   ding serve my_exp --port 8000
+  ding export my_exp --to onnx
   ding check-env CartPole-v1
   ding -m parallel -c my_config.py
   ding -m ray -c my_config.py --workers 4
@@ -204,6 +205,7 @@ SUB_COMMANDS = {
     "report": "ding_like.entry.report",
     "enjoy": "ding_like.entry.enjoy",
     "serve": "ding_like.entry.serve",
+    "export": "ding_like.entry.export",
     "check-env": "ding_like.entry.check_env",
     "keys": "ding_like.entry.keys",
 }

@@ -31,6 +31,7 @@ from ding_like.policy import Policy
 from ding_like.policy.share import Share
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.resume import Saved
+from ding_like.utils.run_folder import RunFolder
 from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
@@ -139,16 +140,22 @@ def _start(
     load_path: str | None,
 ) -> Policy:
     overrides = [*overrides, *load_overrides(load_path)]
-    # Of the ranks of torchrun, the first one makes the folder.
-    first: dict[str, bool] = {} if is_first() else {"save": False, "renew_dir": False}
-    cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
-    source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
-    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source)
+    with RunFolder() as folder:
+        # Of the ranks of torchrun, the first one makes the folder and holds it for all.
+        first: dict[str, Any] = {"folder": folder} if is_first() else {"save": False, "renew_dir": False}
+        source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
+        cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
+        return _train(
+            cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source,
+            on_begin=folder.keep,
+        )  # fmt: skip
 
 
-def train_compiled(cfg: Any, arguments: RunArguments, *, overrides: Sequence[str] = ()) -> Policy:
-    """Train as a compiled config says, whose folder has been made; return the policy."""
-    return _train(cfg, arguments, env_setting=None, model=None, overrides=overrides)
+def train_compiled(
+    cfg: Any, arguments: RunArguments, *, overrides: Sequence[str] = (), on_begin: Callable[[], None] | None = None
+) -> Policy:
+    """Train as a compiled config says, whose folder has been made; return the policy. See `run_learner`."""
+    return _train(cfg, arguments, env_setting=None, model=None, overrides=overrides, on_begin=on_begin)
 
 
 def load_overrides(load_path: str | None) -> list[str]:
@@ -165,6 +172,7 @@ def _train(
     resumes: bool = False,
     overrides: Sequence[str] = (),
     source: str = "",
+    on_begin: Callable[[], None] | None = None,
 ) -> Policy:
     """Train alone, or with other learners, which are started unless they have been; return the policy."""
     check_mode(cfg, arguments.mode)
@@ -173,6 +181,7 @@ def _train(
     with joined(cfg, arguments, resumes=resumes, has_objects=has_objects) as (named, group):
         return run_learner(
             named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides,
+            on_begin=on_begin,
             source=source,
         )  # fmt: skip
 
@@ -203,8 +212,12 @@ def run_learner(
     resumes: bool = False,
     overrides: Sequence[str] = (),
     source: str = "",  # the config's file, if it has one
+    on_begin: Callable[[], None] | None = None,
 ) -> Policy:
-    """Train in this process, which is one of the learners of `group`, or alone; return the policy."""
+    """Train in this process, which is one of the learners of `group`, or alone; return the policy.
+
+    `on_begin` is called when the first turn of the loop is done.
+    """
     env_fn = None if env_setting is None else env_setting[0]
     share = Share() if group is None else Share(group.rank, group.world_size)
     own = cfg
@@ -237,6 +250,7 @@ def run_learner(
                 saved=_saved_point(cfg, group) if resumes else None,
                 lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
                 batch_size=share_of_batch(own, share.num_learners),
+                on_begin=on_begin,
                 origin=origin_of(cfg, mode=arguments.mode, source=source, env_fn=env_fn),
             ).run()
             if share.rank == 0:

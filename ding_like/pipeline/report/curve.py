@@ -96,7 +96,8 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     parents = {parent for parent, _ in stems}
     groups: dict[str, list[Run]] = {}
     for run, (parent, stem) in zip(runs, stems, strict=True):
-        name = run.name if (parent, stem) in alone else stem
+        own = f"{stem}/{run.name}" if _is_of_seeds(run) else run.name
+        name = own if (parent, stem) in alone else stem
         groups.setdefault(name if len(parents) == 1 else f"{parent.name}/{name}", []).append(run)
     return groups
 
@@ -104,9 +105,13 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
 def _stem(run: Run) -> tuple[Path, str]:
     """Return the place and the name of a run's experiment."""
     folder = run.folder.resolve()
-    if (folder.parent / PLAN_FILE).is_file():
+    if _is_of_seeds(run):
         return folder.parent.parent, folder.parent.name
     return folder.parent, re.sub(r"_seed\d+$", "", run.name)
+
+
+def _is_of_seeds(run: Run) -> bool:
+    return (run.folder.resolve().parent / PLAN_FILE).is_file()
 
 
 def _cycle(count: int) -> list[str]:

@@ -35,7 +35,10 @@ def draw_curves(axes: Axes, plot: Plot) -> None:
     """Draw the curves of a plot, and what is to be reached, into axes."""
     for order, curve in enumerate(plot.curves, start=2):
         if curve.band is not None:
-            axes.fill_between(curve.x, *curve.band, color=curve.colour, alpha=0.18, linewidth=0, zorder=order)
+            # Below all lines: a band would dim the curve of another experiment.
+            axes.fill_between(
+                curve.x, *curve.band, color=curve.colour, alpha=0.18, linewidth=0, zorder=1 + order / 1000
+            )
         axes.plot(
             curve.x,
             curve.y,
