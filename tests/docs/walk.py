@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from ding_like.entry import cli
 
 _BLOCK = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+NOT_HERE = re.compile(r"pip install |ding --version$|python cleanrl/|ding -m ray ")
 _NAME = re.compile(r"# ([\w/]+\.py)\n")
 
 
@@ -54,6 +55,10 @@ def walk(page: Path, *, replaced: dict[str, str]) -> Iterator[tuple[Block, str]]
             assert is_shown(text, printed), f"{page.name} shows\n{text}\nbut the block before it printed\n{printed}"
         elif block.language == "python":
             printed = _run_python(text, names)
+        elif block.language == "py":
+            assert page.name.startswith("from_"), "`py` is another library's code, which is not installed here"
+        elif block.language == "console":  # for a machine of its own: an installation
+            assert all(NOT_HERE.match(line) for line in commands_of(text)), text
         elif block.language == "":
             printed = "".join(_run_line(line) for line in commands_of(text))
         else:
