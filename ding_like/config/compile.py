@@ -83,7 +83,7 @@ def compile_config(
     if schema.is_di_engine:
         faults = _tolerated(faults, applied, checker.ignored, cfg=cfg, defaults=schema.defaults)
     name = cfg["exp_name"] if exp_name is None else exp_name
-    faults += _name_faults(name)
+    faults += _name_faults(name, "exp_name" if exp_name is None else "--exp-name")
     texts = {path: override.text for path, override in applied.items()}
     if faults:
         raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)
@@ -140,12 +140,12 @@ def _with_copies(defaults: Tree) -> Tree:
     return plain
 
 
-def _name_faults(name: object) -> Iterator[Fault]:
+def _name_faults(name: object, path: str) -> Iterator[Fault]:
     """Yield what is wrong with the name of the run's folder."""
     if not str(name).strip():
-        yield Fault("exp_name", "is empty; give the name of the run's folder")
+        yield Fault(path, "is empty; give the name of the run's folder")
     elif os.path.isfile(str(name)):
-        yield Fault("exp_name", f"'{name}' is a file here, and is to name the run's folder: give another name")
+        yield Fault(path, f"'{name}' is a file here, and is to name the run's folder: give another name")
 
 
 def _play_in_every_env(cfg: Tree, user: Tree) -> None:
