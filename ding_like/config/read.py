@@ -44,7 +44,8 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
 
     The file runs as a module of its own, and its folder joins the end of `sys.path`, so that it and its `import_names`
     may name modules beside it. Where it registers envs, policies or other parts, it joins the `import_names` of those:
-    every process of the run, and a resumed one, then knows them. Raises ConfigError if the file is missing, fails or lacks a config.
+    every process of the run, and a resumed one, then knows them. Raises ConfigError if the file is missing, fails or
+    lacks a config.
     """
     file = _existing(Path(path))
     module, sections = run_config(file)

@@ -41,6 +41,7 @@ Examples:
   ding serve my_exp --port 8000
   ding export my_exp --to onnx
   ding check-env CartPole-v1
+  ding tune -c my_config.py --env-step 20000 --param policy.learn.learning_rate=log:1e-5..1e-2
   ding -m parallel -c my_config.py
   ding -m ray -c my_config.py --workers 4
   ding -m ray -c my_config.py --address HOST:6379 --dry-run
@@ -216,6 +217,7 @@ SUB_COMMANDS = {
     "export": "ding_like.entry.export",
     "check-env": "ding_like.entry.check_env",
     "keys": "ding_like.entry.keys",
+    "tune": "ding_like.entry.tune",
 }
 
 

@@ -35,6 +35,7 @@ from ding_like.policy.share import Share
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.resume import Saved
 from ding_like.utils.run_folder import RunFolder
+from ding_like.utils.trackers import tracked
 from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def run_learner(
         own, env_setting = share_config(cfg, share.num_learners), share_envs(env_setting or _envs_of(cfg), share)
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
     console = NoConsole() if share.rank else RunConsole(cfg.exp_name, limits)
-    with training_process(), console:
+    with training_process(), console, tracked(cfg, is_first=share.rank == 0) as trackers:
         with console.phase("building envs and policy"):
             parts = build_serial(
                 own,
@@ -245,6 +246,7 @@ def run_learner(
                 make_reducer=None if group is None else partial(join_policy, group),
             )
         try:
+            trackers.follow(parts.metrics)
             if share.rank == 0:
                 write_description(cfg, env_setting=env_setting, has_own_model=model is not None)
             _open(console, cfg, parts, limits, overrides, env_fn)
