@@ -79,14 +79,11 @@ def compile_config(
     if not schema.opaque:
         faults += _check_copies(cfg, user, applied, checker.ignored)
         _copy_settings(cfg)
-    if builds_model and schema.check_model is not None:
-        schema.checks.append(("policy", schema.check_model))
-    faults += contradictions(schema, user, cfg)
+    faults += contradictions(schema, user, cfg, builds_model=builds_model)
     if schema.is_di_engine:
         faults = _tolerated(faults, applied, checker.ignored, cfg=cfg, defaults=schema.defaults)
     name = cfg["exp_name"] if exp_name is None else exp_name
-    if not str(name).strip():
-        faults.append(Fault("exp_name", "is empty; give the name of the run's folder"))
+    faults += _name_faults(name, "exp_name" if exp_name is None else "--exp-name")
     texts = {path: override.text for path, override in applied.items()}
     if faults:
         raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)
@@ -99,9 +96,7 @@ def compile_config(
     cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save, folder=folder)
     frozen = FrozenConfig(cfg)
     if save:
-        defaults = to_plain(schema.defaults)
-        _copy_settings(defaults)
-        save_config(frozen, cfg["exp_name"], defaults=defaults, overrides=texts)
+        save_config(frozen, cfg["exp_name"], defaults=_with_copies(schema.defaults), overrides=texts)
     return frozen
 
 
@@ -137,6 +132,20 @@ def _copy_settings(cfg: Tree) -> None:
         value = get_path(cfg, source)
         if value is not None:
             set_path(cfg, copy, value)
+
+
+def _with_copies(defaults: Tree) -> Tree:
+    plain: Tree = to_plain(defaults)
+    _copy_settings(plain)
+    return plain
+
+
+def _name_faults(name: object, path: str) -> Iterator[Fault]:
+    """Yield what is wrong with the name of the run's folder."""
+    if not str(name).strip():
+        yield Fault(path, "is empty; give the name of the run's folder")
+    elif os.path.isfile(str(name)):
+        yield Fault(path, f"'{name}' is a file here, and is to name the run's folder: give another name")
 
 
 def _play_in_every_env(cfg: Tree, user: Tree) -> None:
