@@ -118,7 +118,7 @@ def metadata_of(agent: Agent, module: ExportedAgent) -> dict[str, Any]:
         "observation_space": space_to_json(agent.observation_space),
         "action_space": space_to_json(agent.action_space),
         "initial_state": {name: value.tolist() for name, value in module.initial_state.items()},
-        # Observations are to be what these wrappers of gymnasium or of ding_like make of the env's, the first innermost.
+        # Observations are to be what these wrappers make of the env's, the first one innermost.
         "wrappers_to_apply": [dict(spec) if not isinstance(spec, str) else {"type": spec} for spec in specs],
     }
 
