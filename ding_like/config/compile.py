@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from ding_like.config.check import Checker, contradictions
@@ -21,6 +19,7 @@ from ding_like.config.translate import translated
 from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
 from ding_like.config.without_effect import COMMANDER, listed, of_buffer, say_without_effect
 from ding_like.errors import ConfigError
+from ding_like.utils.run_folder import RunFolder, fresh_names, make_folder
 
 _logger = logging.getLogger(__name__)
 
@@ -43,13 +42,17 @@ def compile_config(
     renew_dir: bool = True,
     save: bool = True,
     quiet: bool = False,
+    folder: RunFolder | None = None,
+    builds_model: bool = False,
 ) -> FrozenConfig:
     """Return the frozen config of a run: the defaults of the classes that `create_config` names, then the user's.
 
     `seed` and `exp_name` win over those of `main_config`; `overrides` are `path.to.key=value` arguments, those that
     begin with `create.` for `create_config`; `source` is the file that errors name. If the experiment folder exists,
     `renew_dir` gives the name a date, unless `policy.learn.resume_training` is set. `save` makes the folder and writes
-    the config there. Keys that change nothing are named in the log unless it is `quiet`. The inputs are not changed.
+    the config there; a `folder` holds it from then on, for this process alone. Keys that change nothing are named in
+    the log unless it is `quiet`. With `builds_model` the policy is to build its own model, which must take what
+    `policy.model` says. The inputs are not changed.
 
     Raises ConfigError with all unknown keys, wrong types and contradictions at once.
     """
@@ -68,6 +71,8 @@ def compile_config(
     if not schema.opaque:
         faults += _check_copies(cfg, user, applied, checker.ignored)
         _copy_settings(cfg)
+    if builds_model and schema.check_model is not None:
+        schema.checks.append(("policy", schema.check_model))
     faults += contradictions(schema, user, cfg)
     if schema.is_di_engine:
         faults = _tolerated(faults, applied, checker.ignored, cfg=cfg, defaults=schema.defaults)
@@ -84,7 +89,8 @@ def compile_config(
         say_without_effect(user, schema.defaults, reasons, source=source)
     cfg["seed"] = cfg["seed"] if seed is None else seed
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
-    cfg["exp_name"] = _claim_folder(cfg["exp_name"] if exp_name is None else exp_name, is_fresh=is_fresh, make=save)
+    name = cfg["exp_name"] if exp_name is None else exp_name
+    cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save, folder=folder)
     frozen = FrozenConfig(cfg)
     if save:
         defaults = to_plain(schema.defaults)
@@ -177,24 +183,12 @@ def _at_origin(fault: Fault, schema: Schema) -> Fault:
     return fault
 
 
-def _claim_folder(name: str, *, is_fresh: bool, make: bool) -> str:
-    """Return the name of the experiment folder; two runs that start together never get the same fresh one."""
+def _claim_folder(name: str, *, is_fresh: bool, make: bool, folder: RunFolder | None) -> str:
+    """Return the name of the experiment folder, which is made, and held where there is a `folder` to hold it."""
+    if folder is not None and make:
+        return folder.claim(name, is_fresh=is_fresh)
     if not is_fresh:
         if make:
-            _make(name, exist_ok=True)
+            make_folder(name, exist_ok=True)
         return name
-    dated = f"{name}_{datetime.now():%y%m%d_%H%M%S}"
-    numbered = (f"{dated}_{count}" for count in itertools.count(1))
-    candidates = itertools.chain([name, dated], numbered)
-    return next(folder for folder in candidates if (_make(folder) if make else not os.path.lexists(folder)))
-
-
-def _make(folder: str, *, exist_ok: bool = False) -> bool:
-    """Make a folder and return whether it was new."""
-    try:
-        os.makedirs(folder, exist_ok=exist_ok)
-    except OSError as error:
-        if isinstance(error, FileExistsError) and not exist_ok:
-            return False
-        raise ConfigError(f"cannot make the experiment folder '{folder}': {error.strerror}") from error
-    return True
+    return next(each for each in fresh_names(name) if (make_folder(each) if make else not os.path.lexists(each)))

@@ -11,7 +11,9 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
+import ding_like
 from ding_like.utils.parent import watch_parent
 
 _GRACE_S = 60.0  # to save a point after the parent has ended
@@ -23,7 +25,7 @@ def main(argv: Sequence[str]) -> None:
 
     said = json.loads(argv[0])
     sys.path[:] = said["path"]  # where the parent finds the modules that a config names
-    sys.argv = ["ding", *said["arguments"]]
+    sys.argv = [str(Path(ding_like.__file__).with_name("__main__.py")), *said["arguments"]]  # as `python -m ding_like`
     watch_parent(_leave)
     ding(said["arguments"])
 

@@ -15,6 +15,7 @@ from ding_like.pipeline.build import EnvSetting, build_eval_env, build_policy, f
 from ding_like.pipeline.report.video import filmable, make_video
 from ding_like.pipeline.statistics import load_agent
 from ding_like.utils.checkpoint import load_state
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator import play_episodes
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@shown_as_by_the_command()
 def eval(
     input_cfg: InputConfig,
     seed: int = 0,

@@ -63,7 +63,7 @@ def run_seeds(
     base = re.sub(r"_seed\d+$", "", name or _name_of(input_cfg, given))
     cfg = load_config(input_cfg, seed=seeds[0], overrides=given, exp_name=base)
     folder = Path(cfg.exp_name)
-    config = os.path.abspath(input_cfg) if isinstance(input_cfg, (str, Path)) else str(folder / "total_config.py")
+    config = str(input_cfg) if isinstance(input_cfg, (str, Path)) else str(folder / "total_config.py")
     limits = [("--env-step", max_env_step), ("--train-iter", max_train_iter)]
     plan = SeedsPlan(
         seeds=seeds,
@@ -153,11 +153,8 @@ def _write(folder: Path, failures: Sequence[Failure]) -> Experiment | None:
     _tell(["", *table_lines(summary), ""])
     _tell([f"wrote   {folder}/", f"        {'  '.join([*written, 'scores.md', 'scores.json'])}"])
     if not failures:
-        _tell(
-            [
-                f"next    ding report {folder}   ding compare {folder} OTHER   ding enjoy {folder}/seed{_best(experiment)}"
-            ]
-        )
+        best = f"{folder}/seed{_best(experiment)}"
+        _tell([f"next    ding report {folder}   ding compare {folder} OTHER   ding enjoy {best}"])
     return experiment
 
 
@@ -171,9 +168,8 @@ def _failed(folder: Path, plan: SeedsPlan, failures: Sequence[Failure]) -> str:
     for failure in failures:
         lines.append(f"  seed {failure.seed} {failure.how}; {failure.log} ends with")
         lines += [f"    {line}" for line in failure.lines]
-    return "\n".join(
-        [*lines, f"When the cause is mended, go on with those that have not ended:  ding --resume {folder}"]
-    )
+    lines.append(f"When the cause is mended, go on with those that have not ended:  ding --resume {folder}")
+    return "\n".join(lines)
 
 
 def _opening(folder: Path, plan: SeedsPlan, cfg: Any, jobs: int) -> list[str]:
@@ -232,7 +228,8 @@ def checked_jobs(jobs: int | None, mode: str, num_seeds: int, *, processes: int 
 
 # What is of the experiment as a whole, or of other commands, in `ding`'s options.
 _NOT_FORWARDED = frozenset(
-    "mode config seed env policy query exp_name env_step train_iter resume jobs overrides di_engine dry_run debug".split()
+    "mode config seed env policy query exp_name env_step train_iter resume jobs overrides di_engine dry_run "
+    "debug".split()
 )
 
 

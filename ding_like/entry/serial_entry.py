@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,9 @@ from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.serial import SerialRun
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.resume import Saved
+from ding_like.utils.run_folder import RunFolder
 from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def load_config(
     return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
 
 
+@shown_as_by_the_command()
 def serial_pipeline(
     input_cfg: InputConfig,
     seed: int = 0,
@@ -82,6 +85,7 @@ def serial_pipeline(
     return _start(input_cfg, arguments, env_setting, model, overrides, exp_name, load_path)
 
 
+@shown_as_by_the_command()
 def serial_pipeline_onpolicy(
     input_cfg: InputConfig,
     seed: int = 0,
@@ -136,16 +140,22 @@ def _start(
     load_path: str | None,
 ) -> Policy:
     overrides = [*overrides, *load_overrides(load_path)]
-    # Of the ranks of torchrun, the first one makes the folder.
-    first: dict[str, bool] = {} if is_first() else {"save": False, "renew_dir": False}
-    cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
-    source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
-    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source)
+    with RunFolder() as folder:
+        # Of the ranks of torchrun, the first one makes the folder and holds it for all.
+        first: dict[str, Any] = {"folder": folder} if is_first() else {"save": False, "renew_dir": False}
+        source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
+        cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
+        return _train(
+            cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source,
+            on_begin=folder.keep,
+        )  # fmt: skip
 
 
-def train_compiled(cfg: Any, arguments: RunArguments, *, overrides: Sequence[str] = ()) -> Policy:
-    """Train as a compiled config says, whose folder has been made; return the policy."""
-    return _train(cfg, arguments, env_setting=None, model=None, overrides=overrides)
+def train_compiled(
+    cfg: Any, arguments: RunArguments, *, overrides: Sequence[str] = (), on_begin: Callable[[], None] | None = None
+) -> Policy:
+    """Train as a compiled config says, whose folder has been made; return the policy. See `run_learner`."""
+    return _train(cfg, arguments, env_setting=None, model=None, overrides=overrides, on_begin=on_begin)
 
 
 def load_overrides(load_path: str | None) -> list[str]:
@@ -162,6 +172,7 @@ def _train(
     resumes: bool = False,
     overrides: Sequence[str] = (),
     source: str = "",
+    on_begin: Callable[[], None] | None = None,
 ) -> Policy:
     """Train alone, or with other learners, which are started unless they have been; return the policy."""
     check_mode(cfg, arguments.mode)
@@ -170,6 +181,7 @@ def _train(
     with joined(cfg, arguments, resumes=resumes, has_objects=has_objects) as (named, group):
         return run_learner(
             named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides,
+            on_begin=on_begin,
             source=source,
         )  # fmt: skip
 
@@ -200,50 +212,51 @@ def run_learner(
     resumes: bool = False,
     overrides: Sequence[str] = (),
     source: str = "",  # the config's file, if it has one
+    on_begin: Callable[[], None] | None = None,
 ) -> Policy:
-    """Train in this process, which is one of the learners of `group`, or alone; return the policy."""
+    """Train in this process, which is one of the learners of `group`, or alone; return the policy.
+
+    `on_begin` is called when the first turn of the loop is done.
+    """
     env_fn = None if env_setting is None else env_setting[0]
     share = Share() if group is None else Share(group.rank, group.world_size)
     own = cfg
     if share.num_learners > 1:
         own, env_setting = share_config(cfg, share.num_learners), share_envs(env_setting or _envs_of(cfg), share)
-    with training_process():
-        parts = build_serial(
-            own,
-            seed=arguments.seed,
-            env_setting=env_setting,
-            model=model,
-            dynamic_seed=arguments.dynamic_seed,
-            with_buffer=arguments.mode == "serial",
-            share=share,
-            make_reducer=None if group is None else partial(join_policy, group),
-        )
-        if share.rank:
-            logger.info(
-                "learner rank %d of %d, process %d: it collects in %d envs",
-                *share,
-                os.getpid(),
-                parts.own_env.num_lanes,
+    limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
+    console = NoConsole() if share.rank else RunConsole(cfg.exp_name, limits)
+    with training_process(), console:
+        with console.phase("building envs and policy"):
+            parts = build_serial(
+                own,
+                seed=arguments.seed,
+                env_setting=env_setting,
+                model=model,
+                dynamic_seed=arguments.dynamic_seed,
+                with_buffer=arguments.mode == "serial",
+                share=share,
+                make_reducer=None if group is None else partial(join_policy, group),
             )
         try:
             if share.rank == 0:
                 write_description(cfg, env_setting=env_setting, has_own_model=model is not None)
-            limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
-            with _console(cfg, parts, limits, overrides) as console:
-                SerialRun(
-                    own,
-                    parts,
-                    limits=limits,
-                    console=console,
-                    checkpointer=Checkpointer(own, parts, arguments=arguments._asdict()),
-                    saved=_saved_point(cfg, group) if resumes else None,
-                    lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
-                    batch_size=share_of_batch(own, share.num_learners),
-                    origin=origin_of(cfg, mode=arguments.mode, source=source, env_fn=env_fn),
-                ).run()
-                if share.rank == 0:
+            _open(console, cfg, parts, limits, overrides, env_fn)
+            SerialRun(
+                own,
+                parts,
+                limits=limits,
+                console=console,
+                checkpointer=Checkpointer(own, parts, arguments=arguments._asdict()),
+                saved=_saved_point(cfg, group) if resumes else None,
+                lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
+                batch_size=share_of_batch(own, share.num_learners),
+                on_begin=on_begin,
+                origin=origin_of(cfg, mode=arguments.mode, source=source, env_fn=env_fn),
+            ).run()
+            if share.rank == 0:
+                with console.phase("drawing the curve, filming the best model"):
                     write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
-                    console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
+                console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
         finally:
             parts.close()
     return parts.policy
@@ -260,18 +273,34 @@ def _saved_point(cfg: Any, group: LearnerGroup | None) -> Saved:
     return newest_of_all(group, resume_store(cfg.exp_name, rank=group.rank))
 
 
-def _console(cfg: Any, parts: SerialParts, limits: Limits, overrides: Sequence[str]) -> RunConsole:
-    """Return what shows the run: nothing where another learner does."""
+def _open(
+    console: RunConsole,
+    cfg: Any,
+    parts: SerialParts,
+    limits: Limits,
+    overrides: Sequence[str],
+    env_fn: Callable[..., Any] | None,
+) -> None:
+    """Say what the run is; of several learners the first does."""
+    if parts.share.rank:
+        logger.info(
+            "learner rank %d of %d, process %d: it collects in %d envs",
+            *parts.share,
+            os.getpid(),
+            parts.own_env.num_lanes,
+        )
     if parts.evaluator_env is None:
-        return NoConsole()
+        return
     learners = [opening_line(cfg, parts.share.num_learners)] if parts.share.num_learners > 1 else []
-    opening = opening_lines(
-        cfg,
-        collector_env=parts.own_env,
-        evaluator_env=parts.evaluator_env,
-        policy=parts.policy,
-        limits=limits,
-        overrides=overrides,
-        learners=learners,
+    console.tell(
+        opening_lines(
+            cfg,
+            collector_env=parts.own_env,
+            evaluator_env=parts.evaluator_env,
+            policy=parts.policy,
+            limits=limits,
+            overrides=overrides,
+            learners=learners,
+            env_fn=env_fn,
+        )
     )
-    return RunConsole(cfg.exp_name, limits, opening=opening)

@@ -13,6 +13,8 @@ from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree
 from ding_like.entry.learners import RunArguments
 from ding_like.entry.serial_entry import InputConfig, limited
+from ding_like.pipeline.roles.origin import env_name
+from ding_like.utils.run_folder import RunFolder
 
 # A config file, its (main_config, create_config), or these and its system_config.
 SystemConfig = InputConfig | tuple[Any, Any, Any]
@@ -33,12 +35,15 @@ class SystemPlan(Generic[Settings]):
     arguments: RunArguments  # with the `system_config` that is saved
     given: Sequence[str]  # all overrides, as they were given
 
-    def claimed(self) -> SystemPlan[Settings]:
-        """Make the run's folder, and save its config there; return the plan with the config that says so."""
+    def claimed(self, folder: RunFolder) -> SystemPlan[Settings]:
+        """Make the run's folder and save its config there; return the plan with the config that says so.
+
+        `folder` holds it from then on.
+        """
         main, create = self.config
         cfg = compile_config(
             main, create, seed=self.arguments.seed, overrides=self.overrides, source=self.source,
-            exp_name=self.exp_name, quiet=True,
+            exp_name=self.exp_name, quiet=True, folder=folder,
         )  # fmt: skip
         save_system(cfg.exp_name, self.arguments.system or {}, mode=self.arguments.mode)
         return replace(self, cfg=cfg)
@@ -87,5 +92,5 @@ def read_given(input_cfg: SystemConfig) -> tuple[Any, Any, Any, str]:
 
 def plan_line(plan: SystemPlan[Any]) -> str:  # Any: of any mode's settings
     """Return the line of a dry run that says what would be trained."""
-    env = plan.cfg.env.get("env_id") or plan.cfg.env.type
-    return f"plan        {plan.cfg.policy.type} on {env}, seed {plan.arguments.seed}, as {plan.cfg.exp_name}/"
+    what = f"{plan.cfg.policy.type} on {env_name(plan.cfg.env)}"
+    return f"plan        {what}, seed {plan.arguments.seed}, as {plan.cfg.exp_name}/"

@@ -14,6 +14,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from ding_like.errors import ConfigError, EnvError
+from ding_like.utils.bounds import FROM_1, Bounds
 from ding_like.utils.code_files import close_modules, searched_folders
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import ENV_REGISTRY
@@ -44,6 +45,9 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
         "max_episode_steps": None,  # None: the time limit that the id was registered with
         "render_mode": None,
         "wrappers": [],  # dicts with `type` and keyword arguments, innermost first
+    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "max_episode_steps": FROM_1,
     }
     config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
     config_types: ClassVar[dict[str, tuple[type, ...]]] = {

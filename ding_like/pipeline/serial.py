@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -36,7 +37,8 @@ class SerialRun:
     `checkpointer` saves points to resume from between two turns; with `saved` the run goes on from one. With
     `lock_step` this is the loop of one of several learners, each with its share of the config: all of them take the
     same turns, and the first alone evaluates and reports. `make_turns` makes the turns of a run whose work is done
-    elsewhere, of what tells whether the run is to end soon; without it the parts' own roles take them.
+    elsewhere, of what tells whether the run is to end soon; without it the parts' own roles take them. `on_begin` is
+    called when the first of them is done.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class SerialRun:
         batch_size: int | None = None,  # rows drawn for an update; None: the config's
         make_turns: Callable[[Callable[[], bool]], Turns] | None = None,
         origin: Origin | None = None,
+        on_begin: Callable[[], None] | None = None,
     ) -> None:
         if saved is not None and checkpointer is None:
             raise ConfigError("a run that goes on from a saved point needs the checkpointer that knows its parts.")
@@ -65,6 +68,7 @@ class SerialRun:
         self._lock_step: LockStep = Alone() if lock_step is None else lock_step
         self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
         self._make_turns = make_turns or self._serial_turns
+        self._on_begin = on_begin
         self._end_s = math.inf  # by the monotonic clock; known when the first turn begins
         self.training_s = 0.0  # from the first turn on, known when it has ended
 
@@ -76,11 +80,13 @@ class SerialRun:
         """
         parts, self._record = self._parts, RunRecord(self._cfg.exp_name, origin=self._origin)
         with StopSignal() as signals, ExitStack() as opened:
-            state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
+            with self._console.phase("starting" if self._saved is None else "loading the saved point"):
+                state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
             began_s = time.monotonic()
             self._end_s = began_s + self._limits.max_duration_s
             try:
-                self._begin_turns(state)
+                with self._console.phase(self._first_phase):
+                    self._begin_turns(state)
                 self._evaluate = self._evaluate_role()
                 self._console.start(self._progress())
                 stop = self._loop(signals)
@@ -88,10 +94,10 @@ class SerialRun:
                 self.training_s = time.monotonic() - began_s
             except TurnsLostError as error:
                 raise TurnsLostError(f"{error} The run ended {self._rescued()}") from error
-            self._console.update(self._progress())
             self._save()
             self._lock_step.leave()
             if signals.received is not None:
+                self._console.update(self._progress())
                 logger.info("interrupted %s", self._saved_at())
                 signals.leave()
         parts.learner.call_hook("after_run")
@@ -108,9 +114,13 @@ class SerialRun:
             set_best_aside(self._cfg.exp_name)
             parts.learner.save_checkpoint(name)
 
-        found = evaluate.conclude(train_iter, env_step, save_checkpoint=save)
+        with self._console.phase("evaluating the last model"):
+            found = evaluate.conclude(train_iter, env_step, save_checkpoint=save)
         self._note(found)
-        return self._record.conclude(found.returns, stop=stop, env_step=env_step, train_iter=train_iter)
+        self._console.update(self._progress())
+        return self._record.conclude(
+            found.returns, stop=stop, env_step=env_step, train_iter=train_iter, eval_metrics=found.metrics
+        )
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
         """Bring the parts to where the run goes on from, and make the turns; return a saved point's state, if any."""
@@ -127,6 +137,11 @@ class SerialRun:
         self._turns = self._make_turns(is_leaving)
         opened.callback(self._turns.close)
         return state
+
+    @property
+    def _first_phase(self) -> str:
+        size = self._cfg.policy.random_collect_size if self._saved is None else 0
+        return f"collecting {size:,} samples by random actions" if size else "starting"
 
     def _begin_turns(self, state: State | None) -> None:
         if state is None:
@@ -152,7 +167,7 @@ class SerialRun:
         torn = f"at {self._place()}, which is not saved: what was learned last is lost with those who learned it"
         if newest is None:
             return f"{torn}, and no point was saved before."
-        again = f"go on from env step {newest:,}, saved before, with  ding --resume {self._cfg.exp_name}"
+        again = f"go on from env step {newest:,}, saved before, with  {self._resume_command}"
         return f"{torn}; {again}"
 
     def _evaluate_role(self) -> EvaluateRole | None:
@@ -185,6 +200,9 @@ class SerialRun:
             if turn.evaluates and self._lock_step.evaluate(None if self._evaluate is None else self._evaluate_now):
                 return True
             self._turns.take()
+            if self._on_begin is not None:
+                self._on_begin()
+                self._on_begin = None
             if console.is_due:
                 console.update(self._progress())
         return False
@@ -205,9 +223,10 @@ class SerialRun:
         """Evaluate, keep the model if it is the best, and return whether it is good enough."""
         parts, env_step = self._parts, self._parts.collector.envstep
         assert self._evaluate is not None, "only a learner that evaluates is asked to"
-        found = self._evaluate.evaluate(
-            parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
-        )
+        with self._console.phase("evaluating"):
+            found = self._evaluate.evaluate(
+                parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
+            )
         self._note(found)
         return found.stop
 
@@ -218,6 +237,7 @@ class SerialRun:
             env_step=self._parts.collector.envstep,
             duration_s=found.duration_s,
             console=self._console,
+            metrics=found.metrics,
         )
 
     def _progress(self) -> Progress:
@@ -233,8 +253,12 @@ class SerialRun:
             workers=self._turns.workers(),
         )
 
+    @property
+    def _resume_command(self) -> str:
+        return shlex.join(["ding", "--resume", self._cfg.exp_name])
+
     def _saved_at(self) -> str:
-        return f"at {self._place()}: saved, go on with  ding --resume {self._cfg.exp_name}"
+        return f"at {self._place()}: saved, go on with  {self._resume_command}"
 
     def _place(self) -> str:
         return f"env step {self._parts.collector.envstep:,}, iteration {self._parts.learner.train_iter:,}"

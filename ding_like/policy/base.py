@@ -11,28 +11,31 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding_like.config import NoEffect, deep_merge, with_objects
+from ding_like.config import NoEffect, deep_merge
 from ding_like.config.tree import get_path
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
-from ding_like.errors import CheckpointError, ConfigError
-from ding_like.policy import di_engine_view
+from ding_like.errors import CheckpointError
+from ding_like.policy import di_engine_view, own_state
 from ding_like.policy.device import device_of
 from ding_like.policy.grad_state import StateVersions, check_fits
+from ding_like.policy.model_keys import build_model, model_faults
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.policy_bounds import POLICY_BOUNDS
 from ding_like.policy.share import Share
 from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
 from ding_like.rl_utils.returns import nstep_return
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, Info, LearnMode, SampleUnit, State
+from ding_like.utils.bounds import Bounds
 from ding_like.utils.checkpoint import check_model_state
-from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
+from ding_like.utils.registries import POLICY_REGISTRY
 
 FIELDS = ("learn", "collect", "eval", "command")
 
@@ -82,6 +85,7 @@ class Policy:
         eval=dict(),
         other=dict(),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = POLICY_BOUNDS
     config_free: tuple[str, ...] = ("model",)
     config_types: dict[str, tuple[type, ...]] = {
         "action_space": (str,),
@@ -126,9 +130,6 @@ class Policy:
             yield "collect", "n_sample and n_episode are both set; give one"
         if cfg["priority_IS_weight"] and not cfg["priority"]:
             yield "priority_IS_weight", "needs priority=True: without priorities all weights are 1"
-        for path, value in (("nstep", cfg["nstep"]), ("learn.batch_size", cfg["learn"]["batch_size"])):
-            if isinstance(value, (int, float)) and value < 1:
-                yield path, f"must be at least 1, got {value}"
         if cfg["learn"]["nonfinite"] not in ("skip", "raise"):
             yield "learn.nonfinite", f"must be 'skip' or 'raise', got {cfg['learn']['nonfinite']!r}"
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
@@ -139,6 +140,11 @@ class Policy:
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
         if cls.action_spaces is not None and not {"Box", "HybridSpace"} & set(cls.action_spaces):
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
+
+    @classmethod
+    def check_model(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for what the model that a policy section names does not take of `cfg.model`."""
+        return model_faults(cls, cfg)
 
     @classmethod
     def _no_effect(cls, cfg: Mapping[str, Any], paths: Iterable[str], why: str) -> Iterator[tuple[str, str]]:
@@ -275,8 +281,8 @@ class Policy:
             monitor_vars=self._monitor_vars_learn,
             get_attribute=self.get_attribute,
             set_attribute=self.set_attribute,
-            state_dict=self._state_dict_learn,
-            load_state_dict=self._load_state_dict_learn,
+            state_dict=own_state.saver(self),
+            load_state_dict=partial(own_state.load, self),
             minibatches=self.minibatches,
             grad=self.grad,
             apply=self.apply,
@@ -472,15 +478,7 @@ class Policy:
         return columns_to_obs(prefix, batch.columns)
 
     def _build_model(self) -> torch.nn.Module:
-        settings = with_objects(self._cfg.get("model", {}))
-        name, import_names = self.default_model()
-        name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
-        settings.pop("cfg_type", None)
-        try:
-            model: torch.nn.Module = MODEL_REGISTRY.build(name, import_names=import_names, **settings)
-        except TypeError as error:
-            raise ConfigError(f"policy.model does not fit model '{name}': {error}.") from error
-        return model
+        return build_model(self._cfg, self.default_model())
 
 
 def _is_of_window_end(name: str) -> bool:

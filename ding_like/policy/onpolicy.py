@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from ding_like.rl_utils.ppo import normalise
 from ding_like.rl_utils.returns import gae
 from ding_like.rl_utils.schedule import Schedule, constant, linear_schedule
 from ding_like.types import Array, Obs, State
+from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
 from ding_like.utils.log import one_time_warning
 
 
@@ -70,6 +71,16 @@ class OnPolicyActorCritic(Policy):
             gae_lambda=0.95,
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.value_weight": FROM_0,
+        "learn.entropy_weight": FINITE,
+        "learn.grad_clip_value": ABOVE_0,
+        "learn.adam_eps": ABOVE_0,
+        "learn.schedule.env_steps": FROM_1,
+        "learn.schedule.lr_end": FROM_0,
+        "collect.discount_factor": SHARE,
+        "collect.gae_lambda": SHARE,
+    }
     config_types = {
         **Policy.config_types,
         "learn.grad_clip_value": (int, float),
@@ -92,8 +103,6 @@ class OnPolicyActorCritic(Policy):
             yield "action_bound", f"must be 'clip' or 'tanh', got {cfg['action_bound']!r}"
         if learn["grad_clip_type"] != "clip_norm":
             yield "learn.grad_clip_type", f"must be 'clip_norm', got {learn['grad_clip_type']!r}"
-        if not 0 <= collect["gae_lambda"] <= 1:
-            yield "collect.gae_lambda", f"must lie in [0, 1], got {collect['gae_lambda']}"
         if cfg["nstep"] != 1:
             yield "nstep", "has no use with generalised advantages; set collect.gae_lambda"
         if cfg["priority"]:

@@ -28,6 +28,7 @@ from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Info, State
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 # A phase's rows, one batch after another.
@@ -53,6 +54,11 @@ class PPGPolicy(PPOPolicy):
             aux_bc_weight=1.0,
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.aux_freq": FROM_1,
+        "learn.aux_train_epoch": FROM_1,
+        "learn.aux_bc_weight": FROM_0,
+    }
     # Keys of DI-engine's configs.
     without_effect: ClassVar[Mapping[str, str]] = {
         "learn.actor_epoch_per_collect": "learn.epoch_per_collect counts the epochs of both networks",

@@ -97,7 +97,7 @@ class ChildRuns:
         return process.pid
 
     def wait(self, timeout_s: float) -> list[Ended]:
-        """Return those that have ended since, waiting for the first at most `timeout_s`; start others in their place."""
+        """Return those that have ended since, waiting at most `timeout_s` for one; start others in their place."""
         with self._changed:
             if not self._ended:
                 self._changed.wait(timeout_s)

@@ -17,6 +17,7 @@ from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import CheckpointError, EnvError, TrainingError
 from ding_like.types import Array, Obs, RewardShaping, State, StepBatch
+from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
 from ding_like.utils.configurable import Configurable
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,13 @@ class ArrayEnvManager(Configurable, ABC):
         # What a NaN or an infinity in an observation or reward means: "drop" the episode, or "raise".
         "nonfinite": "drop",
     }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "step_timeout_s": ABOVE_0,
+        "reset_timeout_s": ABOVE_0,
+        "reseed_after": FROM_0,
+        "resume_replay_steps": FROM_0,
+        "max_env_restarts": FROM_0,
+    }
     without_effect: ClassVar[Mapping[str, str]] = {
         "step_timeout_s": "an env in this process cannot be broken off; env manager 'subprocess' keeps deadlines",
         "reset_timeout_s": "an env in this process cannot be broken off; env manager 'subprocess' keeps deadlines",
@@ -54,6 +62,7 @@ class ArrayEnvManager(Configurable, ABC):
     num_players = 1
     lane_seeds = True
     reward_shaping: RewardShaping | None = None
+    metrics: tuple[str, ...] = ("is_success",)
     observation_space: Space
     action_space: Space
 
@@ -62,12 +71,6 @@ class ArrayEnvManager(Configurable, ABC):
         """Yield (path, what is wrong) for every value that no manager can use."""
         if cfg["nonfinite"] not in ("drop", "raise"):
             yield "nonfinite", f"is {cfg['nonfinite']!r}; expected 'drop' or 'raise'"
-        for key in ("reseed_after", "resume_replay_steps", "max_env_restarts"):
-            if cfg[key] < 0:
-                yield key, f"is {cfg[key]}; expected 0 or more"
-        for key in ("step_timeout_s", "reset_timeout_s"):
-            if cfg[key] <= 0:
-                yield key, f"is {cfg[key]}; expected a positive number of seconds"
 
     def __init__(self, num_lanes: int, cfg: Mapping[str, Any] | None = None) -> None:
         if num_lanes < 1:

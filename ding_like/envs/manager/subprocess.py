@@ -6,7 +6,7 @@ import logging
 import os
 import select
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, cons
 from ding_like.envs.manager.subprocess_pool import ProcessPool, Step
 from ding_like.errors import EnvError
 from ding_like.types import Array, Obs, State, StepBatch
+from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 logger = logging.getLogger(__name__)
@@ -49,17 +50,13 @@ class SubprocessEnvManager(ArrayEnvManager):
         # Seconds that envs have to close before their processes are killed.
         "close_timeout_s": 5.0,
     }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "envs_per_process": FROM_0,
+        "wait_num": FROM_0,
+        "launch_timeout_s": ABOVE_0,
+        "close_timeout_s": ABOVE_0,
+    }
     without_effect: ClassVar[Mapping[str, str]] = {}
-
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        yield from super().check_config(cfg)
-        for key in ("envs_per_process", "wait_num"):
-            if cfg[key] < 0:
-                yield key, f"is {cfg[key]}; expected 0 or more"
-        for key in ("launch_timeout_s", "close_timeout_s"):
-            if cfg[key] <= 0:
-                yield key, f"is {cfg[key]}; expected a positive number of seconds"
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
         super().__init__(len(env_fn), cfg)

@@ -15,6 +15,7 @@ import numpy as np
 from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.weights.files import read_weights
+from ding_like.data.env_metrics import PREFIX
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.core.status import RunView
@@ -50,6 +51,8 @@ class CoordinatorRun:
         self._service = coordinator.service
         self._metrics = MetricsSink(cfg.exp_name)
         self._record = RunRecord(cfg.exp_name, origin=origin, clock=time.monotonic)
+        if math.isfinite(coordinator.commander.best_return):  # of the run before it was interrupted
+            self._record.best_eval = float(coordinator.commander.best_return)
         self._startup_s: float | None = None  # until the first update
         self._metrics_s = 0.0
         self._unsaved_best: Mapping[str, Any] | None = None  # weights that found no room on the disk yet
@@ -126,6 +129,7 @@ class CoordinatorRun:
             "reward_std": float(returns.std()),
             "reward_max": float(returns.max()),
             "reward_min": float(returns.min()),
+            **evaluation.get("metrics", {}),
         }
         self._metrics.write("evaluator", values, env_step=evaluation["env_step"], train_iter=int(evaluation["version"]))
         if evaluation["is_best"] and evaluation["policy"] is not None:
@@ -136,6 +140,7 @@ class CoordinatorRun:
             env_step=evaluation["env_step"],
             duration_s=evaluation["duration_s"],
             console=console,
+            metrics=evaluation.get("metrics"),
         )
 
     def _note_last(self, view: RunView, console: RunConsole) -> None:
@@ -148,6 +153,7 @@ class CoordinatorRun:
                 "returns": learned["eval_value_raw"],
                 "lengths": learned.get("eval_lengths", ()),
                 "duration_s": learned["judge_s"],
+                "metrics": learned.get("eval_metrics", {}),
                 "env_step": view.env_step,
                 "version": learned["last_iter"],
                 "is_best": math.isnan(best) or learned["eval_value"] >= best,
@@ -228,6 +234,7 @@ class CoordinatorRun:
             stop=view.stop,
             env_step=view.env_step,
             train_iter=int(learned["train_iter"]),
+            eval_metrics=learned.get("eval_metrics"),
             more={
                 "startup_s": self._startup_s or 0.0,
                 "train_s": learned["train_s"],
@@ -253,6 +260,6 @@ def _stats(view: RunView) -> dict[str, dict[str, Any]]:
             means[name] = float(np.mean(found))
     renamed = {"return": "reward_mean", "length": "avg_envstep_per_episode"}
     return {
-        "collector": {renamed.get(name, name): value for name, value in means.items()},
+        "collector": {renamed.get(name, name).removeprefix(PREFIX): value for name, value in means.items()},
         "learner": learners[0] if learners else {},
     }

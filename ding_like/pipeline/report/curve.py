@@ -69,20 +69,24 @@ def plot_groups(runs: Sequence[Run]) -> Plot:
     groups = group_runs(runs)
     curves: list[Curve] = []
     for (name, members), colour in zip(groups.items(), _cycle(len(groups)), strict=True):
-        lines = [_line_of(run, has_evaluations=has_evaluations) for run in members]
-        if len(members) == 1:
-            curves.append(Curve(*lines[0], colour, name))
-            continue
-        x, mean, band = average(lines)
-        kind = "95% CI" if len(members) >= _ENOUGH_SEEDS else "range"
-        curves += [Curve(*line, colour, width=0.8, alpha=0.4) for line in lines]
-        curves.append(Curve(x, mean, colour, f"{name} ({len(members)} seeds, {kind})", band=band))
+        curves += curves_of_seeds(name, members, colour, has_evaluations=has_evaluations)
     envs = sorted({run.env for run in runs} - {""})
     stops = {run.stop_value for run in runs}
     several = any(len(members) > 1 for members in groups.values())
     subtitle = "mean over seeds; a run that has ended keeps its last value" if several else ""
     y_label = "evaluation return" if has_evaluations else "training return, smoothed"
     return Plot(", ".join(envs) or "runs", subtitle, y_label, curves, stops.pop() if len(stops) == 1 else None)
+
+
+def curves_of_seeds(name: str, runs: Sequence[Run], colour: str, *, has_evaluations: bool) -> list[Curve]:
+    """Return the curve of a run, or of several seeds their mean with its band and, thin, each of them."""
+    lines = [_line_of(run, has_evaluations=has_evaluations) for run in runs]
+    if len(runs) == 1:
+        return [Curve(*lines[0], colour, name)]
+    x, mean, band = average(lines)
+    kind = "95% CI" if len(runs) >= _ENOUGH_SEEDS else "range"
+    thin_lines = [Curve(*line, colour, width=0.8, alpha=0.4) for line in lines]
+    return [*thin_lines, Curve(x, mean, colour, f"{name} ({len(runs)} seeds, {kind})", band=band)]
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -92,7 +96,8 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     parents = {parent for parent, _ in stems}
     groups: dict[str, list[Run]] = {}
     for run, (parent, stem) in zip(runs, stems, strict=True):
-        name = run.name if (parent, stem) in alone else stem
+        own = f"{stem}/{run.name}" if _is_of_seeds(run) else run.name
+        name = own if (parent, stem) in alone else stem
         groups.setdefault(name if len(parents) == 1 else f"{parent.name}/{name}", []).append(run)
     return groups
 
@@ -100,9 +105,13 @@ def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
 def _stem(run: Run) -> tuple[Path, str]:
     """Return the place and the name of a run's experiment."""
     folder = run.folder.resolve()
-    if (folder.parent / PLAN_FILE).is_file():
+    if _is_of_seeds(run):
         return folder.parent.parent, folder.parent.name
     return folder.parent, re.sub(r"_seed\d+$", "", run.name)
+
+
+def _is_of_seeds(run: Run) -> bool:
+    return (run.folder.resolve().parent / PLAN_FILE).is_file()
 
 
 def _cycle(count: int) -> list[str]:

@@ -25,16 +25,20 @@ def draw_png(plot: Plot, path: Path) -> None:
     figure = Figure(figsize=_SIZE, dpi=_DPI, layout=ConstrainedLayoutEngine(h_pad=0.12, w_pad=0.12))
     canvas = FigureCanvasAgg(figure)
     axes: Axes = figure.add_subplot()
-    _draw_curves(axes, plot)
+    draw_curves(axes, plot)
     _draw_frame(figure, axes, plot)
     with atomic_write(path) as file:
         canvas.print_png(file)
 
 
-def _draw_curves(axes: Axes, plot: Plot) -> None:
+def draw_curves(axes: Axes, plot: Plot) -> None:
+    """Draw the curves of a plot, and what is to be reached, into axes."""
     for order, curve in enumerate(plot.curves, start=2):
         if curve.band is not None:
-            axes.fill_between(curve.x, *curve.band, color=curve.colour, alpha=0.18, linewidth=0, zorder=order)
+            # Below all lines: a band would dim the curve of another experiment.
+            axes.fill_between(
+                curve.x, *curve.band, color=curve.colour, alpha=0.18, linewidth=0, zorder=1 + order / 1000
+            )
         axes.plot(
             curve.x,
             curve.y,

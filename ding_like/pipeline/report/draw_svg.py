@@ -49,6 +49,12 @@ class _Axis:
 
 def draw_svg(plot: Plot, path: Path) -> None:
     """Write an SVG of 900 x 540 pixels."""
+    with atomic_write(path) as file:
+        file.write(svg_of(plot).encode())
+
+
+def svg_of(plot: Plot) -> str:
+    """Return an SVG of 900 x 540 pixels as text."""
     x_axis, y_axis = _axes(plot)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
@@ -59,8 +65,7 @@ def draw_svg(plot: Plot, path: Path) -> None:
         *_legend(plot, top=float(y_axis.first_px) + _LEGEND_TOP),
         "</svg>",
     ]
-    with atomic_write(path) as file:
-        file.write("\n".join(parts).encode())
+    return "\n".join(parts)
 
 
 def _axes(plot: Plot) -> tuple[_Axis, _Axis]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ding_like.data.records import EvalResult
@@ -22,6 +22,7 @@ class Evaluation(NamedTuple):
     returns: Sequence[float]
     best_return: float  # mean of the best evaluation so far, this one included
     duration_s: float  # saving the best model included
+    metrics: Mapping[str, float] = {}  # of the env, means over episodes
 
 
 class EvaluateRole:
@@ -55,7 +56,9 @@ class EvaluateRole:
         started = time.perf_counter()
         self._prepare()
         stop, info = self._evaluator.eval(save_checkpoint, train_iter, env_step)
-        return Evaluation(stop, info["eval_episode_return"], self._evaluator.best_return, time.perf_counter() - started)
+        duration_s = time.perf_counter() - started
+        returns, metrics = info["eval_episode_return"], info.get("metrics", {})
+        return Evaluation(stop, returns, self._evaluator.best_return, duration_s, metrics)
 
     def final(self) -> EvalResult:
         """Return the final evaluation of a run: the last model plays episodes that no stop rule has seen."""
@@ -76,7 +79,7 @@ class EvaluateRole:
             save_ckpt_fn=save_checkpoint,
         )
         duration_s = time.perf_counter() - started
-        return Evaluation(False, result.returns, self._evaluator.best_return, duration_s)
+        return Evaluation(False, result.returns, self._evaluator.best_return, duration_s, result.metrics)
 
     @property
     def _final_episodes(self) -> int:

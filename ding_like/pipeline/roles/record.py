@@ -47,6 +47,7 @@ class RunRecord:
         self._started_s = clock()
         self._earlier_s = 0.0  # what the run took before it was resumed
         self._eval_returns: Sequence[float] = ()  # of the last evaluation
+        self._eval_metrics: Mapping[str, float] = {}  # of the last evaluation
         self._eval_duration_s = 0.0
         self.best_eval = math.nan  # mean return of the best evaluation; NaN before there is one
 
@@ -56,11 +57,18 @@ class RunRecord:
         return self._earlier_s + self._clock() - self._started_s
 
     def note_evaluation(
-        self, returns: Sequence[float], *, best: float, env_step: int, duration_s: float, console: RunConsole
+        self,
+        returns: Sequence[float],
+        *,
+        best: float,
+        env_step: int,
+        duration_s: float,
+        console: RunConsole,
+        metrics: Mapping[str, float] | None = None,  # of the env, means over episodes
     ) -> None:
         """Take note of an evaluation, after which the best mean return is `best`, and say so if it is a better one."""
         is_better = best > self.best_eval  # not of the first one: no number is above NaN
-        self._eval_returns, self.best_eval = list(returns), best
+        self._eval_returns, self.best_eval, self._eval_metrics = list(returns), best, dict(metrics or {})
         self._eval_duration_s += duration_s
         if is_better:
             console.event(f"env step {env_step:,}  eval {measure(best)} is the best so far -> {BEST_CHECKPOINT}")
@@ -86,6 +94,7 @@ class RunRecord:
             mean_length=mean_length,
             eval_returns=self._eval_returns,
             best_eval=self.best_eval,
+            eval_metrics=self._eval_metrics,
             setting=setting or {},
             learn=learn or {},
             workers=workers or {},
@@ -103,8 +112,8 @@ class RunRecord:
     ) -> RunResult:
         """Write `result.json`, with where the run comes from and what there is `more` to say, and return the result.
 
-        `returns` are those of the final evaluation, which `note_evaluation` has been told of. Raises OSError if the
-        file cannot be written; another call writes it again.
+        `returns` and the env's own `eval_metrics` are those of the final evaluation, which `note_evaluation` has been
+        told of. Raises OSError if the file cannot be written; another call writes it again.
         """
         result = RunResult(
             stop=stop,
@@ -127,6 +136,7 @@ class RunRecord:
         """Return what a resumed run goes on from."""
         return {
             "eval_returns": list(self._eval_returns),
+            "eval_metrics": dict(self._eval_metrics),
             "eval_duration_s": self._eval_duration_s,
             "duration_s": self.duration_s,
             **({} if self._origin is None else {"command": self._origin.command, "commit": self._origin.commit}),
@@ -136,6 +146,7 @@ class RunRecord:
         """Go on from what `state_dict` returned; `best` is the best mean return until then."""
         self._eval_returns, self._eval_duration_s = state["eval_returns"], state["eval_duration_s"]
         self._earlier_s = state["duration_s"]
+        self._eval_metrics = state.get("eval_metrics", {})  # points of earlier versions have none
         self.best_eval = best if self._eval_returns else math.nan
         if self._origin is not None and "command" in state:  # what the run was begun with, not `ding --resume`
             self._origin = replace(self._origin, command=state["command"], commit=state["commit"])

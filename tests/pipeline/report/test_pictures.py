@@ -32,7 +32,7 @@ def test_run_gets_a_curve_and_a_film_of_its_best_checkpoint(tmp_path):
     write_pictures(make_folder(tmp_path), policy, seed=0, env_setting=setting(Lamp, made))
 
     assert (tmp_path / "curve.png").is_file() and (tmp_path / "agent.gif").is_file()
-    assert made[-1].actions == [1] * 5, "the best checkpoint played"
+    assert set(made[-1].actions) == {1}, "the best checkpoint played"
     assert policy.actor.action == 0, "the policy is as it was"
 
 
