@@ -25,6 +25,7 @@ EXTRAS = {
     "ray": ["ray>=2.60", "lz4>=4.3.3"],  # 2.60: the token by which strangers are kept out
     "seed": ["pyzmq>=26.2"],  # 26.2: wheels with CURVE for every Python from 3.10 to 3.13
     "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
+    "onnx": ["onnx>=1.18", "onnxruntime>=1.22", "onnxscript>=0.5"],
     "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
     "test": [
         "pytest>=8",
@@ -48,6 +49,9 @@ EXTRAS = {
         "mujoco>=3.17,<4",
         "shimmy>=2.0",
         "imageio>=2.34",
+        "onnx>=1.18",
+        "onnxruntime>=1.22",
+        "onnxscript>=0.5",
     ],
 }
 

@@ -156,7 +156,7 @@ class RainbowDQN(nn.Module):
         Raises SchemaError for noise of another size than `noise_size`.
         """
         features = self.encoder(x)
-        check_noise(noise, len(features), self.noise_size)
+        check_noise(noise, features.shape[0], self.noise_size)
         output: Tensor = self.head(features, noise)
         return output
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import ding_like
 from ding_like.data.obs import obs_to_columns
@@ -82,8 +81,7 @@ sys.meta_path.insert(0, Blocked())
 import numpy as np
 path, given = sys.argv[1], [np.array(each, kind) for each, kind in json.loads(sys.argv[2])]
 if path.endswith(".pt"):
-    import torch
-    extra = {"ding_like.json": ""}
+        extra = {"ding_like.json": ""}
     told = torch.jit.load(path, _extra_files=extra)(*map(torch.from_numpy, given))
     metadata = extra["ding_like.json"]
     told = [each.numpy() for each in told]
@@ -122,15 +120,15 @@ def test_a_file_acts_alike_in_a_process_without_ding_like(kind: str, to: Any, tm
 def test_a_mask_is_an_input(tmp_path: Path) -> None:
     run, _ = saved_run(tmp_path / "exp", "masked")
     done = export(run.folder, to="torchscript")
-    loaded = torch.jit.load(str(done.path))
-    board = torch.from_numpy(draw_obs(ACTING["dqn"], 8, np.random.default_rng(0)))
+    run_file = export_module.run_torchscript(done.path)
+    board = draw_obs(ACTING["dqn"], 8, np.random.default_rng(0))
 
     inputs = [each["name"] for each in done.metadata["inputs"]]
     for action in range(4):
-        mask = torch.zeros(8, 4, dtype=torch.int8)
+        mask = np.zeros((8, 4), np.int8)
         mask[:, action] = 1
         given = {"obs/board": board, "obs/action_mask": mask}
-        assert loaded(*(given[name] for name in inputs))[0].tolist() == [action] * 8
+        assert run_file([given[name] for name in inputs])[0].tolist() == [action] * 8
     assert sorted(inputs) == sorted(obs_to_columns("obs", {"board": 0, "action_mask": 0}))
 
 
@@ -148,6 +146,15 @@ def test_a_file_that_acts_otherwise_is_not_written(tmp_path: Path, monkeypatch: 
         export(run.folder, to="torchscript")
     assert sorted(path.name for path in run.folder.glob("*agent*")) == ["agent.json"]
     assert not list(run.folder.glob(".export-*"))
+
+
+def test_a_file_that_cannot_be_run_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = saved_run(tmp_path / "exp", "box")
+    monkeypatch.setattr(export_module, "run_torchscript", lambda path: lambda arrays: 1 / 0)
+
+    with pytest.raises(CheckpointError, match=r"cannot be run on 1 observations \(ZeroDivisionError"):
+        export(run.folder, to="torchscript")
+    assert not (run.folder / "agent.pt").exists()
 
 
 def test_without_its_env_a_run_is_exported_and_checked_on_random_observations(tmp_path: Path) -> None:
