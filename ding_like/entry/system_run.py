@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,10 +33,12 @@ def run_by_turns(
     env_setting: EnvSetting | None = None,
     max_duration_s: float = math.inf,
     resumes: bool = False,
+    on_begin: Callable[[], None] | None = None,
 ) -> tuple[RunResult, float]:
     """Train with these parts to the end, and write what a serial run writes.
 
-    Return the result, and the seconds from the first turn to the last.
+    Return the result, and the seconds from the first turn to the last. `on_begin` is called when the first turn of the
+    loop is done.
     """
     cfg, arguments = plan.cfg, plan.arguments
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value, max_duration_s)
@@ -63,6 +65,7 @@ def run_by_turns(
             saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
             make_turns=make_turns,
             origin=origin_of(cfg, mode=arguments.mode, source=plan.source, env_fn=env_setting and env_setting[0]),
+            on_begin=on_begin,
         )
         result = run.run()
         assert result is not None, "a driver evaluates"

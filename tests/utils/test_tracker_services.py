@@ -35,15 +35,15 @@ def lines() -> list[dict[str, Any]]:
 def run_in_two_parts(cfg: Any) -> None:
     """Train until an error, after points were saved and more was written, and go on to the end."""
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def stop(**said: Any) -> None:
-        raise Stop
+        raise StopError
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ding_like.pipeline.serial.SerialRun._conclude", lambda self, *args, **kwargs: stop())
-        with pytest.raises(Stop):
+        with pytest.raises(StopError):
             serial_pipeline(cfg, seed=0, max_env_step=400)
     resume_pipeline("exp", max_env_step=700)
 

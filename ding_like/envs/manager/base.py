@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from ding_like.data.obs import take_lanes, write_obs
-from ding_like.envs.hybrid import as_lane_env
+from ding_like.envs.factory import check_command, make_lane_env
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant, rows_equal, without_lanes
 from ding_like.envs.manager.lane import play_again
 from ding_like.envs.spaces import check_equal_spaces
@@ -34,12 +34,12 @@ class BaseEnvManager(ArrayEnvManager):
     """
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        super().__init__(len(env_fn), cfg)
+        super().__init__(len(env_fn), cfg, check=check_command(env_fn[0]) if env_fn else "")
         self._env_fn = list(env_fn)
         self._envs: list[gymnasium.Env[Any, Any]] = []
         try:
             for make in self._env_fn:
-                self._envs.append(as_lane_env(make()))
+                self._envs.append(make_lane_env(make))
             first = self._envs[0]
             if hasattr(first, "num_players"):
                 raise EnvError(f"{first!r} has several players: set env.manager.type='game'.")
@@ -158,7 +158,7 @@ class BaseEnvManager(ArrayEnvManager):
             self._envs[index].close()
         except Exception as error:  # it is broken already: whatever close says, a new one takes its place
             logger.debug("closing the broken env %d failed: %s", index, error)
-        self._envs[index] = as_lane_env(self._env_fn[index]())
+        self._envs[index] = make_lane_env(self._env_fn[index])
         load_wrapper_states(self._envs[index], states)
         self._step_env[index] = self._envs[index].step
 
