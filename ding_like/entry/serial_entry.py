@@ -15,7 +15,7 @@ from ding_like.entry.learners import RunArguments, is_first, joined, number_of_l
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.agent.description import write_description
-from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, training_process
+from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, check_env_setting, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.learners.joined import join_policy
 from ding_like.pipeline.learners.lock_step import InStep
@@ -138,6 +138,7 @@ def _start(
     exp_name: str | None,
     load_path: str | None,
 ) -> Policy:
+    check_env_setting(env_setting)
     overrides = [*overrides, *load_overrides(load_path)]
     # Of the ranks of torchrun, the first one makes the folder.
     first: dict[str, bool] = {} if is_first() else {"save": False, "renew_dir": False}
