@@ -44,7 +44,8 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
 
     The file runs as a module of its own, and its folder joins the end of `sys.path`, so that it and its `import_names`
     may name modules beside it. Where it registers envs, policies or other parts, it joins the `import_names` of those:
-    every process of the run, and a resumed one, then knows them. Raises ConfigError if the file is missing, fails or lacks a config.
+    every process of the run, and a resumed one, then knows them. Raises ConfigError if the file is missing, fails or
+    lacks a config.
     """
     file = _existing(Path(path))
     module, sections = run_config(file)
@@ -58,6 +59,24 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
             raise ConfigError(f"{file}: {name} must be a dict or an EasyDict, got {type(value).__name__} {value!r}")
     create = with_own_code(found["main_config"], found["create_config"] or {}, file, sections)
     return ConfigFile(found["main_config"] or {}, create, found["system_config"])
+
+
+def given_configs(configs: Any, *, has_system: bool = False) -> tuple[Any, ...]:
+    """Return what stands in place of a config file: (main_config, create_config), or those and a system_config.
+
+    Raises ConfigError for anything else.
+    """
+    numbers = (2, 3) if has_system else (2,)
+    if isinstance(configs, (tuple, list)) and len(configs) in numbers:
+        return tuple(configs)
+    wanted = "(main_config, create_config)" + (", or those and a system_config" if has_system else "")
+    if isinstance(configs, Mapping):
+        got = f"one dict with the keys {', '.join(map(str, configs))}"
+    elif isinstance(configs, (tuple, list)):
+        got = f"{len(configs)} of them"
+    else:
+        got = f"{type(configs).__name__} {configs!r}"
+    raise ConfigError(f"a config is a .py file or {wanted}; got {got}.")
 
 
 def _named_otherwise(module: ModuleType, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +119,16 @@ def _close_files(file: Path) -> list[str]:
     return [files[name] for name in difflib.get_close_matches(file.name, files, n=2)]
 
 
+def _create_config_for(main: object) -> str:
+    """Return the create_config that a main_config may go with, as Python."""
+    has_id = isinstance(main, Mapping) and isinstance(main.get("env"), Mapping) and "env_id" in main["env"]
+    return f"dict(env=dict(type={'gymnasium' if has_id else '...'!r}), policy=dict(type='dqn'))"
+
+
 def _hint(module: ModuleType, name: str) -> str:
+    if name == "create_config":
+        main = getattr(module, "main_config", None)
+        return f"add `{name} = {_create_config_for(main)}`"
     dicts = [key for key, value in vars(module).items() if isinstance(value, Mapping) and not key.startswith("_")]
     close = difflib.get_close_matches(name, dicts, n=1, cutoff=0.4)
     return f"is it '{close[0]}'? Add `{name} = {close[0]}`" if close else f"add `{name} = dict(...)`"

@@ -33,6 +33,7 @@ from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.self_play import is_game
 from ding_like.utils.addresses import is_loopback, reachable_url
 from ding_like.utils.run_folder import RunFolder
+from ding_like.utils.trackers import tracked
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +171,9 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
             Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
             RunConsole(cfg.exp_name, limits, opening=opening(plan, limits, reachable_url(coordinator.url))) as console,
             StopSignal() as signals,
+            tracked(cfg) as trackers,
         ):
+            trackers.follow()
             start_workers(coordinator, children)
 
             def check() -> None:

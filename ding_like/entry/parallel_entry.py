@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.config import compile_config, read_config, to_plain
+from ding_like.config.read import given_configs
 from ding_like.entry.coordinator_entry import Plan, run_coordinator
 from ding_like.entry.learners import number_of_learners
+from ding_like.entry.limits import check_limits
 from ding_like.entry.saved_arguments import CoordinatedArguments
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.errors import ConfigError
@@ -52,6 +54,7 @@ def parallel_pipeline(
     `disable_flask_log` are accepted for DI-engine's callers: workers log to files of their own.
     Raises ConfigError with every fault of the config at once, and TrainingError with the cause if a worker fails.
     """
+    check_limits(max_env_step=max_env_step, max_train_iter=max_train_iter)
     main, given_create, system_config, source = _read(input_cfg)
     main, create = serial_parts(main, given_create)
     if learners is not None:
@@ -130,8 +133,8 @@ def _read(input_cfg: ParallelConfig) -> tuple[Any, Any, Any, str]:
     if isinstance(input_cfg, (str, Path)):
         file = read_config(input_cfg)
         return file.main_config, file.create_config, file.system_config, str(input_cfg)
-    main, create, system = input_cfg
-    return main, create, system, "the given config"
+    main, create, *system = given_configs(input_cfg, has_system=True)
+    return main, create, system[0] if system else None, "the given config"
 
 
 def _start_workers(plan: Plan, parts: dict[str, Any], coordinator: Coordinator, children: Children) -> None:

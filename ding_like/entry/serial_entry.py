@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.learner_group import LearnerGroup
 from ding_like.config import compile_config, read_config
+from ding_like.config.override import check_overrides
+from ding_like.config.read import given_configs
 from ding_like.entry.learners import RunArguments, is_first, joined, number_of_learners, opening_line
+from ding_like.entry.limits import check_limits
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.agent.description import write_description
-from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, training_process
+from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, check_env_setting, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.learners.joined import join_policy
 from ding_like.pipeline.learners.lock_step import InStep
@@ -32,6 +35,7 @@ from ding_like.policy.share import Share
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.resume import Saved
 from ding_like.utils.run_folder import RunFolder
+from ding_like.utils.trackers import tracked
 from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
@@ -53,7 +57,7 @@ def load_config(
         file = read_config(input_cfg)
         main, create, source = file.main_config, file.create_config, str(input_cfg)
     else:
-        (main, create), source = input_cfg, "the given config"
+        (main, create), source = given_configs(input_cfg), "the given config"
     return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
 
 
@@ -139,12 +143,17 @@ def _start(
     exp_name: str | None,
     load_path: str | None,
 ) -> Policy:
+    check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
+    check_overrides(overrides)
+    check_env_setting(env_setting)
     overrides = [*overrides, *load_overrides(load_path)]
     with RunFolder() as folder:
         # Of the ranks of torchrun, the first one makes the folder and holds it for all.
         first: dict[str, Any] = {"folder": folder} if is_first() else {"save": False, "renew_dir": False}
         source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
-        cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
+        cfg = load_config(
+            input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, builds_model=model is None, **first
+        )
         return _train(
             cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source,
             on_begin=folder.keep,
@@ -225,7 +234,7 @@ def run_learner(
         own, env_setting = share_config(cfg, share.num_learners), share_envs(env_setting or _envs_of(cfg), share)
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
     console = NoConsole() if share.rank else RunConsole(cfg.exp_name, limits)
-    with training_process(), console:
+    with training_process(), console, tracked(cfg, is_first=share.rank == 0) as trackers:
         with console.phase("building envs and policy"):
             parts = build_serial(
                 own,
@@ -238,6 +247,7 @@ def run_learner(
                 make_reducer=None if group is None else partial(join_policy, group),
             )
         try:
+            trackers.follow(parts.metrics)
             if share.rank == 0:
                 write_description(cfg, env_setting=env_setting, has_own_model=model is not None)
             _open(console, cfg, parts, limits, overrides, env_fn)

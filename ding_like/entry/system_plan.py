@@ -10,9 +10,11 @@ from typing import Any, Generic, TypeVar
 
 from ding_like.config import FrozenConfig, compile_config, read_config, save_system, to_plain
 from ding_like.config.override import Override, take_overrides
+from ding_like.config.read import given_configs
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree
 from ding_like.entry.learners import RunArguments
+from ding_like.entry.limits import check_limits
 from ding_like.entry.serial_entry import InputConfig, limited
 from ding_like.pipeline.roles.origin import env_name
 from ding_like.utils.full_disk import when_there_is_room
@@ -72,6 +74,7 @@ def plan_system(
     and what is to be saved of them; it raises ConfigError with the faults. `overrides` are `section.key=value` strings,
     also `system.section.key=value`.
     """
+    check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
     main, create, system, named = read_given(input_cfg)
     source = source or named
     tree: Tree = {"system": to_plain(system or {})}
@@ -93,7 +96,7 @@ def read_given(input_cfg: SystemConfig) -> tuple[Any, Any, Any, str]:
     if isinstance(input_cfg, (str, Path)):
         file = read_config(input_cfg)
         return *file, file.system_config, str(input_cfg)
-    main, create, *system = input_cfg
+    main, create, *system = given_configs(input_cfg, has_system=True)
     return main, create, system[0] if system else None, "the given config"
 
 

@@ -21,6 +21,7 @@ from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.serial import SerialRun
 from ding_like.pipeline.watched_turns import MakeTurns
+from ding_like.utils.trackers import tracked
 
 
 def run_by_turns(
@@ -53,7 +54,8 @@ def run_by_turns(
         learners=said,
         env_fn=env_setting and env_setting[0],
     )
-    with RunConsole(cfg.exp_name, limits, opening=opening) as console:
+    with RunConsole(cfg.exp_name, limits, opening=opening) as console, tracked(cfg) as trackers:
+        trackers.follow(parts.metrics)
         run = SerialRun(
             cfg,
             parts,

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.policy.choose import GaussianNoise
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Info
@@ -32,6 +33,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class DDPGPolicy(OffPolicyActorCritic):
     """Learn a deterministic actor and one critic off-policy."""
 
+    model_methods = (ModelMethod("actor"), ModelMethod("critic", "obs, action", ("N B",)))
     config: dict[str, Any] = dict(
         type="ddpg",
         model=dict(action_space="regression", twin_critic=False),

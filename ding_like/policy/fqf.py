@@ -33,6 +33,7 @@ from ding_like.data.obs import split_mask
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_iqn import NumpyProposal
 from ding_like.policy.implicit_quantile import Asked, ImplicitQuantilePolicy
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.update_rules import build_rule
 from ding_like.rl_utils.implicit_quantile import ProposedQuantiles, Quantiles, fraction_gradient, fraction_loss
@@ -46,6 +47,12 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class FQFPolicy(ImplicitQuantilePolicy):
     """Learn the return of discrete actions, as quantiles at proposed fractions, off-policy."""
 
+    model_methods = (
+        ModelMethod("q"),
+        ModelMethod("predict", gives=("B A N", "fractions")),
+        ModelMethod("values", None),
+        ModelMethod("proposal", None),
+    )
     config: dict[str, Any] = dict(
         type="fqf",
         learn=dict(

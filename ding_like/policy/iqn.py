@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ding_like.policy.implicit_quantile import Asked, ImplicitQuantilePolicy
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.implicit_quantile import Quantiles
 from ding_like.types import Array
@@ -32,6 +33,11 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class IQNPolicy(ImplicitQuantilePolicy):
     """Learn the return of discrete actions, as quantiles at drawn fractions, off-policy."""
 
+    model_methods = (
+        ModelMethod("q"),
+        ModelMethod("quantiles", "obs, fractions", ("B A N",)),
+        ModelMethod("midpoints", "", ("N",)),
+    )
     config: dict[str, Any] = dict(
         type="iqn",
         learn=dict(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,9 +11,10 @@ from easydict import EasyDict
 
 from ding_like.config.objects import with_objects
 from ding_like.config.report import suggestion
-from ding_like.errors import ConfigError, RegistryError
+from ding_like.errors import ConfigError, DingError, RegistryError
 from ding_like.utils.bounds import FINITE, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import MODEL_REGISTRY
+from ding_like.utils.user_code import raised_at, told
 
 # What a policy's section says of the model beside its arguments.
 _NO_ARGUMENTS = ("type", "import_names", "cfg_type")
@@ -41,13 +42,13 @@ def model_faults(policy: type[Any], section: Mapping[str, Any]) -> Iterator[tupl
             yield from _value_faults(key, value, known[key][1])
 
 
-def build_model(section: Mapping[str, Any], default: tuple[str, Sequence[str]]) -> torch.nn.Module:
-    """Return the model of a policy's section; `default` is (name, import_names) where it names none.
+def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, Sequence[str]]]) -> torch.nn.Module:
+    """Return the model of a policy's section; `default` gives (name, import_names) where it names none.
 
-    Raises ConfigError for arguments that the model does not take.
+    Raises ConfigError for arguments that the model does not take, and where code of the user's own raises.
     """
     settings = with_objects(section.get("model") or {})
-    name, import_names = default
+    name, import_names = ("", ()) if "type" in settings else default()
     name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
     settings.pop("cfg_type", None)
     try:
@@ -55,7 +56,11 @@ def build_model(section: Mapping[str, Any], default: tuple[str, Sequence[str]]) 
     except TypeError as error:
         known = arguments_of(MODEL_REGISTRY.get(name, import_names))
         takes = "" if known is None else f" It takes: {', '.join(known)}."
-        raise ConfigError(f"policy.model does not fit model '{name}': {error}.{takes}") from error
+        raise ConfigError(f"policy.model does not fit model '{name}': {told(error)}.{takes}") from error
+    except Exception as error:
+        if isinstance(error, DingError) or not raised_at(error):  # of our own code the traceback says more
+            raise
+        raise ConfigError(f"policy.model: model '{name}' cannot be made: {told(error)}.") from error
     return model
 
 

@@ -17,9 +17,11 @@ from ding_like.data.obs import columns_to_obs, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
+from ding_like.model.vac import num_outputs
 from ding_like.policy.base import Policy
 from ding_like.policy.choose import OfFamily
 from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.share import Share
 from ding_like.rl_utils.distributions import ActionFamily, allowed_logits, build_family
@@ -46,6 +48,11 @@ class OnPolicyActorCritic(Policy):
     `action_mask` [R, A] says which discrete actions are legal, and the network sees the rest.
     """
 
+    model_methods = (
+        ModelMethod("actor", gives=("B P",)),
+        ModelMethod("critic", gives=("B",)),
+        ModelMethod("actor_critic", gives=("B P", "B")),
+    )
     config: dict[str, Any] = dict(
         on_policy=True,
         discount_factor=0.99,
@@ -160,6 +167,12 @@ class OnPolicyActorCritic(Policy):
         if cfg.action_space == "hybrid":
             return Hybrid(hybrid_mask(shape, cfg.model.get("action_mask")), low=low, high=high, squash=squash)
         return build_family(cfg.action_space or "discrete", shape, low=low, high=high, squash=squash)
+
+    def _model_sizes(self) -> dict[str, int]:
+        shape, kind = self._cfg.model.get("action_shape"), self._cfg.action_space or "discrete"
+        if shape is None:
+            return {}
+        return {**super()._model_sizes(), "P": num_outputs(shape, action_space=kind)}
 
     def _forward(self, which: str) -> NetworkForward:
         """Return what computes the model's 'actor' or 'critic'."""

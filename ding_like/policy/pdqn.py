@@ -27,6 +27,7 @@ from ding_like.policy.choose import HybridEpsilonGreedy
 from ding_like.policy.epsilon import EpsilonPolicy
 from ding_like.policy.forward import ForwardActor
 from ding_like.policy.hybrid_forward import HybridForward
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Info
@@ -42,6 +43,11 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
     `choose(obs) -> [B, K + P]`, the values and the parameters.
     """
 
+    model_methods = (
+        ModelMethod("actor", gives=("B P",)),
+        ModelMethod("critic", "obs, parameters", ("B K",)),
+        ModelMethod("choose", gives=("B K+P",)),
+    )
     config: dict[str, Any] = dict(
         type="pdqn",
         learn=dict(

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs, split_mask
 from ding_like.policy.forward import NetworkForward
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.rl_utils.distributions import allowed_logits
@@ -42,6 +43,10 @@ class PPGPolicy(PPOPolicy):
     The model is a 'ppg', or any with its methods `actor`, `critic`, `actor_critic` and `actor_and_aux`.
     """
 
+    model_methods = (
+        *PPOPolicy.model_methods,
+        ModelMethod("actor_and_aux", gives=("B P", "B")),
+    )
     config: dict[str, Any] = dict(
         type="ppg",
         learn=dict(

@@ -25,6 +25,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs, map_obs, split_mask
 from ding_like.policy.choose import OfFamily
 from ding_like.policy.forward import ForwardActor
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.policy.recurrent import RecurrentForward
@@ -43,6 +44,12 @@ class PPORecurrentPolicy(PPOPolicy):
     The model is a 'recurrent_vac', or any with its `initial_state` and methods.
     """
 
+    model_methods = (
+        ModelMethod("actor", "obs, state", ("B T P", "state")),
+        ModelMethod("critic", "obs, state", ("B T", "state")),
+        ModelMethod("actor_critic", "obs, state", ("B T P", "B T", "state")),
+        ModelMethod("initial_state", None),
+    )
     config: dict[str, Any] = dict(
         type="ppo_recurrent",
         learn=dict(

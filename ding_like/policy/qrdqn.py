@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ding_like.policy.dqn import DQNPolicy
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.quantile import QuantileValue
 from ding_like.rl_utils.value_family import ValueFamily
@@ -33,6 +34,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class QRDQNPolicy(DQNPolicy):
     """Learn quantiles of returns, off-policy and for discrete actions."""
 
+    model_methods = (ModelMethod("quantiles", gives=("B A N",)), ModelMethod("num_quantiles", None))
     config: dict[str, Any] = dict(
         type="qrdqn",
         learn=dict(

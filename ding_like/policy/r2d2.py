@@ -28,6 +28,7 @@ from ding_like.data.obs import map_obs, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.forward import ForwardActor
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.recurrent import RecurrentForward
 from ding_like.policy.sequence_rows import SequenceShape, sequence_rows
 from ding_like.policy.value_based import ValueBasedPolicy
@@ -45,6 +46,7 @@ ETA = 0.9  # Kapturowski et al. 2019, section 2.3
 class R2D2Policy(ValueBasedPolicy):
     """Learn Q values of discrete actions from sequences, with a recurrent network."""
 
+    model_methods = (ModelMethod("run", "obs, state", ("B T A", "state")), ModelMethod("initial_state", None))
     config: dict[str, Any] = dict(
         type="r2d2",
         priority=True,

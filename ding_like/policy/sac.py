@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.policy.choose import SquashedGaussian
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.squashed import squashed_gaussian
 from ding_like.rl_utils.td import nstep_td_target
@@ -135,6 +136,7 @@ class SACPolicy(SoftActorCritic):
     The target of the entropy over [-1, 1]^A is by default minus the number of dimensions.
     """
 
+    model_methods = (ModelMethod("actor", gives=("B 2A",)), ModelMethod("critic", "obs, action", ("N B",)))
     config: dict[str, Any] = dict(type="sac", model=dict(action_space="reparameterization"))
 
     def _init_collect(self) -> None:

@@ -1,6 +1,6 @@
 """Learn the 1,797 digits that ship with scikit-learn: `python -m dizoo.image_classification.digits --seed 0`.
 
-Needs `pip install 'ding-like[image_classification]'`. A quarter of the images, drawn by class, is held out: none of
+Needs `pip install "ding-like[imageclassification]"`. A quarter of the images, drawn by class, is held out: none of
 them is trained on, and the last model is judged by them.
 """
 

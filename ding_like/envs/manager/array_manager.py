@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
@@ -72,7 +73,7 @@ class ArrayEnvManager(Configurable, ABC):
         if cfg["nonfinite"] not in ("drop", "raise"):
             yield "nonfinite", f"is {cfg['nonfinite']!r}; expected 'drop' or 'raise'"
 
-    def __init__(self, num_lanes: int, cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, num_lanes: int, cfg: Mapping[str, Any] | None = None, *, check: str = "") -> None:
         if num_lanes < 1:
             raise EnvError("a manager needs at least one env; give env_fn a list of callables that each make one.")
         self._cfg = {**self.config, **(cfg or {})}
@@ -80,7 +81,8 @@ class ArrayEnvManager(Configurable, ABC):
         self.game_steps = 0
         self.ended_games: list[int] = []
         self.lanes_lost: list[int] = []  # lanes that `load_state_dict` had to reset afresh: their open rows are void
-        self._lanes = [Lane(index, self._cfg) for index in range(num_lanes)]
+        said: Counter[str] = Counter()
+        self._lanes = [Lane(index, self._cfg, said=said, check=check) for index in range(num_lanes)]
         self._all = list(range(num_lanes))
         self._ready = np.ones(num_lanes, bool)
         self._is_launched = False

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ding_like.data.obs import take_lanes, write_obs
+from ding_like.envs.factory import check_command
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant
 from ding_like.envs.manager.subprocess_pool import ProcessPool, Step
 from ding_like.errors import EnvError
@@ -59,7 +60,7 @@ class SubprocessEnvManager(ArrayEnvManager):
     without_effect: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        super().__init__(len(env_fn), cfg)
+        super().__init__(len(env_fn), cfg, check=check_command(env_fn[0]) if env_fn else "")
         if not hasattr(select, "poll"):
             raise EnvError("env_manager type 'subprocess' needs Linux or macOS; use type 'base' here.")
         self._wait_num = int(self._cfg["wait_num"])

@@ -19,6 +19,7 @@ from ding_like.envs.wrappers import (  # noqa: F401
     returns,
     standard,
     suites,
+    text,
 )
 from ding_like.envs.wrappers.state import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import ConfigError, DingError
