@@ -198,7 +198,8 @@ def _fitted(value: Any, types: tuple[type, ...]) -> Any:
         return float(value)
     if kind in (list, tuple) and (list in types or tuple in types):
         return value
-    raise _MisfitError(f"expected {' or '.join(type_.__name__ for type_ in types)}, got {_described(value)}")
+    hint = f"; a list is written [{value!r}]" if list in types and kind in (str, int, float) else ""
+    raise _MisfitError(f"expected {' or '.join(type_.__name__ for type_ in types)}, got {_described(value)}{hint}")
 
 
 def _plain(value: Any, path: str = "") -> Any:

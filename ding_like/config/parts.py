@@ -49,6 +49,8 @@ TOP_TEMPLATE: Mapping[str, Any] = {
         "keep": 2,
         "max_buffer_gb": 1.0,  # a larger replay buffer is saved only when the run ends or is interrupted
     },
+    # Where metrics go beside the run's folder, with their settings: {"wandb": {"project": "mine"}}.
+    "trackers": {},
     # Of a run with several learners (--learners).
     "learners": {
         "timeout_s": 60.0,  # without an answer for so long, one of them is lost, and the run ends

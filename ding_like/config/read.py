@@ -61,6 +61,24 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
     return ConfigFile(found["main_config"] or {}, create, found["system_config"])
 
 
+def given_configs(configs: Any, *, has_system: bool = False) -> tuple[Any, ...]:
+    """Return what stands in place of a config file: (main_config, create_config), or those and a system_config.
+
+    Raises ConfigError for anything else.
+    """
+    numbers = (2, 3) if has_system else (2,)
+    if isinstance(configs, (tuple, list)) and len(configs) in numbers:
+        return tuple(configs)
+    wanted = "(main_config, create_config)" + (", or those and a system_config" if has_system else "")
+    if isinstance(configs, Mapping):
+        got = f"one dict with the keys {', '.join(map(str, configs))}"
+    elif isinstance(configs, (tuple, list)):
+        got = f"{len(configs)} of them"
+    else:
+        got = f"{type(configs).__name__} {configs!r}"
+    raise ConfigError(f"a config is a .py file or {wanted}; got {got}.")
+
+
 def _named_otherwise(module: ModuleType, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configs that stand in a file of DI-engine's under names of their own, where each can be only one.
 
@@ -101,7 +119,16 @@ def _close_files(file: Path) -> list[str]:
     return [files[name] for name in difflib.get_close_matches(file.name, files, n=2)]
 
 
+def _create_config_for(main: object) -> str:
+    """Return the create_config that a main_config may go with, as Python."""
+    has_id = isinstance(main, Mapping) and isinstance(main.get("env"), Mapping) and "env_id" in main["env"]
+    return f"dict(env=dict(type={'gymnasium' if has_id else '...'!r}), policy=dict(type='dqn'))"
+
+
 def _hint(module: ModuleType, name: str) -> str:
+    if name == "create_config":
+        main = getattr(module, "main_config", None)
+        return f"add `{name} = {_create_config_for(main)}`"
     dicts = [key for key, value in vars(module).items() if isinstance(value, Mapping) and not key.startswith("_")]
     close = difflib.get_close_matches(name, dicts, n=1, cutoff=0.4)
     return f"is it '{close[0]}'? Add `{name} = {close[0]}`" if close else f"add `{name} = dict(...)`"

@@ -113,11 +113,29 @@ def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: lis
             _add_part(part, sections.get(part.name, {}), main, schema, faults)
             if takes_di_engine:
                 _add_di_engine(part, main, schema)
+    _add_trackers(main, schema, faults)
     if not schema.is_opaque("policy"):
         # Commanders of the other pipelines read settings here that the serial one does not know.
         schema.free.add("policy.other.commander")
         set_path(schema.defaults, "policy.other.commander", get_path(schema.defaults, "policy.other.commander", {}))
     return schema
+
+
+def _add_trackers(main: Mapping[str, Any], schema: Schema, faults: list[Fault]) -> None:
+    """Mount the trackers that a config names: their settings lie beside each other."""
+    given = main.get("trackers")
+    for name, settings in items(given) if isinstance(given, dict) else ():
+        path = f"trackers.{name}"
+        schema.types[path] = (dict,)
+        try:
+            cls = registries.TRACKER_REGISTRY.get(name)
+        except RegistryError as error:
+            faults.append(Fault(path, str(error)))
+            schema.opaque.add(path)
+            continue
+        set_path(schema.defaults, path, None if settings is None else {})  # None: not this time
+        if settings is not None:
+            schema.mount(Part("tracker", path, registries.TRACKER_REGISTRY), cls)
 
 
 def _sections(create: Mapping[str, Any], schema: Schema, faults: list[Fault]) -> dict[str, Tree]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 from ding_like import __version__
+from ding_like.entry.limits import check_options
 from ding_like.entry.modes import RUNNERS, close_match, resume, run_several
 from ding_like.entry.seed_numbers import parse_seeds
 from ding_like.errors import ConfigError, DingError
@@ -37,7 +39,9 @@ Examples:
   ding report my_exp
   ding enjoy my_exp
   ding serve my_exp --port 8000
+  ding export my_exp --to onnx
   ding check-env CartPole-v1
+  ding tune -c my_config.py --env-step 20000 --param policy.learn.learning_rate=log:1e-5..1e-2
   ding -m parallel -c my_config.py
   ding -m ray -c my_config.py --workers 4
   ding -m ray -c my_config.py --address HOST:6379 --dry-run
@@ -50,6 +54,11 @@ Examples:
   ding -m dist -M collector -c my_config.py --coordinator http://HOST:7000 --key-file keys.json
   ding -q policy
 """
+
+
+# Of a list or dict that a shell has cut at its spaces.
+_BRACKETS = re.compile(r"[\[\]{}]")
+_QUOTES = "Put an argument with spaces into quotes: \"env.wrappers=[{'type': 'obs_norm'}]\". "
 
 
 @click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -128,6 +137,7 @@ def ding(**options: Any) -> None:
     if options["query"] is not None:
         _query(options["query"])
         return
+    check_options(options)
     options["seed"] = parse_seeds(options["seed"]) if options["seed"] else ()
     if options["resume"] is not None:
         resume(options)
@@ -136,7 +146,7 @@ def ding(**options: Any) -> None:
         if "=" not in override:
             raise ConfigError(
                 f"'{override}' is neither a sub-command ({', '.join(SUB_COMMANDS)}, which come first) nor KEY=VALUE. "
-                "`ding --help` shows the options."
+                f"{_QUOTES if _BRACKETS.search(override) else ''}`ding --help` shows the options."
             )
     if options["di_engine"]:
         options["overrides"] = ("create.defaults=di_engine", *options["overrides"])
@@ -204,8 +214,10 @@ SUB_COMMANDS = {
     "report": "ding_like.entry.report",
     "enjoy": "ding_like.entry.enjoy",
     "serve": "ding_like.entry.serve",
+    "export": "ding_like.entry.export",
     "check-env": "ding_like.entry.check_env",
     "keys": "ding_like.entry.keys",
+    "tune": "ding_like.entry.tune",
 }
 
 

@@ -95,19 +95,21 @@ def _resume_seeds(options: dict[str, Any], limits: dict[str, Any]) -> None:
 
 def _run_eval(options: dict[str, Any]) -> None:
     from ding_like.entry.eval_entry import eval as evaluate
+    from ding_like.entry.eval_entry import evaluation_file
 
     if options["load_path"] is None:
         raise ConfigError("mode eval needs a checkpoint: --load-path EXP/ckpt/ckpt_best.pth.tar.")
     path = _config_path(options)
+    checkpoint = _existing(options["load_path"])
     for seed in _seeds(options):
-        value = evaluate(
+        evaluate(
             path,
             seed=seed,
-            load_path=_existing(options["load_path"]),
+            load_path=checkpoint,
             overrides=options["overrides"],
             replay_path=options["replay_path"],
+            out=evaluation_file(str(checkpoint), seed=seed),
         )
-        click.echo(f"seed {seed}: mean return {value:.4g}")
 
 
 def _run_parallel(options: dict[str, Any]) -> None:

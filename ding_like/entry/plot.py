@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from ding_like.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 def plot(experiments: Sequence[str | Path], out: str | Path | None = None) -> Path:
@@ -16,15 +19,26 @@ def plot(experiments: Sequence[str | Path], out: str | Path | None = None) -> Pa
     One run is drawn in detail, several are compared; a folder of several seeds, and folders that differ in
     `_seed<number>` only, become a mean and a band. `out` is a .png or .svg file, by default `curve.png` in the one
     folder that is given or `compare.png` here.
-    Without matplotlib an SVG is written in place of a PNG. Raises ConfigError for a folder without a run.
+    Without matplotlib an SVG is written in place of a PNG. Folders whose runs have no returns yet are named in the log
+    and left out. Raises ConfigError for a folder without a run, and where no run has returns.
     """
     from ding_like.pipeline.report.curve import plot_groups, plot_run, save_plot
     from ding_like.pipeline.report.experiment import is_of_seeds, runs_of
+    from ding_like.pipeline.report.runs import NoReturnsError
 
     if not experiments:
-        raise ConfigError("plot() needs at least one experiment folder.")
+        raise ConfigError("there is nothing to draw: give plot the folder of an experiment, or several.")
     folders = list(dict.fromkeys(Path(folder) for folder in experiments))
-    runs = [run for folder in folders for run in runs_of(folder)]
+    runs, without = [], []
+    for folder in folders:
+        try:
+            runs += runs_of(folder)
+        except NoReturnsError as error:
+            without.append(str(error))
+    if not runs:
+        raise ConfigError(f"there is nothing to draw. {' '.join(without)}")
+    for reason in without:
+        logger.warning("left out: %s", reason)
     if len(folders) == 1 and is_of_seeds(folders[0]):
         return save_plot(plot_groups(runs), Path(out) if out else folders[0] / "curve.png")
     if len(runs) == 1:

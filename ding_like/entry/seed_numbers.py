@@ -40,7 +40,9 @@ def parse_seeds(texts: Iterable[str]) -> tuple[int, ...]:
 def _range_of(part: str, text: str) -> Iterable[int]:
     match = re.fullmatch(r"(\d+)(?:\.\.\.?(\d+))?", part)
     if match is None:
-        raise ConfigError(f"-s {text} names no seeds; expected a number from 0, a range such as 0..4 or a list 0,2,5.")
+        raise ConfigError(
+            f"-s {text} names no seeds; expected a whole number, 0 or more, a range such as 0..4 or a list such as 0,2,5."
+        )
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
         raise ConfigError(f"-s {text} is an empty range: {first} is more than {last}. Did you mean {last}..{first}?")

@@ -63,7 +63,7 @@ def run_seeds(
     base = re.sub(r"_seed\d+$", "", name or _name_of(input_cfg, given))
     cfg = load_config(input_cfg, seed=seeds[0], overrides=given, exp_name=base)
     folder = Path(cfg.exp_name)
-    config = os.path.abspath(input_cfg) if isinstance(input_cfg, (str, Path)) else str(folder / "total_config.py")
+    config = str(input_cfg) if isinstance(input_cfg, (str, Path)) else str(folder / "total_config.py")
     limits = [("--env-step", max_env_step), ("--train-iter", max_train_iter)]
     plan = SeedsPlan(
         seeds=seeds,

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.learner_group import LearnerGroup
 from ding_like.config import compile_config, read_config
+from ding_like.config.override import check_overrides
+from ding_like.config.read import given_configs
 from ding_like.entry.learners import RunArguments, is_first, joined, number_of_learners, opening_line
+from ding_like.entry.limits import check_limits
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.agent.description import write_description
@@ -31,6 +34,8 @@ from ding_like.policy import Policy
 from ding_like.policy.share import Share
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.resume import Saved
+from ding_like.utils.run_folder import RunFolder
+from ding_like.utils.trackers import tracked
 from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
@@ -52,7 +57,7 @@ def load_config(
         file = read_config(input_cfg)
         main, create, source = file.main_config, file.create_config, str(input_cfg)
     else:
-        (main, create), source = input_cfg, "the given config"
+        (main, create), source = given_configs(input_cfg), "the given config"
     return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
 
 
@@ -139,17 +144,27 @@ def _start(
     load_path: str | None,
 ) -> Policy:
     check_env_setting(env_setting)
+    check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
+    check_overrides(overrides)
     overrides = [*overrides, *load_overrides(load_path)]
-    # Of the ranks of torchrun, the first one makes the folder.
-    first: dict[str, bool] = {} if is_first() else {"save": False, "renew_dir": False}
-    cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
-    source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
-    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source)
+    with RunFolder() as folder:
+        # Of the ranks of torchrun, the first one makes the folder and holds it for all.
+        first: dict[str, Any] = {"folder": folder} if is_first() else {"save": False, "renew_dir": False}
+        source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
+        cfg = load_config(
+            input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, builds_model=model is None, **first
+        )
+        return _train(
+            cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source,
+            on_begin=folder.keep,
+        )  # fmt: skip
 
 
-def train_compiled(cfg: Any, arguments: RunArguments, *, overrides: Sequence[str] = ()) -> Policy:
-    """Train as a compiled config says, whose folder has been made; return the policy."""
-    return _train(cfg, arguments, env_setting=None, model=None, overrides=overrides)
+def train_compiled(
+    cfg: Any, arguments: RunArguments, *, overrides: Sequence[str] = (), on_begin: Callable[[], None] | None = None
+) -> Policy:
+    """Train as a compiled config says, whose folder has been made; return the policy. See `run_learner`."""
+    return _train(cfg, arguments, env_setting=None, model=None, overrides=overrides, on_begin=on_begin)
 
 
 def load_overrides(load_path: str | None) -> list[str]:
@@ -166,6 +181,7 @@ def _train(
     resumes: bool = False,
     overrides: Sequence[str] = (),
     source: str = "",
+    on_begin: Callable[[], None] | None = None,
 ) -> Policy:
     """Train alone, or with other learners, which are started unless they have been; return the policy."""
     check_mode(cfg, arguments.mode)
@@ -174,6 +190,7 @@ def _train(
     with joined(cfg, arguments, resumes=resumes, has_objects=has_objects) as (named, group):
         return run_learner(
             named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides,
+            on_begin=on_begin,
             source=source,
         )  # fmt: skip
 
@@ -204,8 +221,12 @@ def run_learner(
     resumes: bool = False,
     overrides: Sequence[str] = (),
     source: str = "",  # the config's file, if it has one
+    on_begin: Callable[[], None] | None = None,
 ) -> Policy:
-    """Train in this process, which is one of the learners of `group`, or alone; return the policy."""
+    """Train in this process, which is one of the learners of `group`, or alone; return the policy.
+
+    `on_begin` is called when the first turn of the loop is done.
+    """
     env_fn = None if env_setting is None else env_setting[0]
     share = Share() if group is None else Share(group.rank, group.world_size)
     own = cfg
@@ -213,7 +234,7 @@ def run_learner(
         own, env_setting = share_config(cfg, share.num_learners), share_envs(env_setting or _envs_of(cfg), share)
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
     console = NoConsole() if share.rank else RunConsole(cfg.exp_name, limits)
-    with training_process(), console:
+    with training_process(), console, tracked(cfg, is_first=share.rank == 0) as trackers:
         with console.phase("building envs and policy"):
             parts = build_serial(
                 own,
@@ -226,6 +247,7 @@ def run_learner(
                 make_reducer=None if group is None else partial(join_policy, group),
             )
         try:
+            trackers.follow(parts.metrics)
             if share.rank == 0:
                 write_description(cfg, env_setting=env_setting, has_own_model=model is not None)
             _open(console, cfg, parts, limits, overrides, env_fn)
@@ -238,6 +260,7 @@ def run_learner(
                 saved=_saved_point(cfg, group) if resumes else None,
                 lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
                 batch_size=share_of_batch(own, share.num_learners),
+                on_begin=on_begin,
                 origin=origin_of(cfg, mode=arguments.mode, source=source, env_fn=env_fn),
             ).run()
             if share.rank == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.serial import SerialRun
 from ding_like.pipeline.watched_turns import MakeTurns
+from ding_like.utils.trackers import tracked
 
 
 def run_by_turns(
@@ -32,10 +33,12 @@ def run_by_turns(
     env_setting: EnvSetting | None = None,
     max_duration_s: float = math.inf,
     resumes: bool = False,
+    on_begin: Callable[[], None] | None = None,
 ) -> tuple[RunResult, float]:
     """Train with these parts to the end, and write what a serial run writes.
 
-    Return the result, and the seconds from the first turn to the last.
+    Return the result, and the seconds from the first turn to the last. `on_begin` is called when the first turn of the
+    loop is done.
     """
     cfg, arguments = plan.cfg, plan.arguments
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value, max_duration_s)
@@ -51,7 +54,8 @@ def run_by_turns(
         learners=said,
         env_fn=env_setting and env_setting[0],
     )
-    with RunConsole(cfg.exp_name, limits, opening=opening) as console:
+    with RunConsole(cfg.exp_name, limits, opening=opening) as console, tracked(cfg) as trackers:
+        trackers.follow(parts.metrics)
         run = SerialRun(
             cfg,
             parts,
@@ -61,6 +65,7 @@ def run_by_turns(
             saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
             make_turns=make_turns,
             origin=origin_of(cfg, mode=arguments.mode, source=plan.source, env_fn=env_setting and env_setting[0]),
+            on_begin=on_begin,
         )
         result = run.run()
         assert result is not None, "a driver evaluates"

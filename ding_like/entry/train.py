@@ -20,6 +20,7 @@ from ding_like.entry.train_config import (
     settings_of,
 )
 from ding_like.errors import ConfigError
+from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
@@ -66,10 +67,11 @@ def train(
     if env_step is None and train_iter is None:
         env_step = _ENV_STEPS
     asked, limits = overrides_of(overrides), (_limit("train_iter", train_iter), _limit("env_step", env_step))
-    cfg = load_config((built.main, built.create), seed=seed, overrides=asked, exp_name=exp_name)
-    mode = "serial_onpolicy" if cfg.policy.on_policy else "serial"
-    arguments = RunArguments(mode, seed, *limits, dynamic_seed=True)
-    train_compiled(cfg, arguments, overrides=asked)
+    with RunFolder() as folder:
+        cfg = load_config((built.main, built.create), seed=seed, overrides=asked, exp_name=exp_name, folder=folder)
+        mode = "serial_onpolicy" if cfg.policy.on_policy else "serial"
+        arguments = RunArguments(mode, seed, *limits, dynamic_seed=True)
+        train_compiled(cfg, arguments, overrides=asked, on_begin=folder.keep)
     return Run(cfg.exp_name)
 
 

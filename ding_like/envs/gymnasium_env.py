@@ -17,6 +17,7 @@ from ding_like.errors import ConfigError, EnvError
 from ding_like.utils.bounds import FROM_1, Bounds
 from ding_like.utils.code_files import close_modules, import_code, searched_folders
 from ding_like.utils.configurable import Configurable
+from ding_like.utils.extras import install_hint, pip_line
 from ding_like.utils.registries import ENV_REGISTRY
 
 # Ids that exist only after a package was imported: pattern -> (package, extra that installs it).
@@ -124,11 +125,17 @@ def make_id(cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
             warnings.filterwarnings("ignore", message=".*render_mode=")
             return gymnasium.make(spec, max_episode_steps=cfg["max_episode_steps"], disable_env_checker=True, **kwargs)
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
-        raise EnvError(f"env '{cfg['env_id']}' needs a package that is not installed: {error}") from error
+        raise EnvError(f"env '{cfg['env_id']}' needs a package that is not installed: {_missing(error)}") from error
     except TypeError as error:
         raise ConfigError(f"env '{cfg['env_id']}' cannot be made with env.kwargs {kwargs}: {error}") from error
     except gymnasium.error.DeprecatedEnv as error:
         raise ConfigError(_bad_id(cfg["env_id"], error)) from error
+
+
+def _missing(error: Exception) -> str:
+    """Return what is missing and the line that installs it; that of gymnasium knows no extra of ours."""
+    hint = install_hint(error)
+    return f"{error.__cause__ or error}{hint}" if hint else str(error)
 
 
 def env_spec(env_id: str) -> EnvSpec:
@@ -162,9 +169,7 @@ def _register(package: str, extra: str, env_id: str) -> None:
     except ImportError as error:
         # A module of ours that registers a package says by the error which one is missing.
         missing = error.name if package.startswith("ding_like.") and error.name else package
-        raise EnvError(
-            f"env '{env_id}' needs the package {missing}; install it with: pip install 'ding-like[{extra}]'"
-        ) from error
+        raise EnvError(f"env '{env_id}' needs the package {missing}; install it with: {pip_line(extra)}") from error
 
 
 def _bad_id(env_id: str, error: Exception) -> str:

@@ -37,7 +37,8 @@ class SerialRun:
     `checkpointer` saves points to resume from between two turns; with `saved` the run goes on from one. With
     `lock_step` this is the loop of one of several learners, each with its share of the config: all of them take the
     same turns, and the first alone evaluates and reports. `make_turns` makes the turns of a run whose work is done
-    elsewhere, of what tells whether the run is to end soon; without it the parts' own roles take them.
+    elsewhere, of what tells whether the run is to end soon; without it the parts' own roles take them. `on_begin` is
+    called when the first of them is done.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class SerialRun:
         batch_size: int | None = None,  # rows drawn for an update; None: the config's
         make_turns: Callable[[Callable[[], bool]], Turns] | None = None,
         origin: Origin | None = None,
+        on_begin: Callable[[], None] | None = None,
     ) -> None:
         if saved is not None and checkpointer is None:
             raise ConfigError("a run that goes on from a saved point needs the checkpointer that knows its parts.")
@@ -66,6 +68,7 @@ class SerialRun:
         self._lock_step: LockStep = Alone() if lock_step is None else lock_step
         self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
         self._make_turns = make_turns or self._serial_turns
+        self._on_begin = on_begin
         self._end_s = math.inf  # by the monotonic clock; known when the first turn begins
         self.training_s = 0.0  # from the first turn on, known when it has ended
 
@@ -197,6 +200,9 @@ class SerialRun:
             if turn.evaluates and self._lock_step.evaluate(None if self._evaluate is None else self._evaluate_now):
                 return True
             self._turns.take()
+            if self._on_begin is not None:
+                self._on_begin()
+                self._on_begin = None
             if console.is_due:
                 console.update(self._progress())
         return False

@@ -23,7 +23,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
 from ding_like.errors import CheckpointError
-from ding_like.policy import di_engine_view
+from ding_like.policy import di_engine_view, own_state
 from ding_like.policy.device import device_of
 from ding_like.policy.grad_state import StateVersions, check_fits
 from ding_like.policy.model_keys import build_model, model_faults
@@ -281,8 +281,8 @@ class Policy:
             monitor_vars=self._monitor_vars_learn,
             get_attribute=self.get_attribute,
             set_attribute=self.set_attribute,
-            state_dict=self._state_dict_learn,
-            load_state_dict=self._load_state_dict_learn,
+            state_dict=own_state.saver(self),
+            load_state_dict=partial(own_state.load, self),
             minibatches=self.minibatches,
             grad=self.grad,
             apply=self.apply,

@@ -39,7 +39,7 @@ def run_file(file: Path) -> ModuleType:
             exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
     except SyntaxError as error:
         raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from error
-    except Exception as error:  # a file may raise anything
+    except (Exception, SystemExit) as error:  # a file may raise anything
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
         where = f", line {lines[-1]}" if lines else ""
         raise ConfigError(f"{file}{where}: {type(error).__name__}: {error}") from error

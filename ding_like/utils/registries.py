@@ -43,6 +43,7 @@ COMM_COLLECTOR_REGISTRY: Registry[Any] = Registry(
 LEAGUE_REGISTRY: Registry[Any] = Registry("league", "ding_like.league.league")
 PLAYER_REGISTRY: Registry[Any] = Registry("player", "ding_like.league.player")
 REWARD_MODEL_REGISTRY: Registry[Any] = Registry("reward_model", "ding_like.reward_model")
+TRACKER_REGISTRY: Registry[Any] = Registry("tracker", "ding_like.utils.trackers")
 
 ENV_MANAGER_REGISTRY.alias("async_subprocess", "subprocess")  # DI-engine's name
 ENV_MANAGER_REGISTRY.alias("env_pool", "envpool")  # DI-engine's name
@@ -68,5 +69,6 @@ REGISTRIES: dict[str, Registry[Any]] = {
         COMM_COLLECTOR_REGISTRY,
         LEAGUE_REGISTRY,
         PLAYER_REGISTRY,
+        TRACKER_REGISTRY,
     )
 }

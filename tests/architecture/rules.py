@@ -49,6 +49,9 @@ HOMES = {
     "ray": ("comm/ray/library.py",),
     "matplotlib": ("pipeline/report/",),
     "click": ("entry/",),
+    "optuna": ("pipeline/tune/", "entry/tune.py"),
+    "wandb": ("utils/trackers/",),
+    "mlflow": ("utils/trackers/",),
     "rich": ("utils/log.py", "pipeline/report/", "entry/"),
     "dizoo": (),
     # A start argument, from a parent to its child.

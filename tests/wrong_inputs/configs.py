@@ -178,14 +178,20 @@ KEYS = (
         "",
         "a key must be a non-empty str, got int 1",
     ),
-    key("an empty name of the experiment", "exp_name=", "exp_name=other", "exp_name", "''"),
-    key("an experiment's name that is a number", "exp_name=[1]", "exp_name=other", "exp_name", "expected str"),
+    key("an empty name of the experiment", "exp_name=", "exp_name=other", "exp_name", "is empty", "the run's folder"),
+    lines(
+        "an experiment's name that is a number",
+        "main_config['exp_name'] = 1\n",
+        "main_config['exp_name'] = 'other'\n",
+        "exp_name",
+        "expected str, got int 1",
+    ),
 )
 
 NUMBERS = (
     key("n_sample=0", "policy.collect.n_sample=0", "policy.collect.n_sample=8", "policy.collect.n_sample", "is 0", "1 or more"),
     key("n_sample below 0", "policy.collect.n_sample=-8", "policy.collect.n_sample=8", "policy.collect.n_sample", "is -8", "1 or more"),
-    key("n_episode=0", "policy.collect.n_episode=0 policy.collect.n_sample=None", "policy.collect.n_episode=2 policy.collect.n_sample=None create.collector.type=episode", "policy.collect.n_episode", "is 0", "1 or more"),
+    key("n_episode=0", "policy.collect.n_episode=0 policy.collect.n_sample=None", "policy.collect.n_episode=2 policy.collect.n_sample=None create.collector.type=episode policy.collect.collector.get_train_sample=True", "policy.collect.n_episode", "is 0", "1 or more"),
     key("learning rate below 0", "policy.learn.learning_rate=-1", "policy.learn.learning_rate=0.001", "policy.learn.learning_rate", "is -1.0", "above 0"),
     key("learning rate 0", "policy.learn.learning_rate=0", "policy.learn.learning_rate=0.001", "policy.learn.learning_rate", "is 0.0", "above 0"),
     key("learning rate nan", "policy.learn.learning_rate=nan", "policy.learn.learning_rate=0.001", "policy.learn.learning_rate", "nan", "above 0"),
@@ -221,7 +227,7 @@ NUMBERS = (
     key("priorities to the power -1", "policy.other.replay_buffer.alpha=-1", "policy.other.replay_buffer.alpha=0.6", "policy.other.replay_buffer.alpha", "is -1", "0 or more", config='create_config["replay_buffer"] = dict(type="advanced")\n'),
     key("a seed below 0 in the config", "seed=-1", "seed=1", "seed", "is -1", "0 or more"),
     key("fewer than no collecting workers", "system.ray.collect.workers=-1", "system.ray.collect.workers=1 --dry-run", "system.ray.collect.workers", "is -1", "0 or more", base="ding -m ray -c my_config.py"),
-    key("a port that there is not", "system.seed.port=70000", "system.seed.port=7000 --dry-run", "system.seed.port", "70000", "65535", base="ding -m seed -c my_config.py"),
+    key("a port that there is not", "system.seed.port=70000", "system.seed.port=7000 system.seed.transport=tcp --dry-run", "system.seed.port", "70000", "65535", base="ding -m seed -c my_config.py"),
 )  # fmt: skip
 
 CLASSES = (

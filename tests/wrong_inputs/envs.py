@@ -73,7 +73,8 @@ WRAPPERS = (
         'main_config["env"]["wrappers"] = ["obs_norm"]\n',
         "env.wrappers", "list", "obs_norm",
     ),
-    key("wrappers pasted without quotes", "env.wrappers=[{type:obs_norm}]", "\"env.wrappers=[{'type': 'obs_norm'}]\"", "env.wrappers", "{'type': 'obs_norm'}"),
+    key("wrappers typed without quotes", "env.wrappers=[{'type': 'obs_norm'}]", "\"env.wrappers=[{'type': 'obs_norm'}]\"", "'obs_norm}]' is neither", "into quotes", "\"env.wrappers=[{'type': 'obs_norm'}]\""),
+    key("a wrapper's path without quotes", "env.wrappers=[{type:my_module:MyWrapper}]", "\"env.wrappers=[{'type': 'obs_norm'}]\"", "env.wrappers", "expected list, got str '[{type:my_module:MyWrapper}]'"),
     key("an unknown wrapper", "\"env.wrappers=[{'type': 'obs_nrm'}]\"", "\"env.wrappers=[{'type': 'obs_norm'}]\"", "obs_nrm", "obs_norm"),
     key("a wrapper without a type", "\"env.wrappers=[{'clip': 5}]\"", "\"env.wrappers=[{'type': 'obs_norm', 'clip': 5}]\"", "env.wrappers", "type"),
     key("a wrapper's argument misspelt", "\"env.wrappers=[{'type': 'obs_norm', 'clp': 5}]\"", "\"env.wrappers=[{'type': 'obs_norm', 'clip': 5}]\"", "obs_norm", "clp", "clip"),
@@ -113,11 +114,4 @@ OWN = (
     own("a space of texts", "Box(-1, 1, (3,), np.float32)", "Text(3)", "Text"),
     own("a space of several parts", "gymnasium.spaces.Box(-1, 1, (3,), np.float32)", "gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)])", "Tuple", "Dict"),
     Case("check-env of a class with a fault", "ding check-env my_envs:MyEnv --steps 50", ("fault", "5", "fix"), "ding check-env my_envs:MyEnv --steps 50", files={"my_envs.py": MY_ENV.replace(">= self.size, False, {}", ">= self.size, {}")}, fixed_files={"my_envs.py": MY_ENV}, shows="no fault"),
-    Case(
-        "an id registered in the config file, in processes of their own",
-        f"{SERIAL} env.manager.type=subprocess", ("MyEnvC-v0", "import_names", "my_envs:MyEnvC-v0"), f"{SERIAL} env.manager.type=subprocess",
-        config='import gymnasium\n\nfrom my_envs import MyEnv\n\ngymnasium.register("MyEnvC-v0", MyEnv)\nmain_config["env"]["env_id"] = "MyEnvC-v0"\n',
-        fixed_config='main_config["env"]["env_id"] = "my_envs:MyEnvC-v0"\n',
-        files={"my_envs.py": MY_ENV}, fixed_files={"my_envs.py": MY_ENV + '\n\ngymnasium.register("MyEnvC-v0", MyEnv)\n'}, is_slow=True,
-    ),
 )  # fmt: skip

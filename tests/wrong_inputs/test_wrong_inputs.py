@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.wrong_inputs.cases import Case
 from tests.wrong_inputs.judge import faults_of, train, try_case
-from tests.wrong_inputs.table import CASES, Case
+from tests.wrong_inputs.open_cases import OPEN
+from tests.wrong_inputs.table import CASES
 
 
 @pytest.fixture(scope="module")
@@ -15,9 +17,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("run") / "here")
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.is_slow else []) for case in CASES]
-)
+def _marks(case: Case) -> list[pytest.MarkDecorator]:
+    marks = [pytest.mark.slow] if case.is_slow else []
+    return [*marks, pytest.mark.xfail(strict=False, reason="open")] if case.name in OPEN else marks
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=_marks(case)) for case in CASES])
 def test_a_wrong_input_is_answered_with_fault_and_fix(case: Case, tmp_path: Path, trained: Path) -> None:
     trial = try_case(case, tmp_path / "here", trained)
 

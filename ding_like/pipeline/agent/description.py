@@ -27,7 +27,7 @@ from ding_like.envs.solo import SoloEnv
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline.agent.layers import FedEnv, Spec, WrapperLayer, describe_wrappers
 from ding_like.pipeline.agent.space_json import Space, space_from_json, space_to_json
-from ding_like.pipeline.agent.wrappers import WrapperSplit, split_wrappers
+from ding_like.pipeline.agent.wrappers import WrapperSplit, split_at, split_wrappers
 from ding_like.pipeline.build import EnvSetting, build_single_env, fit_policy_config
 from ding_like.policy.random_policy import RandomActor
 from ding_like.utils.files import atomic_write
@@ -62,10 +62,16 @@ class AgentDescription:
 
     def split(self, *, remembers: bool, client_wraps: bool) -> WrapperSplit:
         """Split the wrappers between an agent and its client; see `split_wrappers`."""
-        bare = FedEnv(
+        return split_wrappers(self._bare(), self.layers, remembers=remembers, client_wraps=client_wraps)
+
+    def split_at(self, first: int) -> WrapperSplit:
+        """Return the split whose client applies the first so many wrappers."""
+        return split_at(self._bare(), self.layers, first)
+
+    def _bare(self) -> FedEnv:
+        return FedEnv(
             self.observation_space, self.action_space, render_mode=self.render_mode, parameter_mask=self.parameter_mask
         )
-        return split_wrappers(bare, self.layers, remembers=remembers, client_wraps=client_wraps)
 
     def to_json(self) -> dict[str, Any]:
         """Return the description as a plain dict for JSON."""
@@ -131,7 +137,7 @@ def _layer_from_json(told: Mapping[str, Any]) -> WrapperLayer:
 def describe_agent(cfg: Any, *, env_setting: EnvSetting | None = None, has_own_model: bool = False) -> AgentDescription:
     """Return the description of a compiled config's agent; an env is made to read its spaces, and closed again."""
     env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
-    plain = _plain_section(env_cfgs[0]) if env_fn is make_env else {}
+    plain = plain_section(env_cfgs[0]) if env_fn is make_env else {}
     specs: Sequence[Spec] = plain.get("wrappers", ())
     section = {**plain, "wrappers": []} if plain else env_cfgs[0]
     bare: Any = EnvFactory(section, env_fn)()  # Any: a game is no gymnasium.Env
@@ -212,7 +218,7 @@ def _no_run(folder: Path) -> str:
     )
 
 
-def _plain_section(env_cfg: Mapping[str, Any]) -> dict[str, Any]:
+def plain_section(env_cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Return the section of an env in which all wrappers stand in `wrappers`, also those that other keys ask for."""
     section: dict[str, Any] = to_plain(env_cfg)
     plain_config = getattr(env_class(section), "plain_config", None)

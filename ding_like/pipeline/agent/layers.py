@@ -30,7 +30,7 @@ Spec = Mapping[str, Any] | str
 Needs = Literal["nothing", "steps", "env"]
 
 # Wrappers that change neither observations nor actions.
-_NO_EFFECT = (
+NO_EFFECT = (
     *(gym.TimeLimit, gym.OrderEnforcing, gym.PassiveEnvChecker, gym.RecordEpisodeStatistics, gym.RenderCollection),
     *(gym.RecordVideo, gym.HumanRendering, gym.NormalizeReward, gymnasium.RewardWrapper),
     *(EpisodeReturn, RewardNorm, RecordGif),
@@ -97,7 +97,7 @@ def describe_wrappers(env: AnyEnv, specs: Sequence[Spec]) -> tuple[AnyEnv, tuple
 def changes_nothing(spec: Spec) -> bool:
     """Tell whether a wrapper changes neither observations nor actions, and knows nothing that is saved."""
     found = find_wrapper(spec if isinstance(spec, str) else spec.get("type"))
-    is_class = isinstance(found, type) and issubclass(found, _NO_EFFECT)
+    is_class = isinstance(found, type) and issubclass(found, NO_EFFECT)
     return is_class and not callable(getattr(found, "state_dict", None))
 
 
@@ -156,7 +156,7 @@ def _is_pure(layer: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
     if isinstance(layer, (gymnasium.ObservationWrapper, gymnasium.ActionWrapper)) and not isinstance(layer, ObsNorm):
         own = bool(getattr(type(layer), "is_stateless", False))
         return own or (is_of_gymnasium and isinstance(layer, _PURE))
-    return isinstance(layer, (ObsNorm, *_NO_EFFECT))
+    return isinstance(layer, (ObsNorm, *NO_EFFECT))
 
 
 def _works_when_fed(spec: Spec, env: AnyEnv, wrapped: AnyEnv) -> bool:

@@ -21,7 +21,7 @@ from ding_like.pipeline.agent.layers import AnyEnv
 from ding_like.pipeline.agent.memory import RowStacks
 from ding_like.pipeline.agent.observations import ObservationReader, Rows, Space
 from ding_like.pipeline.agent.weights import counter, find_checkpoint, load_weights, make_policy, run_folder
-from ding_like.pipeline.agent.wrappers import AgentWrappers
+from ding_like.pipeline.agent.wrappers import AgentWrappers, WrapperSplit
 from ding_like.types import Array, State
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng
@@ -54,8 +54,11 @@ class Agent:
         device: str | torch.device | None = None,
         model: torch.nn.Module | None = None,
         seed: int = 0,
+        split: WrapperSplit | None = None,
     ) -> None:
         """Load the weights of a checkpoint; `seed` is of the random numbers of actions that are sampled.
+
+        `split` says which wrappers the client applies; by default only those that need the env itself.
 
         Raises CheckpointError for a file that is missing, torn or of another model.
         """
@@ -66,7 +69,7 @@ class Agent:
         self._statistics: Sequence[Sequence[State]] = load_weights(mode, state, path)
         self._eval_actor = self._last_actor = mode.actor
         self.version = LoadedVersion(path, counter(state, "last_iter"), counter(state, "last_step"))
-        self._split = description.split(remembers=True, client_wraps=True)
+        self._split = split or description.split(remembers=True, client_wraps=True)
         try:
             self._wrappers = AgentWrappers(self._split, self._statistics)
         except CheckpointError as error:
@@ -74,6 +77,7 @@ class Agent:
         self._stacks = RowStacks(self._wrappers) if _remembers(description, len(self._split.client_wrappers)) else None
         self._reader = ObservationReader(self._split.observation_space, max_batch=_MAX_BATCH)
         self._rng = make_rng(seed, "agent")
+        self.last_actions: Any = None  # of the last call, by row
         self._begun = np.zeros(0, bool)  # rows whose episode has begun
         self._is_recurrent = bool(self._eval_actor.state_dict()) or _keeps_state(self._eval_actor)
 
@@ -100,9 +104,14 @@ class Agent:
         return (*self._split.client_wrappers, *self.description.inner_wrappers)
 
     @property
-    def split(self) -> AgentWrappers:
-        """Return the wrappers that the agent applies."""
-        return self._wrappers
+    def stack(self) -> AnyEnv:
+        """Return the wrappers that the agent applies, with their statistics, around a stand-in for an env."""
+        return self._wrappers.stack
+
+    @property
+    def actor(self) -> Any:
+        """Return what chooses actions without exploring: the policy's own."""
+        return self._eval_actor
 
     @property
     def keeps_state(self) -> bool:
@@ -141,7 +150,7 @@ class Agent:
         chosen = actor.act(seen, lanes=np.arange(rows.num), is_first=first, rng=self._rng, **setting)["action"]
         if self._stacks is not None:
             self._stacks.note(chosen)
-        action = self._wrappers.to_client(chosen)
+        action = self.last_actions = self._wrappers.to_client(chosen)
         if rows.is_batch:
             return action
         return action[0].item() if isinstance(self.action_space, gymnasium.spaces.Discrete) else action[0]

@@ -57,6 +57,11 @@ def split_wrappers(
             f"--client-wraps where clients send what {inside.name} observes, as {inside.observation_space}, "
             "and step an env that has those wrappers."
         )
+    return split_at(bare, layers, first)
+
+
+def split_at(bare: FedEnv, layers: Sequence[WrapperLayer], first: int) -> WrapperSplit:
+    """Return the split whose client applies the first so many wrappers."""
     observed, acted = bare.observation_space, bare.action_space
     if first:
         observed, acted = layers[first - 1].observation_space, layers[first - 1].action_space
@@ -85,8 +90,7 @@ class AgentWrappers:
 
     def new_stack(self) -> tuple[gymnasium.Env[Any, Any], FedEnv]:
         """Return the wrappers, with their statistics, around a stand-in for an env, and the stand-in."""
-        fed = self._split.stand_in()
-        stack = hybrid_rows(wrap(fed, [spec for spec in self._split.specs if not changes_nothing(spec)]))
+        stack, fed = self.bare_stack(self._split)
         own = len(wrapper_states(stack))
         statistics = self._statistics
         if any(statistics):
@@ -98,6 +102,12 @@ class AgentWrappers:
                 "that this run saved."
             )
         return stack, fed
+
+    @staticmethod
+    def bare_stack(split: WrapperSplit) -> tuple[gymnasium.Env[Any, Any], FedEnv]:
+        """Return the wrappers of a split, knowing nothing, around a stand-in for an env, and the stand-in."""
+        fed = split.stand_in()
+        return hybrid_rows(wrap(fed, [spec for spec in split.specs if not changes_nothing(spec)])), fed
 
     @property
     def stack(self) -> gymnasium.Env[Any, Any]:

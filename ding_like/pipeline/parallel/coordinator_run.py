@@ -51,6 +51,8 @@ class CoordinatorRun:
         self._service = coordinator.service
         self._metrics = MetricsSink(cfg.exp_name)
         self._record = RunRecord(cfg.exp_name, origin=origin, clock=time.monotonic)
+        if math.isfinite(coordinator.commander.best_return):  # of the run before it was interrupted
+            self._record.best_eval = float(coordinator.commander.best_return)
         self._startup_s: float | None = None  # until the first update
         self._metrics_s = 0.0
         self._unsaved_best: Mapping[str, Any] | None = None  # weights that found no room on the disk yet

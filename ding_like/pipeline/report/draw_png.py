@@ -34,15 +34,22 @@ def draw_png(plot: Plot, path: Path) -> None:
 def draw_curves(axes: Axes, plot: Plot) -> None:
     """Draw the curves of a plot, and what is to be reached, into axes."""
     for order, curve in enumerate(plot.curves, start=2):
-        if curve.band is not None:
-            axes.fill_between(curve.x, *curve.band, color=curve.colour, alpha=0.18, linewidth=0, zorder=order)
+        dot_size = curve.shown_dot_size
+        if curve.band is not None and len(curve.x) == 1:
+            axes.vlines(curve.x, *curve.band, color=curve.colour, alpha=0.5, zorder=order, clip_on=False)
+        elif curve.band is not None:
+            # Below all lines: a band would dim the curve of another experiment.
+            axes.fill_between(
+                curve.x, *curve.band, color=curve.colour, alpha=0.18, linewidth=0, zorder=1 + order / 1000
+            )
         axes.plot(
             curve.x,
             curve.y,
             linewidth=curve.width,
             linestyle="-" if curve.width else "none",
-            marker="o" if curve.dot_size else None,
-            markersize=curve.dot_size,
+            marker="o" if dot_size else None,
+            markersize=dot_size,
+            clip_on=not dot_size,  # a dot on the edge is whole
             markeredgewidth=0,
             color=curve.colour,
             alpha=curve.alpha,
@@ -60,7 +67,8 @@ def _draw_frame(figure: Figure, axes: Axes, plot: Plot) -> None:
     axes.set_xlabel(plot.x_label, fontsize=11)
     axes.set_ylabel(plot.y_label, fontsize=11)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    axes.set_xlim(left=0)
+    last = max((float(curve.x.max()) for curve in plot.curves), default=0.0)
+    axes.set_xlim(left=0, right=1.03 * last or 1.0)
     axes.grid(color="#dddddd", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

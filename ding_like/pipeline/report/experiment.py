@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.errors import ConfigError
-from ding_like.pipeline.report.runs import PLAN_FILE, Run, read_result, read_run, read_settings
+from ding_like.pipeline.report.runs import PLAN_FILE, NoReturnsError, Run, read_result, read_run, read_settings
 from ding_like.utils.files import atomic_write
 
 FORMAT = 1  # of that file
@@ -222,7 +222,7 @@ def _seed_of(folder: Path) -> int | None:
 
 def _with_returns(experiment: Experiment) -> Experiment:
     if not experiment.runs:
-        raise ConfigError(
+        raise NoReturnsError(
             f"no seed of '{experiment.folder}' has returns yet: no episode has ended. What they say is in "
             f"{experiment.folder}/log/."
         )

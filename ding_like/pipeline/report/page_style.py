@@ -30,7 +30,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; font-size: 13px; white-space: nowrap; }
 td.n, th.n { text-align: right; white-space: nowrap; }
-td code { white-space: normal; overflow-wrap: anywhere; }
+td code { white-space: normal; overflow-wrap: anywhere; } td:first-child code { white-space: nowrap; }
 tr:last-child td { border-bottom: 0; }
 code, pre { font: 13px/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 pre { background: var(--code); border-radius: 6px; padding: 10px 12px; margin: 0 0 10px; overflow-x: auto; }

@@ -68,11 +68,20 @@ class Run:
         return Limits(stop_value=self.config.get("env", {}).get("stop_value")).stop
 
 
+class NoReturnsError(ConfigError):
+    """Report that a run has no returns yet."""
+
+
 def read_run(folder: Path) -> Run:
-    """Return what a folder holds; raises ConfigError if it is not the folder of a run or has no returns yet."""
+    """Return what a folder holds.
+
+    Raises ConfigError if it is not the folder of a run, and of that kind NoReturnsError if it has no returns yet.
+    """
     if not folder.is_dir():
         raise ConfigError(f"there is no experiment folder '{folder}'.{_similar(folder)}")
     metrics = folder / "metrics.jsonl"
+    if not metrics.is_file() and (folder / "total_config.py").is_file():
+        raise NoReturnsError(f"'{folder}' has no returns yet: its run has written nothing.")
     if not metrics.is_file():
         raise ConfigError(
             f"'{folder}' holds no metrics.jsonl: it is not an experiment folder, or its run wrote nothing."
@@ -80,7 +89,7 @@ def read_run(folder: Path) -> Run:
     lines = _read_lines(metrics)
     training, evaluation = (_reports(lines, source) for source in ("collector", "evaluator"))
     if not len(training) and not len(evaluation):
-        raise ConfigError(f"{metrics} has no returns yet: no episode has ended in this run.")
+        raise NoReturnsError(f"'{folder}' has no returns yet: no episode has ended in its run.")
     return Run(folder, training, evaluation, read_settings(folder), read_result(folder))
 
 

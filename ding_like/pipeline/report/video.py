@@ -25,6 +25,7 @@ from ding_like.pipeline.build import build_single_env
 from ding_like.pipeline.report.text import measure
 from ding_like.policy.random_policy import RandomActor
 from ding_like.types import Array, EnvManager, EvalMode, State
+from ding_like.utils.extras import pip_line
 from ding_like.utils.files import atomic_write
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator import play_episodes
@@ -81,7 +82,7 @@ def make_video(
     cannot render.
     """
     if importlib.util.find_spec("PIL") is None:
-        raise ConfigError("a video needs pillow; install it with: pip install 'ding-like[viz]'.")
+        raise ConfigError(f"a video needs pillow; install it with: {pip_line('viz')}")
     with _no_window():
         camera = Camera(env_fn(), num_episodes=num_episodes or 1)
         manager = build_single_env(lambda: camera)

@@ -44,7 +44,7 @@ def test_picture_that_cannot_be_made_is_one_line(tmp_path, caplog):
     write_pictures(cfg, Weights(0), seed=0, env_setting=setting(BrokenLamp, []))
 
     curve, video = caplog.messages
-    assert curve.startswith("no curve: ") and "holds no metrics.jsonl" in curve
+    assert curve.startswith("no curve: ") and "its run has written nothing" in curve
     assert video.startswith("no video: ") and "RuntimeError: no OpenGL here" in video
     assert "\n" not in curve + video
 
