@@ -143,9 +143,9 @@ def _start(
     exp_name: str | None,
     load_path: str | None,
 ) -> Policy:
-    check_env_setting(env_setting)
     check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
     check_overrides(overrides)
+    check_env_setting(env_setting)
     overrides = [*overrides, *load_overrides(load_path)]
     with RunFolder() as folder:
         # Of the ranks of torchrun, the first one makes the folder and holds it for all.
