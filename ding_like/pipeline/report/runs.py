@@ -93,6 +93,15 @@ def read_run(folder: Path) -> Run:
     return Run(folder, training, evaluation, read_settings(folder), read_result(folder))
 
 
+def refuse_seeds(folder: Path) -> None:
+    """Raise ConfigError if a folder holds several seeds, where one run is asked for."""
+    if not (folder / PLAN_FILE).is_file():
+        return
+    seeds = sorted(folder.glob("seed*/total_config.py"), key=lambda path: (len(path.parent.name), path.parent.name))
+    named = ", ".join(str(path.parent) for path in seeds[:8]) or "none of which has begun"
+    raise ConfigError(f"'{folder}' holds several seeds; give the folder of one: {named}.")
+
+
 def read_settings(folder: Path) -> Mapping[str, Any]:
     """Return the main config that a run saved, empty if there is none."""
     path = folder / "total_config.py"
