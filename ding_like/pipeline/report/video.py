@@ -156,7 +156,9 @@ def filmable(env_cfg: Mapping[str, Any], env_fn: Callable[..., Any] = make_env) 
                 return SoloEnv(env, RandomActor(env.action_space), render_mode="rgb_array")
             made: AnyEnv = env
             return made
-        except TypeError as error:
+        except (TypeError, ConfigError) as error:
+            if isinstance(error, ConfigError) and not isinstance(error.__cause__, TypeError):
+                raise
             name = cfg.get("type", getattr(env_fn, "__name__", "the env"))
             raise EnvError(f"{name} cannot be made with render_mode='rgb_array': {error}") from error
 
