@@ -17,6 +17,7 @@ import click
 from ding_like.errors import ConfigError
 from ding_like.pipeline.tune.plan import PLAN_FILE, StudyPlan, read_study_plan
 from ding_like.pipeline.tune.space import FORMS, Param, parse_params
+from ding_like.utils.extras import pip_line
 
 if TYPE_CHECKING:
     import optuna
@@ -173,7 +174,9 @@ def _make_plan(
     cfg = _check_space(config, space, overrides, seed)
     on_policy = "serial_onpolicy" if cfg.policy.on_policy else "serial"
     if mode not in (None, on_policy):
-        raise ConfigError(f"mode '{mode}' does not run policy '{cfg.policy.type}' in a study; leave -m out: it is {on_policy}.")
+        raise ConfigError(
+            f"mode '{mode}' does not run policy '{cfg.policy.type}' in a study; leave -m out: it is {on_policy}."
+        )
     _, unit, budget = given[0]
     return StudyPlan(
         config=os.path.relpath(config),
@@ -269,7 +272,7 @@ def _similar(folder: Path) -> str:
 
 def _need_optuna() -> None:
     if importlib.util.find_spec("optuna") is None:
-        raise ConfigError('ding tune needs optuna: pip install "ding-like[tune]"')
+        raise ConfigError(f"ding tune needs optuna; install it with: {pip_line('tune')}")
 
 
 @click.command("tune", epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -86,7 +86,7 @@ def write_best_config(study: optuna.Study, plan: StudyPlan, folder: Path) -> Pat
     head += f"# To run it: ding -m {plan.mode} -c {path} {' '.join(plan.limits)}\n"
     name = literal(f"{folder.name}_best")
     with atomic_write(path) as file:
-        file.write(f"{head}{text}main_config[\"exp_name\"] = {name}\n".encode())
+        file.write(f'{head}{text}main_config["exp_name"] = {name}\n'.encode())
     return path
 
 
