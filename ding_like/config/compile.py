@@ -20,6 +20,7 @@ from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
 from ding_like.config.without_effect import COMMANDER, listed, of_buffer, say_without_effect
 from ding_like.errors import ConfigError
 from ding_like.utils.bounds import FROM_0
+from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.run_folder import RunFolder, fresh_names, make_folder
 
 _logger = logging.getLogger(__name__)
@@ -94,10 +95,14 @@ def compile_config(
     cfg["seed"] = cfg["seed"] if seed is None else seed
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
     cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save, folder=folder)
-    frozen = FrozenConfig(cfg)
-    if save:
-        save_config(frozen, cfg["exp_name"], defaults=_with_copies(schema.defaults), overrides=texts)
-    return frozen
+    return _saved(FrozenConfig(cfg), schema, texts) if save else FrozenConfig(cfg)
+
+
+def _saved(cfg: FrozenConfig, schema: Schema, texts: Mapping[str, str]) -> FrozenConfig:
+    """Write the config into the run's folder, and return it; a full disk is waited for."""
+    defaults = _with_copies(schema.defaults)
+    when_there_is_room(lambda: save_config(cfg, cfg.exp_name, defaults=defaults, overrides=texts), tell=_logger.warning)
+    return cfg
 
 
 def _inputs(main_config: Mapping[str, Any], create_config: Mapping[str, Any], seed: Any) -> tuple[Tree, Tree]:
