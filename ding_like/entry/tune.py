@@ -173,7 +173,9 @@ def _make_plan(
     cfg = _check_space(config, space, overrides, seed)
     on_policy = "serial_onpolicy" if cfg.policy.on_policy else "serial"
     if mode not in (None, on_policy):
-        raise ConfigError(f"mode '{mode}' does not run policy '{cfg.policy.type}' in a study; leave -m out: it is {on_policy}.")
+        raise ConfigError(
+            f"mode '{mode}' does not run policy '{cfg.policy.type}' in a study; leave -m out: it is {on_policy}."
+        )
     _, unit, budget = given[0]
     return StudyPlan(
         config=os.path.relpath(config),
