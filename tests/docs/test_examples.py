@@ -208,6 +208,7 @@ def test_pythons_blocks_are_all_known() -> None:
         "seeds.md": 1,
         "self_play.md": 2,
         "serve.md": 3,  # tests/serve/test_page.py runs them
+        "use.md": 4,  # tests/docs/test_use_page.py runs them
         "weights.md": 4,
     }
 
