@@ -108,7 +108,7 @@ test-gpu: $(FULL) ## on a CUDA device
 # mkdocs-material tells of a successor of mkdocs at every build; the pin in setup.py is where that is decided.
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(FULL) ## build the site of the docs into site/; every warning is an error
-	$(BIN)/mkdocs build -q --strict
+	$(BIN)/mkdocs build --strict
 
 docs-serve: export NO_MKDOCS_2_WARNING = 1
 docs-serve: $(FULL) ## show the site on http://127.0.0.1:8000 while it is written

@@ -23,12 +23,15 @@ from ding_like.pipeline.report.score_table import table_lines, write_scores
 from ding_like.pipeline.report.summary import version_line
 from ding_like.pipeline.seeds.run import Failure, SeedRuns, text_hash
 from ding_like.utils.child_runs import command_line
+from ding_like.utils.log import shown_as_by_the_command
+from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
 SERIAL = ("serial", "serial_onpolicy")
 
 
+@shown_as_by_the_command()
 def run_seeds(
     input_cfg: InputConfig,
     seeds: Iterable[int] = range(5),
@@ -61,26 +64,29 @@ def run_seeds(
         check_mode(cfg, mode)
     jobs = checked_jobs(jobs, mode, len(seeds), processes=_processes_of(cfg, arguments))
     base = re.sub(r"_seed\d+$", "", name or _name_of(input_cfg, given))
-    cfg = load_config(input_cfg, seed=seeds[0], overrides=given, exp_name=base)
-    folder = Path(cfg.exp_name)
-    config = str(input_cfg) if isinstance(input_cfg, (str, Path)) else str(folder / "total_config.py")
-    limits = [("--env-step", max_env_step), ("--train-iter", max_train_iter)]
-    plan = SeedsPlan(
-        seeds=seeds,
-        mode=mode,
-        command=command or f"run_seeds(seeds={list(seeds)})",
-        config=config,
-        config_sha256=text_hash(config),
-        overrides=tuple(overrides) if is_file else (),
-        arguments=(*(word for flag, at in limits if at != NO_LIMIT for word in (flag, str(at))), *arguments),
-        max_env_step=max_env_step,
-        max_train_iter=max_train_iter,
-    )
-    plan.save(folder)
-    _tell(_opening(folder, plan, cfg, jobs))
-    return _run(folder, plan, SeedRuns(folder, plan, jobs=jobs))
+    with RunFolder() as held:
+        cfg = load_config(input_cfg, seed=seeds[0], overrides=given, exp_name=base, folder=held)
+        folder = Path(cfg.exp_name)
+        config = str(input_cfg) if isinstance(input_cfg, (str, Path)) else str(folder / "total_config.py")
+        limits = [("--env-step", max_env_step), ("--train-iter", max_train_iter)]
+        plan = SeedsPlan(
+            seeds=seeds,
+            mode=mode,
+            command=command or f"run_seeds(seeds={list(seeds)})",
+            config=config,
+            config_sha256=text_hash(config),
+            overrides=tuple(overrides) if is_file else (),
+            arguments=(*(word for flag, at in limits if at != NO_LIMIT for word in (flag, str(at))), *arguments),
+            max_env_step=max_env_step,
+            max_train_iter=max_train_iter,
+        )
+        plan.save(folder)
+        held.keep()
+        _tell(_opening(folder, plan, cfg, jobs))
+        return _run(folder, plan, SeedRuns(folder, plan, jobs=jobs))
 
 
+@shown_as_by_the_command()
 def resume_seeds(
     folder: str | Path,
     jobs: int | None = None,
@@ -106,9 +112,10 @@ def resume_seeds(
     more = [word for name, limit in changed.items() for word in (_FLAGS[name], str(limit))]
     if changed:
         plan = _with_limits(plan, changed)
-    runs = SeedRuns(folder, plan, jobs=jobs, resume_arguments=more)
-    _tell(_opening(folder, plan, cfg, jobs))
-    return _run(folder, plan, runs)
+    with RunFolder() as held:
+        held.hold(folder)
+        _tell(_opening(folder, plan, cfg, jobs))
+        return _run(folder, plan, SeedRuns(folder, plan, jobs=jobs, resume_arguments=more))
 
 
 _FLAGS = {"max_env_step": "--env-step", "max_train_iter": "--train-iter"}
@@ -137,8 +144,7 @@ def _run(folder: Path, plan: SeedsPlan, runs: SeedRuns) -> Experiment:
             signals.leave()
     if runs.failures:
         raise TrainingError(_failed(folder, plan, runs.failures))
-    assert experiment is not None, "a seed that has ended has returns"
-    return experiment
+    return experiment or read_experiment(folder)  # which says what is missing
 
 
 def _write(folder: Path, failures: Sequence[Failure]) -> Experiment | None:

@@ -46,6 +46,7 @@ PLACEHOLDERS = {
     "HOST": "127.0.0.1",
     "FILE": "out",
     "STUDY": "study",
+    "OTHER": "other",
 }
 # The env that docs/environments.md checks.
 MY_MODULE = """
@@ -111,7 +112,8 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: Path) -> It
     """Work in a folder that holds the repository's configs and the experiment `exp`."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dizoo").symlink_to(ROOT / "dizoo")
-    shutil.copytree(trained, tmp_path / "exp")
+    for name in ("exp", "other"):
+        shutil.copytree(trained, tmp_path / name)
     (tmp_path / "my_module.py").write_text(MY_MODULE)
     begin_study(tmp_path / "study")
     yield tmp_path
@@ -152,6 +154,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "dist_entry.launch_collector",
         "serve.serve",
         "tune._run",
+        "seeds.run_seeds",
     ):
         monkeypatch.setattr(f"ding_like.entry.{name}", stands_for(name.partition(".")[2]))
     # A page's keys and cluster are not here.
@@ -192,12 +195,15 @@ def test_a_command_line_does_what_it_begins_with(page: str, command: str, in_tmp
     assert status_of(arguments) == int(has_fault), page
 
     mode = arguments[1] if arguments[0] == "-m" else arguments[0]
+    has_seeds = arguments.count("-s") > 1 or any(".." in word or re.fullmatch(r"\d+,.*", word) for word in arguments)
     if "--help" in arguments or "--dry-run" in arguments:
         assert begun == []
     elif mode == "dist":
         assert begun == [f"launch_{arguments[arguments.index('-M') + 1]}"]
     elif mode == "seed" and "-M" in arguments:
         assert begun == ["join_run"]
+    elif has_seeds:
+        assert begun == ["run_seeds"]
     else:
         assert set(begun) == ({BEGINS[mode]} if mode in BEGINS else set())
 
@@ -216,6 +222,7 @@ def test_pythons_blocks_are_all_known() -> None:
         "README.md": 1,
         "buffers.md": 1,
         "environments.md": 3,
+        "seeds.md": 1,
         "self_play.md": 2,
         "serve.md": 3,  # tests/serve/test_page.py runs them
         "weights.md": 4,
@@ -258,6 +265,16 @@ def test_the_first_minute_ends_solved(in_tmp: Path) -> None:
 
     result = json.loads((in_tmp / "first/result.json").read_text())
     assert result["stop"] is True and result["eval_value"] >= 475
+
+
+@pytest.mark.slow
+def test_the_example_of_the_seeds_page_is_an_experiment(in_tmp: Path) -> None:
+    (block,) = blocks(ROOT / "docs/seeds.md", "python")
+    names: dict[str, Any] = {}
+
+    exec(block, names)
+
+    assert len(names["experiment"].scores) == 2 and (in_tmp / "acrobot_seeds/scores.md").is_file()
 
 
 def test_the_wrapper_of_the_environments_page_plays(in_tmp: Path) -> None:

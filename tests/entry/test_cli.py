@@ -52,13 +52,11 @@ def test_plot_and_enjoy_are_sub_commands(tmp_path, capsys):
     assert run("plot", "nowhere") == 1
 
 
-def test_several_seeds_get_a_folder_each(tmp_path):
+def test_several_seeds_are_one_folder(tmp_path):
     assert run("-m", "serial", "-e", "cartpole", "-p", "dqn", "-s", "0", "-s", "1", "--env-step", "600") == 0
 
-    assert {path.parent.name for path in tmp_path.glob("*/result.json")} == {
-        "cartpole_dqn_seed0",
-        "cartpole_dqn_seed1",
-    }
+    found = {str(path.parent.relative_to(tmp_path)) for path in tmp_path.rglob("result.json")}
+    assert found == {"cartpole_dqn/seed0", "cartpole_dqn/seed1"}
 
 
 def test_eval_mode_prints_the_mean_return_and_writes_it_beside_the_checkpoint(capsys):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.wrong_inputs import commands, configs, envs, files, library
+from tests.wrong_inputs import commands, configs, envs, experiments, files, library, tuning
 from tests.wrong_inputs.cases import Case
 
 SECTIONS: Mapping[str, tuple[Case, ...]] = {
@@ -14,10 +14,14 @@ SECTIONS: Mapping[str, tuple[Case, ...]] = {
     "Config files": files.FILES,
     "The command line": commands.START,
     "Commands for what a run left": commands.AFTER,
+    "Several seeds": experiments.SEEDS,
+    "Comparisons and reports": experiments.AFTER,
     "Ids of envs, and packages that are not installed": envs.IDS,
     "Wrappers": envs.WRAPPERS,
     "An env of one's own": envs.OWN,
     "Calls from Python": library.CALLS,
     "A policy or a model of one's own": library.OWN,
+    "Studies": tuning.STUDIES,
+    "Trackers, and metrics of an env": tuning.TRACKERS,
 }
 CASES = [case for section in SECTIONS.values() for case in section]

@@ -17,7 +17,7 @@ from ding_like.pipeline.report.scores import Estimate
 from ding_like.pipeline.report.text import measure, short
 from ding_like.utils.files import atomic_write
 
-_DPI = 100
+_DPI = 90
 _WIDTH = 10.0  # inches
 _CURVES_HEIGHT = 4.2
 _ROW_HEIGHT = 0.42  # of an experiment or a pair
@@ -44,7 +44,7 @@ def draw_comparison(comparison: Comparison, path: Path) -> None:
     _draw_estimates(iqms, "interquartile mean", [("", each.iqm) for each in comparison.entries])
     _draw_pairs(figure.add_subplot(grid[1, 2]), comparison)
     with atomic_write(path) as file:
-        canvas.print_png(file)
+        canvas.print_png(file, pil_kwargs={"optimize": True})
 
 
 def _draw_curves(axes: Axes, comparison: Comparison) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.interrupt import StopSignal
+from ding_like.pipeline.parallel.reopen import STATE_FILE
 from ding_like.pipeline.report.experiment import SeedsPlan, seed_folder, seed_log
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.runs import read_result
@@ -89,7 +90,7 @@ class SeedRuns:
     def _reopen(self, ended: Iterable[int]) -> None:
         """Take back the results of seeds that are to go on: they have not ended any more."""
         folders = [seed_folder(self._folder, seed) for seed in sorted(ended)]
-        lost = [str(folder) for folder in folders if not resume_store(str(folder)).steps()]
+        lost = [str(folder) for folder in folders if not has_point(folder)]
         if lost:
             raise ConfigError(f"{', '.join(lost)} ended and saved no point to go on from: other limits need a new run.")
         for folder in folders:
@@ -125,9 +126,8 @@ class SeedRuns:
             logger.info("seed %d ended: %s", seed, standing.note)
             return
         if is_leaving and (ended.was_asked or ended.status == 0):
-            self._settle(
-                standing, "stopped", "saved" if resume_store(str(seed_folder(self._folder, seed))).steps() else ""
-            )
+            has_saved = has_point(seed_folder(self._folder, seed))
+            self._settle(standing, "stopped", "saved" if has_saved else "")
             return
         log = seed_log(self._folder, seed)
         how = ended.how if ended.status else "ended without a result"
@@ -143,7 +143,7 @@ class SeedRuns:
     def _command(self, seed: int) -> list[str]:
         """Return the arguments of `ding` by which a seed begins, or goes on where it has saved a point."""
         folder, plan = seed_folder(self._folder, seed), self._plan
-        if resume_store(str(folder)).steps():
+        if has_point(folder):
             return ["--resume", str(folder), *self._resume_arguments]
         _set_aside(folder)
         begin = ["-m", plan.mode, "-c", plan.config, "-s", str(seed), "--exp-name", str(folder), *plan.arguments]
@@ -156,6 +156,11 @@ class SeedRuns:
         saved = str(self._folder / "total_config.py")
         logger.warning("%s is not what it was when the experiment began: seed %d runs %s", plan.config, seed, saved)
         return [saved if word == plan.config else word for word in begin]
+
+
+def has_point(folder: Path) -> bool:
+    """Tell whether a run's folder holds what it can go on from."""
+    return (folder / STATE_FILE).is_file() or bool(resume_store(str(folder)).steps())
 
 
 def _is_unchanged(plan: SeedsPlan) -> bool:
