@@ -25,6 +25,7 @@ EXTRAS = {
     "ray": ["ray>=2.60", "lz4>=4.3.3"],  # 2.60: the token by which strangers are kept out
     "seed": ["pyzmq>=26.2"],  # 26.2: wheels with CURVE for every Python from 3.10 to 3.13
     "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
+    "onnx": ["onnx>=1.18", "onnxruntime>=1.22", "onnxscript>=0.5"],
     "tune": ["optuna>=4.0", "matplotlib>=3.8"],
     "wandb": ["wandb>=0.19"],
     "mlflow": ["mlflow-skinny>=3"],
@@ -51,6 +52,9 @@ EXTRAS = {
         "mujoco>=3.17,<4",
         "shimmy>=2.0",
         "imageio>=2.34",
+        "onnx>=1.18",
+        "onnxruntime>=1.22",
+        "onnxscript>=0.5",
     ],
 }
 

@@ -125,8 +125,11 @@ class Checker:
         raise _MisfitError(f"unknown key; {suggestion(key, {**typed, **defaults}, self._schema.defaults)}")
 
 
-def contradictions(schema: Schema, user: Tree, merged: Tree) -> Iterator[Fault]:
-    """Yield what cannot go together; alternatives to what `user` chose become None in `merged`."""
+def contradictions(schema: Schema, user: Tree, merged: Tree, *, builds_model: bool = False) -> Iterator[Fault]:
+    """Yield what cannot go together; alternatives to what `user` chose become None in `merged`.
+
+    With `builds_model` the policy builds its own model, which must take what `policy.model` says.
+    """
     for paths in schema.alternatives:
         chosen = [path for path in paths if get_path(user, path) is not None]
         if len(chosen) > 1:
@@ -138,7 +141,8 @@ def contradictions(schema: Schema, user: Tree, merged: Tree) -> Iterator[Fault]:
                 set_path(merged, path, None)
     out_of_bounds = {fault.path: fault for fault in _out_of_bounds(schema, merged)}
     yield from out_of_bounds.values()
-    for path, check in schema.checks:
+    of_model = [("policy", schema.check_model)] if builds_model and schema.check_model is not None else []
+    for path, check in [*schema.checks, *of_model]:
         section = EasyDict(deepcopy(get_path(merged, path)))
         for found in check(section):
             key, message = found

@@ -20,6 +20,7 @@ from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
 from ding_like.config.without_effect import COMMANDER, listed, of_buffer, say_without_effect
 from ding_like.errors import ConfigError
 from ding_like.utils.bounds import FROM_0
+from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.run_folder import RunFolder, fresh_names, make_folder
 
 _logger = logging.getLogger(__name__)
@@ -79,14 +80,11 @@ def compile_config(
     if not schema.opaque:
         faults += _check_copies(cfg, user, applied, checker.ignored)
         _copy_settings(cfg)
-    if builds_model and schema.check_model is not None:
-        schema.checks.append(("policy", schema.check_model))
-    faults += contradictions(schema, user, cfg)
+    faults += contradictions(schema, user, cfg, builds_model=builds_model)
     if schema.is_di_engine:
         faults = _tolerated(faults, applied, checker.ignored, cfg=cfg, defaults=schema.defaults)
     name = cfg["exp_name"] if exp_name is None else exp_name
-    if not str(name).strip():
-        faults.append(Fault("exp_name", "is empty; give the name of the run's folder"))
+    faults += _name_faults(name, "exp_name" if exp_name is None else "--exp-name")
     texts = {path: override.text for path, override in applied.items()}
     if faults:
         raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)
@@ -97,12 +95,14 @@ def compile_config(
     cfg["seed"] = cfg["seed"] if seed is None else seed
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
     cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save, folder=folder)
-    frozen = FrozenConfig(cfg)
-    if save:
-        defaults = to_plain(schema.defaults)
-        _copy_settings(defaults)
-        save_config(frozen, cfg["exp_name"], defaults=defaults, overrides=texts)
-    return frozen
+    return _saved(FrozenConfig(cfg), schema, texts) if save else FrozenConfig(cfg)
+
+
+def _saved(cfg: FrozenConfig, schema: Schema, texts: Mapping[str, str]) -> FrozenConfig:
+    """Write the config into the run's folder, and return it; a full disk is waited for."""
+    defaults = _with_copies(schema.defaults)
+    when_there_is_room(lambda: save_config(cfg, cfg.exp_name, defaults=defaults, overrides=texts), tell=_logger.warning)
+    return cfg
 
 
 def _inputs(main_config: Mapping[str, Any], create_config: Mapping[str, Any], seed: Any) -> tuple[Tree, Tree]:
@@ -137,6 +137,20 @@ def _copy_settings(cfg: Tree) -> None:
         value = get_path(cfg, source)
         if value is not None:
             set_path(cfg, copy, value)
+
+
+def _with_copies(defaults: Tree) -> Tree:
+    plain: Tree = to_plain(defaults)
+    _copy_settings(plain)
+    return plain
+
+
+def _name_faults(name: object, path: str) -> Iterator[Fault]:
+    """Yield what is wrong with the name of the run's folder."""
+    if not str(name).strip():
+        yield Fault(path, "is empty; give the name of the run's folder")
+    elif os.path.isfile(str(name)):
+        yield Fault(path, f"'{name}' is a file here, and is to name the run's folder: give another name")
 
 
 def _play_in_every_env(cfg: Tree, user: Tree) -> None:

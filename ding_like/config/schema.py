@@ -128,7 +128,8 @@ def _add_trackers(main: Mapping[str, Any], schema: Schema, faults: list[Fault]) 
         path = f"trackers.{name}"
         schema.types[path] = (dict,)
         try:
-            cls = registries.TRACKER_REGISTRY.get(name)
+            kind = settings.get("type", name) if isinstance(settings, dict) else name
+            cls = registries.TRACKER_REGISTRY.get(kind)
         except RegistryError as error:
             faults.append(Fault(path, str(error)))
             schema.opaque.add(path)

@@ -31,9 +31,9 @@ from ding_like.pipeline.report.video import filmable
 from ding_like.pipeline.roles.origin import env_name, origin_of
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.self_play import is_game
-from ding_like.utils.trackers import tracked
 from ding_like.utils.addresses import is_loopback, reachable_url
 from ding_like.utils.run_folder import RunFolder
+from ding_like.utils.trackers import tracked
 
 logger = logging.getLogger(__name__)
 

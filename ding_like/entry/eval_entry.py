@@ -47,7 +47,7 @@ def eval(
     """Play `env.n_evaluator_episode` episodes and return the mean return.
 
     The weights are those of `state_dict`, else of the checkpoint at `load_path`, else of `model`, else fresh ones.
-    Writes nothing but, where these are given, a video of a typical episode, `agent.gif` in the folder `replay_path`, and
+    Writes nothing but what is asked for: the video of a typical episode, `agent.gif` in the folder `replay_path`, and
     the JSON file `out` with mean, 95 % interval and returns.
     """
     cfg = load_config(

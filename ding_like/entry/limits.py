@@ -12,7 +12,6 @@ _OPTIONS: Mapping[str, Bounds] = {
     "env_step": FROM_1,
     "train_iter": FROM_1,
     "learners": FROM_1,
-    "workers": FROM_0,
     "jobs": FROM_1,
     "port": Bounds(0, 65535),
     "retry_s": FROM_0,

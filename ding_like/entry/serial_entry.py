@@ -18,7 +18,7 @@ from ding_like.entry.limits import check_limits
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.agent.description import write_description
-from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, training_process
+from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, check_env_setting, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.learners.joined import join_policy
 from ding_like.pipeline.learners.lock_step import InStep
@@ -145,6 +145,7 @@ def _start(
 ) -> Policy:
     check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
     check_overrides(overrides)
+    check_env_setting(env_setting)
     overrides = [*overrides, *load_overrides(load_path)]
     with RunFolder() as folder:
         # Of the ranks of torchrun, the first one makes the folder and holds it for all.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,10 @@ from ding_like.entry.learners import RunArguments
 from ding_like.entry.limits import check_limits
 from ding_like.entry.serial_entry import InputConfig, limited
 from ding_like.pipeline.roles.origin import env_name
+from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.run_folder import RunFolder
+
+logger = logging.getLogger(__name__)
 
 # A config file, its (main_config, create_config), or these and its system_config.
 SystemConfig = InputConfig | tuple[Any, Any, Any]
@@ -47,7 +51,10 @@ class SystemPlan(Generic[Settings]):
             main, create, seed=self.arguments.seed, overrides=self.overrides, source=self.source,
             exp_name=self.exp_name, quiet=True, folder=folder,
         )  # fmt: skip
-        save_system(cfg.exp_name, self.arguments.system or {}, mode=self.arguments.mode)
+        when_there_is_room(
+            lambda: save_system(cfg.exp_name, self.arguments.system or {}, mode=self.arguments.mode),
+            tell=logger.warning,
+        )
         return replace(self, cfg=cfg)
 
 

@@ -20,6 +20,7 @@ from ding_like.entry.train_config import (
     settings_of,
 )
 from ding_like.errors import ConfigError
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ _ENV_STEPS = 100_000
 __all__ = ["Run", "train"]
 
 
+@shown_as_by_the_command()
 def train(
     policy_name: str | None = None,
     environment: GivenEnv | None = None,

@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from ding_like.errors import ConfigError, EnvError
 from ding_like.utils.bounds import FROM_1, Bounds
-from ding_like.utils.code_files import close_modules, searched_folders
+from ding_like.utils.code_files import close_modules, import_code, searched_folders
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.extras import install_hint, pip_line
 from ding_like.utils.registries import ENV_REGISTRY
@@ -148,7 +148,7 @@ def env_spec(env_id: str) -> EnvSpec:
     module, _, name = env_id.rpartition(":")
     try:
         if module:
-            importlib.import_module(module)
+            import_code(module)
         return gymnasium.spec(name)
     except ImportError as error:
         close = " or ".join(repr(each) for each in close_modules(module))

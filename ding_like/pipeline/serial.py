@@ -25,6 +25,8 @@ from ding_like.pipeline.roles.record import RunRecord, RunResult
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.pipeline.turns import SerialTurns, Turns, TurnsLostError
 from ding_like.types import State
+from ding_like.utils.files import is_full
+from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.resume import Saved
 
 logger = logging.getLogger(__name__)
@@ -118,9 +120,8 @@ class SerialRun:
             found = evaluate.conclude(train_iter, env_step, save_checkpoint=save)
         self._note(found)
         self._console.update(self._progress())
-        return self._record.conclude(
-            found.returns, stop=stop, env_step=env_step, train_iter=train_iter, eval_metrics=found.metrics
-        )
+        result = {"stop": stop, "env_step": env_step, "train_iter": train_iter, "eval_metrics": found.metrics}
+        return when_there_is_room(lambda: self._record.conclude(found.returns, **result), tell=logger.warning)
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
         """Bring the parts to where the run goes on from, and make the turns; return a saved point's state, if any."""
@@ -154,7 +155,21 @@ class SerialRun:
         return SerialTurns(self._cfg, self._parts, lock_step=self._lock_step, batch_size=self._batch_size)
 
     def _save(self) -> None:
-        """Save a point to resume from."""
+        """Save the run's last point to resume from; a full disk is waited for."""
+        when_there_is_room(self._save_point, tell=logger.warning)
+
+    def _save_between(self) -> None:
+        """Save a point to resume from; on a full disk the next one is tried when it is due."""
+        try:
+            self._save_point()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            logger.warning(
+                "the point of %s is not saved, an earlier one is: the disk is full (%s)", self._place(), error
+            )
+
+    def _save_point(self) -> None:
         if self._checkpointer is not None:
             self._checkpointer.save({**self._record.state_dict(), "turns": self._turns.state_dict()})
 
@@ -196,7 +211,7 @@ class SerialRun:
             if turn.saves or turn.evaluates:
                 self._turns.settle()
             if turn.saves:
-                self._save()
+                self._save_between()
             if turn.evaluates and self._lock_step.evaluate(None if self._evaluate is None else self._evaluate_now):
                 return True
             self._turns.take()

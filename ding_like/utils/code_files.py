@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, DingError
 from ding_like.utils.ding_imports import ding_imports
+from ding_like.utils.user_code import told
 
 # Files that were run here, by their real path.
 _modules: dict[Path, ModuleType] = {}
@@ -55,7 +56,8 @@ def add_folder(folder: str | os.PathLike[str]) -> None:
 def import_code(name: str) -> ModuleType | None:
     """Import what a name of `import_names` stands for; None for a folder, whose modules can be imported from now on.
 
-    A file that was run in this process, as a config say, is not run again. Raises ImportError.
+    A file that was run in this process, as a config say, is not run again. Raises ImportError, and ConfigError with
+    file and line for what else the code raises.
     """
     path = Path(name)
     if name.endswith(".py"):
@@ -67,8 +69,17 @@ def import_code(name: str) -> ModuleType | None:
             raise ImportError(f"there is no folder {path}")
         add_folder(path)
         return None
-    with ding_imports(name):
-        return importlib.import_module(name)
+    try:
+        with ding_imports(name):
+            return importlib.import_module(name)
+    except (ImportError, DingError):
+        raise
+    except SyntaxError as error:
+        raise ConfigError(
+            f"module '{name}' cannot be imported: {error.filename}, line {error.lineno}: {error.msg}"
+        ) from (error)
+    except Exception as error:  # a module may raise anything
+        raise ConfigError(f"module '{name}' cannot be imported: {told(error)}") from error
 
 
 def searched_folders() -> list[str]:

@@ -183,17 +183,19 @@ def _read(descriptor: int) -> Holder | None:
 
 def _in_use(folder: Path, holder: Holder | None) -> str:
     """Return what a second process is told."""
-    again = "wait for its end, or give another --exp-name to a new run"
+    again = "wait for its end, or give another --exp-name to a new run."
     if holder is None:
-        return f"{folder}/ is in use: another process trains in it, and two would write the same files; {again}."
-    resume = shlex.join(["ding", "--resume", str(folder)])
+        return f"{folder}/ is in use: another process trains in it, and two would write the same files; {again}"
     is_here = holder.machine == machine_mark()
-    what = "this very process" if is_here and holder.pid == os.getpid() else f"process {holder.pid} on {holder.host}"
-    where = "" if is_here else f" on {holder.host}"
-    stop = f"stop it with  kill {holder.pid}{where}  (it saves a point first) and go on with  {resume}, "
+    if is_here and holder.pid == os.getpid():
+        return f"{folder}/ is in use by a run of this very process, since {holder.since}; {again}"
+    stop = (
+        f"stop it with  kill {holder.pid}  {'' if is_here else f'on {holder.host} '}(it saves a point first) and go on"
+    )
+    resume = shlex.join(["ding", "--resume", str(folder)])
     if is_here and state_of(holder.pid) == "T":
         stop = f"it is paused, and  kill -CONT {holder.pid}  lets it go on; or {stop}"
     return (
-        f"{folder}/ is in use: {what} (`{holder.command}`) trains in it since {holder.since}, and two would write the "
-        f"same files; {stop}{again}."
+        f"{folder}/ is in use: process {holder.pid} on {holder.host} (`{holder.command}`) has trained in it since "
+        f"{holder.since}, and two would write the same files; {stop} with  {resume} ; or {again}"
     )

@@ -6,10 +6,12 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from ding_like.utils.files import is_full
+from ding_like.utils.interval import Interval
 from ding_like.utils.metrics import EventWriter
 from ding_like.utils.repeats import RepeatFilter
 
@@ -23,6 +25,7 @@ QUIET = "DING_LIKE_QUIET"
 
 _console_handler: logging.Handler | None = None
 _warned: set[str] = set()
+_full_disk_words = Interval(60.0, starts_due=True)
 
 
 def setup_console(level: int | str = logging.INFO) -> None:
@@ -71,7 +74,7 @@ def log_to_file(path: str | os.PathLike[str]) -> Iterator[None]:
     global _console_handler
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     console, _console_handler = _console_handler, None
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(_ConsoleFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     handler.addFilter(REPEATS)
     before = PACKAGE_LOGGER.level, PACKAGE_LOGGER.propagate
@@ -104,7 +107,7 @@ def build_logger(
     folder.mkdir(parents=True, exist_ok=True)
     # Not from logging.getLogger, which keeps every logger for ever and would mix equal names of two experiments.
     logger = logging.Logger(name, level=logging.INFO)
-    handler = logging.FileHandler(folder / f"{name}_logger.txt", encoding="utf-8", delay=True)
+    handler = _LogFile(folder / f"{name}_logger.txt", encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("[%(asctime)s][%(levelname)s] %(message)s"))
     logger.addHandler(handler)
     if to_console:
@@ -136,6 +139,28 @@ def _say_once(level: int, message: str) -> None:
         return
     _warned.add(message)
     PACKAGE_LOGGER.log(level, message)
+
+
+class _LogFile(logging.FileHandler):
+    """Write a log; on a full disk lines are left out, which is said on the console once a minute."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if error is None or not is_full(error):
+            super().handleError(record)
+            return
+        stream, self.stream = self.stream, None  # type: ignore[assignment]  # the next line opens the file again
+        with suppress(OSError):  # closing writes once more what found no room
+            stream.close()
+        if _full_disk_words.pass_s():
+            PACKAGE_LOGGER.warning("lines of log files are left out: the disk is full (%s)", error)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except OSError as error:
+            if not is_full(error):
+                raise
 
 
 class _ConsoleFormatter(logging.Formatter):

@@ -228,14 +228,16 @@ class Registry(Generic[T]):
         close = difflib.get_close_matches(name, [*known, *aliases], n=3)
         hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
         listing = ", ".join(known) if known else f"none (nothing is registered in {self.home})"
-        own = "" if failures else f"\n  {self._how_to_name_own(name)}"
-        return f"unknown {self.name} '{name}'{hint}\n  known: {listing}{own}{_listed(failures)}"
+        told = {module: why for module, why in failures.items() if why != f"no module {module}"}
+        is_imported = all(module.startswith(f"{self.home}.") for module in told)  # else that is to be mended first
+        own = f"\n  {self._how_to_name_own(name)}" if is_imported else ""
+        return f"unknown {self.name} '{name}'{hint}\n  known: {listing}{own}{_listed(told)}"
 
     def _how_to_name_own(self, name: str) -> str:
         """Say how a config names a class of the user's own."""
         return (
-            f"a class of your own: type='my_module:MyClass', or @{self.name.upper()}_REGISTRY.register('{name}') above "
-            "it and import_names=['my_module'] beside the type"
+            f"one of your own: its import path, module:Class, as the type; or @{self.name.upper()}_REGISTRY.register("
+            f"'{name}') above the class, and import_names=['its_module'] beside the type"
         )
 
 

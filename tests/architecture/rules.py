@@ -62,12 +62,12 @@ HOMES = {
 CALLS = {
     "print": (("entry/",), "log it"),
     "time.sleep": (("utils/files.py",), "wait on a condition with a deadline, or use utils.files.retry"),
-    "eval": (("config/read.py",), "parse it"),
-    "exec": (("config/read.py",), "parse it"),
+    "eval": (("utils/code_files.py",), "parse it"),
+    "exec": (("utils/code_files.py",), "parse it"),
     # Registries find classes; envs are named by import path; packages and sub-commands load on first use.
     "importlib.import_module": (
         (
-            "utils/registry.py",
+            "utils/code_files.py",
             "envs/",
             "utils/lazy_exports.py",
             "utils/ding_imports.py",

@@ -40,7 +40,7 @@ START = (
     Case("a port that is not", "ding -m dist -M coordinator -c my_config.py --port 99999", ("--port is 99999", "from 0 to 65535"), "ding -m dist --help"),
     Case("half of what joins a run of mode seed", "ding -m seed -M actor -c my_config.py", ("to join a run give both", "--address HOST:PORT"), "ding -m seed -c my_config.py --dry-run"),
     Case("a key file that is not there", "ding -m dist -M coordinator -c my_config.py --key-file nothing.json", ("nothing.json", "ding keys"), "ding keys nothing.json"),
-    Case("one folder given to a file", f"{SERIAL} --exp-name notes.txt", ("notes.txt",), f"{SERIAL} --exp-name other", files={"notes.txt": "my notes\n"}),
+    Case("a file for a folder", f"{SERIAL} --exp-name notes.txt", ("'notes.txt' is a file here", "give another name"), f"{SERIAL} --exp-name other", files={"notes.txt": "my notes\n"}),
     Case("no registry of that name", "ding -q polisy", ("no registry 'polisy'", "Did you mean 'policy'?"), "ding -q policy", shows="dqn"),
 )  # fmt: skip
 

@@ -51,6 +51,7 @@ class BaseEnvManager(ArrayEnvManager):
         self._buffers = [self._layout.allocate(self.num_lanes) for _ in range(2)]
         self._writers = [self._layout.writer(buffer) for buffer in self._buffers]
         self._current = 0
+        self._has_stepped = False
         # Bound once: looking up env.step and journal.append each time costs 2 % of a CartPole step.
         self._step_env = [env.step for env in self._envs]
         self._note_action = [lane.journal.append for lane in self._lanes]
@@ -93,6 +94,9 @@ class BaseEnvManager(ArrayEnvManager):
                 infos[lane] = info
             rewards.append(reward)
         reward_row = np.array(rewards, np.float32)
+        if not self._has_stepped:
+            self._has_stepped = True
+            _check_rewards(rewards)
         if reward_row.ndim != 1:
             raise EnvError(f"rewards have shape {reward_row.shape[1:]}, expected one number; return float(reward).")
         if not (math.isfinite(sum(reward_row.tolist())) and self._layout.all_finite(after)):
@@ -196,6 +200,15 @@ class BaseEnvManager(ArrayEnvManager):
                 env.close()
             except Exception as error:  # the other envs must be closed too, and this one is lost
                 logger.warning("closing env %d failed: %s: %s", index, type(error).__name__, error)
+
+
+def _check_rewards(rewards: list[SupportsFloat]) -> None:
+    """Refuse what numpy would read as a number, a text say."""
+    for reward in rewards:
+        if not hasattr(reward, "__float__"):
+            raise EnvError(
+                f"a reward is {type(reward).__name__} {reward!r}, expected one number; return float(reward)."
+            )
 
 
 def _report(

@@ -148,6 +148,9 @@ class EnvWorker:
                 if shape := getattr(reward, "shape", ()):
                     report.fault = f"rewards have shape {shape}, expected one number; return float(reward)."
                     return
+                if isinstance(reward, str):
+                    report.fault = f"a reward is str {reward!r}, expected one number; return float(reward)."
+                    return
                 memory.reward[lane] = reward
             except Exception as error:  # an env may raise anything; the manager has it recreated
                 report.failed.append((lane, describe_failure(error)))

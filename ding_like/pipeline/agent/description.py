@@ -31,6 +31,7 @@ from ding_like.pipeline.agent.wrappers import WrapperSplit, split_at, split_wrap
 from ding_like.pipeline.build import EnvSetting, build_single_env, fit_policy_config
 from ding_like.policy.random_policy import RandomActor
 from ding_like.utils.files import atomic_write
+from ding_like.utils.full_disk import when_there_is_room
 
 logger = logging.getLogger(__name__)
 
@@ -172,11 +173,15 @@ def write_description(cfg: Any, *, env_setting: EnvSetting | None = None, has_ow
     try:
         described = describe_agent(cfg, env_setting=env_setting, has_own_model=has_own_model)
         text = json.dumps(described.to_json(), indent=1)
-        with atomic_write(Path(cfg.exp_name) / AGENT_FILE) as file:
-            file.write(text.encode())
+        when_there_is_room(lambda: _write(Path(cfg.exp_name) / AGENT_FILE, text), tell=logger.warning)
     except Exception as error:  # making an env runs its own code; a run that can train is not ended for this
         reason = str(error).partition("\n")[0] or type(error).__name__
         logger.info("no %s: %s", AGENT_FILE, reason)
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
 
 def read_description(folder: str | Path) -> AgentDescription:

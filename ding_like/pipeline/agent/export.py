@@ -14,6 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -93,7 +94,7 @@ def exportable_agent(description: AgentDescription, checkpoint: Path) -> Agent:
 
 
 def _is_exportable(description: AgentDescription, place: int) -> bool:
-    split = description.split_at(place)._replace(specs=(description.layers[place].spec,))
+    split = rows_split(description.split_at(place))._replace(specs=(description.layers[place].spec,))
     try:
         stack, _ = AgentWrappers.bare_stack(split)
     except ConfigError:
@@ -118,7 +119,7 @@ def metadata_of(agent: Agent, module: ExportedAgent) -> dict[str, Any]:
         "observation_space": space_to_json(agent.observation_space),
         "action_space": space_to_json(agent.action_space),
         "initial_state": {name: value.tolist() for name, value in module.initial_state.items()},
-        # Observations are to be what these wrappers of gymnasium or of ding_like make of the env's, the first innermost.
+        # Observations are to be what these wrappers make of the env's, the first one innermost.
         "wrappers_to_apply": [dict(spec) if not isinstance(spec, str) else {"type": spec} for spec in specs],
     }
 
@@ -176,6 +177,8 @@ def _quietly() -> Iterator[None]:
     before = [each.level for each in loggers]
     for each in loggers:
         each.setLevel(logging.ERROR)
+    bar = _progress_bar()
+    interval, bar.monitor_interval = bar.monitor_interval, 0  # else it would leave a thread behind
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -183,6 +186,15 @@ def _quietly() -> Iterator[None]:
     finally:
         for each, level in zip(loggers, before, strict=True):
             each.setLevel(level)
+        bar.monitor_interval = interval
+
+
+def _progress_bar() -> Any:  # Any: the class of a package without types, or what stands for it
+    try:
+        from tqdm import tqdm  # which onnxscript shows its progress with
+    except ImportError:
+        return SimpleNamespace(monitor_interval=0)
+    return tqdm
 
 
 def run_torchscript(path: Path) -> Run:

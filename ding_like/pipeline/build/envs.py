@@ -10,12 +10,24 @@ from ding_like.data.env_metrics import metric_names
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.envs.factory import AnyEnv
 from ding_like.envs.manager.versus import VersusManager
+from ding_like.errors import ConfigError
 from ding_like.pipeline.self_play import is_game, versus
 from ding_like.types import EnvManager
 
 # (env factories, one config per collector env, one per evaluator env): what `get_vec_env_setting` returns. Any: an
 # env's config is whatever its factory reads.
 EnvSetting: TypeAlias = tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]
+
+
+def check_env_setting(setting: Any) -> None:
+    """Raise ConfigError for what is no `EnvSetting`, an env say."""
+    is_three = isinstance(setting, (tuple, list)) and len(setting) == 3
+    if setting is not None and not (is_three and callable(setting[0])):
+        raise ConfigError(
+            f"env_setting is {type(setting).__name__} {setting!r}"[:200] + ", expected (env_fn, collector env configs, "
+            "evaluator env configs): env_fn makes an env of each config, as in env_setting=(lambda cfg: MyEnv(), "
+            "[{}] * 8, [{}] * 4)."
+        )
 
 
 def build_collect_env(

@@ -82,11 +82,12 @@ def write_best_config(study: optuna.Study, plan: StudyPlan, folder: Path) -> Pat
         return None
     best, path = ended[0], folder / BEST_CONFIG
     text = saved.read_text(encoding="utf-8").split("\n", 1)[1]  # without its head, which names that file
-    head = f"# The best of {len(ended)} trials: trial {best.number}, whose last model returned {measure(float(best.value or 0.0))}.\n"
+    worth = measure(float(best.value or 0.0))
+    head = f"# The best of {len(ended)} trials: trial {best.number}, whose last model returned {worth}.\n"
     head += f"# To run it: ding -m {plan.mode} -c {path} {' '.join(plan.limits)}\n"
     name = literal(f"{folder.name}_best")
     with atomic_write(path) as file:
-        file.write(f"{head}{text}main_config[\"exp_name\"] = {name}\n".encode())
+        file.write(f'{head}{text}main_config["exp_name"] = {name}\n'.encode())
     return path
 
 

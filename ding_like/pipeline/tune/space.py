@@ -67,7 +67,11 @@ def parse_params(texts: Sequence[str]) -> list[Param]:
         except ConfigError as error:
             faults.append(str(error))
     keys = [param.key for param in params]
-    faults += [f"--param {key} is given twice; give one range or one list." for key in dict.fromkeys(keys) if keys.count(key) > 1]
+    faults += [
+        f"--param {key} is given twice; give one range or one list."
+        for key in dict.fromkeys(keys)
+        if keys.count(key) > 1
+    ]
     if faults:
         raise ConfigError("\n".join(faults))
     return params
@@ -121,5 +125,7 @@ def _checked(param: Param, said: str) -> Param:
     if param.kind in ("int", "logint") and not all(each is None or each == int(each) for each in (low, high, step)):
         raise ConfigError(f"--param {param.key}: {said} is of whole numbers; give whole ones, or float:LOW..HIGH.")
     if step is not None and (step <= 0 or param.kind in ("log", "logint")):
-        raise ConfigError(f"--param {param.key}: {said} has the step {step:g}; steps are above 0, and of int and float.")
+        raise ConfigError(
+            f"--param {param.key}: {said} has the step {step:g}; steps are above 0, and of int and float."
+        )
     return param

@@ -65,7 +65,7 @@ class Follower:
             self.save()
 
     def cut(self, num_bytes: int, ends: Iterable[tuple[int, Key]]) -> None:
-        """Take note that the file is cut back to `num_bytes`; `ends` are where the lines behind that end, and their keys.
+        """Take note that the file is cut back to `num_bytes`; `ends` say where the lines behind that end, by key.
 
         Those that were sent will be written once more, and are not sent again.
         """

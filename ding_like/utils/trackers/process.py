@@ -63,14 +63,14 @@ class TrackerProcess:
         self._follower = Follower(self._folder / "metrics.jsonl", self._folder / "log/trackers" / f"{self._name}.json")
         self._status: str | None = None  # how the run ended, once that is known
         self._has_warned = False
-        self._used_s = 0.0  # of CPU, until the last batch
+        self._used_s = time.process_time()  # of CPU, until the last batch; imports are paid once
 
     def run(self) -> None:
         """Track to the run's end, or until what fails has failed too often."""
         from ding_like.utils.registries import TRACKER_REGISTRY
         from ding_like.utils.trackers.tracker import TrackedRun
 
-        tracker = TRACKER_REGISTRY.get(self._name)(self._settings)
+        tracker = TRACKER_REGISTRY.get(self._settings.get("type", self._name))(self._settings)
         run = TrackedRun(str(self._told["name"]), self._folder, self._told["config"], self._follower.run_id)
         if not self._tried("begin", lambda: self._begin(tracker, run)):
             return
@@ -78,7 +78,8 @@ class TrackerProcess:
         while self._status is None:
             if not self._tried("send metrics", lambda: self._send(tracker)):
                 return
-            self._listen(self._pause_s())
+            if self._status is None:
+                self._listen(self._pause_s())
         if not self._tried("send metrics", lambda: self._send(tracker)):
             return
         self._tried("finish", lambda: self._finish(tracker))

@@ -69,7 +69,7 @@ class AdvancedReplayBuffer(PresetBuffer):
         "thruput_controller.sample_min_limit_ratio": FROM_0,
         "monitor.sampled_data_attr.average_range": FROM_1,
         "monitor.sampled_data_attr.print_freq": FROM_1,
-        "monitor.periodic_thruput.seconds": ABOVE_0,
+        "monitor.periodic_thruput.seconds": FROM_0,
     }
 
     clear_resets_push_count = False  # as in DI-engine: ids go on as well

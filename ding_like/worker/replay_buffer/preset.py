@@ -42,7 +42,7 @@ class PresetBuffer(ReplayBuffer):
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "replay_buffer_size": FROM_1,
         "frame_stack": FROM_0,
-        "periodic_thruput_seconds": ABOVE_0,
+        "periodic_thruput_seconds": FROM_0,
     }
     without_effect: ClassVar[Mapping[str, str]] = {"deepcopy": "a buffer copies on push and on sample in any case"}
 

@@ -80,9 +80,11 @@ def check_all_once(study: Path, trials: int) -> None:
     for trial in found:
         folder = study / f"trial{trial.number}"
         assert trial.value == json.loads((folder / "result.json").read_text())["eval_value"]
-        assert f"learning_rate={trial.params['policy.learn.learning_rate']!r}" in (
-            folder / "formatted_total_config.py"
-        ).read_text() or repr(trial.params["policy.learn.learning_rate"]) in (folder / "total_config.py").read_text()
+        assert (
+            f"learning_rate={trial.params['policy.learn.learning_rate']!r}"
+            in (folder / "formatted_total_config.py").read_text()
+            or repr(trial.params["policy.learn.learning_rate"]) in (folder / "total_config.py").read_text()
+        )
     told = [json.loads(line) for line in (study / "journal.log").read_text().splitlines()]
     ends = [line["trial_id"] for line in told if line["op_code"] == 6 and line["state"] == 1]
     assert sorted(ends) == list(range(trials))  # each told once

@@ -40,10 +40,12 @@ class Trackers:
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
         self._cfg = cfg
-        self._wanted = {name: settings for name, settings in (cfg.get("trackers") or {}).items() if settings is not None}
+        self._wanted = {
+            name: settings for name, settings in (cfg.get("trackers") or {}).items() if settings is not None
+        }
         self._processes: list[_Process] = []
-        for name in self._wanted:
-            found = TRACKER_REGISTRY.get(name)
+        for name, settings in self._wanted.items():
+            found = TRACKER_REGISTRY.get(settings.get("type", name))
             package = getattr(found, "package", None)
             if package is not None and importlib.util.find_spec(package) is None:
                 raise ConfigError(f'trackers.{name} needs {package}: pip install "ding-like[{found.extra}]"')
