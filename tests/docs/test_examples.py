@@ -24,6 +24,8 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.entry import cli, serial_entry
 from ding_like.envs import make_env
 from ding_like.pipeline.parallel.settings import read_system
+from ding_like.pipeline.seeds.run import text_hash
+from ding_like.pipeline.tune.plan import StudyPlan
 from ding_like.worker import create_buffer
 from tests.docs.test_own_pages import PAGES as OWN_PAGES
 from tests.docs.test_walked_pages import WALKED
@@ -50,6 +52,7 @@ PLACEHOLDERS = {
     "K": "keys.json",
     "HOST": "127.0.0.1",
     "FILE": "out",
+    "STUDY": "study",
     "OTHER": "other",
 }
 # The env that docs/environments.md checks.
@@ -121,8 +124,20 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: Path) -> It
     for name in ("exp", "other"):
         shutil.copytree(trained, tmp_path / name)
     (tmp_path / "my_module.py").write_text(MY_MODULE)
+    begin_study(tmp_path / "study")
     yield tmp_path
     sys.modules.pop("my_module", None)
+
+
+def begin_study(folder: Path) -> None:
+    """Write what a study that has begun has in its folder."""
+    folder.mkdir()
+    shutil.copy(CARTPOLE, folder / "best_config.py")
+    StudyPlan(
+        config=str(CARTPOLE), config_sha256=text_hash(CARTPOLE), mode="serial", params=("policy.nstep=int:1..5",),
+        overrides=(), trials=2, seeds=1, first_seed=0, limits=("--env-step", "100"), budget=100,
+        budget_unit="env_step", prune=False, sampler_seed=0, command="ding tune",
+    ).save(folder)  # fmt: skip
 
 
 @pytest.fixture
@@ -147,6 +162,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "dist_entry.launch_learner",
         "dist_entry.launch_collector",
         "serve.serve",
+        "tune._run",
         "seeds.run_seeds",
     ):
         monkeypatch.setattr(f"ding_like.entry.{name}", stands_for(name.partition(".")[2]))
@@ -164,6 +180,7 @@ BEGINS = {
     "seed": "run_plan",
     "--resume": "_train",
     "serve": "serve",
+    "tune": "_run",
 }
 
 
