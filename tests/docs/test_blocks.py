@@ -20,7 +20,7 @@ PAGES = [
 ]
 # Page -> how many blocks of Python, and the test that runs them.
 PYTHON = {
-    "README.md": (1, "test_examples.py"),
+    "README.md": (2, "test_examples.py"),
     "buffers.md": (1, "test_examples.py"),
     "environments.md": (3, "test_examples.py"),
     "seeds.md": (1, "test_examples.py"),
@@ -53,7 +53,9 @@ def test_every_block_is_of_a_kind_that_a_test_runs(page: Path) -> None:
     assert page.read_text().count("```") == 2 * sum(kinds.values()), "a block that is not closed, or indented"
     if page.name in WALKED_PAGES:
         return
-    assert kinds["python"] == PYTHON.get(str(page.relative_to(ROOT)).removeprefix("docs/"), (0, ""))[0], "Python that no test runs: see PYTHON"
+    assert kinds["python"] == PYTHON.get(str(page.relative_to(ROOT)).removeprefix("docs/"), (0, ""))[0], (
+        "Python that no test runs: see PYTHON"
+    )
     assert not kinds["console"] and not kinds["py"], "of pages that are walked through only"
     if page.parent.name != "algorithms":
         assert [line for text in of_kind(page, "") for line in unknown_lines(text)] == []

@@ -234,7 +234,7 @@ def test_pythons_blocks_are_all_known() -> None:
     pages = [page for page in PAGES if page.name not in RUN_WHOLE and page.parent.name != "algorithms"]
     found = {page.name: len(blocks(page, "python")) for page in pages}
     assert {name: count for name, count in found.items() if count} == {
-        "README.md": 1,
+        "README.md": 2,
         "buffers.md": 1,
         "environments.md": 3,
         "seeds.md": 1,
@@ -245,7 +245,7 @@ def test_pythons_blocks_are_all_known() -> None:
 
 
 def test_the_example_of_the_readme_trains(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = blocks(ROOT / "README.md", "python")
+    _, block = blocks(ROOT / "README.md", "python")
     pipeline = serial_entry.serial_pipeline
 
     def short(*args: Any, max_env_step: int, **kwargs: Any) -> Any:
@@ -259,10 +259,19 @@ def test_the_example_of_the_readme_trains(in_tmp: Path, monkeypatch: pytest.Monk
     assert result["env_step"] >= 1100 and result["train_iter"] >= 40
 
 
+def test_the_two_lines_of_the_readme_train_and_act(in_tmp: Path, capsys: Any) -> None:
+    block, _ = blocks(ROOT / "README.md", "python")
+
+    exec(block.replace("20_000", "400"), {})
+
+    value, action = capsys.readouterr().out.split()
+    assert float(value) > 0 and action in ("0", "1")
+
+
 @pytest.mark.learning
 @pytest.mark.timeout(600)
 def test_the_example_of_the_readme_solves_its_env(in_tmp: Path) -> None:
-    (block,) = blocks(ROOT / "README.md", "python")
+    _, block = blocks(ROOT / "README.md", "python")
 
     exec(block, {})
 
