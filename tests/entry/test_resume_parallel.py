@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.entry.test_dist import Coordinator, work
-from tests.entry.test_parallel import CONFIG, ding, environment, processes_in
+from tests.entry.test_parallel import CONFIG, environment, processes_in
 
 # Evaluations are short and many, so that a run is soon one that has learned for a while.
 SMALL = [
@@ -21,6 +21,14 @@ SMALL = [
     "env.evaluator_env_num=2",
     "env.n_evaluator_episode=2",
 ]
+
+
+def ding(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Return what the command did; a busy machine takes its time."""
+    command = [sys.executable, "-m", "ding_like.entry.cli", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=280, check=False
+    )
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -47,7 +55,8 @@ def result_in(folder: Path) -> dict[str, float]:
     return found
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_parallel_run_that_was_stopped_goes_on_and_can_be_extended(tmp_path: Path, number: signal.Signals) -> None:
     run = start(tmp_path, "-m", "parallel", "-c", str(CONFIG), "--exp-name", "par", "--env-step", "1400", *SMALL)
@@ -71,7 +80,8 @@ def test_a_parallel_run_that_was_stopped_goes_on_and_can_be_extended(tmp_path: P
     assert not (tmp_path / "par/files").exists() and processes_in(tmp_path) == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.slow
+@pytest.mark.timeout(500)
 def test_a_coordinator_that_was_killed_is_started_again_by_one_word_and_its_workers_go_on(tmp_path: Path) -> None:
     first = Coordinator(tmp_path, "--env-step", "1400", *SMALL)
     workers = [work(tmp_path, module, first.url, "--key-file", "run/keys.json") for module in ("learner", "collector")]
