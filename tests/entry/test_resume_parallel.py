@@ -12,7 +12,23 @@ from pathlib import Path
 import pytest
 
 from tests.entry.test_dist import Coordinator, work
-from tests.entry.test_parallel import CONFIG, ding, environment, processes_in
+from tests.entry.test_parallel import CONFIG, environment, processes_in
+
+# Evaluations are short and many, so that a run is soon one that has learned for a while.
+SMALL = [
+    "env.stop_value=1e9",
+    "policy.eval.evaluator.eval_freq=50",
+    "env.evaluator_env_num=2",
+    "env.n_evaluator_episode=2",
+]
+
+
+def ding(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Return what the command did; a busy machine takes its time."""
+    command = [sys.executable, "-m", "ding_like.entry.cli", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=280, check=False
+    )
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -39,11 +55,11 @@ def result_in(folder: Path) -> dict[str, float]:
     return found
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_parallel_run_that_was_stopped_goes_on_and_can_be_extended(tmp_path: Path, number: signal.Signals) -> None:
-    limits = ["--env-step", "3000", "env.stop_value=1e9"]
-    run = start(tmp_path, "-m", "parallel", "-c", str(CONFIG), "--exp-name", "par", *limits)
+    run = start(tmp_path, "-m", "parallel", "-c", str(CONFIG), "--exp-name", "par", "--env-step", "1400", *SMALL)
     refused = ding(tmp_path, "--resume", "par")
     run.send_signal(number)
     said, _ = run.communicate(timeout=60)
@@ -51,22 +67,23 @@ def test_a_parallel_run_that_was_stopped_goes_on_and_can_be_extended(tmp_path: P
     again = ding(tmp_path, "--resume", "par")
     over = ding(tmp_path, "--resume", "par")
     steps = result_in(tmp_path / "par")["env_step"]
-    longer = ding(tmp_path, "--resume", "par", "--env-step", "3500")
+    longer = ding(tmp_path, "--resume", "par", "--env-step", "1600")
 
     assert refused.returncode == 1 and f"process {run.pid} on" in refused.stderr and "Traceback" not in refused.stderr
     assert number == signal.SIGKILL or "go on with  ding --resume par" in said, said
     assert again.returncode == 0, again.stderr
     begun = int(re.search(r"going on at env step ([\d,]+)", again.stdout)[1].replace(",", ""))  # type: ignore[index]
-    assert 500 < begun < 3000 <= steps and "rows of the buffer" not in again.stdout
-    assert over.returncode == 1 and "is over, at env step 3," in over.stderr and "--env-step" in over.stderr
+    assert 500 < begun < 1400 <= steps and "rows of the buffer" not in again.stdout
+    assert over.returncode == 1 and "is over, at env step 1," in over.stderr and "--env-step" in over.stderr
     assert longer.returncode == 0 and "it fills anew" in longer.stdout, longer.stderr
-    assert result_in(tmp_path / "par")["env_step"] >= 3500
+    assert result_in(tmp_path / "par")["env_step"] >= 1600
     assert not (tmp_path / "par/files").exists() and processes_in(tmp_path) == []
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.slow
+@pytest.mark.timeout(500)
 def test_a_coordinator_that_was_killed_is_started_again_by_one_word_and_its_workers_go_on(tmp_path: Path) -> None:
-    first = Coordinator(tmp_path, "--env-step", "2500", "env.stop_value=1e9")
+    first = Coordinator(tmp_path, "--env-step", "1400", *SMALL)
     workers = [work(tmp_path, module, first.url, "--key-file", "run/keys.json") for module in ("learner", "collector")]
     first.read_until(r"(env step [\d,]+ .* is the best so far)")
     first.process.kill()
@@ -79,4 +96,4 @@ def test_a_coordinator_that_was_killed_is_started_again_by_one_word_and_its_work
     for worker in workers:
         worker_said, _ = worker.communicate(timeout=30)
         assert worker.returncode == 0, worker_said
-    assert result_in(tmp_path / "run")["env_step"] >= 2500
+    assert result_in(tmp_path / "run")["env_step"] >= 1400
