@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("build"))
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Bare:
+    return Bare(tmp_path_factory.mktemp("environment") / "bare", wheel)
+
+
 @pytest.fixture
-def bare(tmp_path: Path, wheel: Path) -> Bare:
-    return Bare(tmp_path / "bare", wheel)
+def bare(environment: Bare) -> Iterator[Bare]:
+    """Give the environment, and take away again what a test has linked in."""
+    with environment.as_it_is():
+        yield environment
 
 
 def test_the_wheel_trains_without_any_extra(bare: Bare, tmp_path: Path) -> None:
