@@ -125,11 +125,19 @@ def _leaves(space: Space, path: tuple[str, ...]) -> Iterator[tuple[Leaf, Space]]
         )
 
 
+def _is_flattenable(space: Any) -> bool:
+    """Tell whether gymnasium can make a space flat; a space of one's own may not say."""
+    try:
+        return bool(space.is_np_flattenable)
+    except NotImplementedError:
+        return False
+
+
 def _way_out(space: Space, *, is_entry: bool) -> str:
     """Say which wrapper makes arrays of a space that has none; `is_entry`: it is one of a Dict."""
     if isinstance(space, spaces.Text):
         way = "Show text as numbers: env.wrappers=[dict(type='encode_text')]"
-    elif space.is_np_flattenable:
+    elif _is_flattenable(space):
         way = "Flatten it: env.wrappers=[dict(type='FlattenObservation')]"
     else:  # Graph, Sequence and what holds them
         way = "Its length changes: show as much as fits in a Box by a gymnasium.ObservationWrapper of your own"

@@ -15,7 +15,7 @@ the paper draws these too, and the middles of K equal parts are that mean with l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,15 +55,6 @@ class IQNPolicy(ImplicitQuantilePolicy):
         "learn.num_quantiles": (int,),
         "learn.num_target_quantiles": (int,),
     }
-
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        for name in ("num_quantiles", "num_target_quantiles"):
-            number = cfg["learn"][name]
-            if number is not None and number < 1:
-                yield f"learn.{name}", f"must be at least 1, or None for model.num_quantiles; got {number}"
 
     def default_model(self) -> tuple[str, list[str]]:
         return "iqn", []

@@ -13,7 +13,7 @@ its checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -72,16 +72,6 @@ class PPGPolicy(PPOPolicy):
     }
     action_spaces = OnPolicyActorCritic.action_spaces
     _loss_columns = (*PPOPolicy._loss_columns, "old_output")
-
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        for key in ("aux_freq", "aux_train_epoch"):
-            if cfg["learn"][key] < 1:
-                yield f"learn.{key}", f"must be at least 1, got {cfg['learn'][key]}; policy 'ppo' has no such phase"
-        if cfg["learn"]["aux_bc_weight"] < 0:
-            yield "learn.aux_bc_weight", f"must be 0 or more, got {cfg['learn']['aux_bc_weight']}"
 
     def default_model(self) -> tuple[str, list[str]]:
         return "ppg", []

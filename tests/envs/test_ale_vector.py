@@ -13,6 +13,7 @@ import pytest
 from ding_like.envs import EnvFactory
 from ding_like.envs.manager.ale_vector import AleVectorEnvManager
 from ding_like.errors import ConfigError, EnvError
+from tests.config.faults import faults
 
 Make = Callable[..., AleVectorEnvManager]
 
@@ -177,4 +178,4 @@ def test_a_missing_package_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, m
 def test_a_negative_number_of_threads_is_reported_with_its_key() -> None:
     cfg = {**AleVectorEnvManager.default_config(), "num_threads": -1}
 
-    assert [path for path, _ in AleVectorEnvManager.check_config(cfg)] == ["num_threads"]
+    assert [path for path, _ in faults(AleVectorEnvManager, cfg)] == ["num_threads"]

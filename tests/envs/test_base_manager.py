@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from ding_like.envs.manager.base import BaseEnvManager
 from ding_like.errors import EnvError
+from tests.config.faults import faults
 from tests.envs.scripted_env import Recorder, ScriptedEnv
 
 
@@ -336,8 +337,8 @@ def test_options_go_into_this_and_every_later_reset() -> None:
 def test_values_that_no_manager_can_use_are_named(key: str, value: Any) -> None:
     cfg = {**BaseEnvManager.default_config(), key: value}
 
-    assert [path for path, _ in BaseEnvManager.check_config(cfg)] == [key]
+    assert [path for path, _ in faults(BaseEnvManager, cfg)] == [key]
 
 
 def test_the_defaults_contradict_nothing() -> None:
-    assert list(BaseEnvManager.check_config(BaseEnvManager.default_config())) == []
+    assert list(faults(BaseEnvManager, BaseEnvManager.default_config())) == []

@@ -219,3 +219,13 @@ def test_finite_rows_of_no_rows_are_none() -> None:
     layout = ObsLayout(spaces.Box(-1, 1, (3,), np.float32))
 
     assert layout.finite_rows(layout.allocate(0)).tolist() == []
+
+
+def test_a_space_of_ones_own_that_does_not_say_whether_it_is_flat_is_one_error():
+    class Mission(spaces.Space[str]):
+        pass
+
+    space = spaces.Dict(mission=Mission(), image=spaces.Box(0, 1, (3,)))
+
+    with pytest.raises(EnvError, match="Mission at 'mission' does not fit.*filter_keys"):
+        ObsLayout(space)

@@ -22,6 +22,7 @@ from ding_like.envs import EnvFactory, create_env_manager
 from ding_like.envs.manager.base import BaseEnvManager
 from ding_like.envs.manager.subprocess import SubprocessEnvManager
 from ding_like.errors import EnvError
+from tests.config.faults import faults
 from tests.envs.faulty_env import DeadlyEnv, GateEnv, ProbeEnv, UnmakeableEnv
 from tests.envs.scripted_env import Recorder, ScriptedEnv, expected_transitions
 from tests.leaks import child_processes
@@ -561,7 +562,7 @@ def test_it_says_when_stepping_in_process_would_be_faster(make: Make, caplog: py
 def test_values_that_cannot_be_used_are_reported_with_their_key(key: str, value: float) -> None:
     cfg = {**SubprocessEnvManager.default_config(), key: value}
 
-    assert [path for path, _ in SubprocessEnvManager.check_config(cfg)] == [key]
+    assert [path for path, _ in faults(SubprocessEnvManager, cfg)] == [key]
 
 
 def test_the_seeds_name_for_it_is_known(make: Make) -> None:

@@ -7,6 +7,7 @@ import torch
 from ding_like.config import to_plain
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.policy.ddpg import DDPGPolicy
+from tests.config.faults import faults
 from tests.policy.continuous import (
     CASES,
     HALF,
@@ -190,7 +191,7 @@ def test_a_share_above_one_is_a_contradiction():
     cfg = to_plain(DDPGPolicy.default_config())
     cfg["learn"]["target_theta"] = 1.5
 
-    assert [path for path, _ in DDPGPolicy.check_config(cfg)] == ["learn.target_theta"]
+    assert [path for path, _ in faults(DDPGPolicy, cfg)] == ["learn.target_theta"]
 
 
 def test_a_loss_that_is_not_finite_changes_no_weights():

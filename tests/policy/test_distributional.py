@@ -16,6 +16,7 @@ from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.policy import create_policy, get_policy_cls
+from tests.config.faults import faults
 
 OBS, ACTIONS, ROWS, NUM = 4, 3, 12, 5
 V_MIN, V_MAX = -2.0, 2.0
@@ -211,6 +212,6 @@ def test_a_model_that_does_not_say_what_its_output_is_is_refused(name: str, lack
 def test_keys_without_effect_or_sense_are_named(name: str, learn: dict[str, Any], key: str) -> None:
     cls = get_policy_cls({"type": name})
 
-    found = dict(cls.check_config(deep_merge(to_plain(cls.default_config()), dict(learn=learn))))
+    found = dict(faults(cls, deep_merge(to_plain(cls.default_config()), dict(learn=learn))))
 
     assert list(found) == [key]

@@ -15,6 +15,7 @@ from ding_like.errors import ConfigError
 from ding_like.policy import Policy, create_policy, get_policy_cls
 from ding_like.policy.iqn import IQNPolicy
 from ding_like.rl_utils.implicit_quantile import fraction_gradient, fraction_loss
+from tests.config.faults import faults
 from tests.contracts.policy_cases import act
 
 OBS, ACTIONS, ROWS, GAMMA = 3, 4, 16, 0.97
@@ -276,7 +277,7 @@ def test_each_update_draws_fractions_of_its_own() -> None:
 def test_contradictions_are_named(name: str, changes: dict[str, Any], key: str) -> None:
     cls: type[Policy] = get_policy_cls({"type": name})
 
-    assert key in dict(cls.check_config(deep_merge(to_plain(cls.default_config()), changes)))
+    assert key in dict(faults(cls, deep_merge(to_plain(cls.default_config()), changes)))
 
 
 class Unsaid(torch.nn.Module):

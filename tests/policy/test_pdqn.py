@@ -13,6 +13,7 @@ from ding_like.config import deep_merge, to_plain
 from ding_like.entry import serial_pipeline
 from ding_like.errors import ConfigError
 from ding_like.policy.pdqn import PDQNPolicy
+from tests.config.faults import faults
 from tests.policy.hybrid import GAMMA, HIGH, LOW, MASK, best_actions, make_batch, register_aim
 
 OBS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -269,7 +270,7 @@ def test_contradictions_are_named() -> None:
     cfg["other"]["eps"]["type"] = "step"
     cfg["collect"] |= dict(noise=False, noise_sigma=0.3)
 
-    assert [path for path, _ in PDQNPolicy.check_config(cfg)] == [
+    assert [path for path, _ in faults(PDQNPolicy, cfg)] == [
         "learn.update_circle",
         "other.eps.type",
         "collect.noise_sigma",

@@ -15,6 +15,7 @@ from ding_like.model.ppg import PPG
 from ding_like.pipeline.build import training_process
 from ding_like.policy.ppg import PPGPolicy
 from ding_like.policy.ppo import PPOPolicy
+from tests.config.faults import faults
 
 KINDS = {
     "one": dict(action_space="discrete", model=dict(action_shape=3)),
@@ -250,7 +251,7 @@ def test_the_phase_teaches_values_to_the_actors_encoder_and_keeps_the_policy():
 def test_no_phase_is_refused(key):
     cfg = deep_merge(to_plain(PPGPolicy.default_config()), dict(learn={key: 0}))
 
-    assert [path for path, _ in PPGPolicy.check_config(cfg)] == [f"learn.{key}"]
+    assert [path for path, _ in faults(PPGPolicy, cfg)] == [f"learn.{key}"]
 
 
 def make_configs():

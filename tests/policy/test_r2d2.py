@@ -18,6 +18,7 @@ from ding_like.errors import ConfigError
 from ding_like.policy import get_policy_cls
 from ding_like.policy.r2d2 import R2D2Policy
 from ding_like.policy.sequence_rows import SequenceShape, sequence_rows
+from tests.config.faults import faults
 
 LANES, OBS, ACTIONS, GAMMA = 3, 2, 3, 0.9
 MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[6])
@@ -260,8 +261,8 @@ def test_the_target_follows_by_share_or_by_period(theta: float | None, freq: int
         (dict(unroll_len=10), r"unroll_len.*burnin_step \+ learn_unroll_len is 6"),
         (dict(collect=dict(unroll_len=10)), r"collect\.unroll_len.*is 6"),
         (dict(nstep=9), "nstep.*learn_unroll_len: lower it"),
-        (dict(burnin_step=-1), "burnin_step.*below 0"),
-        (dict(learn_unroll_len=0, nstep=1), "learn_unroll_len.*at least 1"),
+        (dict(burnin_step=-1), "burnin_step give 0 or more"),
+        (dict(learn_unroll_len=0, nstep=1), "learn_unroll_len give 1 or more"),
         (dict(learn=dict(backend="auto")), "backend.*recurrent networks"),
     ],
 )
@@ -269,13 +270,13 @@ def test_a_config_that_cannot_be_meant_is_refused_by_name(changes: dict[str, Any
     own = dict(burnin_step=2, learn_unroll_len=4, nstep=3)
     cfg = deep_merge(deep_merge(to_plain(R2D2Policy.default_config()), own), changes)
 
-    faults = [f"{path} {message}" for path, message in R2D2Policy.check_config(cfg)]
+    found = [f"{path} {message}" for path, message in faults(R2D2Policy, cfg)]
 
     with pytest.raises(ConfigError, match=words):
-        raise ConfigError("; ".join(faults))
+        raise ConfigError("; ".join(found))
 
 
 def test_unroll_len_may_say_what_both_lengths_make() -> None:
     own = dict(burnin_step=2, learn_unroll_len=4, nstep=3, unroll_len=6, collect=dict(unroll_len=6))
 
-    assert list(R2D2Policy.check_config(deep_merge(to_plain(R2D2Policy.default_config()), own))) == []
+    assert list(faults(R2D2Policy, deep_merge(to_plain(R2D2Policy.default_config()), own))) == []

@@ -8,6 +8,7 @@ from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from ding_like.config import to_plain
 from ding_like.policy.sac import SACPolicy
+from tests.config.faults import faults
 from tests.policy.continuous import (
     CASES,
     CENTRE,
@@ -194,4 +195,4 @@ def test_a_temperature_that_is_not_positive_is_a_contradiction():
     cfg = to_plain(SACPolicy.default_config())
     cfg["learn"]["alpha"] = 0.0
 
-    assert [path for path, _ in SACPolicy.check_config(cfg)] == ["learn.alpha"]
+    assert [path for path, _ in faults(SACPolicy, cfg)] == ["learn.alpha"]

@@ -6,6 +6,7 @@ import torch
 
 from ding_like.config import to_plain
 from ding_like.policy.td3 import TD3Policy
+from tests.config.faults import faults
 from tests.policy.continuous import (
     CASES,
     double,
@@ -183,4 +184,4 @@ def test_settings_that_make_no_sense_are_contradictions(key, value, path):
     cfg = to_plain(TD3Policy.default_config())
     cfg["learn"][key] = value
 
-    assert [path for path, _ in TD3Policy.check_config(cfg)] == [path]
+    assert [path for path, _ in faults(TD3Policy, cfg)] == [path]

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -76,6 +77,16 @@ class Bare:
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 self.link(requirement.name)
         return True
+
+    @contextmanager
+    def as_it_is(self) -> Iterator[None]:
+        """Take away, when the block ends, what was linked in it."""
+        before = set(self._links.iterdir())
+        try:
+            yield
+        finally:
+            for link in set(self._links.iterdir()) - before:
+                link.unlink()
 
     def answer(self, command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         """Return what a `ding ...` command answers in a folder."""

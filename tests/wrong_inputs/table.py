@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.wrong_inputs import commands, configs, envs, experiments, files, library, tuning
+from tests.wrong_inputs import commands, configs, envs, experiments, files, library, tuning, use
 from tests.wrong_inputs.cases import Case
 
 SECTIONS: Mapping[str, tuple[Case, ...]] = {
@@ -21,6 +21,7 @@ SECTIONS: Mapping[str, tuple[Case, ...]] = {
     "An env of one's own": envs.OWN,
     "Calls from Python": library.CALLS,
     "A policy or a model of one's own": library.OWN,
+    "Use of what was trained": use.USE,
     "Studies": tuning.STUDIES,
     "Trackers, and metrics of an env": tuning.TRACKERS,
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ding_like.utils.extras import pip_line
 from tests.wrong_inputs.bare import Bare, build_wheel, extra_named
 from tests.wrong_inputs.cases import MY_CONFIG, Case
 from tests.wrong_inputs.run import prepare
@@ -20,9 +22,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("build"))
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Bare:
+    return Bare(tmp_path_factory.mktemp("environment") / "bare", wheel)
+
+
 @pytest.fixture
-def bare(tmp_path: Path, wheel: Path) -> Bare:
-    return Bare(tmp_path / "bare", wheel)
+def bare(environment: Bare) -> Iterator[Bare]:
+    """Give the environment, and take away again what a test has linked in."""
+    with environment.as_it_is():
+        yield environment
 
 
 def test_the_wheel_trains_without_any_extra(bare: Bare, tmp_path: Path) -> None:
@@ -48,5 +57,5 @@ def test_the_line_that_a_message_names_brings_what_was_missing(case: Case, bare:
         pytest.skip(f"{names} are not all installed here")
     after = bare.answer(command, tmp_path)
 
-    assert "pip install" not in after.stderr, after.stderr
+    assert pip_line(extra) not in after.stderr, after.stderr
     assert "Traceback" not in after.stderr, after.stderr

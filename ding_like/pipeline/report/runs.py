@@ -100,6 +100,8 @@ def refuse_seeds(folder: Path) -> None:
     seeds = sorted(folder.glob("seed*/total_config.py"), key=lambda path: (len(path.parent.name), path.parent.name))
     named = ", ".join(str(path.parent) for path in seeds[:8]) or "none of which has begun"
     raise ConfigError(f"'{folder}' holds several seeds; give the folder of one: {named}.")
+
+
 def with_metric(run: Run, name: str) -> Run:
     """Return a run whose reports are of another number than the return: what collector and evaluator say of `name`.
 
