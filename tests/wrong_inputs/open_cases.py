@@ -3,4 +3,3 @@
 from __future__ import annotations
 
 OPEN: frozenset[str] = frozenset()
-FOLDERS_STAY = False  # until a failed start takes its folder away again
