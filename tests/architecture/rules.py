@@ -67,6 +67,7 @@ CALLS = {
     # Registries find classes; envs are named by import path; packages and sub-commands load on first use.
     "importlib.import_module": (
         (
+            "utils/registry.py",
             "utils/code_files.py",
             "envs/",
             "utils/lazy_exports.py",
