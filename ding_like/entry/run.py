@@ -90,8 +90,11 @@ class Run:
 
         With a higher `env_step` a run that has ended goes on too. Raises CheckpointError if there is no saved point.
         """
-        limits = {"max_env_step": env_step, "max_train_iter": train_iter}
-        resume_pipeline(str(self.folder), **{name: int(value) for name, value in limits.items() if value is not None})
+        resume_pipeline(
+            str(self.folder),
+            max_env_step=None if env_step is None else int(env_step),
+            max_train_iter=None if train_iter is None else int(train_iter),
+        )
         return self
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ import itertools
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,12 +62,12 @@ def config_of_names(
         return config_of_file(shipped)._replace(source=f"{policy} on {env}")
     section = _env_section(env, import_names)
     _check_actions(policy, cls, env, {**section, **(settings or {})})
-    create = {
+    create: dict[str, Any] = {
         "env": {key: section[key] for key in ("type", "import_names") if key in section},
         "env_manager": {"type": "base"},
         "policy": {"type": policy, "import_names": import_names},
     }
-    own = {key: value for key, value in section.items() if key not in create["env"]}
+    own = {key: value for key, value in section.items() if key not in ("type", "import_names")}
     numbers = dict(collector_env_num=_NUM_ENVS, evaluator_env_num=_NUM_EPISODES, n_evaluator_episode=_NUM_EPISODES)
     main = {"env": {**own, **numbers}, "policy": _policy_section(cls)}
     return TrainConfig(main, create, f"{policy} on {called(env)}")
@@ -84,7 +84,7 @@ def name_of_run(policy: str, env: GivenEnv, seed: int) -> str:
     return f"{re.sub(r'[^a-z0-9]+', '_', words.lower()).strip('_')}_{policy}_seed{seed}"
 
 
-def overrides_of(given: Mapping[str, Any] | list[str] | tuple[str, ...]) -> list[str]:
+def overrides_of(given: Mapping[str, Any] | Sequence[str]) -> list[str]:
     """Return `path.to.key=value` texts of a dict by path, or of such texts."""
     if isinstance(given, Mapping):
         return [f"{path}={literal(value)}" for path, value in given.items()]
@@ -133,7 +133,7 @@ def _from_package(path: Path) -> str:
 def _env_section(env: GivenEnv, import_names: list[str]) -> dict[str, Any]:
     """Return the section of an env; what has no import path is registered under a name of its own."""
     if isinstance(env, str):
-        return to_plain(env_factory(env, {}, import_names).cfg)  # type: ignore[no-any-return]
+        return to_plain(env_factory(env, {}, import_names).cfg)
     if isinstance(env, gymnasium.Env):
         raise ConfigError(
             f"the env is {env!r}, one object; expected what makes one, as several are played at once: an id, a class, "

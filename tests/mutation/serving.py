@@ -25,7 +25,7 @@ MUTATIONS = (
         (f"{_RELOAD}::test_one_file_is_taken_again_when_it_is_replaced",),
     ),
     Mutation(
-        "ding_like/pipeline/serve/agent.py",
+        "ding_like/pipeline/agent/weights.py",
         "if name in expected and tensor.dtype != expected[name].dtype:",
         "if name not in expected:",
         (_KEPT,),

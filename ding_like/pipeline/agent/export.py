@@ -221,7 +221,7 @@ def run_onnx(path: Path) -> Run:
 
     def run(arrays: Sequence[Array]) -> Sequence[Array]:
         given = dict(zip(names, arrays, strict=True))
-        return session.run(None, given)  # type: ignore[no-any-return]
+        return session.run(None, given)
 
     return run
 

@@ -46,8 +46,9 @@ class ExportedAgent(nn.Module):
         """Raise ConfigError for a policy whose actor does not act by one network."""
         super().__init__()
         actor = agent.actor
-        forward = getattr(getattr(actor, "infer", None), "forward", None)
-        choose = getattr(actor, "choose", None)
+        # Any: an actor is anyone's, and is asked for what it has.
+        forward: Any = getattr(getattr(actor, "infer", None), "forward", None)
+        choose: Any = getattr(actor, "choose", None)
         if not callable(getattr(forward, "run_tensors", None)) or not callable(getattr(choose, "best", None)):
             raise ConfigError(
                 f"policy '{agent.description.policy_name}' cannot be exported: its actor is no ForwardActor whose "
@@ -146,7 +147,8 @@ def _in_env_numbers(space: spaces.Space[Any]) -> _Step:
 
 def _act(layer: Any) -> _Step:
     if isinstance(layer, DiscreteAction):
-        table = torch.as_tensor(np.stack([layer.action(each) for each in range(int(layer.action_space.n))]))
+        space: Any = layer.action_space  # a Discrete, whatever its wrapper's class says
+        table = torch.as_tensor(np.stack([layer.action(each) for each in range(int(space.n))]))
         return lambda action: table[action]
     inner = layer.env.action_space
     low, high = torch.as_tensor(inner.low), torch.as_tensor(inner.high)

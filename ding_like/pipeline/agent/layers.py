@@ -110,7 +110,9 @@ def example(space: Space, key: str = "") -> Any:
     if isinstance(space, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
         return np.zeros(space.shape or (), space.dtype) + np.asarray(space.start, space.dtype)
     zeros = np.zeros(space.shape or (), space.dtype)
-    return np.clip(zeros, space.low, space.high).astype(space.dtype) if hasattr(space, "low") else zeros
+    if isinstance(space, gymnasium.spaces.Box):
+        return np.clip(zeros, space.low, space.high).astype(space.dtype)
+    return zeros
 
 
 def layers_of(stack: AnyEnv) -> Iterator[Any]:

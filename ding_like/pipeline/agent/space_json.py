@@ -71,8 +71,9 @@ def _box(told: Json) -> Space:
 
 def _discrete(told: Json) -> Space:
     dtype = np.dtype(told["dtype"])
-    more = {} if dtype == np.int64 else {"dtype": dtype.type}  # before gymnasium 1.3 there was no such argument
-    return spaces.Discrete(told["n"], start=told["start"], **more)
+    if dtype == np.int64:  # before gymnasium 1.3 all were, and there was no such argument
+        return spaces.Discrete(told["n"], start=told["start"])
+    return spaces.Discrete(told["n"], start=told["start"], dtype=dtype.type)
 
 
 def _multi_discrete(told: Json) -> Space:

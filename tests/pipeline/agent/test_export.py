@@ -60,6 +60,7 @@ def test_what_wrappers_do_is_in_the_file_or_told_in_it(kind: str, tmp_path: Path
     applied = [each["type"] for each in done.metadata["wrappers_to_apply"]]
     expected = {
         "stacked frames": ["frame_stack"],
+        "stacked box": ["frame_stack"],
         "stacked and normalised": ["obs_norm", "frame_stack"],
         "normalised stacks": ["frame_stack"],
         "hybrid stacked": ["frame_stack"],

@@ -37,6 +37,7 @@ MORE: dict[str, dict[str, Any]] = {
         policy="dqn", settings=SMALL, wrappers=["obs_norm", STACK, "FlattenObservation", "reward_norm"]
     ),
     "normalised stacks": dict(policy="dqn", settings=SMALL, wrappers=[STACK, "FlattenObservation", "obs_norm"]),
+    "stacked box": dict(policy="ppo", settings=SMALL, action="box", wrappers=[STACK, "FlattenObservation"]),
     "recurrent": dict(policy="drqn", settings=dict(model=dict(encoder_hidden_size_list=[8]))),
     "recurrent ppo": dict(policy="ppo_recurrent", settings=MEMORY, action="box", wrappers=["obs_norm"]),
     "hybrid": dict(policy="pdqn", settings=SMALL, action="hybrid"),
@@ -92,7 +93,9 @@ def _as_taken(action: Any, space: Any) -> Any:
     return np.asarray(action, space.dtype) if isinstance(space, gymnasium.spaces.Box) else action
 
 
-@pytest.mark.parametrize("kind", ["vectors", "stacked and normalised", "recurrent ppo", "hybrid", "masked", "bits"])
+@pytest.mark.parametrize(
+    "kind", ["vectors", "stacked box", "stacked and normalised", "recurrent ppo", "hybrid", "masked", "bits"]
+)
 def test_rows_of_a_batch_are_episodes_of_their_own(kind: str, tmp_path: Path) -> None:
     run, path = saved_run(tmp_path / "exp", kind)
     moves = evaluate(run, path)
