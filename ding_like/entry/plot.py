@@ -13,18 +13,19 @@ from ding_like.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 
-def plot(experiments: Sequence[str | Path], out: str | Path | None = None) -> Path:
+def plot(experiments: Sequence[str | Path], out: str | Path | None = None, *, metric: str | None = None) -> Path:
     """Draw learning curves and return the picture's path.
 
     One run is drawn in detail, several are compared; a folder of several seeds, and folders that differ in
     `_seed<number>` only, become a mean and a band. `out` is a .png or .svg file, by default `curve.png` in the one
-    folder that is given or `compare.png` here.
+    folder that is given or `compare.png` here. `metric` draws another number of `metrics.jsonl` than the return, one of
+    the env's own, `is_success` say; the picture is then `{metric}.png`.
     Without matplotlib an SVG is written in place of a PNG. Folders whose runs have no returns yet are named in the log
     and left out. Raises ConfigError for a folder without a run, and where no run has returns.
     """
-    from ding_like.pipeline.report.curve import plot_groups, plot_run, save_plot
+    from ding_like.pipeline.report.curve import plot_groups, plot_metric, plot_run, save_plot
     from ding_like.pipeline.report.experiment import is_of_seeds, runs_of
-    from ding_like.pipeline.report.runs import NoReturnsError
+    from ding_like.pipeline.report.runs import NoReturnsError, with_metric
 
     if not experiments:
         raise ConfigError("there is nothing to draw: give plot the folder of an experiment, or several.")
@@ -39,6 +40,10 @@ def plot(experiments: Sequence[str | Path], out: str | Path | None = None) -> Pa
         raise ConfigError(f"there is nothing to draw. {' '.join(without)}")
     for reason in without:
         logger.warning("left out: %s", reason)
+    if metric is not None:
+        of_metric = [with_metric(run, metric) for run in runs]
+        beside = folders[0] if len(folders) == 1 else Path()
+        return save_plot(plot_metric(of_metric, metric), Path(out) if out else beside / f"{metric}.png")
     if len(folders) == 1 and is_of_seeds(folders[0]):
         return save_plot(plot_groups(runs), Path(out) if out else folders[0] / "curve.png")
     if len(runs) == 1:
@@ -49,10 +54,11 @@ def plot(experiments: Sequence[str | Path], out: str | Path | None = None) -> Pa
 @click.command("plot", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiments", nargs=-1, required=True, metavar="EXP...")
 @click.option("-o", "--out", metavar="FILE", help="A .png or .svg file. [EXP/curve.png; compare.png for several]")
+@click.option("--metric", metavar="NAME", help="Draw another number than the return: is_success, ...")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(experiments: tuple[str, ...], out: str | None, debug: bool) -> None:
+def command(experiments: tuple[str, ...], out: str | None, metric: str | None, debug: bool) -> None:
     """Draw the learning curves of experiments.
 
     Several seeds become one curve with a band: ding plot exp other; so do folders that differ in _seed<number> only.
     """
-    click.echo(str(plot(experiments, out)))
+    click.echo(str(plot(experiments, out, metric=metric)))

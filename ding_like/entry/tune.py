@@ -17,6 +17,7 @@ import click
 from ding_like.errors import ConfigError
 from ding_like.pipeline.tune.plan import PLAN_FILE, StudyPlan, read_study_plan
 from ding_like.pipeline.tune.space import FORMS, Param, parse_params
+from ding_like.utils.extras import pip_line
 
 if TYPE_CHECKING:
     import optuna
@@ -271,7 +272,7 @@ def _similar(folder: Path) -> str:
 
 def _need_optuna() -> None:
     if importlib.util.find_spec("optuna") is None:
-        raise ConfigError('ding tune needs optuna: pip install "ding-like[tune]"')
+        raise ConfigError(f"ding tune needs optuna; install it with: {pip_line('tune')}")
 
 
 @click.command("tune", epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

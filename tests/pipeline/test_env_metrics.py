@@ -130,3 +130,16 @@ def test_episodes_of_a_collector_keep_metrics_over_a_resume() -> None:
     assert list(other.recent_metrics) == [{"is_success": 1.0}]
     assert other.take()["is_success"] == 1.0
     assert np.isclose(report.take()["is_success"], 1.0)
+
+
+def test_a_metric_is_drawn_in_place_of_the_return() -> None:
+    from ding_like.entry.plot import plot
+
+    serial_pipeline(configs(), seed=0, max_env_step=300)
+
+    assert plot(["exp"], "m.svg", metric="is_success") == Path("m.svg")
+    text = Path("m.svg").read_text()
+    assert "is_success" in text and "episode return" not in text and "evaluation, mean over episodes" in text
+    assert plot(["exp"], metric="distance").parent == Path("exp")
+    with pytest.raises(ConfigError, match="no metric 'sucess'; there are: .*is_success"):
+        plot(["exp"], metric="sucess")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.wrong_inputs import commands, configs, envs, experiments, files, library
+from tests.wrong_inputs import commands, configs, envs, experiments, files, library, tuning
 from tests.wrong_inputs.cases import Case
 
 SECTIONS: Mapping[str, tuple[Case, ...]] = {
@@ -21,5 +21,7 @@ SECTIONS: Mapping[str, tuple[Case, ...]] = {
     "An env of one's own": envs.OWN,
     "Calls from Python": library.CALLS,
     "A policy or a model of one's own": library.OWN,
+    "Studies": tuning.STUDIES,
+    "Trackers, and metrics of an env": tuning.TRACKERS,
 }
 CASES = [case for section in SECTIONS.values() for case in section]

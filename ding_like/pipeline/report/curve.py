@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,24 @@ def plot_run(run: Run) -> Plot:
     seed = f"seed {run.config['seed']}" if "seed" in run.config else ""
     title = ", ".join(part for part in (run.env, run.policy, seed) if part)
     return Plot(title or run.name, _verdict(run.result), "episode return", curves, run.stop_value)
+
+
+def plot_metric(runs: Sequence[Run], name: str) -> Plot:
+    """Return the picture of another number than the return, of runs as `with_metric` gives them."""
+    if len(runs) > 1:
+        return replace(plot_groups(runs), y_label=name, stop_value=None)
+    (run,) = runs
+    curves = [
+        Curve(*thin(each.env_step, each.mean, each.count)[:2], colour, label, dot_size=5.0 * (len(each) <= _MAX_DOTS))
+        for each, colour, label in (
+            (run.training, COLOURS[0], "training"),
+            (run.evaluation, COLOURS[1], "evaluation, mean over episodes"),
+        )
+        if len(each)
+    ]
+    last = run.result.get("eval_metrics", {}).get(name)
+    subtitle = "" if last is None else f"last model: {measure(float(last))}, mean of the fresh evaluation"
+    return replace(plot_run(run), subtitle=subtitle, y_label=name, curves=curves, stop_value=None)
 
 
 def _verdict(result: Mapping[str, Any]) -> str:

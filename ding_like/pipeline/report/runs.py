@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,29 @@ def refuse_seeds(folder: Path) -> None:
     seeds = sorted(folder.glob("seed*/total_config.py"), key=lambda path: (len(path.parent.name), path.parent.name))
     named = ", ".join(str(path.parent) for path in seeds[:8]) or "none of which has begun"
     raise ConfigError(f"'{folder}' holds several seeds; give the folder of one: {named}.")
+def with_metric(run: Run, name: str) -> Run:
+    """Return a run whose reports are of another number than the return: what collector and evaluator say of `name`.
+
+    Raises ConfigError, with the numbers that there are, if neither says it.
+    """
+    lines = [line for line in _read_lines(run.folder / "metrics.jsonl") if line["source"] in ("collector", "evaluator")]
+    training, evaluation = (_reports_of(lines, source, name) for source in ("collector", "evaluator"))
+    if not len(training) and not len(evaluation):
+        known = sorted({key for line in lines for key in line} - {"source", "env_step", "train_iter", "time_s"})
+        raise ConfigError(f"'{run.folder}' has no metric '{name}'; there are: {', '.join(known)}.")
+    return replace(run, training=training, evaluation=evaluation)
+
+
+def _reports_of(lines: list[dict[str, Any]], source: str, name: str) -> Reports:
+    rows = [
+        (float(line["env_step"]), float(line[name]), float(line.get("episode_count", 1)))
+        for line in lines
+        if line["source"] == source and name in line and line["env_step"] >= 0
+    ]
+    table = np.array([row for row in rows if np.isfinite(row).all()], np.float64).reshape(-1, 3)
+    table = table[_is_last_word(table[:, 0])]
+    env_step, mean, count = table.T
+    return Reports(env_step, mean, np.zeros_like(mean), mean, mean, count)
 
 
 def read_settings(folder: Path) -> Mapping[str, Any]:

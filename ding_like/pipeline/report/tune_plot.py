@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ding_like.pipeline.report.plot import COLOURS
+from ding_like.utils.extras import pip_line
 from ding_like.utils.files import atomic_write
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class StudyPicture:
 def save_study_picture(picture: StudyPicture, path: Path) -> Path | None:
     """Draw a study's history and slices into a PNG and return its path; None, said in the log, without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
-        logger.info("no picture: matplotlib is not installed; pip install 'ding-like[viz]'")
+        logger.info("no picture: matplotlib is not installed; install it with: %s", pip_line("viz"))
         return None
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -82,7 +83,7 @@ def _draw_history(axes: Axes, picture: StudyPicture) -> None:
     axes.step(*zip(*line, strict=True), where="post", color=COLOURS[1], linewidth=1.6, label="best so far")
     axes.set_title("history", loc="left", fontsize=10)
     axes.set_xlabel("trial", fontsize=9)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    _count_in_whole_numbers(axes)
     axes.legend(frameon=False, fontsize=8, loc="lower right")
     _frame(axes)
 
@@ -99,10 +100,16 @@ def _draw_slice(axes: Axes, picture: StudyPicture, key: str) -> None:
         if key in picture.logarithmic:
             axes.set_xscale("log")
         elif all(isinstance(point.params[key], int) for point in having):
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            _count_in_whole_numbers(axes)
     share = picture.importances.get(key)
     axes.set_title(key.removeprefix("policy.") + ("" if share is None else f"  ({share:.0%})"), loc="left", fontsize=10)
     _frame(axes)
+
+
+def _count_in_whole_numbers(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _dots(axes: Axes, places: Sequence[tuple[float, TrialPoint]]) -> None:

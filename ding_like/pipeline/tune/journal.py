@@ -20,8 +20,8 @@ from ding_like.pipeline.tune.plan import StudyPlan
 JOURNAL_FILE = "journal.log"
 LOCK_FILE = ".lock"
 _NAME = "study"
-# Trials that are drawn at random before there is something to learn from; at most half of a small study.
-_RANDOM_TRIALS = 10
+# Trials that are drawn at random before there is something to learn from.
+_RANDOM_TRIALS = 5
 
 
 class _OwnedLock:
@@ -93,8 +93,7 @@ def sampler_of(plan: StudyPlan, number: int) -> optuna.samplers.BaseSampler:
     A study that is taken up again draws as if it had not been stopped.
     """
     words = hashlib.sha256(f"{plan.sampler_seed}/{number}".encode()).digest()
-    random_trials = min(_RANDOM_TRIALS, max(plan.trials // 2, 1))
-    return optuna.samplers.TPESampler(seed=int.from_bytes(words[:4], "little"), n_startup_trials=random_trials)
+    return optuna.samplers.TPESampler(seed=int.from_bytes(words[:4], "little"), n_startup_trials=_RANDOM_TRIALS)
 
 
 def ask(study: optuna.Study, plan: StudyPlan) -> optuna.Trial:

@@ -94,7 +94,7 @@ def _choices(key: str, said: str) -> tuple[str, ...]:
     try:
         values = ast.literal_eval(said)
     except (ValueError, SyntaxError):
-        values = [parse_value(each) for each in said[1:-1].split(",") if each.strip()]  # words without quotes
+        values = [parse_value(each.strip()) for each in said[1:-1].split(",") if each.strip()]  # words without quotes
     choices = tuple(dict.fromkeys(each if isinstance(each, str) else repr(each) for each in values))
     if len(choices) < 2:
         raise ConfigError(f"--param {key}: {said} has fewer than two values to choose from.")

@@ -18,6 +18,7 @@ from typing import Any
 
 from ding_like.config.tree import to_plain
 from ding_like.errors import ConfigError
+from ding_like.utils.extras import pip_line
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.parent import start_child
 from ding_like.utils.registries import TRACKER_REGISTRY
@@ -48,7 +49,7 @@ class Trackers:
             found = TRACKER_REGISTRY.get(settings.get("type", name))
             package = getattr(found, "package", None)
             if package is not None and importlib.util.find_spec(package) is None:
-                raise ConfigError(f'trackers.{name} needs {package}: pip install "ding-like[{found.extra}]"')
+                raise ConfigError(f"trackers.{name} needs {package}; install it with: {pip_line(found.extra)}")
 
     def follow(self, metrics: MetricsSink | None = None) -> None:
         """Start the trackers; of a run that may go back to a saved point `metrics` is where it says so."""
