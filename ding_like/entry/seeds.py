@@ -17,8 +17,9 @@ from ding_like.entry.serial_entry import NO_LIMIT, InputConfig, check_mode, load
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.report.curve import plot_groups, save_plot
-from ding_like.pipeline.report.experiment import PLAN_FILE, Experiment, SeedsPlan, read_experiment, read_plan
+from ding_like.pipeline.report.experiment import Experiment, SeedsPlan, read_experiment, read_plan
 from ding_like.pipeline.report.progress import Limits
+from ding_like.pipeline.report.runs import PLAN_FILE
 from ding_like.pipeline.report.score_table import table_lines, write_scores
 from ding_like.pipeline.report.summary import version_line
 from ding_like.pipeline.seeds.run import Failure, SeedRuns, text_hash
@@ -130,7 +131,12 @@ def _with_limits(plan: SeedsPlan, changed: dict[str, int]) -> SeedsPlan:
             words[words.index(flag) + 1] = str(limit)
         else:
             words += [flag, str(limit)]
-    return replace(plan, arguments=tuple(words), **changed)
+    return replace(
+        plan,
+        arguments=tuple(words),
+        max_env_step=changed.get("max_env_step", plan.max_env_step),
+        max_train_iter=changed.get("max_train_iter", plan.max_train_iter),
+    )
 
 
 def _run(folder: Path, plan: SeedsPlan, runs: SeedRuns) -> Experiment:

@@ -158,12 +158,13 @@ def test_the_metrics_say_how_inference_and_each_actor_fare(monkeypatch: pytest.M
     assert {"envstep_per_sec/actor1", "envstep_per_sec/actor2"} <= set(rates)
 
 
-@pytest.mark.usefixtures("in_threads")
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_several_seeds_are_runs_of_their_own() -> None:
     status = status_of("-m", "seed", "-c", str(CONFIG), "-s", "1", "-s", "2", "--env-step", "200", *QUICK)
 
     assert status == 0
-    assert [result_of(f"cartpole_dqn_seed{seed}")["env_step"] >= 200 for seed in (1, 2)] == [True, True]
+    assert [result_of(f"cartpole_dqn/seed{seed}")["env_step"] >= 200 for seed in (1, 2)] == [True, True]
 
 
 @pytest.mark.usefixtures("in_threads")

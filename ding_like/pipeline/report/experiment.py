@@ -167,11 +167,9 @@ def read_experiments(folders: Sequence[str | Path]) -> list[Experiment]:
     Raises ConfigError as `read_experiment` does.
     """
     found = [read_experiment(folder) for folder in dict.fromkeys(str(Path(folder)) for folder in folders)]
-    stems = [_stem(each) for each in found]
     together: dict[tuple[Path, str], list[Experiment]] = {}
-    for each, stem in zip(found, stems, strict=True):
-        key = stem if stem is not None and stems.count(stem) > 1 else (each.folder.resolve(), "")
-        together.setdefault(key, []).append(each)
+    for each in found:
+        together.setdefault(_stem(each) or (each.folder.resolve(), ""), []).append(each)
     return [_joined(name, several) for (_, name), several in together.items()]
 
 
