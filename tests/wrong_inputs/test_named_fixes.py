@@ -109,11 +109,17 @@ def known_keys() -> set[str]:
     """Return every path of a config that some class has, sections among them."""
     found = {path for path, _ in leaves(TOP_TEMPLATE)} | {join("env", key) for key in ENV_TEMPLATE}
     for part in PARTS:
-        found |= {f"create_config.{part.name}", f"create_config.{part.name}.type", f"create_config.{part.name}.import_names"}
+        found |= {
+            f"create_config.{part.name}",
+            f"create_config.{part.name}.type",
+            f"create_config.{part.name}.import_names",
+        }
         for name in part.registry.names():
             cls = part.registry.get(name)
             own = [*(path for path, _ in leaves(class_defaults(cls))), *getattr(cls, "config_types", {})]
-            found |= {join(part.path, path) for path in [*own, *getattr(cls, "config_free", ()), "type", "import_names"]}
+            found |= {
+                join(part.path, path) for path in [*own, *getattr(cls, "config_free", ()), "type", "import_names"]
+            }
     found |= {f"system.{key}" for key in SystemConfig._fields}
     for name, settings in (("ray", RaySettings()), ("seed", SeedSettings())):
         found |= {f"system.{name}.{path}" for path, _ in leaves(asdict(settings))}
