@@ -272,7 +272,7 @@ def _similar(folder: Path) -> str:
 
 def _need_optuna() -> None:
     if importlib.util.find_spec("optuna") is None:
-        raise ConfigError(f"ding tune needs optuna: {pip_line('tune')}")
+        raise ConfigError(f"ding tune needs optuna; install it with: {pip_line('tune')}")
 
 
 @click.command("tune", epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -27,9 +27,16 @@ from ding_like.pipeline.parallel.settings import read_system
 from ding_like.pipeline.seeds.run import text_hash
 from ding_like.pipeline.tune.plan import StudyPlan
 from ding_like.worker import create_buffer
+from tests.docs.test_own_pages import PAGES as OWN_PAGES
+from tests.docs.test_walked_pages import WALKED
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "decisions"),
+]
+# Their blocks are run one after the other elsewhere.
+RUN_WHOLE = {*WALKED, *OWN_PAGES}
 CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 TICTACTOE = ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py"
 
@@ -75,9 +82,11 @@ def commands() -> Iterator[tuple[str, str]]:
     """Yield (page, command line) of every `ding ...` in a block or between backticks."""
     for page in PAGES:
         text = page.read_text()
-        fenced = [line for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+        fenced = re.findall(r"```(?:text)?\n(.*?)```", text, re.DOTALL)
+        if page.name in RUN_WHOLE:
+            fenced = []
         inline = re.findall(r"`(ding [^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-        for line in [*fenced, *inline]:
+        for line in [*"\n".join(fenced).splitlines(), *inline]:
             found = re.match(r"(?:next)?\s*(?:\$ )?(ding (?!_).*)", line)
             for command in re.split(r" {3,}(?=ding )", found[1]) if found else ():
                 yield page.name, re.sub(r"\s{2,}#.*|\s+\[[^\]]*\]", "", command).strip()
@@ -186,8 +195,12 @@ def status_of(arguments: list[str]) -> int:
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_a_command_line_does_what_it_begins_with(page: str, command: str, in_tmp: Path, begun: list[str]) -> None:
     arguments = arguments_of(command)
-    if len(arguments) == (2 if arguments[0] == "-m" else 1):
+    if len(arguments) == (2 if arguments[0] == "-m" else 1) and arguments != ["--resume"]:
         arguments += ["--help"]  # of what is spoken of without its arguments: `ding -m parallel`, `ding plot`
+    if arguments == ["--resume"]:
+        arguments.append("exp")
+    if "exp/seed0" in arguments:  # one seed of several
+        shutil.copytree("other", "exp/seed0")
     if arguments[0] == "check-env":
         arguments += ["--steps", "50"]
     has_fault = "my_module:MyEnv" in arguments
@@ -210,7 +223,7 @@ def test_a_command_line_does_what_it_begins_with(page: str, command: str, in_tmp
 
 
 def test_the_check_of_the_environments_page_finds_what_it_shows(in_tmp: Path, capsys: Any) -> None:
-    (command,) = {command for _, command in COMMANDS if "my_module" in command}
+    (command,) = {command for page, command in COMMANDS if page == "environments.md" and "my_module" in command}
 
     assert status_of([*arguments_of(command), "--steps", "100"]) == 1
 
@@ -219,19 +232,22 @@ def test_the_check_of_the_environments_page_finds_what_it_shows(in_tmp: Path, ca
 
 
 def test_pythons_blocks_are_all_known() -> None:
-    assert {page.name: len(blocks(page, "python")) for page in PAGES if blocks(page, "python")} == {
-        "README.md": 1,
+    pages = [page for page in PAGES if page.name not in RUN_WHOLE and page.parent.name != "algorithms"]
+    found = {page.name: len(blocks(page, "python")) for page in pages}
+    assert {name: count for name, count in found.items() if count} == {
+        "README.md": 2,
         "buffers.md": 1,
         "environments.md": 3,
         "seeds.md": 1,
         "self_play.md": 2,
         "serve.md": 3,  # tests/serve/test_page.py runs them
+        "use.md": 4,  # tests/docs/test_use_page.py runs them
         "weights.md": 4,
     }
 
 
 def test_the_example_of_the_readme_trains(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = blocks(ROOT / "README.md", "python")
+    _, block = blocks(ROOT / "README.md", "python")
     pipeline = serial_entry.serial_pipeline
 
     def short(*args: Any, max_env_step: int, **kwargs: Any) -> Any:
@@ -245,10 +261,19 @@ def test_the_example_of_the_readme_trains(in_tmp: Path, monkeypatch: pytest.Monk
     assert result["env_step"] >= 1100 and result["train_iter"] >= 40
 
 
+def test_the_two_lines_of_the_readme_train_and_act(in_tmp: Path, capsys: Any) -> None:
+    block, _ = blocks(ROOT / "README.md", "python")
+
+    exec(block.replace("20_000", "400"), {})
+
+    value, action = capsys.readouterr().out.split()
+    assert float(value) > 0 and action in ("0", "1")
+
+
 @pytest.mark.learning
 @pytest.mark.timeout(600)
 def test_the_example_of_the_readme_solves_its_env(in_tmp: Path) -> None:
-    (block,) = blocks(ROOT / "README.md", "python")
+    _, block = blocks(ROOT / "README.md", "python")
 
     exec(block, {})
 

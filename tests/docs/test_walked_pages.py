@@ -15,8 +15,8 @@ SHORT_HOUR = {"--env-step 10000": "--env-step 600", "3000": "600", "4000": "700"
 WALKED = {
     "concepts.md": ({}, []),
     "first_hour.md": (
-        {**SHORT_HOUR, "0..4 -j 2": "0"},
-        ["slower/result.json", "point/agent.pt", "plain/report.html", "compare.png"],
+        {**SHORT_HOUR, "0..4 -j 2": "0", "--trials 10 -j 2": "--trials 1 -j 1"},
+        ["slower/result.json", "point/agent.pt", "plain/report.html", "compare.png", "study/best_config.py"],
     ),
     "from_sb3.md": ({"env_step=20_000": "env_step=400, exp_name='dqn'"}, ["dqn/result.json"]),
     "from_cleanrl.md": ({"20000": "600 --exp-name dqn"}, ["dqn/result.json"]),
@@ -50,7 +50,7 @@ def test_the_first_hour_with_its_seeds(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
 
     with own_modules():
-        list(walk(DOCS / "first_hour.md", replaced={**SHORT_HOUR, "0..4": "0,1"}))
+        list(walk(DOCS / "first_hour.md", replaced={**SHORT_HOUR, "0..4": "0,1", "--trials 10": "--trials 2"}))
 
     assert [(tmp_path / f"plain/seed{seed}/result.json").is_file() for seed in range(2)] == [True, True]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.wrong_inputs.cases import MY_CONFIG, SERIAL, Case
-from tests.wrong_inputs.open_cases import FOLDERS_STAY
 from tests.wrong_inputs.run import Answer, answer_of, mend, prepare, write_files
 
 _MESSAGE = re.compile(r"^(?:\w+Error|Error): ", re.MULTILINE)
@@ -56,7 +55,7 @@ def faults_of(case: Case, trial: Trial) -> list[str]:
     if (count := len(_MESSAGE.findall(answer.error))) != 1 and not (is_check and not answer.error):
         faults.append(f"{count} messages of an error, expected one")
     faults += [f"not in the answer: {words!r}" for words in case.says if words not in answer.text]
-    if trial.left and not FOLDERS_STAY:
+    if trial.left:
         faults.append(f"left behind: {', '.join(trial.left)}")
     if fixed is not None and (fixed.status != 0 or case.shows not in fixed.text):
         faults.append(f"the fix is answered with status {fixed.status}: {fixed.text[-600:]}")

@@ -33,6 +33,7 @@ from ding_like.pipeline.agent.space_json import space_to_json
 from ding_like.pipeline.agent.weights import find_checkpoint, run_folder
 from ding_like.pipeline.agent.wrappers import AgentWrappers, rows_split
 from ding_like.types import Array
+from ding_like.utils.extras import pip_line
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +60,8 @@ class Exported(NamedTuple):
 def export(path: str | Path, *, to: Format, out: str | Path | None = None, which: str | Path = "best") -> Exported:
     """Write the agent of a run, or of a checkpoint inside one, and check the file.
 
-    By default it is `agent.pt` or `agent.onnx` in the folder.     Raises ConfigError for another format and for a policy that cannot be exported, CheckpointError where the file
-    would act otherwise than the agent: then it is not written.
+    By default it is `agent.pt` or `agent.onnx` in the folder. Raises ConfigError for another format and for a policy
+    that cannot be exported, CheckpointError where the file would act otherwise than the agent: it is not written then.
     """
     if to not in get_args(Format):
         raise ConfigError(f"to is {to!r}, expected {' or '.join(get_args(Format))}.")
@@ -150,7 +151,7 @@ def _write_onnx(module: ExportedAgent, metadata: dict[str, Any], path: Path) -> 
         import onnxscript  # noqa: F401  # torch needs it
     except ImportError as error:
         raise ConfigError(
-            f"writing ONNX needs the package {error.name}; install it with: pip install 'ding-like[onnx]'"
+            f"writing ONNX needs the package {error.name}; install it with: {pip_line('onnx')}"
         ) from error
     batch = torch.export.Dim("B", min=1)
     with _quietly(), torch.no_grad():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ding_like.pipeline.report.plot import COLOURS
+from ding_like.utils.extras import pip_line
 from ding_like.utils.files import atomic_write
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class StudyPicture:
 def save_study_picture(picture: StudyPicture, path: Path) -> Path | None:
     """Draw a study's history and slices into a PNG and return its path; None, said in the log, without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
-        logger.info("no picture: matplotlib is not installed; pip install 'ding-like[viz]'")
+        logger.info("no picture: matplotlib is not installed; install it with: %s", pip_line("viz"))
         return None
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -49,7 +49,7 @@ class Trackers:
             found = TRACKER_REGISTRY.get(settings.get("type", name))
             package = getattr(found, "package", None)
             if package is not None and importlib.util.find_spec(package) is None:
-                raise ConfigError(f"trackers.{name} needs {package}: {pip_line(found.extra)}")
+                raise ConfigError(f"trackers.{name} needs {package}; install it with: {pip_line(found.extra)}")
 
     def follow(self, metrics: MetricsSink | None = None) -> None:
         """Start the trackers; of a run that may go back to a saved point `metrics` is where it says so."""

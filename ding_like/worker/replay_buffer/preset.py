@@ -10,7 +10,7 @@ import numpy as np
 
 from ding_like.config.tree import deep_merge
 from ding_like.errors import ConfigError
-from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.worker.replay_buffer.buffer import ReplayBuffer
 from ding_like.worker.replay_buffer.limiter import RateLimiter
 from ding_like.worker.replay_buffer.sampler import Sampler
