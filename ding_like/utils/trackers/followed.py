@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ding_like.config.tree import to_plain
 from ding_like.errors import ConfigError
 from ding_like.utils.extras import pip_line
 from ding_like.utils.metrics import MetricsSink
@@ -55,9 +54,9 @@ class Trackers:
         """Start the trackers; of a run that may go back to a saved point `metrics` is where it says so."""
         if not self._wanted:
             return
-        config = to_plain(self._cfg)
+        config = _plain(self._cfg)
         for name, settings in self._wanted.items():
-            self._processes.append(_Process(name, to_plain(settings), config))
+            self._processes.append(_Process(name, _plain(settings), config))
         if metrics is not None:
             metrics.before_cut = self._cut
 
@@ -150,6 +149,15 @@ class _Process:
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
+
+
+def _plain(value: Any) -> Any:  # Any: a section of a config, or a value of one
+    """Return sections as dicts, and what JSON does not know as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ _TRIES = 4  # of whatever fails, one after another, before the tracker is given 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
 _REST = 100.0  # after so much CPU time it rests so many times as long: a run on one core pays a hundredth
 _LONGEST_REST_S = 60.0
+_LONGEST_REASON = 240  # characters of an error that are said
 _FILES = ("curve.png", "agent.gif", "result.json", "total_config.py")
 
 
@@ -138,13 +139,15 @@ class TrackerProcess:
                 act()
                 return True
             except Exception as error:  # a tracker is somebody else's: whatever it raises may not end the run
-                text = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+                text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
                 is_last = count == _TRIES or isinstance(error, TrackerRefusedError) or self._status is not None
                 if not self._has_warned:
                     more = "it is off" if is_last else "it is tried again"
                     kept = f"the run goes on, and {self._folder}/metrics.jsonl has everything"
                     self._say("warning", f"{self._name} cannot {what} ({text}): {more}; {kept}")
                     self._has_warned = True
+                elif is_last:
+                    self._say("info", f"{self._name} still cannot {what}: it is off")
                 if is_last:
                     return False
                 self._listen(wait_s)
