@@ -239,6 +239,7 @@ def test_pythons_blocks_are_all_known() -> None:
         "environments.md": 3,
         "seeds.md": 1,
         "self_play.md": 2,
+        "trackers.md": 1,
         "serve.md": 3,  # tests/serve/test_page.py runs them
         "weights.md": 4,
     }
@@ -354,6 +355,16 @@ def test_the_configs_of_the_self_play_page_compile(in_tmp: Path) -> None:
     cfg = compile_config(names["main_config"], names["create_config"], save=False)
 
     assert cfg.policy.other.league.main_player.one_phase_step == 2000
+
+
+def test_the_trackers_of_the_page_fit_a_config(in_tmp: Path) -> None:
+    (block,) = blocks(ROOT / "docs/trackers.md", "python")
+    names: dict[str, Any] = {}
+    exec(block, names)
+
+    cfg = compile_config(names["main_config"], read_config(CARTPOLE).create_config, save=False)
+
+    assert cfg.trackers.wandb.entity == "my-team" and cfg.trackers.mlflow.experiment == "pole"
 
 
 def test_the_weights_of_the_weights_page_arrive(tmp_path: Path, capsys: Any) -> None:
