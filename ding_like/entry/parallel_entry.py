@@ -81,8 +81,8 @@ def _refuse_to_mix(exp_name: str) -> None:
     """Raise ConfigError for the folder of a run that there is."""
     if (Path(exp_name) / STATE_FILE).exists():
         raise ConfigError(
-            f"{exp_name}/ holds a run with a coordinator, and mode parallel starts new ones: go on with it by  ding "
-            f"--resume {exp_name} , or give another --exp-name or leave policy.learn.resume_training out."
+            f"{exp_name}/ holds a run with a coordinator: go on with it by  ding "
+            f"--resume {exp_name}  or give another --exp-name or leave policy.learn.resume_training out."
         )
 
 

@@ -41,7 +41,7 @@ def _range_of(part: str, text: str) -> Iterable[int]:
     match = re.fullmatch(r"(\d+)(?:\.\.\.?(\d+))?", part)
     if match is None:
         raise ConfigError(
-            f"-s {text} names no seeds; expected a whole number, 0 or more, a range such as 0..4 or a list such as 0,2,5."
+            f"-s {text} names no seeds; expected a whole number, 0 or more, a range such as 0..4 or a list 0,2,5."
         )
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import itertools
 import logging
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -152,7 +152,7 @@ def _env_section(env: GivenEnv, import_names: list[str]) -> dict[str, Any]:
 def _found(module: str, name: str) -> Any:
     if not re.fullmatch(r"\w+", name):
         return None  # made inside a function, or a lambda
-    return getattr(importlib.import_module(module), name, None)
+    return getattr(sys.modules.get(module), name, None)
 
 
 def _registered(env: Callable[[], Any]) -> str:

@@ -170,6 +170,7 @@ def _make(env_id: str, api: str, kwargs: dict[str, Any]) -> Any:
             return pettingzoo.make(api, env_id, **kwargs)
         return ENV_REGISTRY.get(f"{env_id}:{'env' if api == 'aec' else 'parallel_env'}")(**kwargs)
     except Exception as error:  # PettingZoo's own errors have no common class
+        extra = "mpe" if env_id.startswith("mpe2.") else "pettingzoo"
         raise ConfigError(
-            f"env.env_id '{env_id}' cannot be made: {error} Its package is installed with {pip_line('pettingzoo')}."
+            f"env.env_id '{env_id}' cannot be made: {error}. Its package is installed with: {pip_line(extra)}"
         ) from error

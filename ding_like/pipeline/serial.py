@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import shlex
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
 from ding_like.config import FrozenConfig
-from ding_like.errors import ConfigError
+from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline.build import SerialParts
 from ding_like.pipeline.checkpoint import Checkpointer
 from ding_like.pipeline.interrupt import StopSignal
@@ -82,6 +83,7 @@ class SerialRun:
         """
         parts, self._record = self._parts, RunRecord(self._cfg.exp_name, origin=self._origin)
         with StopSignal() as signals, ExitStack() as opened:
+            self._signals = signals
             with self._console.phase("starting" if self._saved is None else "loading the saved point"):
                 state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
             began_s = time.monotonic()
@@ -155,8 +157,21 @@ class SerialRun:
         return SerialTurns(self._cfg, self._parts, lock_step=self._lock_step, batch_size=self._batch_size)
 
     def _save(self) -> None:
-        """Save the run's last point to resume from; a full disk is waited for."""
-        when_there_is_room(self._save_point, tell=logger.warning)
+        """Save the run's last point to resume from; a full disk is waited for, until a signal says to leave."""
+        before, pause = self._signals.received, threading.Event()
+
+        def wait(seconds: float) -> bool:
+            return pause.wait(seconds) or self._signals.received != before
+
+        try:
+            when_there_is_room(self._save_point, tell=logger.warning, wait=wait)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            raise CheckpointError(
+                f"the run's last point, of {self._place()}, is not saved: the disk stayed full ({error}). Make room; "
+                f"from an earlier point, if there is one, it goes on with  {self._resume_command}"
+            ) from error
 
     def _save_between(self) -> None:
         """Save a point to resume from; on a full disk the next one is tried when it is due."""
@@ -165,9 +180,8 @@ class SerialRun:
         except OSError as error:
             if not is_full(error):
                 raise
-            logger.warning(
-                "the point of %s is not saved, an earlier one is: the disk is full (%s)", self._place(), error
-            )
+            where = self._place()
+            logger.warning("the disk is full (%s): the point of %s is not saved, earlier ones stay", error, where)
 
     def _save_point(self) -> None:
         if self._checkpointer is not None:

@@ -189,9 +189,8 @@ def _in_use(folder: Path, holder: Holder | None) -> str:
     is_here = holder.machine == machine_mark()
     if is_here and holder.pid == os.getpid():
         return f"{folder}/ is in use by a run of this very process, since {holder.since}; {again}"
-    stop = (
-        f"stop it with  kill {holder.pid}  {'' if is_here else f'on {holder.host} '}(it saves a point first) and go on"
-    )
+    where = "" if is_here else f"on {holder.host} "
+    stop = f"stop it with  kill {holder.pid}  {where}(it saves a point first) and go on"
     resume = shlex.join(["ding", "--resume", str(folder)])
     if is_here and state_of(holder.pid) == "T":
         stop = f"it is paused, and  kill -CONT {holder.pid}  lets it go on; or {stop}"

@@ -144,7 +144,7 @@ def _say_once(level: int, message: str) -> None:
 class _LogFile(logging.FileHandler):
     """Write a log; on a full disk lines are left out, which is said on the console once a minute."""
 
-    def handleError(self, record: logging.LogRecord) -> None:
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # of the base class
         error = sys.exc_info()[1]
         if error is None or not is_full(error):
             super().handleError(record)

@@ -244,6 +244,7 @@ def test_pythons_blocks_are_all_known() -> None:
         "self_play.md": 2,
         "trackers.md": 1,
         "serve.md": 3,  # tests/serve/test_page.py runs them
+        "use.md": 4,  # tests/docs/test_use_page.py runs them
         "weights.md": 4,
     }
 

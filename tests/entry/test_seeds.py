@@ -197,7 +197,9 @@ def test_a_config_that_was_changed_meanwhile_is_not_what_later_seeds_run(caplog:
     run_seeds(config, [0, 1], 1, max_env_step=100)
     whole = metrics(Path("exp/seed1"))
     Path("exp/seed1").rename("elsewhere")
-    Path(config).write_text(Path(config).read_text().replace("nstep': 3", "nstep': 1").replace("nstep=3", "nstep=1"))
+    text = Path(config).read_text()
+    Path(config).write_text(text.replace('"nstep": 3', '"nstep": 1'))
+    assert Path(config).read_text() != text
 
     resume_seeds("exp")
 

@@ -19,6 +19,7 @@ import ding_like
 from ding_like.config import read_config
 from ding_like.entry import cli
 from ding_like.errors import ConfigError
+from ding_like.pipeline.agent.weights import find_checkpoint
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.utils.checkpoint import load_state
 
@@ -39,11 +40,12 @@ def train(*args: Any, env_step: int = 64, **kwargs: Any) -> ding_like.Run:
 
 @pytest.mark.parametrize("policy, mode", [("dqn", "serial"), ("ppo", "serial_onpolicy")])
 def test_the_same_config_by_the_command_trains_the_same_weights(policy: str, mode: str) -> None:
-    run = train(policy, "CartPole-v1", env_step=800, seed=3)
+    keep = {"policy.learn.learner.hook.save_ckpt_after_run": True}
+    run = train(policy, "CartPole-v1", env_step=800, seed=3, overrides=keep)
 
     cli.main(["-m", mode, "-c", f"{run.folder}/total_config.py", "-s", "3", "--env-step", "800", "--exp-name", "again"])
 
-    mine, theirs = (load_state(Path(folder) / "ckpt/ckpt_best.pth.tar") for folder in (run.folder, "again"))
+    mine, theirs = (load_state(find_checkpoint(Path(folder), "last")) for folder in (run.folder, "again"))
     assert mine["last_iter"] == theirs["last_iter"] > 0
     assert all(torch.equal(mine["model"][name], theirs["model"][name]) for name in mine["model"])
     assert run.result.eval_value_raw == ding_like.Run("again").result.eval_value_raw

@@ -16,9 +16,9 @@ PAGE = Path(__file__).parents[2] / "docs/wrong_inputs.md"
 _HEAD = """\
 # Wrong inputs, and what they are answered
 
-{count} mistakes of new users, as they are typed, with the answer and the fix. A test types all of them: each is answered
-with one message, leaves no folder behind, and works with the fix (`tests/wrong_inputs`; the page is written by
-`python -m tests.wrong_inputs --write`).
+{count} mistakes of new users, as they are typed, with the answer and the fix. A test types all of them: each is
+answered with one message, leaves no folder behind, and works with the fix (`tests/wrong_inputs`; the page is written
+by `python -m tests.wrong_inputs --write`).
 
 The commands run in a folder with this `my_config.py`, to which lines may be added:
 

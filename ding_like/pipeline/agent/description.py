@@ -29,6 +29,7 @@ from ding_like.pipeline.agent.layers import FedEnv, Spec, WrapperLayer, describe
 from ding_like.pipeline.agent.space_json import Space, space_from_json, space_to_json
 from ding_like.pipeline.agent.wrappers import WrapperSplit, split_at, split_wrappers
 from ding_like.pipeline.build import EnvSetting, build_single_env, fit_policy_config
+from ding_like.pipeline.report.runs import refuse_seeds
 from ding_like.policy.random_policy import RandomActor
 from ding_like.utils.files import atomic_write
 from ding_like.utils.full_disk import when_there_is_room
@@ -200,6 +201,7 @@ def read_description(folder: str | Path) -> AgentDescription:
             return AgentDescription.from_json(told)
         except CheckpointError as error:
             raise CheckpointError(f"{folder}: {error}") from error
+    refuse_seeds(folder)
     config_file = folder / "total_config.py"
     if not config_file.is_file():
         raise ConfigError(_no_run(folder))

@@ -60,8 +60,8 @@ class Exported(NamedTuple):
 def export(path: str | Path, *, to: Format, out: str | Path | None = None, which: str | Path = "best") -> Exported:
     """Write the agent of a run, or of a checkpoint inside one, and check the file.
 
-    By default it is `agent.pt` or `agent.onnx` in the folder.     Raises ConfigError for another format and for a policy that cannot be exported, CheckpointError where the file
-    would act otherwise than the agent: then it is not written.
+    By default it is `agent.pt` or `agent.onnx` in the folder. Raises ConfigError for another format and for a policy
+    that cannot be exported, CheckpointError where the file would act otherwise than the agent: it is not written then.
     """
     if to not in get_args(Format):
         raise ConfigError(f"to is {to!r}, expected {' or '.join(get_args(Format))}.")

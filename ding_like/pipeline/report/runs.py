@@ -93,6 +93,13 @@ def read_run(folder: Path) -> Run:
     return Run(folder, training, evaluation, read_settings(folder), read_result(folder))
 
 
+def refuse_seeds(folder: Path) -> None:
+    """Raise ConfigError if a folder holds several seeds, where one run is asked for."""
+    if not (folder / PLAN_FILE).is_file():
+        return
+    seeds = sorted(folder.glob("seed*/total_config.py"), key=lambda path: (len(path.parent.name), path.parent.name))
+    named = ", ".join(str(path.parent) for path in seeds[:8]) or "none of which has begun"
+    raise ConfigError(f"'{folder}' holds several seeds; give the folder of one: {named}.")
 def with_metric(run: Run, name: str) -> Run:
     """Return a run whose reports are of another number than the return: what collector and evaluator say of `name`.
 

@@ -151,6 +151,8 @@ class PanelView:
         self._live.transient = self._shown is None  # a panel that has shown nothing leaves nothing
         # A terminal that has gone away cannot be tidied up.
         with suppress(OSError):
+            if self._shown is not None and self._live.is_started:
+                self._live.update(self._panel())  # without the last phase; drawn by `stop`
             self._live.stop()
 
     def _draw(self) -> None:

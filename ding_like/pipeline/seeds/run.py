@@ -20,9 +20,9 @@ from ding_like.pipeline.parallel.reopen import STATE_FILE
 from ding_like.pipeline.report.experiment import SeedsPlan, seed_folder, seed_log
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.runs import read_result
+from ding_like.pipeline.report.seeds_view import choose_seeds_view
 from ding_like.pipeline.report.text import measure
 from ding_like.pipeline.seeds.standing import SeedStanding, Standings
-from ding_like.pipeline.seeds.view import choose_seeds_view
 from ding_like.utils.child_runs import ChildRuns, Ended, last_lines
 
 logger = logging.getLogger(__name__)

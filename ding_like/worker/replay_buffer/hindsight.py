@@ -286,6 +286,8 @@ class HindsightReplayBuffer(PresetBuffer):
         """Yield (path, message) for every contradiction in the buffer's section."""
         if cfg["strategy"] not in STRATEGIES:
             yield "strategy", f"is {cfg['strategy']!r}, expected {', '.join(map(repr, STRATEGIES))}"
+        if not FROM_0.hold(cfg["k"]):
+            yield "k", f"is {cfg['k']}; give {FROM_0} relabelled rows for each that is not"
         if cfg["size_unit"] not in ("rows", "episodes"):
             yield "size_unit", f"is {cfg['size_unit']!r}, expected 'rows' or 'episodes'"
 

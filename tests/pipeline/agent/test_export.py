@@ -81,7 +81,8 @@ sys.meta_path.insert(0, Blocked())
 import numpy as np
 path, given = sys.argv[1], [np.array(each, kind) for each, kind in json.loads(sys.argv[2])]
 if path.endswith(".pt"):
-        extra = {"ding_like.json": ""}
+    import torch
+    extra = {"ding_like.json": ""}
     told = torch.jit.load(path, _extra_files=extra)(*map(torch.from_numpy, given))
     metadata = extra["ding_like.json"]
     told = [each.numpy() for each in told]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from ding_like import load
+from ding_like.entry.enjoy import enjoy
 from ding_like.errors import ConfigError
 from ding_like.pipeline.report.curve import group_runs
 from ding_like.pipeline.report.experiment import SeedsPlan, read_experiment, read_experiments, read_plan, runs_of
 from ding_like.pipeline.report.score_table import markdown, summary_of, table_lines, write_scores
+from ding_like.pipeline.serve import Blueprint
 from tests.pipeline.report.run_folder import training_and_evaluation, write_run, write_seeds
 
 
@@ -119,3 +123,14 @@ def test_one_seed_is_told_that_it_says_little(tmp_path: Path) -> None:
     lines = table_lines(summary_of(read_experiment(write_seeds(tmp_path / "exp", {0: 100.0}))))
 
     assert "one seed says nothing about the next" in lines[-1] and "[" not in lines[-1]
+
+
+def test_what_is_of_one_run_names_the_seeds(tmp_path: Path) -> None:
+    folder = write_seeds(tmp_path / "exp", {0: 1.0, 2: 1.0, 10: None})
+    shutil.copy(folder / "seed0" / "total_config.py", folder)
+
+    for ask in (enjoy, load, lambda path: Blueprint.of(str(path))):
+        with pytest.raises(
+            ConfigError, match=r"several seeds; give the folder of one: .*seed0, .*seed2, .*seed10"
+        ):
+            ask(folder)

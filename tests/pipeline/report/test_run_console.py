@@ -204,7 +204,12 @@ def test_a_phase_of_a_run_is_shown_below_its_panel(log_to):
         assert threading.active_count() == num_threads
         console.update(progress(600))
 
+        with console.phase("drawing"):
+            wait_until(lambda: "drawing" in screen.getvalue())
+        console.close_summary(["solved  it"])
+
     assert "evaluating" not in screen.getvalue().rpartition("600/1,000")[2]
+    assert "drawing" not in screen.getvalue().rpartition("600/1,000")[2], "what stays says no phase"
 
 
 def test_a_start_that_fails_leaves_no_panel(log_to):

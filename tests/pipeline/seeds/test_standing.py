@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from ding_like.pipeline.report.progress import Limits
+from ding_like.pipeline.report.seeds_view import SeedsLines, SeedsPanel
 from ding_like.pipeline.seeds.standing import Standings
 from ding_like.pipeline.seeds.tail import MetricsTail
-from ding_like.pipeline.seeds.view import SeedsLines, SeedsPanel
 from tests.pipeline.report.run_folder import report
 
 
