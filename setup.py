@@ -29,7 +29,6 @@ EXTRAS = {
     "tune": ["optuna>=4.0", "matplotlib>=3.8"],
     "wandb": ["wandb>=0.19"],
     "mlflow": ["mlflow-skinny>=3"],
-    "onnx": ["onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.3"],
     "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
     "test": [
         "pytest>=8",

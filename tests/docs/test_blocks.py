@@ -21,12 +21,15 @@ PAGES = [
 # Page -> how many blocks of Python, and the test that runs them.
 PYTHON = {
     "README.md": (2, "test_examples.py"),
+    "first_minute.md": (1, "test_examples.py"),
+    "resume.md": (1, "test_examples.py"),
     "buffers.md": (1, "test_examples.py"),
     "environments.md": (3, "test_examples.py"),
     "seeds.md": (1, "test_examples.py"),
     "self_play.md": (2, "test_examples.py"),
     "serve.md": (3, "serve/test_page.py"),
     "trackers.md": (1, "test_examples.py"),
+    "use.md": (4, "test_use_page.py"),
     "weights.md": (4, "test_examples.py"),
 }
 # What is typed on a machine of its own, where nothing here could run it: the beginning of the line.

@@ -6,6 +6,7 @@ Training is cut short here; marked `learning`, those that promise a result are r
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shlex
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
@@ -239,6 +241,8 @@ def test_pythons_blocks_are_all_known() -> None:
     assert {name: count for name, count in found.items() if count} == {
         "README.md": 2,
         "buffers.md": 1,
+        "first_minute.md": 1,
+        "resume.md": 1,
         "environments.md": 3,
         "seeds.md": 1,
         "self_play.md": 2,
@@ -262,6 +266,29 @@ def test_the_example_of_the_readme_trains(in_tmp: Path, monkeypatch: pytest.Monk
 
     result = json.loads((in_tmp / "acrobot_dqn/result.json").read_text())
     assert result["env_step"] >= 1100 and result["train_iter"] >= 40
+
+
+def test_the_line_of_the_first_minute_adds_a_handler() -> None:
+    (block,) = blocks(ROOT / "docs/first_minute.md", "python")
+    root = logging.getLogger("ding_like")
+    before = list(root.handlers)
+
+    exec(block, {})
+
+    (added,) = [handler for handler in root.handlers if handler not in before]
+    assert isinstance(added, logging.NullHandler)
+    root.removeHandler(added)
+
+
+def test_the_pair_of_the_resume_page_saves_and_loads() -> None:
+    (block,) = blocks(ROOT / "docs/resume.md", "python")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    saved, fresh = (SimpleNamespace(_model=nn.Linear(2, 2), _target=nn.Linear(2, 2), _updates=n) for n in (7, 0))
+
+    names["_load_state_dict_learn"](fresh, names["_state_dict_learn"](saved))
+
+    assert fresh._updates == 7 and bool((fresh._target.weight == saved._target.weight).all())
 
 
 def test_the_two_lines_of_the_readme_train_and_act(in_tmp: Path, capsys: Any) -> None:
