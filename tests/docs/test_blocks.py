@@ -21,11 +21,15 @@ PAGES = [
 # Page -> how many blocks of Python, and the test that runs them.
 PYTHON = {
     "README.md": (2, "test_examples.py"),
+    "first_minute.md": (1, "test_examples.py"),
+    "resume.md": (1, "test_examples.py"),
     "buffers.md": (1, "test_examples.py"),
     "environments.md": (3, "test_examples.py"),
     "seeds.md": (1, "test_examples.py"),
     "self_play.md": (2, "test_examples.py"),
     "serve.md": (3, "serve/test_page.py"),
+    "trackers.md": (1, "test_examples.py"),
+    "use.md": (4, "test_use_page.py"),
     "weights.md": (4, "test_examples.py"),
 }
 # What is typed on a machine of its own, where nothing here could run it: the beginning of the line.
@@ -50,7 +54,8 @@ def test_every_block_is_of_a_kind_that_a_test_runs(page: Path) -> None:
     kinds = Counter(block.language for block in blocks_of(page))
 
     assert set(kinds) <= {"", "python", "text", "console", "py"}, "a kind of block that no test knows"
-    assert page.read_text().count("```") == 2 * sum(kinds.values()), "a block that is not closed, or indented"
+    fences = re.findall(r"^ *```", page.read_text(), re.MULTILINE)
+    assert len(fences) == 2 * sum(kinds.values()), "a block that is not closed"
     if page.name in WALKED_PAGES:
         return
     assert kinds["python"] == PYTHON.get(str(page.relative_to(ROOT)).removeprefix("docs/"), (0, ""))[0], (

@@ -6,6 +6,7 @@ Training is cut short here; marked `learning`, those that promise a result are r
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shlex
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
@@ -35,6 +37,7 @@ PAGES = [
     ROOT / "README.md",
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "decisions"),
 ]
+PAGES.remove(ROOT / "docs/wrong_inputs.md")  # whose commands fail, as tests/wrong_inputs sees
 # Their blocks are run one after the other elsewhere.
 RUN_WHOLE = {*WALKED, *OWN_PAGES}
 CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
@@ -208,8 +211,9 @@ def test_a_command_line_does_what_it_begins_with(page: str, command: str, in_tmp
     assert status_of(arguments) == int(has_fault), page
 
     mode = arguments[1] if arguments[0] == "-m" else arguments[0]
-    has_seeds = arguments.count("-s") > 1 or any(".." in word or re.fullmatch(r"\d+,.*", word) for word in arguments)
-    has_seeds = has_seeds and mode != "tune"  # whose ranges are of settings
+    has_seeds = arguments.count("-s") > 1 or any(
+        re.match(r"\d+\.\.", word) or re.fullmatch(r"\d+,.*", word) for word in arguments
+    )
     if "--help" in arguments or "--dry-run" in arguments:
         assert begun == []
     elif mode == "dist":
@@ -237,9 +241,12 @@ def test_pythons_blocks_are_all_known() -> None:
     assert {name: count for name, count in found.items() if count} == {
         "README.md": 2,
         "buffers.md": 1,
+        "first_minute.md": 1,
+        "resume.md": 1,
         "environments.md": 3,
         "seeds.md": 1,
         "self_play.md": 2,
+        "trackers.md": 1,
         "serve.md": 3,  # tests/serve/test_page.py runs them
         "use.md": 4,  # tests/docs/test_use_page.py runs them
         "weights.md": 4,
@@ -259,6 +266,29 @@ def test_the_example_of_the_readme_trains(in_tmp: Path, monkeypatch: pytest.Monk
 
     result = json.loads((in_tmp / "acrobot_dqn/result.json").read_text())
     assert result["env_step"] >= 1100 and result["train_iter"] >= 40
+
+
+def test_the_line_of_the_first_minute_adds_a_handler() -> None:
+    (block,) = blocks(ROOT / "docs/first_minute.md", "python")
+    root = logging.getLogger("ding_like")
+    before = list(root.handlers)
+
+    exec(block, {})
+
+    (added,) = [handler for handler in root.handlers if handler not in before]
+    assert isinstance(added, logging.NullHandler)
+    root.removeHandler(added)
+
+
+def test_the_pair_of_the_resume_page_saves_and_loads() -> None:
+    (block,) = blocks(ROOT / "docs/resume.md", "python")
+    names: dict[str, Any] = {}
+    exec(block, names)
+    saved, fresh = (SimpleNamespace(_model=nn.Linear(2, 2), _target=nn.Linear(2, 2), _updates=n) for n in (7, 0))
+
+    names["_load_state_dict_learn"](fresh, names["_state_dict_learn"](saved))
+
+    assert fresh._updates == 7 and bool((fresh._target.weight == saved._target.weight).all())
 
 
 def test_the_two_lines_of_the_readme_train_and_act(in_tmp: Path, capsys: Any) -> None:
@@ -356,6 +386,16 @@ def test_the_configs_of_the_self_play_page_compile(in_tmp: Path) -> None:
     cfg = compile_config(names["main_config"], names["create_config"], save=False)
 
     assert cfg.policy.other.league.main_player.one_phase_step == 2000
+
+
+def test_the_trackers_of_the_page_fit_a_config(in_tmp: Path) -> None:
+    (block,) = blocks(ROOT / "docs/trackers.md", "python")
+    names: dict[str, Any] = {}
+    exec(block, names)
+
+    cfg = compile_config(names["main_config"], read_config(CARTPOLE).create_config, save=False)
+
+    assert cfg.trackers.wandb.entity == "my-team" and cfg.trackers.mlflow.experiment == "pole"
 
 
 def test_the_weights_of_the_weights_page_arrive(tmp_path: Path, capsys: Any) -> None:

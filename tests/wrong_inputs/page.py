@@ -38,7 +38,7 @@ def entry(case: Case, answer: str) -> str:
     """Return what the page says of a case."""
     wrong = _typed(case.typed, case.config)
     right = _typed(case.fix, case.config if case.fixed_config is None else case.fixed_config)
-    fix = f"\nFix:\n\n```text\n{right}```\n" if right != wrong else _fixed_files(case)
+    fix = f"\nFix:\n\n```text\n{right.rstrip()}\n```\n" if right != wrong else _fixed_files(case)
     return f"### {case.name}\n\n```text\n{wrong}```\n\n```text\n{answer}```\n{fix}"
 
 
