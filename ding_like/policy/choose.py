@@ -1,7 +1,7 @@
 """Choose actions from a network's outputs: exploration is here, and its random numbers.
 
 Each class is one way to choose, for R rows at once. All of them take (output, action mask or None, generator, setting)
-and return columns [R, ...], `action` among them. `best(output, mask)` is what they choose without exploring, of tensors:
+and return columns [R, ...], `action` among them. `best(output, mask)` is what they choose of tensors without exploring:
 agents are exported with it.
 """
 
