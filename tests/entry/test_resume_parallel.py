@@ -59,24 +59,25 @@ def result_in(folder: Path) -> dict[str, float]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_parallel_run_that_was_stopped_goes_on_and_can_be_extended(tmp_path: Path, number: signal.Signals) -> None:
-    run = start(tmp_path, "-m", "parallel", "-c", str(CONFIG), "--exp-name", "par", "--env-step", "1400", *SMALL)
+    run = start(tmp_path, "-m", "parallel", "-c", str(CONFIG), "--exp-name", "par", *SMALL)
     refused = ding(tmp_path, "--resume", "par")
     run.send_signal(number)
     said, _ = run.communicate(timeout=60)
 
-    again = ding(tmp_path, "--resume", "par")
+    stopped = json.loads((tmp_path / "par/metrics.jsonl").read_text().splitlines()[-1])["env_step"]
+    again = ding(tmp_path, "--resume", "par", "--env-step", str(stopped + 800))
     over = ding(tmp_path, "--resume", "par")
     steps = result_in(tmp_path / "par")["env_step"]
-    longer = ding(tmp_path, "--resume", "par", "--env-step", "1600")
+    longer = ding(tmp_path, "--resume", "par", "--env-step", str(int(steps) + 200))
 
     assert refused.returncode == 1 and f"process {run.pid} on" in refused.stderr and "Traceback" not in refused.stderr
     assert number == signal.SIGKILL or "go on with  ding --resume par" in said, said
     assert again.returncode == 0, again.stderr
     begun = int(re.search(r"going on at env step ([\d,]+)", again.stdout)[1].replace(",", ""))  # type: ignore[index]
-    assert 500 < begun < 1400 <= steps and "rows of the buffer" not in again.stdout
-    assert over.returncode == 1 and "is over, at env step 1," in over.stderr and "--env-step" in over.stderr
+    assert stopped <= begun < stopped + 800 <= steps and "rows of the buffer" not in again.stdout
+    assert over.returncode == 1 and "is over, at env step " in over.stderr and "--env-step" in over.stderr
     assert longer.returncode == 0 and "it fills anew" in longer.stdout, longer.stderr
-    assert result_in(tmp_path / "par")["env_step"] >= 1600
+    assert result_in(tmp_path / "par")["env_step"] >= steps + 200
     assert not (tmp_path / "par/files").exists() and processes_in(tmp_path) == []
 
 
