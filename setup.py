@@ -55,6 +55,9 @@ EXTRAS = {
         "onnx>=1.18",
         "onnxruntime>=1.22",
         "onnxscript>=0.5",
+        "optuna>=4.0",
+        "wandb>=0.19",
+        "mlflow-skinny>=3",
     ],
 }
 

@@ -84,17 +84,14 @@ def _named_modules(part: str, section: Mapping[str, Any], in_main: Mapping[str, 
     if part == "env":
         wrappers = in_main.get("wrappers")
         named += [section.get("env_id"), in_main.get("env_id")]
-        named += [each.get("type") for each in wrappers if isinstance(each, Mapping)] if _is_list(wrappers) else []
+        if isinstance(wrappers, (list, tuple)):
+            named += [each.get("type") for each in wrappers if isinstance(each, Mapping)]
     if part == "policy" and isinstance(model := in_main.get("model"), Mapping):
         names = model.get("import_names", [])
         yield from (each for each in ([names] if isinstance(names, str) else names) if isinstance(each, str))
         named.append(model.get("type"))
     yield from (each for each in own if isinstance(each, str))
     yield from (each.partition(":")[0] for each in named if isinstance(each, str) and ":" in each)
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple))
 
 
 def _absolute(name: Any, folder: Path) -> Any:

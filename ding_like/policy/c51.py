@@ -31,7 +31,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class C51Policy(DQNPolicy):
     """Learn distributions of returns over fixed values, off-policy and for discrete actions."""
 
-    model_methods = (
+    model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("logits", gives=("B A N",)),
         *(ModelMethod(name, None) for name in ("v_min", "v_max", "n_atom")),
     )

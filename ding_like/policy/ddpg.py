@@ -33,7 +33,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class DDPGPolicy(OffPolicyActorCritic):
     """Learn a deterministic actor and one critic off-policy."""
 
-    model_methods = (ModelMethod("actor"), ModelMethod("critic", "obs, action", ("N B",)))
+    model_methods: tuple[ModelMethod, ...] = (ModelMethod("actor"), ModelMethod("critic", "obs, action", ("N B",)))
     config: dict[str, Any] = dict(
         type="ddpg",
         model=dict(action_space="regression", twin_critic=False),

@@ -41,7 +41,7 @@ _SHARE_OF_LARGEST_ENTROPY = 0.98
 class DiscreteSACPolicy(SoftActorCritic):
     """Learn a softmax over discrete actions, two critics and a temperature off-policy."""
 
-    model_methods = (ModelMethod("actor"), ModelMethod("critic", gives=("N B A",)))
+    model_methods: tuple[ModelMethod, ...] = (ModelMethod("actor"), ModelMethod("critic", gives=("N B A",)))
     config: dict[str, Any] = dict(type="discrete_sac")
     # Keys of DI-engine's configs.
     without_effect: ClassVar[dict[str, str]] = {

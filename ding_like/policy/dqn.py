@@ -23,7 +23,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class DQNPolicy(ValueBasedPolicy):
     """Learn Q values of discrete actions off-policy."""
 
-    model_methods = (ModelMethod("q"),)
+    model_methods: tuple[ModelMethod, ...] = (ModelMethod("q"),)
     config: dict[str, Any] = dict(type="dqn")
 
     def default_model(self) -> tuple[str, list[str]]:

@@ -47,7 +47,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class FQFPolicy(ImplicitQuantilePolicy):
     """Learn the return of discrete actions, as quantiles at proposed fractions, off-policy."""
 
-    model_methods = (
+    model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("q"),
         ModelMethod("predict", gives=("B A N", "fractions")),
         ModelMethod("values", None),

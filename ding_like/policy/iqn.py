@@ -33,7 +33,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class IQNPolicy(ImplicitQuantilePolicy):
     """Learn the return of discrete actions, as quantiles at drawn fractions, off-policy."""
 
-    model_methods = (
+    model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("q"),
         ModelMethod("quantiles", "obs, fractions", ("B A N",)),
         ModelMethod("midpoints", "", ("N",)),

@@ -40,7 +40,7 @@ class ModelMethod(NamedTuple):
 
 
 def check_model(
-    model: nn.Module,
+    model: object,
     *,
     policy: type[Any],
     obs_shape: Any,  # what a config may hold; None: not known
@@ -71,7 +71,7 @@ def _has(model: nn.Module, method: ModelMethod) -> bool:
 
 
 def probe_model(
-    model: nn.Module,
+    model: object,
     methods: Sequence[ModelMethod],
     *,
     policy: type[Any],

@@ -48,7 +48,7 @@ class OnPolicyActorCritic(Policy):
     `action_mask` [R, A] says which discrete actions are legal, and the network sees the rest.
     """
 
-    model_methods = (
+    model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("actor", gives=("B P",)),
         ModelMethod("critic", gives=("B",)),
         ModelMethod("actor_critic", gives=("B P", "B")),

@@ -43,7 +43,7 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
     `choose(obs) -> [B, K + P]`, the values and the parameters.
     """
 
-    model_methods = (
+    model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("actor", gives=("B P",)),
         ModelMethod("critic", "obs, parameters", ("B K",)),
         ModelMethod("choose", gives=("B K+P",)),

@@ -43,7 +43,7 @@ class PPGPolicy(PPOPolicy):
     The model is a 'ppg', or any with its methods `actor`, `critic`, `actor_critic` and `actor_and_aux`.
     """
 
-    model_methods = (
+    model_methods: tuple[ModelMethod, ...] = (
         *PPOPolicy.model_methods,
         ModelMethod("actor_and_aux", gives=("B P", "B")),
     )

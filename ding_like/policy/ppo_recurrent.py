@@ -44,7 +44,7 @@ class PPORecurrentPolicy(PPOPolicy):
     The model is a 'recurrent_vac', or any with its `initial_state` and methods.
     """
 
-    model_methods = (
+    model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("actor", "obs, state", ("B T P", "state")),
         ModelMethod("critic", "obs, state", ("B T", "state")),
         ModelMethod("actor_critic", "obs, state", ("B T P", "B T", "state")),

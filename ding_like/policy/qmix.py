@@ -30,7 +30,10 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class QMIXPolicy(DQNPolicy):
     """Learn a team's discrete actions off-policy from its common reward."""
 
-    model_methods = (ModelMethod("q", gives=("B N A",)), ModelMethod("mix", "values, obs", ("B",)))
+    model_methods: tuple[ModelMethod, ...] = (
+        ModelMethod("q", gives=("B N A",)),
+        ModelMethod("mix", "values, obs", ("B",)),
+    )
     config: dict[str, Any] = dict(
         type="qmix",
         discount_factor=0.99,

@@ -34,7 +34,10 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class QRDQNPolicy(DQNPolicy):
     """Learn quantiles of returns, off-policy and for discrete actions."""
 
-    model_methods = (ModelMethod("quantiles", gives=("B A N",)), ModelMethod("num_quantiles", None))
+    model_methods: tuple[ModelMethod, ...] = (
+        ModelMethod("quantiles", gives=("B A N",)),
+        ModelMethod("num_quantiles", None),
+    )
     config: dict[str, Any] = dict(
         type="qrdqn",
         learn=dict(

@@ -46,7 +46,10 @@ ETA = 0.9  # Kapturowski et al. 2019, section 2.3
 class R2D2Policy(ValueBasedPolicy):
     """Learn Q values of discrete actions from sequences, with a recurrent network."""
 
-    model_methods = (ModelMethod("run", "obs, state", ("B T A", "state")), ModelMethod("initial_state", None))
+    model_methods: tuple[ModelMethod, ...] = (
+        ModelMethod("run", "obs, state", ("B T A", "state")),
+        ModelMethod("initial_state", None),
+    )
     config: dict[str, Any] = dict(
         type="r2d2",
         priority=True,

@@ -42,7 +42,10 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class RainbowPolicy(DQNPolicy):
     """Learn distributions of discrete actions' returns off-policy, exploring by noisy networks."""
 
-    model_methods = (ModelMethod("under", "noise", ("model",)), ModelMethod("noise_size", None))
+    model_methods: tuple[ModelMethod, ...] = (
+        ModelMethod("under", "noise", ("model",)),
+        ModelMethod("noise_size", None),
+    )
     config: dict[str, Any] = dict(
         type="rainbow",
         priority=True,

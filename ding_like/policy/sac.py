@@ -136,7 +136,10 @@ class SACPolicy(SoftActorCritic):
     The target of the entropy over [-1, 1]^A is by default minus the number of dimensions.
     """
 
-    model_methods = (ModelMethod("actor", gives=("B 2A",)), ModelMethod("critic", "obs, action", ("N B",)))
+    model_methods: tuple[ModelMethod, ...] = (
+        ModelMethod("actor", gives=("B 2A",)),
+        ModelMethod("critic", "obs, action", ("N B",)),
+    )
     config: dict[str, Any] = dict(type="sac", model=dict(action_space="reparameterization"))
 
     def _init_collect(self) -> None:

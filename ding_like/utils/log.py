@@ -149,9 +149,10 @@ class _LogFile(logging.FileHandler):
         if error is None or not is_full(error):
             super().handleError(record)
             return
-        stream, self.stream = self.stream, None  # type: ignore[assignment]  # the next line opens the file again
+        stream, self.stream = self.stream, None  # the next line opens the file again
         with suppress(OSError):  # closing writes once more what found no room
-            stream.close()
+            if stream is not None:
+                stream.close()
         if _full_disk_words.pass_s():
             PACKAGE_LOGGER.warning("lines of log files are left out: the disk is full (%s)", error)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.errors import ConfigError
-from ding_like.pipeline.report.curve import COLOURS, curves_of_seeds
+from ding_like.pipeline.report.curve import curves_of_seeds
 from ding_like.pipeline.report.experiment import Experiment
-from ding_like.pipeline.report.plot import Curve, Plot
+from ding_like.pipeline.report.plot import COLOURS, Curve, Plot
 from ding_like.pipeline.report.score_table import aligned, summary_of
 from ding_like.pipeline.report.scores import (
     CONFIDENCE,

@@ -106,8 +106,8 @@ def _frame(plot: Plot, x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:
 def _draw(curve: Curve, x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:
     x, y = x_axis.px(curve.x), y_axis.px(curve.y)
     if curve.band is not None and len(x) == 1:
-        low, high = (float(y_axis.px(end)[0]) for end in curve.band)
-        yield _line((x[0], low), (x[0], high), f'stroke="{curve.colour}" stroke-width="2" opacity="0.5"')
+        bottom, top = (float(y_axis.px(end)[0]) for end in curve.band)
+        yield _line((x[0], bottom), (x[0], top), f'stroke="{curve.colour}" stroke-width="2" opacity="0.5"')
     elif curve.band is not None:
         low, high = (y_axis.px(end) for end in curve.band)
         outline = _points(np.append(x, x[::-1]), np.append(low, high[::-1]))

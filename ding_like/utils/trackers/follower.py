@@ -35,7 +35,7 @@ class Follower:
         try:
             with open(self._metrics, "rb") as file:
                 file.seek(self._offset)
-                lines = []
+                lines: list[bytes] = []
                 for line in file:
                     if not line.endswith(b"\n") or len(lines) >= _MOST_ROWS:
                         break
