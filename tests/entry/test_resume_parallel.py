@@ -84,7 +84,7 @@ def test_a_parallel_run_that_was_stopped_goes_on_and_can_be_extended(tmp_path: P
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_a_coordinator_that_was_killed_is_started_again_by_one_word_and_its_workers_go_on(tmp_path: Path) -> None:
-    first = Coordinator(tmp_path, "--env-step", "1400", *SMALL)
+    first = Coordinator(tmp_path, "--env-step", "2500", "env.stop_value=1e9")
     workers = [work(tmp_path, module, first.url, "--key-file", "run/keys.json") for module in ("learner", "collector")]
     first.read_until(r"(env step [\d,]+ .* is the best so far)")
     first.process.kill()
@@ -97,4 +97,4 @@ def test_a_coordinator_that_was_killed_is_started_again_by_one_word_and_its_work
     for worker in workers:
         worker_said, _ = worker.communicate(timeout=30)
         assert worker.returncode == 0, worker_said
-    assert result_in(tmp_path / "run")["env_step"] >= 1400
+    assert result_in(tmp_path / "run")["env_step"] >= 2500

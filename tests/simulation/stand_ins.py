@@ -151,6 +151,7 @@ class ScriptedCollector:
         self._num_segments = 0
         self.envstep = 0
         self.mean_return, self.mean_length = 1.0, 10.0
+        self.mean_metrics: dict[str, float] = {}
 
     def reset_policy(self, mode: Any) -> None: ...
 
@@ -177,7 +178,8 @@ class ScriptedEvaluator:
         simulation = self._simulation
         simulation.world.sleep(simulation.rng.uniform(0.05, 1.0))
         mean = simulation.value_of_policy()
-        return SimpleNamespace(returns=[mean] * n_episode, lengths=[10] * n_episode, mean=mean, duration_s=0.5, std=0.0)
+        played = {"returns": [mean] * n_episode, "lengths": [10] * n_episode, "metrics": {}}
+        return SimpleNamespace(**played, mean=mean, duration_s=0.5, std=0.0)
 
     def reset_policy(self, mode: Any) -> None: ...
 
