@@ -60,7 +60,7 @@ CALLS = (
 OWN = (
     Case("a model of one's own with a key that it does not take", f"{SERIAL} policy.model.type=my_models:MyModel policy.model.widht=8", ("policy.model.widht", "width"), SERIAL, files={"my_models.py": MODEL}),
     Case("a policy of one's own that is not registered", SERIAL, ("my_dqn_w", "register"), SERIAL, config=MINE, files={"my_policy_w.py": POLICY.replace('@POLICY_REGISTRY.register("my_dqn_w")\n', "")}, fixed_files={"my_policy_w.py": POLICY}),
-    Case("a policy of one's own whose base is not there", SERIAL, ("my_policy_w", "DQNPolicyy"), SERIAL, config=MINE, files={"my_policy_w.py": POLICY.replace("DQNPolicy", "DQNPolicyy")}, fixed_files={"my_policy_w.py": POLICY}),
+    Case("a policy of one's own whose base is not there", SERIAL, ("my_policy_w", "DQNPolicyy"), SERIAL, config=MINE, files={"my_policy_w.py": POLICY.replace("DQNPolicy", "DQNPolicyy")}, fixed_files={"my_policy_w.py": POLICY}, varies=True),
     Case("a policy of one's own with an error in it", SERIAL, ("my_policy_w.py", "NameError", "gamma"), SERIAL, config=MINE, files={"my_policy_w.py": POLICY + "\n    def _init_learn(self):\n        super()._init_learn()\n        self._rate = gamma\n"}, fixed_files={"my_policy_w.py": POLICY}),
     Case("a policy of one's own without apply", SERIAL, ("apply", "MyPolicy"), SERIAL, config=MINE.replace("my_dqn_w", "my_bare_w"), files={"my_policy_w.py": "from ding_like.policy import Policy\nfrom ding_like.utils.registries import POLICY_REGISTRY\n\n\n@POLICY_REGISTRY.register(\"my_bare_w\")\nclass MyPolicy(Policy):\n    config = dict(type=\"my_bare_w\")\n\n    def default_model(self):\n        return \"dqn\", []\n"}, fixed_files={"my_policy_w.py": POLICY.replace("my_dqn_w", "my_bare_w")}),
 )  # fmt: skip
