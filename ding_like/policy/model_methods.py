@@ -71,7 +71,7 @@ def _has(model: nn.Module, method: ModelMethod) -> bool:
 
 
 def probe_model(
-    model: object,
+    model: nn.Module,
     methods: Sequence[ModelMethod],
     *,
     policy: type[Any],
