@@ -12,7 +12,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench stale mutate simulate learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces clean
+.PHONY: help setup demo test check smoke fix bench stale mutate simulate learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces docs docs-serve clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(FULL): setup.py constraints.txt | $(BIN)/pip
-	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,seed,robotics,test]"
+	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,seed,robotics,docs,test]"
 	@touch $(DEMO) $(FULL)
 
 $(DEMO): setup.py constraints.txt | $(BIN)/pip
@@ -105,6 +105,15 @@ test-namespaces: $(FULL) ## runs over several hosts, as network namespaces; need
 test-gpu: $(FULL) ## on a CUDA device
 	$(BIN)/pytest -m gpu --timeout 600
 
+# mkdocs-material tells of a successor of mkdocs at every build; the pin in setup.py is where that is decided.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(FULL) ## build the site of the docs into site/; every warning is an error
+	$(BIN)/mkdocs build --strict
+
+docs-serve: export NO_MKDOCS_2_WARNING = 1
+docs-serve: $(FULL) ## show the site on http://127.0.0.1:8000 while it is written
+	$(BIN)/mkdocs serve
+
 clean: ## remove .venv and caches
-	rm -rf $(VENV) $(LOWEST) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,13 +17,19 @@ EXTRAS = {
     "mujoco": ["mujoco>=3.17", "imageio>=2.34"],
     "robotics": ["gymnasium-robotics>=1.4", "mujoco>=3.17,<4"],  # asks for gymnasium>=1.2
     "envpool": ["envpool>=1.2"],
-    "petting_zoo": ["pettingzoo>=1.27"],
-    "image_classification": ["scikit-learn>=1.5"],  # CVE-2024-5206
+    "pettingzoo": ["pettingzoo>=1.27"],
+    "imageclassification": ["scikit-learn>=1.5"],  # CVE-2024-5206
     "league": ["openskill>=6"],
     "server": ["gunicorn>=23"],  # CVE-2024-6827
     "mpe": ["mpe2>=1.0"],
     "ray": ["ray>=2.60", "lz4>=4.3.3"],  # 2.60: the token by which strangers are kept out
     "seed": ["pyzmq>=26.2"],  # 26.2: wheels with CURVE for every Python from 3.10 to 3.13
+    "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
+    "onnx": ["onnx>=1.18", "onnxruntime>=1.22", "onnxscript>=0.5"],
+    "tune": ["optuna>=4.0", "matplotlib>=3.8"],
+    "wandb": ["wandb>=0.19"],
+    "mlflow": ["mlflow-skinny>=3"],
+    "onnx": ["onnx>=1.17", "onnxruntime>=1.20", "onnxscript>=0.3"],
     "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
     "test": [
         "pytest>=8",
@@ -47,8 +53,16 @@ EXTRAS = {
         "mujoco>=3.17,<4",
         "shimmy>=2.0",
         "imageio>=2.34",
+        "onnx>=1.18",
+        "onnxruntime>=1.22",
+        "onnxscript>=0.5",
     ],
 }
+
+# Names of earlier releases. A pip before 23.1 looks for "petting-zoo" where the metadata say "petting_zoo": the names
+# above have neither.
+ALIASES = {"petting_zoo": "pettingzoo", "image_classification": "imageclassification"}
+EXTRAS |= {alias: EXTRAS[name] for alias, name in ALIASES.items()}
 
 
 def read_readme() -> str:

@@ -1,6 +1,7 @@
 """Measure the package, and peers beside it where their environment exists; replay buffers have a command of their own.
 
-Without --only, `python -m benchmarks.buffer` is part of the run.
+Without --only, `python -m benchmarks.buffer` is part of the run. What it finds goes to benchmarks/own/, out of git;
+--record puts it among the recordings, benchmarks/results/, that pages of docs show.
 """
 
 from __future__ import annotations
@@ -14,13 +15,11 @@ from pathlib import Path
 
 from benchmarks import buffer
 from benchmarks.buffer_cases import CASES
-from benchmarks.provenance import DirtyTreeError, Provenance, provenance
+from benchmarks.provenance import OWN, RESULTS, DirtyTreeError, Provenance, provenance
 from benchmarks.rounds import Row, circumstances, measure, profile, summarise
 from benchmarks.table import BENCHMARKS, Benchmark
 
 _VERDICTS = {True: "met", False: "MISSED", None: "not judged: a short run"}
-
-RESULTS = Path(__file__).parent / "results"
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -37,7 +36,7 @@ def main(argv: list[str] | None = None) -> None:
             _show_profile(name, timeout_s=args.timeout, extra=extra)
         return
     try:
-        code = provenance(allow_dirty=args.allow_dirty)
+        code = provenance(allow_dirty=args.allow_dirty or not args.record)
     except DirtyTreeError as error:
         sys.exit(f"benchmarks: {error}")
     failed = [name for name in names if not _run(name, args, extra, code)]
@@ -57,9 +56,15 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="env steps, or updates, of a run (default: each contender's own)")
     parser.add_argument("--profile", action="store_true", help="show where our time goes instead")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one run of one contender")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for <benchmark>.jsonl")
-    parser.add_argument("--allow-dirty", action="store_true", help="measure a tree that differs from its commit too")
+    parser.add_argument("--out", type=Path, help="folder for <benchmark>.jsonl (default: benchmarks/own)")
+    parser.add_argument("--record", action="store_true", help="write into benchmarks/results, which pages of docs show")
+    parser.add_argument(
+        "--allow-dirty", action="store_true", help="record what a tree gave that differs from its commit, and say so"
+    )
     args = parser.parse_args(argv)
+    if args.record and args.out is not None:
+        parser.error("--record writes into benchmarks/results; leave --out out, or give it alone")
+    args.out = RESULTS if args.record else args.out or OWN
     for pattern in args.only or ():
         if not fnmatch.filter(BENCHMARKS, pattern):
             parser.error(f"no benchmark is named {pattern}; there are {', '.join(BENCHMARKS)}")
@@ -84,7 +89,9 @@ def _run(name: str, args: argparse.Namespace, extra: list[str], code: Provenance
         print(f"{name}: {key} failed: {error}", file=sys.stderr)
     args.out.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(row) for row in [*rows, circumstances(measured, code)]]
-    (args.out / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    path = args.out / f"{name}.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    print(f"{name}: wrote {path}")
     return not measured.errors
 
 

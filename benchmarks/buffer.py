@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.buffer_cases import CASES, ONE_ROUND, Bar, Case
-from benchmarks.provenance import DirtyTreeError, Provenance, provenance
+from benchmarks.provenance import OWN, RESULTS, DirtyTreeError, Provenance, provenance
 from benchmarks.rounds import THIS_RUN, Measured, Row, circumstances, measure, ratio, summarise
 from benchmarks.table import Benchmark
 
-RESULTS = Path(__file__).parent / "results"
 _SHORT_ROWS = 20_000
 _SHORT_SECONDS = 0.02
 
@@ -26,9 +25,12 @@ def main(argv: list[str] | None = None) -> None:
             print(f"{name:24} {' '.join(case.contenders)}")
         return
     names = args.case or list(CASES)
-    out = args.out or (None if args.short or args.case else RESULTS)
+    is_part = args.short or bool(args.case)
+    if args.record and (is_part or args.out is not None):
+        sys.exit("benchmarks.buffer: --record is of a full run: leave --short, --case and --out out")
+    out = RESULTS if args.record else args.out or (None if is_part else OWN)
     try:
-        code = None if out is None else provenance(allow_dirty=args.allow_dirty)
+        code = None if out is None else provenance(allow_dirty=args.allow_dirty or not args.record)
     except DirtyTreeError as error:
         sys.exit(f"benchmarks.buffer: {error}")
     is_done = run(
@@ -52,10 +54,11 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for one run of one contender")
     parser.add_argument(
-        "--out", type=Path, help="folder for buffer.jsonl (default: results/ for a full run, none for a part)"
+        "--out", type=Path, help="folder for buffer.jsonl (default: benchmarks/own for a full run, none for a part)"
     )
+    parser.add_argument("--record", action="store_true", help="write into benchmarks/results, which pages of docs show")
     parser.add_argument(
-        "--allow-dirty", action="store_true", help="write what a tree gave that differs from its commit"
+        "--allow-dirty", action="store_true", help="record what a tree gave that differs from its commit, and say so"
     )
     return parser.parse_args(argv)
 

@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ding_like
-from benchmarks.provenance import DirtyTreeError, provenance
+from benchmarks.provenance import OWN, RESULTS, DirtyTreeError, provenance
 from benchmarks.rounds import Measured, circumstances
 from ding_like.comm.rest.keys import make_keys
 from ding_like.comm.rest.messages import PROTOCOL
 from ding_like.comm.rest.signing import ANSWER_HEADER, Signer, draw_secret
 
-RESULTS = Path(__file__).parent / "results" / "coordinator.jsonl"
+_FILE = "coordinator.jsonl"
 _ITEMS, _ITEM_ROWS = 16, 8  # of a message, in a minute; of a segment
 _BUFFER_ROWS = 4_000_000
 _DATA_S, _BEAT_S = 2.0, 3.0
@@ -316,11 +316,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--case", nargs="+", type=Case.parse, default=cases, metavar="SERVER:N")
     parser.add_argument("--seconds", type=float, help="of load in each case (60; ten minutes of gunicorn:1000)")
     parser.add_argument("--minutes", type=float, help="the same, in minutes")
-    parser.add_argument("--out", type=Path, help="file for the rows (default: results/ for the whole set, else none)")
-    parser.add_argument("--allow-dirty", action="store_true", help="measure a tree that differs from its commit")
+    parser.add_argument("--out", type=Path, help="file for the rows (default: in benchmarks/own for the whole set)")
+    parser.add_argument("--record", action="store_true", help="write into benchmarks/results, which pages of docs show")
+    parser.add_argument("--allow-dirty", action="store_true", help="record a tree that differs from its commit")
     args = parser.parse_args(argv)
+    if args.record and (args.case != cases or args.out is not None):
+        parser.error("--record is of the whole set: leave --case and --out out")
     try:
-        code = provenance(allow_dirty=args.allow_dirty)
+        code = provenance(allow_dirty=args.allow_dirty or not args.record)
     except DirtyTreeError as error:
         parser.error(str(error))
     rows = []
@@ -331,8 +334,9 @@ def main(argv: list[str] | None = None) -> None:
         for name, value in row.items():
             bar = BARS.get(case.name, {}).get(name)
             print(f"  {name:16} {value!s:>16}{'' if bar is None else f'   bar {bar:g}'}")
-    out = args.out or (RESULTS if args.case == cases else None)
+    out = args.out or ((RESULTS if args.record else OWN) / _FILE if args.case == cases else None)
     if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
         versions = {name: version(name) for name in ("flask", "waitress", "gunicorn")}
         lines = [*rows, circumstances(Measured([], {"ours": versions}, {}), code)]
         out.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+# Recordings, which pages of docs show; and what anybody measures, which git ignores.
+RESULTS = Path(__file__).parent / "results"
+OWN = Path(__file__).parent / "own"
 # What a recording itself changes: the next one of the same session is not refused for it.
 _RECORDINGS = ("benchmarks/results", "docs/learning", "docs/reports", "docs/algorithms")
 _HASH_LENGTH = 12
@@ -42,8 +45,8 @@ def provenance(*, allow_dirty: bool = False, root: Path = ROOT) -> Provenance:
     if changed and not allow_dirty:
         seen = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
         raise DirtyTreeError(
-            f"results are not written from a tree that differs from commit {commit}: {seen}. Commit or stash first, "
-            "or give --allow-dirty, which writes the fact into the file."
+            f"results are not recorded from a tree that differs from commit {commit}: {seen}. Commit or stash first, "
+            "leave --record out, or give --allow-dirty, which writes the fact into the file."
         )
     return Provenance(commit, changed)
 

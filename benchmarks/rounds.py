@@ -104,7 +104,7 @@ def _run(
             timeout=timeout_s,
             cwd=folder,
             # Nothing but this tree: a peer must not see the packages of another environment.
-            env={**os.environ, "PYTHONPATH": str(ROOT), "BENCH_ROUND": str(number)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "BENCH_ROUND": str(number), "DING_LIKE_QUIET": "1"},
         )
 
 

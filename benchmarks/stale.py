@@ -135,9 +135,9 @@ def _benchmark(path: Path, root: Path) -> Recording:
     )
     own = "benchmarks/coordinator.py" if path.stem == "coordinator" else f"benchmarks/contenders/{contenders}"
     command = {
-        "buffer": "python -m benchmarks.buffer",
-        "coordinator": "python -m benchmarks.coordinator",
-    }.get(path.stem, f"python -m benchmarks --only {path.stem}")
+        "buffer": "python -m benchmarks.buffer --record",
+        "coordinator": "python -m benchmarks.coordinator --record",
+    }.get(path.stem, f"python -m benchmarks --record --only {path.stem}")
     return Recording(_name(path, root), (*_in_package(parts), own), command)
 
 

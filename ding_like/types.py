@@ -65,6 +65,7 @@ class EnvManager(Protocol):
     observation_space: Any  # gymnasium.Space of one lane
     action_space: Any  # gymnasium.Space of one lane
     reward_shaping: RewardShaping | None  # None: rewards are what the env gives
+    metrics: tuple[str, ...]  # names of what envs measure beside the return, in `info` at an episode's end
 
     @property
     def lanes_lost(self) -> list[int]:

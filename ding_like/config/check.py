@@ -21,6 +21,7 @@ from ding_like.errors import ConfigError
 
 # An EasyDict shows its keys as attributes: these would hide its methods (a key `get` breaks copy.deepcopy).
 _RESERVED = frozenset(dir(EasyDict))
+_BUFFER = "policy.other.replay_buffer"
 _LEAVES = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -124,8 +125,11 @@ class Checker:
         raise _MisfitError(f"unknown key; {suggestion(key, {**typed, **defaults}, self._schema.defaults)}")
 
 
-def contradictions(schema: Schema, user: Tree, merged: Tree) -> Iterator[Fault]:
-    """Yield what cannot go together; alternatives to what `user` chose become None in `merged`."""
+def contradictions(schema: Schema, user: Tree, merged: Tree, *, builds_model: bool = False) -> Iterator[Fault]:
+    """Yield what cannot go together; alternatives to what `user` chose become None in `merged`.
+
+    With `builds_model` the policy builds its own model, which must take what `policy.model` says.
+    """
     for paths in schema.alternatives:
         chosen = [path for path in paths if get_path(user, path) is not None]
         if len(chosen) > 1:
@@ -135,19 +139,41 @@ def contradictions(schema: Schema, user: Tree, merged: Tree) -> Iterator[Fault]:
         for path in paths if chosen else ():
             if path not in chosen:
                 set_path(merged, path, None)
-    for path, check in schema.checks:
+    out_of_bounds = {fault.path: fault for fault in _out_of_bounds(schema, merged)}
+    yield from out_of_bounds.values()
+    of_model = [("policy", schema.check_model)] if builds_model and schema.check_model is not None else []
+    for path, check in [*schema.checks, *of_model]:
         section = EasyDict(deepcopy(get_path(merged, path)))
         for found in check(section):
             key, message = found
-            yield Fault(join(path, key), message, is_harmless=isinstance(found, NoEffect))
+            if join(path, key) not in out_of_bounds:  # of which enough is said
+                yield Fault(join(path, key), message, is_harmless=isinstance(found, NoEffect))
     if not schema.is_opaque("env"):
         yield from _env_contradictions(merged["env"])
+    yield from _small_buffer(merged)
+
+
+def _out_of_bounds(schema: Schema, merged: Tree) -> Iterator[Fault]:
+    """Yield the numbers that their classes do not take."""
+    for path, bounds in schema.bounds.items():
+        value = get_path(merged, path)
+        if not bounds.hold(value):
+            default = get_path(schema.defaults, path)
+            usual = "" if default is None or default == value else f" (default {literal(default)})"
+            yield Fault(path, f"is {literal(value)}; give {bounds}{usual}")
+
+
+def _small_buffer(merged: Tree) -> Iterator[Fault]:
+    """Yield the fault of a replay buffer that never holds a batch."""
+    size, batch_size = get_path(merged, f"{_BUFFER}.replay_buffer_size"), get_path(merged, "policy.learn.batch_size")
+    counts_rows = get_path(merged, f"{_BUFFER}.size_unit", "rows") == "rows"
+    is_used = counts_rows and get_path(merged, "policy.on_policy") is False
+    if is_used and isinstance(size, int) and isinstance(batch_size, int) and 1 <= size < batch_size:
+        text = f"is {size}, fewer than the {batch_size} of policy.learn.batch_size: no batch could ever be sampled"
+        yield Fault(f"{_BUFFER}.replay_buffer_size", f"{text}; give {batch_size} or more")
 
 
 def _env_contradictions(env: Tree) -> Iterator[Fault]:
-    for key in ("collector_env_num", "evaluator_env_num", "n_evaluator_episode"):
-        if env[key] < 1:
-            yield Fault(f"env.{key}", f"expected at least 1, got {env[key]}")
     if env["n_evaluator_episode"] < env["evaluator_env_num"]:
         counts = f"{env['n_evaluator_episode']} episodes for evaluator_env_num={env['evaluator_env_num']} envs"
         yield Fault("env.n_evaluator_episode", f"{counts}; give at least one episode an env")
@@ -176,7 +202,8 @@ def _fitted(value: Any, types: tuple[type, ...]) -> Any:
         return float(value)
     if kind in (list, tuple) and (list in types or tuple in types):
         return value
-    raise _MisfitError(f"expected {' or '.join(type_.__name__ for type_ in types)}, got {_described(value)}")
+    hint = f"; a list is written [{value!r}]" if list in types and kind in (str, int, float) else ""
+    raise _MisfitError(f"expected {' or '.join(type_.__name__ for type_ in types)}, got {_described(value)}{hint}")
 
 
 def _plain(value: Any, path: str = "") -> Any:

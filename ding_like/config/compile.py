@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from ding_like.config.check import Checker, contradictions
@@ -21,6 +19,9 @@ from ding_like.config.translate import translated
 from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
 from ding_like.config.without_effect import COMMANDER, listed, of_buffer, say_without_effect
 from ding_like.errors import ConfigError
+from ding_like.utils.bounds import FROM_0
+from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.run_folder import RunFolder, fresh_names, make_folder
 
 _logger = logging.getLogger(__name__)
 
@@ -29,6 +30,13 @@ _COPIES = (
     ("env.stop_value", "policy.eval.evaluator.stop_value"),
     ("env.n_evaluator_episode", "policy.eval.evaluator.n_episode"),
     ("policy.unroll_len", "policy.collect.unroll_len"),
+)
+
+
+_NO_CREATE_CONFIG = (
+    "create_config has the keys of a main_config ({}), but is to say which classes there are, as in\n"
+    "  create_config = dict(env=dict(type='gymnasium'), policy=dict(type='dqn'))\n"
+    "Where both are given from Python, main_config comes first."
 )
 
 
@@ -43,17 +51,21 @@ def compile_config(
     renew_dir: bool = True,
     save: bool = True,
     quiet: bool = False,
+    folder: RunFolder | None = None,
+    builds_model: bool = False,
 ) -> FrozenConfig:
     """Return the frozen config of a run: the defaults of the classes that `create_config` names, then the user's.
 
     `seed` and `exp_name` win over those of `main_config`; `overrides` are `path.to.key=value` arguments, those that
     begin with `create.` for `create_config`; `source` is the file that errors name. If the experiment folder exists,
     `renew_dir` gives the name a date, unless `policy.learn.resume_training` is set. `save` makes the folder and writes
-    the config there. Keys that change nothing are named in the log unless it is `quiet`. The inputs are not changed.
+    the config there; a `folder` holds it from then on, for this process alone. Keys that change nothing are named in
+    the log unless it is `quiet`. With `builds_model` the policy is to build its own model, which must take what
+    `policy.model` says. The inputs are not changed.
 
     Raises ConfigError with all unknown keys, wrong types and contradictions at once.
     """
-    main, create = _plain_dict(main_config, "main_config"), _plain_dict(create_config, "create_config")
+    main, create = _inputs(main_config, create_config, seed)
     faults: list[Fault] = []
     applied = apply_overrides(overrides, main, create, faults)
     faults += read_her(main, create, quiet=quiet)
@@ -68,29 +80,49 @@ def compile_config(
     if not schema.opaque:
         faults += _check_copies(cfg, user, applied, checker.ignored)
         _copy_settings(cfg)
-    faults += contradictions(schema, user, cfg)
+    faults += contradictions(schema, user, cfg, builds_model=builds_model)
     if schema.is_di_engine:
         faults = _tolerated(faults, applied, checker.ignored, cfg=cfg, defaults=schema.defaults)
+    name = cfg["exp_name"] if exp_name is None else exp_name
+    faults += _name_faults(name, "exp_name" if exp_name is None else "--exp-name")
     texts = {path: override.text for path, override in applied.items()}
     if faults:
         raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)
     if schema.is_di_engine and "policy.cuda" not in applied:
         _fall_back_to_cpu(cfg, source, quiet=quiet)
-    if checker.ignored and not quiet:
-        title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
-        _logger.warning("%s", listed(checker.ignored, title))
     if not quiet:
-        reasons = {**COMMANDER, **schema.without_effect, **of_buffer(cfg)}
-        say_without_effect(user, schema.defaults, reasons, source=source)
+        _say_without_use(checker.ignored, cfg, user, schema, source)
     cfg["seed"] = cfg["seed"] if seed is None else seed
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
-    cfg["exp_name"] = _claim_folder(cfg["exp_name"] if exp_name is None else exp_name, is_fresh=is_fresh, make=save)
-    frozen = FrozenConfig(cfg)
-    if save:
-        defaults = to_plain(schema.defaults)
-        _copy_settings(defaults)
-        save_config(frozen, cfg["exp_name"], defaults=defaults, overrides=texts)
-    return frozen
+    cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save, folder=folder)
+    return _saved(FrozenConfig(cfg), schema, texts) if save else FrozenConfig(cfg)
+
+
+def _saved(cfg: FrozenConfig, schema: Schema, texts: Mapping[str, str]) -> FrozenConfig:
+    """Write the config into the run's folder, and return it; a full disk is waited for."""
+    defaults = _with_copies(schema.defaults)
+    when_there_is_room(lambda: save_config(cfg, cfg.exp_name, defaults=defaults, overrides=texts), tell=_logger.warning)
+    return cfg
+
+
+def _inputs(main_config: Mapping[str, Any], create_config: Mapping[str, Any], seed: Any) -> tuple[Tree, Tree]:
+    """Return both configs as plain dicts. Raises ConfigError for what is none, and for what is no seed."""
+    main, create = _plain_dict(main_config, "main_config"), _plain_dict(create_config, "create_config")
+    if create_config is main_config or "exp_name" in create:
+        raise ConfigError(_NO_CREATE_CONFIG.format(", ".join(create)))
+    is_whole = hasattr(seed, "__index__") and not isinstance(seed, bool)
+    if seed is not None and not (is_whole and FROM_0.hold(int(seed))):
+        raise ConfigError(f"seed is {seed!r}; give a whole number, {FROM_0}.")
+    return main, create
+
+
+def _say_without_use(ignored: Mapping[str, str], cfg: Tree, user: Tree, schema: Schema, source: str) -> None:
+    """Name the keys that are read and change nothing."""
+    if ignored:
+        title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
+        _logger.warning("%s", listed(ignored, title))
+    reasons = {**COMMANDER, **schema.without_effect, **of_buffer(cfg)}
+    say_without_effect(user, schema.defaults, reasons, source=source)
 
 
 def _plain_dict(config: Mapping[str, Any], name: str) -> Tree:
@@ -105,6 +137,20 @@ def _copy_settings(cfg: Tree) -> None:
         value = get_path(cfg, source)
         if value is not None:
             set_path(cfg, copy, value)
+
+
+def _with_copies(defaults: Tree) -> Tree:
+    plain: Tree = to_plain(defaults)
+    _copy_settings(plain)
+    return plain
+
+
+def _name_faults(name: object, path: str) -> Iterator[Fault]:
+    """Yield what is wrong with the name of the run's folder."""
+    if not str(name).strip():
+        yield Fault(path, "is empty; give the name of the run's folder")
+    elif os.path.isfile(str(name)):
+        yield Fault(path, f"'{name}' is a file here, and is to name the run's folder: give another name")
 
 
 def _play_in_every_env(cfg: Tree, user: Tree) -> None:
@@ -177,24 +223,12 @@ def _at_origin(fault: Fault, schema: Schema) -> Fault:
     return fault
 
 
-def _claim_folder(name: str, *, is_fresh: bool, make: bool) -> str:
-    """Return the name of the experiment folder; two runs that start together never get the same fresh one."""
+def _claim_folder(name: str, *, is_fresh: bool, make: bool, folder: RunFolder | None) -> str:
+    """Return the name of the experiment folder, which is made, and held where there is a `folder` to hold it."""
+    if folder is not None and make:
+        return folder.claim(name, is_fresh=is_fresh)
     if not is_fresh:
         if make:
-            _make(name, exist_ok=True)
+            make_folder(name, exist_ok=True)
         return name
-    dated = f"{name}_{datetime.now():%y%m%d_%H%M%S}"
-    numbered = (f"{dated}_{count}" for count in itertools.count(1))
-    candidates = itertools.chain([name, dated], numbered)
-    return next(folder for folder in candidates if (_make(folder) if make else not os.path.lexists(folder)))
-
-
-def _make(folder: str, *, exist_ok: bool = False) -> bool:
-    """Make a folder and return whether it was new."""
-    try:
-        os.makedirs(folder, exist_ok=exist_ok)
-    except OSError as error:
-        if isinstance(error, FileExistsError) and not exist_ok:
-            return False
-        raise ConfigError(f"cannot make the experiment folder '{folder}': {error.strerror}") from error
-    return True
+    return next(each for each in fresh_names(name) if (make_folder(each) if make else not os.path.lexists(each)))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ding_like.config.parts import PARTS
 from ding_like.config.report import Fault
 from ding_like.config.tree import Tree, deep_merge, set_path
+from ding_like.errors import ConfigError
 
 # Where main_config shows a class: where create_config names it.
 _NAMED_IN_CREATE = {f"{part.path}.type": f"{part.name}.type" for part in PARTS}
@@ -17,6 +18,8 @@ _NAMED_IN_CREATE = {f"{part.path}.type": f"{part.name}.type" for part in PARTS}
 CREATE = "create"  # `create.policy.type=dqn` addresses create_config, anything else main_config
 
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
+# A text in quotes, which stays, or a word without.
+_BARE_WORD = re.compile(r"'[^']*'|\"[^\"]*\"|(?<![\w.])[A-Za-z_][\w./-]*")
 _FLOAT_WORD = re.compile(r"[+-]?(inf|nan)", re.IGNORECASE)
 
 
@@ -30,26 +33,45 @@ class Override(NamedTuple):
 
 
 def parse_value(raw: str) -> Any:
-    """Return a Python literal, true/false/null, inf/nan, or else the text itself."""
+    """Return a Python literal, true/false/null, inf/nan, or else the text itself.
+
+    In a list or dict quotes may be left out around words: a shell takes them away. [{type: obs_norm}]
+    """
     text = raw.strip()
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if _FLOAT_WORD.fullmatch(text):
         return float(text)
+    is_literal, value = _literal(text)
+    if not is_literal and text[:1] in ("[", "{", "("):
+        is_literal, value = _literal(_BARE_WORD.sub(_quoted_word, text))
+    return value if is_literal else raw
+
+
+def _literal(text: str) -> tuple[bool, Any]:
+    """Return (whether a text is a literal of Python, its value)."""
     try:
-        return ast.literal_eval(text)
-    except (
-        ValueError,
-        TypeError,
-        SyntaxError,
-        MemoryError,
-        RecursionError,
-    ):  # all that literal_eval raises: it is not a literal
-        return raw
+        return True, ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that literal_eval raises
+        return False, None
+
+
+def _quoted_word(match: re.Match[str]) -> str:
+    word = match[0]
+    if word[0] in "'\"" or word in ("True", "False", "None"):
+        return word
+    return str(_WORDS[word.lower()]) if word.lower() in _WORDS else repr(word)
+
+
+def check_overrides(texts: object) -> None:
+    """Raise ConfigError for one text in place of a list of them, whose letters would each be an override."""
+    if isinstance(texts, str):
+        raise ConfigError(f"overrides is the text {texts!r}; give a list of texts: overrides=[{texts!r}].")
 
 
 def apply_overrides(texts: Iterable[str], main: Tree, create: Tree, faults: list[Fault]) -> dict[str, Override]:
     """Put every override into `main` or `create`, and return them by path; what cannot be read goes to `faults`."""
+    check_overrides(texts)
     applied: dict[str, Override] = {}
     for text in texts:
         override = _parse(text, faults)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ding_like.config.tree import Tree, get_path, items, to_plain
 from ding_like.utils import registries
+from ding_like.utils.bounds import ABOVE_0, ANY_NUMBER, FROM_0, FROM_1, Bounds
 from ding_like.utils.registry import Registry
 
 
@@ -20,6 +21,7 @@ class Part(NamedTuple):
     is_optional: bool = False
     is_open: bool = False  # a class that declares nothing may read anything
     template: Mapping[str, Any] = {}  # what the section has, whatever the class
+    bounds: Mapping[str, Bounds] = {}  # of the numbers among that
     # main_config and the defaults known so far -> the type, where neither create_config nor those defaults say one.
     choose_default: Callable[[Mapping[str, Any], Tree], str] | None = None
 
@@ -47,10 +49,21 @@ TOP_TEMPLATE: Mapping[str, Any] = {
         "keep": 2,
         "max_buffer_gb": 1.0,  # a larger replay buffer is saved only when the run ends or is interrupted
     },
+    # Where metrics go beside the run's folder, with their settings: {"wandb": {"project": "mine"}}.
+    "trackers": {},
     # Of a run with several learners (--learners).
     "learners": {
         "timeout_s": 60.0,  # without an answer for so long, one of them is lost, and the run ends
     },
+}
+
+TOP_BOUNDS: Mapping[str, Bounds] = {
+    "seed": FROM_0,
+    "resume.save_every_s": FROM_0,
+    "resume.save_every_env_steps": FROM_0,
+    "resume.keep": FROM_1,
+    "resume.max_buffer_gb": FROM_0,
+    "learners.timeout_s": ABOVE_0,
 }
 
 ENV_TEMPLATE: Mapping[str, Any] = {
@@ -60,11 +73,20 @@ ENV_TEMPLATE: Mapping[str, Any] = {
     "n_evaluator_episode": 4,
     "collector_env_num": 8,
     "evaluator_env_num": 4,  # one episode each
+    # Numbers of info at an episode's end that are reported beside the return; "is_success" always is.
+    "metrics": [],
+}
+
+ENV_BOUNDS: Mapping[str, Bounds] = {
+    "stop_value": ANY_NUMBER,
+    "n_evaluator_episode": FROM_1,
+    "collector_env_num": FROM_1,
+    "evaluator_env_num": FROM_1,
 }
 
 # Parents before children: a policy's defaults may hold settings of its learner, collector, evaluator and buffer.
 PARTS = (
-    Part("env", "env", registries.ENV_REGISTRY, is_open=True, template=ENV_TEMPLATE),
+    Part("env", "env", registries.ENV_REGISTRY, is_open=True, template=ENV_TEMPLATE, bounds=ENV_BOUNDS),
     Part("env_manager", "env.manager", registries.ENV_MANAGER_REGISTRY, "base"),
     Part("policy", "policy", registries.POLICY_REGISTRY),
     Part("learner", "policy.learn.learner", registries.LEARNER_REGISTRY, "base"),

@@ -6,15 +6,13 @@ import difflib
 import importlib.util
 import logging
 import os
-import sys
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from ding_like.config.own_code import run_config, with_own_code
 from ding_like.errors import ConfigError
-from ding_like.utils.ding_imports import ding_imports
 
 _logger = logging.getLogger(__name__)
 
@@ -45,10 +43,12 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
     """Return `main_config`, `create_config` and, where there is one, `system_config` of a Python file.
 
     The file runs as a module of its own, and its folder joins the end of `sys.path`, so that it and its `import_names`
-    may name modules beside it. Raises ConfigError if the file is missing, fails or lacks a config.
+    may name modules beside it. Where it registers envs, policies or other parts, it joins the `import_names` of those:
+    every process of the run, and a resumed one, then knows them. Raises ConfigError if the file is missing, fails or
+    lacks a config.
     """
     file = _existing(Path(path))
-    module = _run(file)
+    module, sections = run_config(file)
     found = {name: getattr(module, name, None) for name in _NAMES}
     if found["main_config"] is None or found["create_config"] is None:
         found |= _named_otherwise(module, found)
@@ -57,7 +57,26 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
             raise ConfigError(f"{file} defines no {name}; {_hint(module, name)}")
         if value is not None and not isinstance(value, dict):
             raise ConfigError(f"{file}: {name} must be a dict or an EasyDict, got {type(value).__name__} {value!r}")
-    return ConfigFile(found["main_config"] or {}, found["create_config"] or {}, found["system_config"])
+    create = with_own_code(found["main_config"], found["create_config"] or {}, file, sections)
+    return ConfigFile(found["main_config"] or {}, create, found["system_config"])
+
+
+def given_configs(configs: Any, *, has_system: bool = False) -> tuple[Any, ...]:
+    """Return what stands in place of a config file: (main_config, create_config), or those and a system_config.
+
+    Raises ConfigError for anything else.
+    """
+    numbers = (2, 3) if has_system else (2,)
+    if isinstance(configs, (tuple, list)) and len(configs) in numbers:
+        return tuple(configs)
+    wanted = "(main_config, create_config)" + (", or those and a system_config" if has_system else "")
+    if isinstance(configs, Mapping):
+        got = f"one dict with the keys {', '.join(map(str, configs))}"
+    elif isinstance(configs, (tuple, list)):
+        got = f"{len(configs)} of them"
+    else:
+        got = f"{type(configs).__name__} {configs!r}"
+    raise ConfigError(f"a config is a .py file or {wanted}; got {got}.")
 
 
 def _named_otherwise(module: ModuleType, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,26 +109,6 @@ def _existing(file: Path) -> Path:
     return file
 
 
-def _run(file: Path) -> ModuleType:
-    module = ModuleType(f"config_file_{file.stem}")
-    module.__file__ = str(file)
-    folder = str(file.resolve().parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
-    # Classes that a config file defines look for their module by name (dataclasses, pickle, inspect).
-    sys.modules[module.__name__] = module
-    try:
-        with ding_imports(file.name):
-            exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
-    except SyntaxError as error:
-        raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from error
-    except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-        where = f", line {lines[-1]}" if lines else ""
-        raise ConfigError(f"{file}{where}: {type(error).__name__}: {error}") from error
-    return module
-
-
 def _close_files(file: Path) -> list[str]:
     """Return existing config files with a name like that of a missing one, beside it and among the shipped ones."""
     beside = {entry.name: str(entry) for entry in file.parent.glob("*.py")}
@@ -120,7 +119,16 @@ def _close_files(file: Path) -> list[str]:
     return [files[name] for name in difflib.get_close_matches(file.name, files, n=2)]
 
 
+def _create_config_for(main: object) -> str:
+    """Return the create_config that a main_config may go with, as Python."""
+    has_id = isinstance(main, Mapping) and isinstance(main.get("env"), Mapping) and "env_id" in main["env"]
+    return f"dict(env=dict(type={'gymnasium' if has_id else '...'!r}), policy=dict(type='dqn'))"
+
+
 def _hint(module: ModuleType, name: str) -> str:
+    if name == "create_config":
+        main = getattr(module, "main_config", None)
+        return f"add `{name} = {_create_config_for(main)}`"
     dicts = [key for key, value in vars(module).items() if isinstance(value, Mapping) and not key.startswith("_")]
     close = difflib.get_close_matches(name, dicts, n=1, cutoff=0.4)
     return f"is it '{close[0]}'? Add `{name} = {close[0]}`" if close else f"add `{name} = dict(...)`"

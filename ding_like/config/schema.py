@@ -10,11 +10,12 @@ from easydict import EasyDict
 
 from ding_like.config import di_engine
 from ding_like.config.missing_env import suggest_gymnasium
-from ding_like.config.parts import OTHER_SECTIONS, PARTS, TOP_TEMPLATE, Part, class_defaults
+from ding_like.config.parts import OTHER_SECTIONS, PARTS, TOP_BOUNDS, TOP_TEMPLATE, Part, class_defaults
 from ding_like.config.report import Fault, suggestion
 from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_path, to_plain
 from ding_like.errors import RegistryError
 from ding_like.utils import registries
+from ding_like.utils.bounds import Bounds, bounds_of
 
 # Keys of DI-engine's layout that every policy and evaluator may be given, also those that have no default for them.
 _DI_ENGINE_KEYS: dict[str, tuple[type, ...]] = {
@@ -42,8 +43,10 @@ class Schema:
     types: dict[str, tuple[type, ...]] = field(default_factory=dict)  # also of known keys that have no default
     free: set[str] = field(default_factory=set)  # sections that take any key
     opaque: set[str] = field(default_factory=set)  # sections whose class was not found: nothing is known about them
+    bounds: dict[str, Bounds] = field(default_factory=dict)  # path of a number -> what it may be
     alternatives: list[tuple[str, ...]] = field(default_factory=list)  # a config gives at most one of each tuple
     checks: list[tuple[str, CheckConfig]] = field(default_factory=list)
+    check_model: CheckConfig | None = None  # of the policy: what of its section the model does not take
     # Type of a collector -> what the policy, which is mounted before, changes of its defaults.
     collector_config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings: Tree = field(default_factory=dict)  # what create_config says beyond class names; main_config wins
@@ -76,6 +79,7 @@ class Schema:
         self.free.update(join(part.path, path) for path in getattr(cls, "config_free", ()))
         for path, types in getattr(cls, "config_types", {}).items():
             self.types[join(part.path, path)] = tuple(types)
+        self.bounds.update((join(part.path, path), bounds) for path, bounds in (*part.bounds.items(), *bounds_of(cls)))
         for paths in getattr(cls, "config_alternatives", ()):
             self.alternatives.append(tuple(join(part.path, path) for path in paths))
         for path, reason in getattr(cls, "without_effect", {}).items():
@@ -83,6 +87,8 @@ class Schema:
         check = getattr(cls, "check_config", None)
         if callable(check):
             self.checks.append((part.path, check))
+        if part.name == "policy" and (check_model := getattr(cls, "check_model", None)) is not None:
+            self.check_model = check_model
         check_policy = getattr(cls, "check_policy", None)
         if callable(check_policy):
             self.checks.append(("policy", check_policy))  # what a part asks of the policy section as a whole
@@ -98,7 +104,7 @@ class Schema:
 
 def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: list[Fault]) -> Schema:
     """Return the schema of the classes that `create` names, or `main` where it has a `type`; faults go to `faults`."""
-    schema = Schema(defaults=to_plain(TOP_TEMPLATE), types=dict(_DI_ENGINE_KEYS))
+    schema = Schema(defaults=to_plain(TOP_TEMPLATE), types=dict(_DI_ENGINE_KEYS), bounds=dict(TOP_BOUNDS))
     schema.is_di_engine = di_engine.is_di_engine(create)
     sections = _sections(create, schema, faults)
     takes_di_engine = di_engine.is_switched(create)
@@ -107,11 +113,30 @@ def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: lis
             _add_part(part, sections.get(part.name, {}), main, schema, faults)
             if takes_di_engine:
                 _add_di_engine(part, main, schema)
+    _add_trackers(main, schema, faults)
     if not schema.is_opaque("policy"):
         # Commanders of the other pipelines read settings here that the serial one does not know.
         schema.free.add("policy.other.commander")
         set_path(schema.defaults, "policy.other.commander", get_path(schema.defaults, "policy.other.commander", {}))
     return schema
+
+
+def _add_trackers(main: Mapping[str, Any], schema: Schema, faults: list[Fault]) -> None:
+    """Mount the trackers that a config names: their settings lie beside each other."""
+    given = main.get("trackers")
+    for name, settings in items(given) if isinstance(given, dict) else ():
+        path = f"trackers.{name}"
+        schema.types[path] = (dict,)
+        try:
+            kind = settings.get("type", name) if isinstance(settings, dict) else name
+            cls = registries.TRACKER_REGISTRY.get(kind)
+        except RegistryError as error:
+            faults.append(Fault(path, str(error)))
+            schema.opaque.add(path)
+            continue
+        set_path(schema.defaults, path, None if settings is None else {})  # None: not this time
+        if settings is not None:
+            schema.mount(Part("tracker", path, registries.TRACKER_REGISTRY), cls)
 
 
 def _sections(create: Mapping[str, Any], schema: Schema, faults: list[Fault]) -> dict[str, Tree]:

@@ -15,6 +15,7 @@ class EpisodeRecord:
     return_: float  # undiscounted sum of rewards, or the env's own info['eval_episode_return']
     length: int  # env steps
     info: Mapping[str, Any] = field(default_factory=dict)  # the env's info['episode_info'], scalars by name
+    metrics: Mapping[str, float] = field(default_factory=dict)  # what the env measures beside the return
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class EvalResult:
     info: Mapping[str, Any]  # lists by name, and `<name>_mean` for numbers
     env_steps: int
     duration_s: float
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the env, means over episodes
 
     @property
     def mean(self) -> float:

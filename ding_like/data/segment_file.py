@@ -105,7 +105,7 @@ def write_segment(
             "system.segment_rows, or policy.collect.n_episode where whole episodes are collected.",
         )
     try:
-        with atomic_write(_path(folder, name), durable=durable) as file:
+        with atomic_write(segment_file(folder, name), durable=durable) as file:
             file.write(data)
     except OSError as error:
         if not is_full(error):
@@ -130,7 +130,7 @@ def read_segment(
     than so many rows can have is not even read.
     """
     _check_size(name, nbytes, None if row_bytes is None else rows * row_bytes + observed_bytes)
-    data = _read_bytes(_path(folder, name), nbytes)
+    data = _read_bytes(segment_file(folder, name), nbytes)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise SegmentError("corrupt", f"segment {name} has another hash than was announced")
     try:
@@ -162,13 +162,13 @@ def read_with_retries(
 def remove_segments(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
     """Delete segments; those that are gone already are no fault."""
     for name in names:
-        _path(folder, name).unlink(missing_ok=True)
+        segment_file(folder, name).unlink(missing_ok=True)
 
 
 def set_aside(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
     """Move segments that could not be read into the folder `bad`, where they can be looked into."""
     for name in names:
-        path = _path(folder, name)
+        path = segment_file(folder, name)
         target = path.parent / "bad" / path.name
         target.parent.mkdir(exist_ok=True)
         if target.parent.is_symlink():
@@ -179,7 +179,8 @@ def set_aside(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
             continue  # that was what was wrong with it
 
 
-def _path(folder: str | os.PathLike[str], name: str) -> Path:
+def segment_file(folder: str | os.PathLike[str], name: str) -> Path:
+    """Return where a segment is. Raises SegmentError for what is no segment's name."""
     if not _NAME.fullmatch(name):
         raise SegmentError("foreign", f"{name[:80]!r} is not the name of a segment")
     return Path(folder) / f"{name}{_SUFFIX}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import click
 
 from ding_like import __version__
-from ding_like.entry.modes import RUNNERS, close_match, resume
+from ding_like.entry.limits import check_options
+from ding_like.entry.modes import RUNNERS, close_match, resume, run_several
+from ding_like.entry.seed_numbers import parse_seeds
 from ding_like.errors import ConfigError, DingError
 
 # What DI-engine's command line knows; those without a runner here say so in one line.
@@ -26,15 +29,19 @@ MODULES = {"dist": ("coordinator", "collector", "learner"), "seed": ("actor", "i
 _EPILOG = """\b
 Examples:
   ding -m serial -c cartpole_dqn_config.py
-  ding -m serial -e cartpole -p dqn -s 0 -s 1 -s 2
+  ding -m serial -e cartpole -p dqn -s 0..4 -j 2
   ding -m serial -c my_config.py policy.learn.batch_size=128 env.collector_env_num=4
   ding -m eval -c my_config.py --load-path my_exp/ckpt/ckpt_best.pth.tar
   ding -m serial -c my_config.py --learners 2
   ding --resume my_exp
-  ding plot my_exp_seed0 my_exp_seed1
+  ding plot my_exp
+  ding compare my_exp other_exp
+  ding report my_exp
   ding enjoy my_exp
   ding serve my_exp --port 8000
+  ding export my_exp --to onnx
   ding check-env CartPole-v1
+  ding tune -c my_config.py --env-step 20000 --param policy.learn.learning_rate=log:1e-5..1e-2
   ding -m parallel -c my_config.py
   ding -m ray -c my_config.py --workers 4
   ding -m ray -c my_config.py --address HOST:6379 --dry-run
@@ -49,13 +56,25 @@ Examples:
 """
 
 
+# Of a list or dict that a shell has cut at its spaces.
+_BRACKETS = re.compile(r"[\[\]{}]")
+_QUOTES = "Put an argument with spaces into quotes: \"env.wrappers=[{'type': 'obs_norm'}]\". "
+
+
 @click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
     "-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, parallel, ray, seed, dist, eval."
 )
 @click.option("-c", "--config", metavar="FILE", help="Config file (.py) with main_config and create_config.")
-@click.option("-s", "--seed", type=int, multiple=True, metavar="SEED", help="Seed; several -s run several seeds. [0]")
+@click.option(
+    "-s",
+    "--seed",
+    multiple=True,
+    metavar="SEEDS",
+    help="Seed, or several as one experiment: 0..4, or 0,2,5, or several -s. [0]",
+)
+@click.option("-j", "--jobs", type=int, metavar="N", help="Train N of several seeds at a time. [as the cores can do]")
 @click.option("-e", "--env", metavar="ENV", help="Take the shipped config of this env, with -p: cartpole.")
 @click.option("-p", "--policy", metavar="POLICY", help="Take the shipped config of this policy, with -e: dqn.")
 @click.option("-q", "--query", metavar="REGISTRY", help="List what is registered: policy, env, buffer, ...")
@@ -118,6 +137,8 @@ def ding(**options: Any) -> None:
     if options["query"] is not None:
         _query(options["query"])
         return
+    check_options(options)
+    options["seed"] = parse_seeds(options["seed"]) if options["seed"] else ()
     if options["resume"] is not None:
         resume(options)
         return
@@ -125,7 +146,7 @@ def ding(**options: Any) -> None:
         if "=" not in override:
             raise ConfigError(
                 f"'{override}' is neither a sub-command ({', '.join(SUB_COMMANDS)}, which come first) nor KEY=VALUE. "
-                "`ding --help` shows the options."
+                f"{_QUOTES if _BRACKETS.search(override) else ''}`ding --help` shows the options."
             )
     if options["di_engine"]:
         options["overrides"] = ("create.defaults=di_engine", *options["overrides"])
@@ -145,6 +166,8 @@ def ding(**options: Any) -> None:
     _check_module(options, mode)
     if mode not in RUNNERS:
         raise ConfigError(f"mode '{mode}' does not exist here yet; available: {', '.join(RUNNERS)}.")
+    if run_several(options):
+        return
     RUNNERS[mode](options)
 
 
@@ -187,10 +210,14 @@ def _query(name: str) -> None:
 # Sub-command -> where its click command is; imported on use.
 SUB_COMMANDS = {
     "plot": "ding_like.entry.plot",
+    "compare": "ding_like.entry.compare",
+    "report": "ding_like.entry.report",
     "enjoy": "ding_like.entry.enjoy",
     "serve": "ding_like.entry.serve",
+    "export": "ding_like.entry.export",
     "check-env": "ding_like.entry.check_env",
     "keys": "ding_like.entry.keys",
+    "tune": "ding_like.entry.tune",
 }
 
 

@@ -6,15 +6,18 @@ import logging
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from ding_like.config import compile_config, read_config
+from ding_like.config import compile_config, read_config, to_plain
 from ding_like.entry.enjoy import eval_mode_of
+from ding_like.entry.saved_arguments import CoordinatedArguments
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import ConfigError, TrainingError
+from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator
@@ -25,9 +28,12 @@ from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.summary import closing_lines, version_line
 from ding_like.pipeline.report.video import filmable
+from ding_like.pipeline.roles.origin import env_name, origin_of
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.self_play import is_game
-from ding_like.utils.addresses import is_loopback
+from ding_like.utils.addresses import is_loopback, reachable_url
+from ding_like.utils.run_folder import RunFolder
+from ding_like.utils.trackers import tracked
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +52,9 @@ class Plan(NamedTuple):
     # Where workers dial in: the options by which the coordinator was started, and what goes when the run is over.
     options: tuple[str, ...] = ()
     own: tuple[Path, ...] = ()
+    source: str = ""  # the config's file, if it has one
+    arguments: CoordinatedArguments | None = None  # to be saved, for `ding --resume`
+    run_folder: RunFolder | None = None  # that holds the run's folder
 
 
 def launch_coordinator(
@@ -67,10 +76,16 @@ def launch_coordinator(
     coordinator that was stopped goes on from its folder; data lie there too, if `system_config` names no other place.
     """
     asked = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    plan = plan_run(
-        config, seed=seed, asked=asked, key_file=key_file, overrides=overrides, max_env_step=max_env_step,
-        max_train_iter=max_train_iter, exp_name=exp_name,
-    )  # fmt: skip
+    with RunFolder() as run_folder:
+        plan = plan_run(
+            config, seed=seed, asked=asked, key_file=key_file, overrides=overrides, max_env_step=max_env_step,
+            max_train_iter=max_train_iter, exp_name=exp_name, run_folder=run_folder,
+        )  # fmt: skip
+        return run_for_those_who_join(plan)
+
+
+def run_for_those_who_join(plan: Plan) -> RunResult:
+    """Run a coordinator whose workers dial in; they are told how."""
     return run_coordinator(plan, lambda coordinator, children: _say_how_to_join(plan, coordinator))
 
 
@@ -84,6 +99,7 @@ def plan_run(
     max_env_step: int = NO_LIMIT,
     max_train_iter: int = NO_LIMIT,
     exp_name: str | None = None,
+    run_folder: RunFolder,
 ) -> Plan:
     """Return what a run of workers that dial in is made from; `asked` goes before the config's `coordinator`."""
     file = read_config(config)
@@ -91,18 +107,38 @@ def plan_run(
     given["coordinator"] = {**(given.get("coordinator") or {}), **asked}
     _check_keys(key_file, str(given["coordinator"].get("host") or "127.0.0.1"))
     main, create = serial_parts(file.main_config, file.create_config)
-    cfg = compile_config(main, create, seed=seed, overrides=overrides, source=str(config), exp_name=exp_name)
-    system = read_system(given, cfg, in_memory=False)
+    cfg = compile_config(
+        main, create, seed=seed, overrides=overrides, source=str(config), exp_name=exp_name, folder=run_folder
+    )
+    arguments = CoordinatedArguments(
+        "dist",
+        seed,
+        max_train_iter,
+        max_env_step,
+        system=to_plain(given),
+        options=("-c", str(config), "-s", str(seed), *overrides),
+        source=str(config),
+        key_file=None if key_file is None else str(key_file),
+    )
+    return plan_of(cfg, arguments, run_folder)
+
+
+def plan_of(cfg: Any, arguments: CoordinatedArguments, run_folder: RunFolder) -> Plan:
+    """Return what a run of workers that dial in is made from, of what it was started with."""
+    system = read_system(arguments.system, cfg, in_memory=False)
     keys = Path(cfg.exp_name) / "keys.json"
     return Plan(
         cfg,
         system,
-        seed,
-        max_env_step,
-        max_train_iter,
-        Path(key_file or keys),
-        ("-c", str(config), "-s", str(seed), *overrides),
-        tuple(each for each in (None if key_file else keys, system.own_folder) if each is not None),
+        arguments.seed,
+        arguments.max_env_step,
+        arguments.max_train_iter,
+        Path(arguments.key_file or keys),
+        arguments.options,
+        tuple(each for each in (None if arguments.key_file else keys, system.own_folder) if each is not None),
+        source=arguments.source,
+        arguments=arguments,
+        run_folder=run_folder,
     )
 
 
@@ -127,16 +163,22 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
     coordinator = make_coordinator(plan)
     try:
         check_that_it_goes_on(coordinator, cfg.exp_name)
+        write_description(cfg)
         coordinator.start()
-        run = CoordinatorRun(cfg, coordinator)
+        _save_arguments(plan, coordinator)
+        run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="parallel", source=plan.source))
         with (
             Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
-            RunConsole(cfg.exp_name, limits, opening=opening(plan, limits, coordinator.url)) as console,
+            RunConsole(cfg.exp_name, limits, opening=opening(plan, limits, reachable_url(coordinator.url))) as console,
             StopSignal() as signals,
+            tracked(cfg) as trackers,
         ):
+            trackers.follow()
             start_workers(coordinator, children)
 
             def check() -> None:
+                if plan.run_folder is not None and coordinator.core.env_step:
+                    plan.run_folder.keep()
                 if signals.received is not None:
                     coordinator.give_up()
                     _say_interrupted(plan, coordinator)
@@ -167,7 +209,21 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
 def make_coordinator(plan: Plan) -> Coordinator:
     """Return the coordinator of a plan."""
     made = {"system": plan.system, "seed": plan.seed, "max_env_step": plan.max_env_step, "key_file": plan.key_file}
-    return Coordinator({"main": plan.cfg, **made})
+    lock = None if plan.run_folder is None else plan.run_folder.lock
+    return Coordinator({"main": plan.cfg, **made, "lock": lock})
+
+
+def _save_arguments(plan: Plan, coordinator: Coordinator) -> None:
+    """Save what the run goes on with after an interruption: for those who have joined, at the same address."""
+    arguments = plan.arguments
+    if arguments is None:
+        return
+    if arguments.mode == "dist":
+        host, _, port = coordinator.url.removeprefix("http://").rpartition(":")
+        at = {"host": host.strip("[]"), "port": int(port)}
+        system = {**arguments.system, "coordinator": {**(arguments.system.get("coordinator") or {}), **at}}
+        arguments = replace(arguments, system=system)
+    arguments.save(plan.cfg.exp_name)
 
 
 def check_that_it_goes_on(coordinator: Coordinator, exp_name: str) -> None:
@@ -184,7 +240,7 @@ def check_that_it_goes_on(coordinator: Coordinator, exp_name: str) -> None:
 
 
 def _say_how_to_join(plan: Plan, coordinator: Coordinator) -> None:
-    common = ["--coordinator", coordinator.url, "--key-file", str(plan.key_file), *plan.options]
+    common = ["--coordinator", reachable_url(coordinator.url), "--key-file", str(plan.key_file), *plan.options]
     limit = [] if plan.max_train_iter == NO_LIMIT else ["--train-iter", str(plan.max_train_iter)]
     logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "learner", *common, *limit]))
     logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "collector", *common]))
@@ -192,7 +248,7 @@ def _say_how_to_join(plan: Plan, coordinator: Coordinator) -> None:
 
 def _say_interrupted(plan: Plan, coordinator: Coordinator) -> None:
     if not plan.options:
-        logger.info("interrupted: %s keeps what was written so far", plan.cfg.exp_name)
+        logger.info("interrupted: go on with  %s", shlex.join(["ding", "--resume", plan.cfg.exp_name]))
         return
     host, _, port = coordinator.url.removeprefix("http://").rpartition(":")
     words = ["ding", "-m", "dist", "-M", "coordinator", *plan.options, "--exp-name", plan.cfg.exp_name]
@@ -220,7 +276,7 @@ def opening(plan: Plan, limits: Limits, url: str) -> list[str]:
     return [
         version_line(),
         f"experiment  {cfg.exp_name}/",
-        f"env         {cfg.env.get('env_id') or cfg.env.type}",
+        f"env         {env_name(cfg.env)}",
         f"policy      {cfg.policy.type}  seed {cfg.seed}",
         f"workers     {workers}; segments of {system.segment_rows} rows",
         f"coordinator {url}  keys {plan.key_file}",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ding_like.comm.rest.address import coordinator_url
 from ding_like.config import compile_config, read_config
 from ding_like.entry.leaving import Leaving
 from ding_like.pipeline.build import training_process
@@ -57,7 +58,8 @@ def launch_learner(
 
 def _dial(coordinator: str, key_file: str | Path | None, retry_s: float | None) -> dict[str, Any]:
     """Return what a worker is told of its coordinator."""
-    return {"coordinator": coordinator, "key_file": key_file, "retry_s": retry_s, "patience_s": retry_s}
+    url = coordinator_url(coordinator)
+    return {"coordinator": url, "key_file": key_file, "retry_s": retry_s, "patience_s": retry_s}
 
 
 def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from ding_like.pipeline.build import EnvSetting
+    from ding_like.pipeline.report.video import Filmed
 
 
 class Enjoyed(NamedTuple):
@@ -26,7 +27,7 @@ def enjoy(
     exp_name: str | Path,
     ckpt: str = "best",
     *,
-    num_episodes: int = 1,
+    num_episodes: int | None = None,
     out: str | Path | None = None,
     seed: int | None = None,
     env_setting: EnvSetting | None = None,
@@ -34,10 +35,24 @@ def enjoy(
 ) -> Enjoyed:
     """Play a checkpoint of a finished or running experiment in a fresh env, and write a GIF of it.
 
-    `ckpt` is 'best', 'last' or a file. `out` is by default `agent.gif` in the folder, `agent_<ckpt>.gif` for another
+    Without `num_episodes` it shows a typical episode, that with the median return of ten. `ckpt` is 'best', 'last' or a
+    file. `out` is by default `agent.gif` in the folder, `agent_<ckpt>.gif` for another
     checkpoint than the best. `env_setting` and `model` must be given again if the run was started with them. Raises
     ConfigError for a folder without a run, CheckpointError without a checkpoint, EnvError if the env cannot render.
     """
+    path, filmed = _film(exp_name, ckpt, num_episodes, out, seed, env_setting, model)
+    return Enjoyed(path, filmed.returns)
+
+
+def _film(
+    exp_name: str | Path,
+    ckpt: str,
+    num_episodes: int | None,
+    out: str | Path | None,
+    seed: int | None,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+) -> tuple[Path, Filmed]:
     from ding_like.config import compile_config, read_config
     from ding_like.envs import get_vec_env_setting
     from ding_like.pipeline.report.pictures import find_checkpoint
@@ -48,7 +63,7 @@ def enjoy(
     config_file = folder / "total_config.py"
     if not config_file.is_file():
         raise ConfigError(f"'{folder}' is not an experiment folder: it has no total_config.py.")
-    if num_episodes < 1:
+    if num_episodes is not None and num_episodes < 1:
         raise ConfigError(f"num_episodes is {num_episodes}, expected 1 or more.")
     path = find_checkpoint(folder, ckpt)
     file = read_config(config_file)
@@ -60,8 +75,7 @@ def enjoy(
     name = "agent.gif" if ckpt == "best" else f"agent_{path.name.split('.')[0]}.gif"
     video = Path(out) if out else folder / name
     seed = cfg.seed if seed is None else seed
-    returns = make_video(mode, make_env, video, seed=seed, num_episodes=num_episodes, statistics=statistics)
-    return Enjoyed(video, returns)
+    return video, make_video(mode, make_env, video, seed=seed, num_episodes=num_episodes, statistics=statistics)
 
 
 def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
@@ -78,13 +92,21 @@ def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
 @click.command("enjoy", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiment", metavar="EXP")
 @click.option("--ckpt", default="best", metavar="CKPT", help="best, last, or a file. [best]")
-@click.option("-n", "--episodes", type=click.IntRange(min=1), default=1, metavar="N", help="Episodes to play. [1]")
+@click.option(
+    "-n",
+    "--episodes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Play and show N episodes. [one: that with the median return of ten]",
+)
 @click.option("-s", "--seed", type=int, metavar="SEED", help="Seed of the episodes. [the run's]")
 @click.option("-o", "--out", metavar="FILE.gif", help="Where to write the video. [EXP/agent.gif]")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(experiment: str, ckpt: str, episodes: int, seed: int | None, out: str | None, debug: bool) -> None:
+def command(experiment: str, ckpt: str, episodes: int | None, seed: int | None, out: str | None, debug: bool) -> None:
     """Play a trained agent and write a video of it: ding enjoy my_exp --ckpt last --episodes 3"""
-    path, returns = enjoy(experiment, ckpt, num_episodes=episodes, seed=seed, out=out)
+    path, (returns, median_of) = _film(experiment, ckpt, episodes, out, seed)
     listed = "  ".join(f"{value:.4g}" for value in returns)
-    mean = f"  mean {sum(returns) / len(returns):.4g}" if len(returns) > 1 else ""
-    click.echo(f"returns {listed}{mean}\n{path}")
+    more = f"  mean {sum(returns) / len(returns):.4g}" if len(returns) > 1 else ""
+    if median_of:
+        more = f"  the median of {len(median_of)} episodes from {min(median_of):.4g} to {max(median_of):.4g}"
+    click.echo(f"returns {listed}{more}\n{path}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +14,14 @@ from ding_like.data.rows import adapt_eval_mode
 from ding_like.entry.serial_entry import InputConfig, load_config
 from ding_like.envs import get_vec_env_setting
 from ding_like.pipeline.build import EnvSetting, build_eval_env, build_policy, fit_policy_config, training_process
+from ding_like.pipeline.report.interval import bootstrap_interval
+from ding_like.pipeline.report.text import interval
 from ding_like.pipeline.report.video import filmable, make_video
+from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.statistics import load_agent
 from ding_like.utils.checkpoint import load_state
+from ding_like.utils.files import atomic_write
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator import play_episodes
 
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@shown_as_by_the_command()
 def eval(
     input_cfg: InputConfig,
     seed: int = 0,
@@ -34,20 +42,55 @@ def eval(
     replay_path: str | None = None,
     *,
     overrides: Sequence[str] = (),
+    out: str | Path | None = None,
 ) -> float:
     """Play `env.n_evaluator_episode` episodes and return the mean return.
 
     The weights are those of `state_dict`, else of the checkpoint at `load_path`, else of `model`, else fresh ones.
-    Writes nothing but a video of one episode, `agent.gif` in the folder `replay_path`.
+    Writes nothing but what is asked for: the video of a typical episode, `agent.gif` in the folder `replay_path`, and
+    the JSON file `out` with mean, 95 % interval and returns.
     """
-    cfg = load_config(input_cfg, seed=seed, overrides=overrides, save=False, renew_dir=False)
+    cfg = load_config(
+        input_cfg, seed=seed, overrides=overrides, save=False, renew_dir=False, builds_model=model is None
+    )
     with training_process():
         if state_dict is None and load_path is not None:
             state_dict = load_state(load_path)
         setting = env_setting or get_vec_env_setting(cfg.env, collect=False)
         result = _play(cfg, seed, setting, model, state_dict, replay_path)
-    logger.info("mean return %.4g over %d episodes", result.mean, len(result.returns))
+    ends = bootstrap_interval(result.returns, rng=make_rng(0, "interval"))
+    episodes = f"{len(result.returns)} episode{'s' * (len(result.returns) > 1)}"
+    logger.info("seed %d: mean return %.4g %s (95%% CI of %s)", seed, result.mean, interval(*ends), episodes)
+    if out is not None:
+        source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
+        origin = origin_of(cfg, mode="eval", source=source, env_fn=env_setting and env_setting[0]).as_dict()
+        _write(Path(out), result, {**origin, "seed": seed, "checkpoint": load_path}, ends)
     return result.mean
+
+
+def evaluation_file(checkpoint: str | Path, *, seed: int) -> Path:
+    """Return where the command writes what a checkpoint is worth: beside it, a file for each seed."""
+    path = Path(checkpoint)
+    return path.with_name(f"{path.name.removesuffix('.pth.tar').removesuffix('.pt')}.eval_seed{seed}.json")
+
+
+def _write(path: Path, result: EvalResult, origin: Mapping[str, Any], ends: tuple[float, float]) -> None:
+    found = {
+        "eval_value": result.mean,
+        "interval95": list(ends),
+        "episodes": len(result.returns),
+        "eval_value_raw": list(result.returns),
+        "lengths": list(result.lengths),
+        "eval_metrics": dict(result.metrics),
+        "finish_time": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    try:
+        with atomic_write(path) as file:
+            file.write(json.dumps({**found, **origin}, indent=2).encode())
+    except OSError as error:  # the folder of somebody else, a full disk: what was found has been said
+        logger.warning("%s is not written: %s", path, error)
+    else:
+        logger.info("wrote %s", path)
 
 
 def _play(

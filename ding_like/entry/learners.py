@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -121,7 +122,7 @@ def _said_where_to_go_on(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[Non
         where = "" if folder in str(error) else f"logs are in {folder}/; "
         go_on = "no point was saved to go on from"
         if _saved_by_all(cfg.exp_name, group.world_size):
-            go_on = f"what was saved is whole: go on with  ding --resume {cfg.exp_name}"
+            go_on = f"what was saved is whole: go on with  {shlex.join(['ding', '--resume', cfg.exp_name])}"
         raise CommError(f"{str(error).rstrip('.')}; {where}{go_on}") from error
 
 

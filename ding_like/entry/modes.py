@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,70 +13,111 @@ from ding_like.errors import ConfigError
 
 
 def _run_serial(options: dict[str, Any]) -> None:
-    from ding_like.comm.learner_group import in_environment
     from ding_like.entry.serial_entry import serial_pipeline, serial_pipeline_onpolicy
 
     train = {"serial": serial_pipeline, "serial_onpolicy": serial_pipeline_onpolicy}[options["mode"]]
-    path = _config_path(options)
-    seeds = _seeds(options)
-    if len(seeds) > 1 and in_environment():
+    train(
+        _config_path(options),
+        **_run_of(options),
+        overrides=options["overrides"],
+        load_path=_existing(options["load_path"]),
+        learners=options["learners"],
+    )
+
+
+# Modes whose runs of several seeds are one experiment.
+_OF_SEEDS = ("serial", "serial_onpolicy", "parallel", "ray", "seed")
+
+
+def run_several(options: dict[str, Any]) -> bool:
+    """Run several seeds as one experiment, if the options name several; tell whether they do."""
+    seeds, mode = options["seed"], options["mode"]
+    if len(seeds) < 2:
+        if options["jobs"] is not None:
+            raise ConfigError(f"-j {options['jobs']} is of several seeds: -s 0..4 -j {max(options['jobs'], 1)}.")
+        return False
+    if mode == "eval":
+        return False
+    if mode not in _OF_SEEDS or options["module"] is not None or options["dry_run"]:
+        what = "--dry-run" if options["dry_run"] else f"-M {options['module']}" if options["module"] else f"mode {mode}"
+        raise ConfigError(f"{len(seeds)} seeds are given, but {what} is of one: give one -s.")
+    from ding_like.comm.learner_group import in_environment
+
+    if in_environment():
         raise ConfigError(
             f"torchrun has started the learners of one run, but {len(seeds)} seeds are given: give one -s."
         )
-    for run in _runs(options, path):
-        train(
-            path,
-            **run,
-            overrides=options["overrides"],
-            load_path=_existing(options["load_path"]),
-            learners=options["learners"],
-        )
+    from ding_like.entry.seeds import run_command
+
+    _existing(options["load_path"])
+    run_command(options, _config_path(options))
+    return True
 
 
 def resume(options: dict[str, Any]) -> None:
     folder = Path(options["resume"])
+    if options["jobs"] is not None and not (folder / "experiment.json").is_file():
+        raise ConfigError(f"-j is of experiments of several seeds; '{folder}' has no experiment.json.")
     if not (folder / "total_config.py").is_file():
         raise ConfigError(f"'{folder}' is not an experiment folder: it has no total_config.py.")
     if options["dry_run"]:
         raise ConfigError("--dry-run is of new runs in mode ray, not of --resume.")
     if options["overrides"] or options["di_engine"]:
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
+    limits: dict[str, Any] = {
+        f"max_{name}": None if options[name] is None else int(options[name]) for name in ("env_step", "train_iter")
+    }
+    if (folder / "experiment.json").is_file():
+        _resume_seeds(options, limits)
+        return
     from ding_like.entry.resume import resume_pipeline
 
-    env_step, train_iter = options["env_step"], options["train_iter"]
     resume_pipeline(
         str(folder),
-        max_env_step=None if env_step is None else int(env_step),
-        max_train_iter=None if train_iter is None else int(train_iter),
+        **limits,
         learners=options["learners"],
         workers=options["workers"],
         address=options["address"],
     )
 
 
+def _resume_seeds(options: dict[str, Any], limits: dict[str, Any]) -> None:
+    given = [name for name in ("learners", "workers", "address") if options[name] is not None]
+    if given:
+        raise ConfigError(
+            f"--{given[0]} is of one run: resume a seed with it by its folder, ding --resume {options['resume']}/seed0 "
+            f"--{given[0]} {options[given[0]]}."
+        )
+    from ding_like.entry.seeds import resume_seeds
+
+    resume_seeds(options["resume"], options["jobs"], **limits)
+
+
 def _run_eval(options: dict[str, Any]) -> None:
     from ding_like.entry.eval_entry import eval as evaluate
+    from ding_like.entry.eval_entry import evaluation_file
 
     if options["load_path"] is None:
         raise ConfigError("mode eval needs a checkpoint: --load-path EXP/ckpt/ckpt_best.pth.tar.")
     path = _config_path(options)
+    checkpoint = _existing(options["load_path"])
     for seed in _seeds(options):
-        value = evaluate(
+        evaluate(
             path,
             seed=seed,
-            load_path=_existing(options["load_path"]),
+            load_path=checkpoint,
             overrides=options["overrides"],
             replay_path=options["replay_path"],
+            out=evaluation_file(str(checkpoint), seed=seed),
         )
-        click.echo(f"seed {seed}: mean return {value:.4g}")
 
 
 def _run_parallel(options: dict[str, Any]) -> None:
     from ding_like.entry.parallel_entry import parallel_pipeline
 
-    path = _config_path(options)
-    for run in _runs(options, path):
-        parallel_pipeline(path, **run, overrides=options["overrides"], learners=options["learners"])
+    parallel_pipeline(
+        _config_path(options), **_run_of(options), overrides=options["overrides"], learners=options["learners"]
+    )
 
 
 def _run_ray(options: dict[str, Any]) -> None:
@@ -89,8 +129,7 @@ def _run_ray(options: dict[str, Any]) -> None:
         lines, fits = dry_run(path, seed=_seeds(options)[0], exp_name=options["exp_name"], **asked)
         click.echo("\n".join(lines))
         sys.exit(0 if fits else 1)
-    for run in _runs(options, path):
-        ray_pipeline(path, **run, load_path=_existing(options["load_path"]), **asked)
+    ray_pipeline(path, **_run_of(options), load_path=_existing(options["load_path"]), **asked)
 
 
 def _run_seed(options: dict[str, Any]) -> None:
@@ -107,8 +146,7 @@ def _run_seed(options: dict[str, Any]) -> None:
     if options["dry_run"]:
         click.echo("\n".join(dry_run(path, seed=first, exp_name=options["exp_name"], overrides=overrides)))
         return
-    for run in _runs(options, path):
-        seed_pipeline(path, **run, load_path=_existing(options["load_path"]), overrides=overrides)
+    seed_pipeline(path, **_run_of(options), load_path=_existing(options["load_path"]), overrides=overrides)
 
 
 def _seed_sockets(options: dict[str, Any]) -> list[str]:
@@ -162,18 +200,16 @@ def _seeds(options: dict[str, Any]) -> tuple[int, ...]:
     return options["seed"] or (0,)
 
 
-def _runs(options: dict[str, Any], path: str) -> Iterator[dict[str, Any]]:
-    """Yield what each run of a config is given, one for each seed: the seed, the limits and its folder."""
+def _run_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what the run of a config is given: the seed, the limits and its folder."""
     from ding_like.entry.serial_entry import NO_LIMIT
 
-    seeds = _seeds(options)
-    for seed in seeds:
-        yield {
-            "seed": seed,
-            "max_env_step": _limit(options["env_step"], NO_LIMIT),
-            "max_train_iter": _limit(options["train_iter"], NO_LIMIT),
-            "exp_name": _exp_name(path, options["exp_name"], seed) if len(seeds) > 1 else options["exp_name"],
-        }
+    return {
+        "seed": _seeds(options)[0],
+        "max_env_step": _limit(options["env_step"], NO_LIMIT),
+        "max_train_iter": _limit(options["train_iter"], NO_LIMIT),
+        "exp_name": options["exp_name"],
+    }
 
 
 def _limit(value: float | None, default: int) -> int:
@@ -189,14 +225,6 @@ def _existing(path: str | None) -> str | None:
     return path
 
 
-def _exp_name(config: str, exp_name: str | None, seed: int) -> str:
-    """Name the folder of one seed out of several."""
-    from ding_like.config import read_config
-
-    name = exp_name or read_config(config).main_config.get("exp_name", "default_experiment")
-    return re.sub(r"_seed\d+$", "", name) + f"_seed{seed}"
-
-
 def _config_path(options: dict[str, Any]) -> str:
     if options["config"] is not None:
         return str(options["config"])
@@ -208,17 +236,22 @@ def _config_path(options: dict[str, Any]) -> str:
 
 def _shipped_config(env: str, policy: str) -> Path:
     """Find `<env>_<policy>_config.py` among the configs that come with the package; it is found by name only."""
-    import importlib.util
-
-    spec = importlib.util.find_spec("dizoo")
-    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
-    shipped = {path.stem.removesuffix("_config"): path for folder in folders for path in folder.rglob("*_config.py")}
+    shipped = shipped_configs()
     found = shipped.get(f"{env}_{policy}")
     if found is None:
         raise ConfigError(
             f"no shipped config for env '{env}' and policy '{policy}'; there are: {', '.join(sorted(shipped))}."
         )
     return found
+
+
+def shipped_configs() -> dict[str, Path]:
+    """Return the configs that come with the package by name: `<env>_<policy>`."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("dizoo")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+    return {path.stem.removesuffix("_config"): path for folder in folders for path in folder.rglob("*_config.py")}
 
 
 def close_match(word: str, words: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,20 +10,42 @@ import click
 
 from ding_like.errors import ConfigError
 
+logger = logging.getLogger(__name__)
 
-def plot(experiments: Sequence[str | Path], out: str | Path | None = None) -> Path:
+
+def plot(experiments: Sequence[str | Path], out: str | Path | None = None, *, metric: str | None = None) -> Path:
     """Draw learning curves and return the picture's path.
 
-    One experiment is drawn in detail, several are compared; folders that differ in `_seed<number>` only become a mean
-    and a band. `out` is a .png or .svg file, by default `curve.png` of the one experiment or `compare.png` here.
-    Without matplotlib an SVG is written in place of a PNG. Raises ConfigError for a folder without a run.
+    One run is drawn in detail, several are compared; a folder of several seeds, and folders that differ in
+    `_seed<number>` only, become a mean and a band. `out` is a .png or .svg file, by default `curve.png` in the one
+    folder that is given or `compare.png` here. `metric` draws another number of `metrics.jsonl` than the return, one of
+    the env's own, `is_success` say; the picture is then `{metric}.png`.
+    Without matplotlib an SVG is written in place of a PNG. Folders whose runs have no returns yet are named in the log
+    and left out. Raises ConfigError for a folder without a run, and where no run has returns.
     """
-    from ding_like.pipeline.report.curve import plot_groups, plot_run, save_plot
-    from ding_like.pipeline.report.runs import read_run
+    from ding_like.pipeline.report.curve import plot_groups, plot_metric, plot_run, save_plot
+    from ding_like.pipeline.report.experiment import is_of_seeds, runs_of
+    from ding_like.pipeline.report.runs import NoReturnsError, with_metric
 
     if not experiments:
-        raise ConfigError("plot() needs at least one experiment folder.")
-    runs = [read_run(Path(folder)) for folder in dict.fromkeys(map(str, experiments))]
+        raise ConfigError("there is nothing to draw: give plot the folder of an experiment, or several.")
+    folders = list(dict.fromkeys(Path(folder) for folder in experiments))
+    runs, without = [], []
+    for folder in folders:
+        try:
+            runs += runs_of(folder)
+        except NoReturnsError as error:
+            without.append(str(error))
+    if not runs:
+        raise ConfigError(f"there is nothing to draw. {' '.join(without)}")
+    for reason in without:
+        logger.warning("left out: %s", reason)
+    if metric is not None:
+        of_metric = [with_metric(run, metric) for run in runs]
+        beside = folders[0] if len(folders) == 1 else Path()
+        return save_plot(plot_metric(of_metric, metric), Path(out) if out else beside / f"{metric}.png")
+    if len(folders) == 1 and is_of_seeds(folders[0]):
+        return save_plot(plot_groups(runs), Path(out) if out else folders[0] / "curve.png")
     if len(runs) == 1:
         return save_plot(plot_run(runs[0]), Path(out) if out else runs[0].folder / "curve.png")
     return save_plot(plot_groups(runs), Path(out or "compare.png"))
@@ -31,10 +54,11 @@ def plot(experiments: Sequence[str | Path], out: str | Path | None = None) -> Pa
 @click.command("plot", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiments", nargs=-1, required=True, metavar="EXP...")
 @click.option("-o", "--out", metavar="FILE", help="A .png or .svg file. [EXP/curve.png; compare.png for several]")
+@click.option("--metric", metavar="NAME", help="Draw another number than the return: is_success, ...")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(experiments: tuple[str, ...], out: str | None, debug: bool) -> None:
+def command(experiments: tuple[str, ...], out: str | None, metric: str | None, debug: bool) -> None:
     """Draw the learning curves of experiments.
 
-    Folders that differ in _seed<number> only become one curve with a band: ding plot exp_seed0 exp_seed1 other
+    Several seeds become one curve with a band: ding plot exp other; so do folders that differ in _seed<number> only.
     """
-    click.echo(str(plot(experiments, out)))
+    click.echo(str(plot(experiments, out, metric=metric)))

@@ -32,10 +32,13 @@ from ding_like.pipeline.ray.settings import RaySettings, read_ray
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.watched_turns import watched
 from ding_like.policy import Policy
+from ding_like.utils.log import shown_as_by_the_command
+from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
 
+@shown_as_by_the_command()
 def ray_pipeline(
     input_cfg: SystemConfig,
     seed: int = 0,
@@ -131,7 +134,7 @@ def dry_run(
 
 def _run(plan: RayPlan, *, host: Host | None, resumes: bool = False) -> Policy:
     """Train to the end with workers on a host, or on a cluster that is opened for it; return the policy."""
-    with clear_errors(), ExitStack() as opened:
+    with clear_errors(), RunFolder() as folder, ExitStack() as opened:
         if host is not None:
             place = Place(host, "threads of this process" if isinstance(host, ThreadHost) else "a host that is open")
         elif not wanted(plan.settings):
@@ -139,11 +142,11 @@ def _run(plan: RayPlan, *, host: Host | None, resumes: bool = False) -> Policy:
         else:
             place = opened.enter_context(_on_ray(plan.settings))
         if not resumes:
-            plan = plan.claimed()
+            plan = plan.claimed(folder)
         if place.logs is not None:
             opened.push(partial(_keep_logs, place.logs, Path(plan.cfg.exp_name) / "log" / "ray"))
         with training_process():
-            return _train(plan, place, resumes=resumes)
+            return _train(plan, place, resumes=resumes, on_begin=folder.keep)
 
 
 class Place(NamedTuple):
@@ -194,7 +197,7 @@ def _keep_logs(
             logger.info("what the workers wrote is in %s/", folder)
 
 
-def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
+def _train(plan: RayPlan, place: Place, *, resumes: bool, on_begin: Callable[[], None]) -> Policy:
     cfg, arguments = plan.cfg, plan.arguments
     parts = build_driver(
         cfg,
@@ -216,5 +219,6 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool) -> Policy:
             dynamic_seed=arguments.dynamic_seed,
         )
         turns = watched(make_turns, place.watch, place.lose)
-        run_by_turns(plan, parts, turns, said=described(plan, place.words), resumes=resumes)
+        said = described(plan, place.words)
+        run_by_turns(plan, parts, turns, said=said, resumes=resumes, on_begin=on_begin)
     return parts.policy

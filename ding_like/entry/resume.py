@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ding_like.entry.learners import RunArguments
+from ding_like.entry.learners import RunArguments, is_first
 from ding_like.entry.serial_entry import resume_serial
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.parallel.reopen import STATE_FILE
+from ding_like.pipeline.roles.record import RunResult
 from ding_like.policy import Policy
+from ding_like.utils.log import shown_as_by_the_command
+from ding_like.utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import torch
 
 
+@shown_as_by_the_command()
 def resume_pipeline(
     exp_name: str,
     env_setting: EnvSetting | None = None,
@@ -25,19 +31,41 @@ def resume_pipeline(
     learners: int | None = None,
     workers: int | None = None,
     address: str | None = None,
-) -> Policy:
+) -> Policy | RunResult:
     """Go on with an interrupted run from its newest valid saved point, and return the policy.
 
     `exp_name` is the run's folder. `env_setting` and `model` must be given again if the run was started with them; the
     limits are those it was started with unless others are given, and there are as many learners. A run of mode ray may
-    go on with other `workers`, and on the cluster at another `address`. Raises CheckpointError if there is nothing to
-    resume.
+    go on with other `workers`, and on the cluster at another `address`. Of a run with a coordinator the result is
+    returned. Raises CheckpointError if there is nothing to resume, and ConfigError while another process trains there.
     """
+    with RunFolder() as folder:
+        is_run = (Path(exp_name) / "total_config.py").is_file()
+        if is_run and is_first():  # of torchrun's processes, one holds the folder for all
+            folder.hold(exp_name)
+        if not (Path(exp_name) / STATE_FILE).exists():
+            limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
+            return _resume_loop(exp_name, limits, env_setting, model, learners, workers, address)
+        _refuse_objects(exp_name, "parallel", learners, env_setting, model)
+        if (workers, address) != (None, None):
+            raise ConfigError(f"{exp_name} is a run with a coordinator: --workers and --address are of mode ray.")
+        from ding_like.entry.resume_parallel import resume_coordinated  # only where it is needed: it brings more
+
+        return resume_coordinated(exp_name, folder, max_train_iter=max_train_iter, max_env_step=max_env_step)
+
+
+def _resume_loop(
+    exp_name: str,
+    limits: dict[str, Any],  # of RunArguments; None: that of the run
+    env_setting: EnvSetting | None,
+    model: torch.nn.Module | None,
+    learners: int | None,
+    workers: int | None,
+    address: str | None,
+) -> Policy:
+    """Go on with a run whose loop is in this process, by the arguments that were saved with its newest point."""
     arguments = RunArguments(**resume_store(exp_name).newest_meta()["arguments"])
-    if max_train_iter is not None:
-        arguments = arguments._replace(max_train_iter=max_train_iter)
-    if max_env_step is not None:
-        arguments = arguments._replace(max_env_step=max_env_step)
+    arguments = arguments._replace(**{name: limit for name, limit in limits.items() if limit is not None})
     if arguments.mode != "ray":
         if workers is not None or address is not None:
             raise ConfigError(f"{exp_name} is a run of mode {arguments.mode}: --workers and --address are of mode ray.")

@@ -21,6 +21,8 @@ from ding_like.pipeline.build.seed_run import seed_turns
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.policy import Policy
 from ding_like.policy.remote_infer import check_acts_remotely
+from ding_like.utils.log import shown_as_by_the_command
+from ding_like.utils.run_folder import RunFolder
 
 
 class SeedResult(NamedTuple):
@@ -32,6 +34,7 @@ class SeedResult(NamedTuple):
     training_s: float  # from the first turn to the last: without what it took to start and to end
 
 
+@shown_as_by_the_command()
 def seed_pipeline(
     input_cfg: SystemConfig,
     seed: int = 0,
@@ -89,9 +92,9 @@ def run_plan(
     `env_setting` stands in place of the config's envs, as in `serial_pipeline`.
     """
     arguments = plan.arguments
-    with clear_errors(), training_process():
+    with clear_errors(), RunFolder() as run_folder, training_process():
         if not resumes:
-            plan = plan.claimed()
+            plan = plan.claimed(run_folder)
         cfg = plan.cfg
         parts = build_driver(cfg, seed=arguments.seed, env_setting=env_setting, dynamic_seed=arguments.dynamic_seed)
         with closing(parts):
@@ -116,5 +119,6 @@ def run_plan(
                 env_setting=env_setting,
                 max_duration_s=max_duration_s,
                 resumes=resumes,
+                on_begin=run_folder.keep,
             )
     return SeedResult(parts.policy, cfg.exp_name, result, training_s)

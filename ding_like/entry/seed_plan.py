@@ -13,6 +13,7 @@ from ding_like.config.override import Override
 from ding_like.entry.learners import RunArguments
 from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
+from ding_like.utils.addresses import reachable
 
 SeedPlan: TypeAlias = SystemPlan[SeedSettings]
 
@@ -66,7 +67,7 @@ def described(plan: SeedPlan) -> list[str]:
     where = "ipc, in a folder of this user alone"
     if settings.transport == "tcp":
         keys = "without keys" if settings.key_file is None else f"with the keys of {settings.key_file}"
-        where = f"tcp at {settings.host}:{settings.port or 'any free port'}, {keys}"
+        where = f"tcp at {reachable(settings.host)}:{settings.port or 'any free port'}, {keys}"
     return [
         f"actors      {actors}",
         f"inference   {servers}; weights {weights}",

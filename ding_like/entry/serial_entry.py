@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.learner_group import LearnerGroup
 from ding_like.config import compile_config, read_config
+from ding_like.config.override import check_overrides
+from ding_like.config.read import given_configs
 from ding_like.entry.learners import RunArguments, is_first, joined, number_of_learners, opening_line
+from ding_like.entry.limits import check_limits
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, training_process
+from ding_like.pipeline.agent.description import write_description
+from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, check_env_setting, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.learners.joined import join_policy
 from ding_like.pipeline.learners.lock_step import InStep
@@ -24,10 +28,14 @@ from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import NoConsole, RunConsole
 from ding_like.pipeline.report.summary import closing_lines, opening_lines
+from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.serial import SerialRun
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.resume import Saved
+from ding_like.utils.run_folder import RunFolder
+from ding_like.utils.trackers import tracked
 from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
@@ -49,10 +57,11 @@ def load_config(
         file = read_config(input_cfg)
         main, create, source = file.main_config, file.create_config, str(input_cfg)
     else:
-        (main, create), source = input_cfg, "the given config"
+        (main, create), source = given_configs(input_cfg), "the given config"
     return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
 
 
+@shown_as_by_the_command()
 def serial_pipeline(
     input_cfg: InputConfig,
     seed: int = 0,
@@ -80,6 +89,7 @@ def serial_pipeline(
     return _start(input_cfg, arguments, env_setting, model, overrides, exp_name, load_path)
 
 
+@shown_as_by_the_command()
 def serial_pipeline_onpolicy(
     input_cfg: InputConfig,
     seed: int = 0,
@@ -133,11 +143,28 @@ def _start(
     exp_name: str | None,
     load_path: str | None,
 ) -> Policy:
+    check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
+    check_overrides(overrides)
+    check_env_setting(env_setting)
     overrides = [*overrides, *load_overrides(load_path)]
-    # Of the ranks of torchrun, the first one makes the folder.
-    first: dict[str, bool] = {} if is_first() else {"save": False, "renew_dir": False}
-    cfg = load_config(input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, **first)
-    return _train(cfg, arguments, env_setting=env_setting, model=model, overrides=overrides)
+    with RunFolder() as folder:
+        # Of the ranks of torchrun, the first one makes the folder and holds it for all.
+        first: dict[str, Any] = {"folder": folder} if is_first() else {"save": False, "renew_dir": False}
+        source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
+        cfg = load_config(
+            input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, builds_model=model is None, **first
+        )
+        return _train(
+            cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source,
+            on_begin=folder.keep,
+        )  # fmt: skip
+
+
+def train_compiled(
+    cfg: Any, arguments: RunArguments, *, overrides: Sequence[str] = (), on_begin: Callable[[], None] | None = None
+) -> Policy:
+    """Train as a compiled config says, whose folder has been made; return the policy. See `run_learner`."""
+    return _train(cfg, arguments, env_setting=None, model=None, overrides=overrides, on_begin=on_begin)
 
 
 def load_overrides(load_path: str | None) -> list[str]:
@@ -153,18 +180,27 @@ def _train(
     model: torch.nn.Module | None,
     resumes: bool = False,
     overrides: Sequence[str] = (),
+    source: str = "",
+    on_begin: Callable[[], None] | None = None,
 ) -> Policy:
     """Train alone, or with other learners, which are started unless they have been; return the policy."""
-    on_policy = {"serial": False, "serial_onpolicy": True}[arguments.mode]
-    if bool(cfg.policy.on_policy) != on_policy:
-        kind, mode = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
-        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {mode}`.")
+    check_mode(cfg, arguments.mode)
     arguments = limited(cfg, arguments)
     has_objects = env_setting is not None or model is not None
     with joined(cfg, arguments, resumes=resumes, has_objects=has_objects) as (named, group):
         return run_learner(
-            named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides
-        )
+            named, arguments, group=group, env_setting=env_setting, model=model, resumes=resumes, overrides=overrides,
+            on_begin=on_begin,
+            source=source,
+        )  # fmt: skip
+
+
+def check_mode(cfg: Any, mode: str) -> None:
+    """Raise ConfigError if a config's policy is not of a mode, serial or serial_onpolicy."""
+    on_policy = {"serial": False, "serial_onpolicy": True}[mode]
+    if bool(cfg.policy.on_policy) != on_policy:
+        kind, other = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
+        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {other}`.")
 
 
 def limited(cfg: Any, arguments: RunArguments) -> RunArguments:
@@ -184,46 +220,53 @@ def run_learner(
     model: torch.nn.Module | None = None,
     resumes: bool = False,
     overrides: Sequence[str] = (),
+    source: str = "",  # the config's file, if it has one
+    on_begin: Callable[[], None] | None = None,
 ) -> Policy:
-    """Train in this process, which is one of the learners of `group`, or alone; return the policy."""
+    """Train in this process, which is one of the learners of `group`, or alone; return the policy.
+
+    `on_begin` is called when the first turn of the loop is done.
+    """
+    env_fn = None if env_setting is None else env_setting[0]
     share = Share() if group is None else Share(group.rank, group.world_size)
     own = cfg
     if share.num_learners > 1:
         own, env_setting = share_config(cfg, share.num_learners), share_envs(env_setting or _envs_of(cfg), share)
-    with training_process():
-        parts = build_serial(
-            own,
-            seed=arguments.seed,
-            env_setting=env_setting,
-            model=model,
-            dynamic_seed=arguments.dynamic_seed,
-            with_buffer=arguments.mode == "serial",
-            share=share,
-            make_reducer=None if group is None else partial(join_policy, group),
-        )
-        if share.rank:
-            logger.info(
-                "learner rank %d of %d, process %d: it collects in %d envs",
-                *share,
-                os.getpid(),
-                parts.own_env.num_lanes,
+    limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
+    console = NoConsole() if share.rank else RunConsole(cfg.exp_name, limits)
+    with training_process(), console, tracked(cfg, is_first=share.rank == 0) as trackers:
+        with console.phase("building envs and policy"):
+            parts = build_serial(
+                own,
+                seed=arguments.seed,
+                env_setting=env_setting,
+                model=model,
+                dynamic_seed=arguments.dynamic_seed,
+                with_buffer=arguments.mode == "serial",
+                share=share,
+                make_reducer=None if group is None else partial(join_policy, group),
             )
         try:
-            limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
-            with _console(cfg, parts, limits, overrides) as console:
-                SerialRun(
-                    own,
-                    parts,
-                    limits=limits,
-                    console=console,
-                    checkpointer=Checkpointer(own, parts, arguments=arguments._asdict()),
-                    saved=_saved_point(cfg, group) if resumes else None,
-                    lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
-                    batch_size=share_of_batch(own, share.num_learners),
-                ).run()
-                if share.rank == 0:
+            trackers.follow(parts.metrics)
+            if share.rank == 0:
+                write_description(cfg, env_setting=env_setting, has_own_model=model is not None)
+            _open(console, cfg, parts, limits, overrides, env_fn)
+            SerialRun(
+                own,
+                parts,
+                limits=limits,
+                console=console,
+                checkpointer=Checkpointer(own, parts, arguments=arguments._asdict()),
+                saved=_saved_point(cfg, group) if resumes else None,
+                lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
+                batch_size=share_of_batch(own, share.num_learners),
+                on_begin=on_begin,
+                origin=origin_of(cfg, mode=arguments.mode, source=source, env_fn=env_fn),
+            ).run()
+            if share.rank == 0:
+                with console.phase("drawing the curve, filming the best model"):
                     write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
-                    console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
+                console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
         finally:
             parts.close()
     return parts.policy
@@ -240,18 +283,34 @@ def _saved_point(cfg: Any, group: LearnerGroup | None) -> Saved:
     return newest_of_all(group, resume_store(cfg.exp_name, rank=group.rank))
 
 
-def _console(cfg: Any, parts: SerialParts, limits: Limits, overrides: Sequence[str]) -> RunConsole:
-    """Return what shows the run: nothing where another learner does."""
+def _open(
+    console: RunConsole,
+    cfg: Any,
+    parts: SerialParts,
+    limits: Limits,
+    overrides: Sequence[str],
+    env_fn: Callable[..., Any] | None,
+) -> None:
+    """Say what the run is; of several learners the first does."""
+    if parts.share.rank:
+        logger.info(
+            "learner rank %d of %d, process %d: it collects in %d envs",
+            *parts.share,
+            os.getpid(),
+            parts.own_env.num_lanes,
+        )
     if parts.evaluator_env is None:
-        return NoConsole()
+        return
     learners = [opening_line(cfg, parts.share.num_learners)] if parts.share.num_learners > 1 else []
-    opening = opening_lines(
-        cfg,
-        collector_env=parts.own_env,
-        evaluator_env=parts.evaluator_env,
-        policy=parts.policy,
-        limits=limits,
-        overrides=overrides,
-        learners=learners,
+    console.tell(
+        opening_lines(
+            cfg,
+            collector_env=parts.own_env,
+            evaluator_env=parts.evaluator_env,
+            policy=parts.policy,
+            limits=limits,
+            overrides=overrides,
+            learners=learners,
+            env_fn=env_fn,
+        )
     )
-    return RunConsole(cfg.exp_name, limits, opening=opening)

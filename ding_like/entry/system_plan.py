@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,10 +10,17 @@ from typing import Any, Generic, TypeVar
 
 from ding_like.config import FrozenConfig, compile_config, read_config, save_system, to_plain
 from ding_like.config.override import Override, take_overrides
+from ding_like.config.read import given_configs
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree
 from ding_like.entry.learners import RunArguments
+from ding_like.entry.limits import check_limits
 from ding_like.entry.serial_entry import InputConfig, limited
+from ding_like.pipeline.roles.origin import env_name
+from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.run_folder import RunFolder
+
+logger = logging.getLogger(__name__)
 
 # A config file, its (main_config, create_config), or these and its system_config.
 SystemConfig = InputConfig | tuple[Any, Any, Any]
@@ -33,14 +41,20 @@ class SystemPlan(Generic[Settings]):
     arguments: RunArguments  # with the `system_config` that is saved
     given: Sequence[str]  # all overrides, as they were given
 
-    def claimed(self) -> SystemPlan[Settings]:
-        """Make the run's folder, and save its config there; return the plan with the config that says so."""
+    def claimed(self, folder: RunFolder) -> SystemPlan[Settings]:
+        """Make the run's folder and save its config there; return the plan with the config that says so.
+
+        `folder` holds it from then on.
+        """
         main, create = self.config
         cfg = compile_config(
             main, create, seed=self.arguments.seed, overrides=self.overrides, source=self.source,
-            exp_name=self.exp_name, quiet=True,
+            exp_name=self.exp_name, quiet=True, folder=folder,
         )  # fmt: skip
-        save_system(cfg.exp_name, self.arguments.system or {}, mode=self.arguments.mode)
+        when_there_is_room(
+            lambda: save_system(cfg.exp_name, self.arguments.system or {}, mode=self.arguments.mode),
+            tell=logger.warning,
+        )
         return replace(self, cfg=cfg)
 
 
@@ -60,6 +74,7 @@ def plan_system(
     and what is to be saved of them; it raises ConfigError with the faults. `overrides` are `section.key=value` strings,
     also `system.section.key=value`.
     """
+    check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
     main, create, system, named = read_given(input_cfg)
     source = source or named
     tree: Tree = {"system": to_plain(system or {})}
@@ -81,11 +96,11 @@ def read_given(input_cfg: SystemConfig) -> tuple[Any, Any, Any, str]:
     if isinstance(input_cfg, (str, Path)):
         file = read_config(input_cfg)
         return *file, file.system_config, str(input_cfg)
-    main, create, *system = input_cfg
+    main, create, *system = given_configs(input_cfg, has_system=True)
     return main, create, system[0] if system else None, "the given config"
 
 
 def plan_line(plan: SystemPlan[Any]) -> str:  # Any: of any mode's settings
     """Return the line of a dry run that says what would be trained."""
-    env = plan.cfg.env.get("env_id") or plan.cfg.env.type
-    return f"plan        {plan.cfg.policy.type} on {env}, seed {plan.arguments.seed}, as {plan.cfg.exp_name}/"
+    what = f"{plan.cfg.policy.type} on {env_name(plan.cfg.env)}"
+    return f"plan        {what}, seed {plan.arguments.seed}, as {plan.cfg.exp_name}/"

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from ding_like.comm.workers.raised import place_raised, worker_of
 from ding_like.entry.system_plan import SystemPlan
 from ding_like.errors import DingError, TrainingError
+from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.build import EnvSetting, SerialParts
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.summary import closing_lines, opening_lines
+from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.serial import SerialRun
 from ding_like.pipeline.watched_turns import MakeTurns
+from ding_like.utils.trackers import tracked
 
 
 def run_by_turns(
@@ -30,14 +33,17 @@ def run_by_turns(
     env_setting: EnvSetting | None = None,
     max_duration_s: float = math.inf,
     resumes: bool = False,
+    on_begin: Callable[[], None] | None = None,
 ) -> tuple[RunResult, float]:
     """Train with these parts to the end, and write what a serial run writes.
 
-    Return the result, and the seconds from the first turn to the last.
+    Return the result, and the seconds from the first turn to the last. `on_begin` is called when the first turn of the
+    loop is done.
     """
     cfg, arguments = plan.cfg, plan.arguments
     limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value, max_duration_s)
     assert parts.evaluator_env is not None, "a driver evaluates"
+    write_description(cfg, env_setting=env_setting)
     opening = opening_lines(
         cfg,
         collector_env=parts.collector_env,
@@ -46,8 +52,10 @@ def run_by_turns(
         limits=limits,
         overrides=plan.given,
         learners=said,
+        env_fn=env_setting and env_setting[0],
     )
-    with RunConsole(cfg.exp_name, limits, opening=opening) as console:
+    with RunConsole(cfg.exp_name, limits, opening=opening) as console, tracked(cfg) as trackers:
+        trackers.follow(parts.metrics)
         run = SerialRun(
             cfg,
             parts,
@@ -56,10 +64,13 @@ def run_by_turns(
             checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
             saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
             make_turns=make_turns,
+            origin=origin_of(cfg, mode=arguments.mode, source=plan.source, env_fn=env_setting and env_setting[0]),
+            on_begin=on_begin,
         )
         result = run.run()
         assert result is not None, "a driver evaluates"
-        write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
+        with console.phase("drawing the curve, filming the best model"):
+            write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
         console.close_summary(closing_lines(cfg.exp_name, mode=arguments.mode))
     return result, run.training_s
 

@@ -12,16 +12,19 @@ import atexit
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ding_like.entry.coordinator_entry import check_that_it_goes_on, make_coordinator, opening, plan_run
 from ding_like.errors import DingError
+from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.utils.log import setup_console
+from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
@@ -40,10 +43,17 @@ def coordinator_app(
     Raises ConfigError for a key file that is not there: who can reach the server is not known here.
     """
     setup_console(logging.INFO)
-    plan = plan_run(config, seed=seed, asked={}, key_file=key_file, overrides=overrides, exp_name=exp_name)
-    coordinator = make_coordinator(plan)
-    check_that_it_goes_on(coordinator, plan.cfg.exp_name)
-    app = coordinator.start_behind()
+    with ExitStack() as failed:
+        run_folder = failed.enter_context(RunFolder())
+        plan = plan_run(
+            config, seed=seed, asked={}, key_file=key_file, overrides=overrides, exp_name=exp_name,
+            run_folder=run_folder,
+        )  # fmt: skip
+        coordinator = make_coordinator(plan)
+        check_that_it_goes_on(coordinator, plan.cfg.exp_name)
+        write_description(plan.cfg)
+        app = coordinator.start_behind()
+        failed.pop_all()  # closing the coordinator lets the folder go
     atexit.register(coordinator.close)
     limits = Limits(plan.max_env_step, plan.max_train_iter, plan.cfg.env.stop_value)
     lines = opening(plan, limits, "of the server that was given this application")

@@ -8,13 +8,14 @@ from typing import Any
 import gymnasium
 
 from ding_like.envs.checks.episodes import Play
-from ding_like.envs.checks.report import Finding, Report, UncheckableError, where
+from ding_like.envs.checks.report import Finding, Report, UncheckableError
 from ding_like.envs.checks.running import check_rendering, check_speed
 from ding_like.envs.checks.seeding import check_seeding, check_twin
 from ding_like.envs.checks.spaces import check_spaces
 from ding_like.envs.di_engine_style import DiEngineStyleEnv
 from ding_like.envs.hybrid import as_lane_env
 from ding_like.errors import DingError, EnvError
+from ding_like.utils.user_code import told
 
 __all__ = ["Finding", "check_env"]
 
@@ -54,7 +55,7 @@ def _make(report: Report, make: Callable[[], Any]) -> AnyEnv:
         raise  # it says what is wrong: an unknown id, a missing package, a wrapper that does not fit
     except Exception as error:  # an env may raise anything, and this is the place to tell
         fix = "fix the constructor, or give it the arguments that it needs"
-        raise report.stop("constructor", f"it raised {where(error)}", "an env", fix) from error
+        raise report.stop("constructor", f"it raised {told(error)}", "an env", fix) from error
     return _adapt(report, env)
 
 
@@ -89,5 +90,5 @@ def _close(report: Report, env: AnyEnv) -> None:
         try:
             env.close()
         except Exception as error:  # an env may raise anything, and this is the place to tell
-            report.add(level, "close", f"it raised {where(error)}", expected, fix)  # type: ignore[arg-type]
+            report.add(level, "close", f"it raised {told(error)}", expected, fix)  # type: ignore[arg-type]
             return

@@ -14,6 +14,7 @@ from ding_like.envs.factory import lane_configs
 from ding_like.envs.gymnasium_env import GymnasiumEnv, make_id
 from ding_like.envs.wrappers import wrap
 from ding_like.envs.wrappers.record_gif import RecordGif
+from ding_like.utils.extras import pip_line
 from ding_like.utils.log import one_time_info, one_time_warning
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
@@ -188,7 +189,7 @@ def _is_range(value: Sequence[Any]) -> bool:
 def _why_not_filmed(env: AnyEnv) -> str | None:
     """Return why an env cannot be recorded as a GIF, None if it can; the env is reset."""
     if importlib.util.find_spec("PIL") is None:
-        return "that needs pillow; install it with: pip install 'ding-like[viz]'"
+        return f"that needs pillow; install it with: {pip_line('viz')}"
     env.reset(seed=0)
     try:
         picture: Any = env.render()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +16,10 @@ from ding_like.config import to_plain
 from ding_like.envs.di_engine_style import BaseEnv, as_gymnasium
 from ding_like.envs.hybrid import as_lane_env
 from ding_like.envs.wrappers import wrap
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, DingError, EnvError
 from ding_like.types import EnvManager
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY, ENV_REGISTRY
+from ding_like.utils.user_code import told
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 EnvConfig = Mapping[str, Any]
@@ -37,9 +40,67 @@ def make_env(cfg: EnvConfig) -> AnyEnv:
     actions are rows: see `envs/hybrid.py`.
     """
     make = env_class(cfg)
+    if ":" in cfg.get("type", "gymnasium"):
+        _check_kwargs(make, cfg)
     takes_cfg = ":" not in cfg.get("type", "gymnasium") or (isinstance(make, type) and issubclass(make, BaseEnv))
     env = make(EasyDict(to_plain(cfg))) if takes_cfg else make(**to_plain(cfg.get("kwargs", {})))
     return as_lane_env(wrap(as_gymnasium(env), cfg.get("wrappers", ())))
+
+
+def make_lane_env(make: Callable[[], Any]) -> AnyEnv:
+    """Return one lane's env, as managers step it.
+
+    Raises EnvError, with the line of the user's code and the command that looks into it, for an env whose constructor
+    raises and for one without spaces.
+    """
+    try:
+        made = make()
+    except DingError:
+        raise  # it says what is wrong
+    except Exception as error:  # an env may raise anything
+        raise EnvError(f"the env cannot be made: {told(error)}. {_look_into(make)}") from error
+    env = as_lane_env(made)
+    for name in () if hasattr(env, "num_players") else ("observation_space", "action_space"):
+        space = getattr(env, name, None)
+        if not isinstance(space, gymnasium.Space):
+            seen = "is not set" if space is None else f"is {space!r}, which is no gymnasium space"
+            raise EnvError(
+                f"{name} of {type(env.unwrapped).__name__} {seen}: set it in the constructor, as in self.{name} = "
+                f"gymnasium.spaces.Discrete(2). {_look_into(make)}"
+            )
+    return env
+
+
+def _look_into(make: Callable[[], Any]) -> str:
+    return f"To look into it: {check_command(make)}"
+
+
+def check_command(make: Callable[[], Any]) -> str:
+    """Return what plays one such env and tells what is wrong with it: a line for the shell, or one of Python."""
+    cfg = config_of(make)
+    if cfg is None:
+        return "from ding_like.envs import check_env; print(*check_env(make_env))"
+    own = {**cfg.get("kwargs", {}), **({"wrappers": cfg["wrappers"]} if cfg.get("wrappers") else {})}
+    arguments = [shlex.quote(f"{key}={to_plain(value)!r}") for key, value in own.items()]
+    modules = cfg.get("import_names") or ()
+    imports = [f"--import {shlex.quote(each)}" for each in ([modules] if isinstance(modules, str) else modules)]
+    env_id = cfg.get("env_id") if cfg.get("type", "gymnasium") == "gymnasium" else cfg["type"]
+    return " ".join(["ding check-env", shlex.quote(str(env_id)), *arguments, *imports])
+
+
+def _check_kwargs(make: Callable[..., Any], cfg: EnvConfig) -> None:
+    """Refuse arguments that a class by import path does not take."""
+    kwargs = to_plain(cfg.get("kwargs", {}))
+    if isinstance(make, type) and issubclass(make, BaseEnv):
+        return
+    try:
+        signature = inspect.signature(make)
+    except ValueError:  # of a class in C
+        return
+    try:
+        signature.bind(**kwargs)
+    except TypeError as error:
+        raise ConfigError(f"env.kwargs {kwargs} do not fit {cfg['type']}: {error}; it takes {signature}.") from error
 
 
 class EnvFactory:

@@ -14,7 +14,10 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from ding_like.errors import ConfigError, EnvError
+from ding_like.utils.bounds import FROM_1, Bounds
+from ding_like.utils.code_files import close_modules, import_code, searched_folders
 from ding_like.utils.configurable import Configurable
+from ding_like.utils.extras import install_hint, pip_line
 from ding_like.utils.registries import ENV_REGISTRY
 
 # Ids that exist only after a package was imported: pattern -> (package, extra that installs it).
@@ -43,6 +46,9 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
         "max_episode_steps": None,  # None: the time limit that the id was registered with
         "render_mode": None,
         "wrappers": [],  # dicts with `type` and keyword arguments, innermost first
+    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "max_episode_steps": FROM_1,
     }
     config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
     config_types: ClassVar[dict[str, tuple[type, ...]]] = {
@@ -114,13 +120,22 @@ def make_id(cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     if cfg["render_mode"] is not None:
         kwargs["render_mode"] = cfg["render_mode"]
     try:
-        return gymnasium.make(spec, max_episode_steps=cfg["max_episode_steps"], disable_env_checker=True, **kwargs)
+        with warnings.catch_warnings():
+            # What it says of a render_mode that an env does not list, the env says too, or it takes it all the same.
+            warnings.filterwarnings("ignore", message=".*render_mode=")
+            return gymnasium.make(spec, max_episode_steps=cfg["max_episode_steps"], disable_env_checker=True, **kwargs)
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
-        raise EnvError(f"env '{cfg['env_id']}' needs a package that is not installed: {error}") from error
+        raise EnvError(f"env '{cfg['env_id']}' needs a package that is not installed: {_missing(error)}") from error
     except TypeError as error:
         raise ConfigError(f"env '{cfg['env_id']}' cannot be made with env.kwargs {kwargs}: {error}") from error
     except gymnasium.error.DeprecatedEnv as error:
         raise ConfigError(_bad_id(cfg["env_id"], error)) from error
+
+
+def _missing(error: Exception) -> str:
+    """Return what is missing and the line that installs it; that of gymnasium knows no extra of ours."""
+    hint = install_hint(error)
+    return f"{error.__cause__ or error}{hint}" if hint else str(error)
 
 
 def env_spec(env_id: str) -> EnvSpec:
@@ -133,10 +148,14 @@ def env_spec(env_id: str) -> EnvSpec:
     module, _, name = env_id.rpartition(":")
     try:
         if module:
-            importlib.import_module(module)
+            import_code(module)
         return gymnasium.spec(name)
     except ImportError as error:
-        raise ConfigError(f"env.env_id is '{env_id}', but module '{module}' cannot be imported: {error}.") from error
+        close = " or ".join(repr(each) for each in close_modules(module))
+        raise ConfigError(
+            f"env.env_id is '{env_id}', but module '{module}' cannot be imported: {error}"
+            f"{f'; did you mean {close}?' if close else ''} (python looked in {', '.join(searched_folders())})"
+        ) from error
     except gymnasium.error.Error as error:
         raise ConfigError(_bad_id(env_id, error)) from error
 
@@ -150,9 +169,7 @@ def _register(package: str, extra: str, env_id: str) -> None:
     except ImportError as error:
         # A module of ours that registers a package says by the error which one is missing.
         missing = error.name if package.startswith("ding_like.") and error.name else package
-        raise EnvError(
-            f"env '{env_id}' needs the package {missing}; install it with: pip install 'ding-like[{extra}]'"
-        ) from error
+        raise EnvError(f"env '{env_id}' needs the package {missing}; install it with: {pip_line(extra)}") from error
 
 
 def _bad_id(env_id: str, error: Exception) -> str:
@@ -161,4 +178,12 @@ def _bad_id(env_id: str, error: Exception) -> str:
     same = [known for known in gymnasium.registry if known.rpartition("-v")[0] == stem and known != name]
     close = list(dict.fromkeys([*same, *difflib.get_close_matches(name, list(gymnasium.registry), n=3)]))
     hint = f"; did you mean {' or '.join(repr(c) for c in close if c != name)}?" if close else "."
-    return f"env.env_id is '{env_id}', which gymnasium {gymnasium.__version__} cannot make: {error}{hint}"
+    # gymnasium's own guess, which may name another id than ours, is left out.
+    said = str(error).partition(" Did you mean")[0].rstrip(".")
+    text = f"env.env_id is '{env_id}', which gymnasium {gymnasium.__version__} cannot make: {said}{hint}"
+    if isinstance(error, gymnasium.error.DeprecatedEnv) or same or ":" in env_id:
+        return text
+    return (
+        f"{text}\n  an id of your own: env_id='my_module:{name}' imports the module that registers it, and so does "
+        "create_config.env.import_names=['my_module']"
+    )

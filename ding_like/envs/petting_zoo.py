@@ -13,6 +13,7 @@ from ding_like.data.obs import ACTION_MASK
 from ding_like.envs.game import GameStep
 from ding_like.errors import ConfigError, EnvError
 from ding_like.utils.configurable import Configurable
+from ding_like.utils.extras import pip_line
 from ding_like.utils.registries import ENV_REGISTRY
 
 # An id of PettingZoo's registry, or a module of a package of such envs; nothing else is imported.
@@ -169,7 +170,7 @@ def _make(env_id: str, api: str, kwargs: dict[str, Any]) -> Any:
             return pettingzoo.make(api, env_id, **kwargs)
         return ENV_REGISTRY.get(f"{env_id}:{'env' if api == 'aec' else 'parallel_env'}")(**kwargs)
     except Exception as error:  # PettingZoo's own errors have no common class
+        extra = "mpe" if env_id.startswith("mpe2.") else "pettingzoo"
         raise ConfigError(
-            f"env.env_id '{env_id}' cannot be made: {error} Its package is installed with "
-            "pip install 'ding-like[petting_zoo]'."
+            f"env.env_id '{env_id}' cannot be made: {error}. Its package is installed with: {pip_line(extra)}"
         ) from error

@@ -121,9 +121,20 @@ def _leaves(space: Space, path: tuple[str, ...]) -> Iterator[tuple[Leaf, Space]]
         at = f" at '{'/'.join(path)}'" if path else ""
         raise EnvError(
             f"observation space {type(space).__name__}{at} does not fit in arrays of fixed shape; expected Box, "
-            "Discrete, MultiDiscrete, MultiBinary or Dict of these. Take it out or flatten it with a wrapper, such as "
-            "env.wrappers=[dict(type='FilterObservation', filter_keys=[...])] or [dict(type='FlattenObservation')]."
+            f"Discrete, MultiDiscrete, MultiBinary or Dict of these. {_way_out(space, is_entry=bool(path))}"
         )
+
+
+def _way_out(space: Space, *, is_entry: bool) -> str:
+    """Say which wrapper makes arrays of a space that has none; `is_entry`: it is one of a Dict."""
+    if isinstance(space, spaces.Text):
+        way = "Show text as numbers: env.wrappers=[dict(type='encode_text')]"
+    elif space.is_np_flattenable:
+        way = "Flatten it: env.wrappers=[dict(type='FlattenObservation')]"
+    else:  # Graph, Sequence and what holds them
+        way = "Its length changes: show as much as fits in a Box by a gymnasium.ObservationWrapper of your own"
+    leave = ", or name the entries to keep: [dict(type='FilterObservation', filter_keys=[...])]" if is_entry else ""
+    return f"{way}{leave}."
 
 
 def _shape(space: Space) -> tuple[int, ...]:

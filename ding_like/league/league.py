@@ -14,6 +14,7 @@ from ding_like.league.payoff import RESULTS, BattleSharedPayoff
 from ding_like.league.player import ActivePlayer, HistoricalPlayer, Player
 from ding_like.league.rating import Ratings
 from ding_like.types import State
+from ding_like.utils.bounds import FROM_0, FROM_1, SHARE_ABOVE_0, Bounds
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.files import atomic_write
 from ding_like.utils.registries import LEAGUE_REGISTRY, PLAYER_REGISTRY
@@ -50,6 +51,11 @@ class BaseLeague(Configurable):
         # Games of a pair before the next opponent is drawn.
         games_per_job=32,
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "games_per_job": FROM_1,
+        "payoff.decay": SHARE_ABOVE_0,
+        "payoff.min_win_rate_games": FROM_0,
+    }
     without_effect: ClassVar[Mapping[str, str]] = {"payoff.type": "there is one kind of payoff, of battles"}
     config_free = ("active_players", "naive_sp_player", "main_player", "main_exploiter", "league_exploiter")
 

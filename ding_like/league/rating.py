@@ -7,6 +7,7 @@ from typing import Any
 from ding_like.errors import ConfigError
 from ding_like.league.payoff import DRAW, LOSS, WIN
 from ding_like.types import State
+from ding_like.utils.extras import pip_line
 
 _ELO_START, _ELO_K, _ELO_SCALE = 1000.0, 32.0, 400.0
 
@@ -22,9 +23,7 @@ class Ratings:
         try:
             from openskill.models import ThurstoneMostellerFull
         except ImportError as error:
-            raise ConfigError(
-                "a league rates players by openskill: pip install 'ding-like[league]', or pip install openskill."
-            ) from error
+            raise ConfigError(f"a league rates players by openskill; install it with: {pip_line('league')}") from error
         self._model: Any = ThurstoneMostellerFull()
         self.elo: dict[str, float] = {}
         self._skill: dict[str, Any] = {}

@@ -115,7 +115,7 @@ class FlatPart(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_obs_shape(x.shape, self.obs_shape)
-        return x.reshape(len(x), -1).to(torch.get_default_dtype())
+        return x.reshape(x.shape[0], -1).to(torch.get_default_dtype())
 
 
 class OneHotPart(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -56,6 +57,8 @@ class FQF(nn.Module):
     """
 
     # Any: the arguments of IQN.
+    __signature__ = inspect.signature(IQN)  # all that it takes goes to the network of values
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
         self.values = IQN(*args, **kwargs)

@@ -60,7 +60,7 @@ class DistributionHead(DiscreteHead):
         self.num_points = num_points
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x).view(len(x), -1, self.num_points)
+        return super().forward(x).view(x.shape[0], -1, self.num_points)
 
 
 class DuelingHead(nn.Module):

@@ -98,7 +98,8 @@ class IQN(nn.Module):
 
     def of_features(self, features: Tensor, fractions: Tensor) -> Tensor:
         """Return the returns [B, A, N] of encoded observations [B, D]; else like `quantiles`."""
-        if fractions.dim() != 2 or len(fractions) not in (1, len(features)):
+        rows = fractions.shape[0]
+        if fractions.dim() != 2 or (rows != 1 and rows != features.shape[0]):
             raise SchemaError(
                 f"fractions have shape {tuple(fractions.shape)}, expected [{len(features)}, N] or [1, N]: some numbers "
                 "for each row, or the same for all"

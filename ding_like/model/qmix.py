@@ -74,7 +74,7 @@ class QMIX(nn.Module):
                 f"{tuple(obs.shape)}: env type 'joint_petting_zoo' gives such observations."
             )
         own = obs["agents"].to(self.head.weight.dtype)
-        names = torch.eye(self.num_agents, dtype=own.dtype, device=own.device).expand(len(own), -1, -1)
+        names = torch.eye(self.num_agents, dtype=own.dtype, device=own.device).expand(own.shape[0], -1, -1)
         values: Tensor = self.head(self.agent(torch.cat([own, names], dim=-1)))
         return values
 

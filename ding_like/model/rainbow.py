@@ -65,7 +65,7 @@ class RainbowHead(nn.Module):
                 continue
             outputs.append(stream(x, noise[..., start : start + stream.noise_size]))
             start += stream.noise_size
-        advantage: Tensor = outputs[-1].view(len(x), self.num_actions, self.num_points)
+        advantage: Tensor = outputs[-1].view(x.shape[0], self.num_actions, self.num_points)
         if len(outputs) == 1:
             return advantage
         value: Tensor = outputs[0].unsqueeze(1)
@@ -156,7 +156,7 @@ class RainbowDQN(nn.Module):
         Raises SchemaError for noise of another size than `noise_size`.
         """
         features = self.encoder(x)
-        check_noise(noise, len(features), self.noise_size)
+        check_noise(noise, features.shape[0], self.noise_size)
         output: Tensor = self.head(features, noise)
         return output
 

@@ -268,6 +268,14 @@ def init_actor_critic(model: nn.Module, actor_head: ActorHead, critic_head: Disc
         init_orthogonal(actor_head.main[-1], gain=0.01)
 
 
+def num_outputs(action_shape: ActionShape, *, action_space: str) -> int:
+    """Return how many numbers make up an action's distribution: logits, means and log sigmas, or all three."""
+    if action_space == "hybrid":
+        num_choices, num_parameters = hybrid_sizes(action_shape)
+        return num_choices + 2 * num_parameters
+    return _output_size(action_space, action_shape) * (2 if action_space == "continuous" else 1)
+
+
 def _output_size(action_space: str, action_shape: ActionShape) -> int:
     """Return how many logits or continuous actions there are."""
     sizes = as_sizes("action_shape", action_shape)

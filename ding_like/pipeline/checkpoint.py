@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import logging
-import platform
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
-import torch
-
-from ding_like import __version__
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.build import SerialParts
 from ding_like.pipeline.learners.statistics import SharedStatistics
+from ding_like.pipeline.versions import versions
 from ding_like.types import State
 from ding_like.utils.resume import ResumeStore, Saved
 from ding_like.utils.seeding import global_rng_state, set_global_rng_state
@@ -47,7 +42,7 @@ class Checkpointer:
         self._parts = parts
         keep = self._cfg.keep if parts.share.num_learners == 1 else max(self._cfg.keep, _KEPT_IN_STEP)
         self._store = resume_store(cfg.exp_name, keep=keep, rank=parts.share.rank)
-        self._meta = {"arguments": dict(arguments), "versions": _versions()}
+        self._meta = {"arguments": dict(arguments), "versions": versions()}
         self._clock = clock
         self._last_s = clock()
         self._last_step = 0
@@ -165,7 +160,7 @@ class Checkpointer:
         # Last: building and resetting envs draws from these.
         set_global_rng_state(run["rng"])
         self.start_from(saved.step)
-        for name, version in _versions().items():
+        for name, version in versions().items():
             if saved.meta["versions"].get(name) != version:
                 logger.warning(
                     "saved with %s %s, going on with %s: the rest of the run may differ from an uninterrupted one.",
@@ -174,13 +169,3 @@ class Checkpointer:
                     version,
                 )
         return run
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "ding_like": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "gymnasium": gymnasium.__version__,
-    }

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
 from ding_like.config import FrozenConfig
-from ding_like.errors import ConfigError
+from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline.build import SerialParts
 from ding_like.pipeline.checkpoint import Checkpointer
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.learners.lock_step import Alone, LockStep, Turn
 from ding_like.pipeline.report.progress import Limits, Progress
 from ding_like.pipeline.report.run_console import RunConsole
-from ding_like.pipeline.roles.evaluate import EvaluateRole
+from ding_like.pipeline.roles.best_checkpoint import put_best_back, set_best_aside
+from ding_like.pipeline.roles.evaluate import EvaluateRole, Evaluation
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.origin import Origin
 from ding_like.pipeline.roles.record import RunRecord, RunResult
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.pipeline.turns import SerialTurns, Turns, TurnsLostError
 from ding_like.types import State
+from ding_like.utils.files import is_full
+from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.resume import Saved
 
 logger = logging.getLogger(__name__)
@@ -34,7 +40,8 @@ class SerialRun:
     `checkpointer` saves points to resume from between two turns; with `saved` the run goes on from one. With
     `lock_step` this is the loop of one of several learners, each with its share of the config: all of them take the
     same turns, and the first alone evaluates and reports. `make_turns` makes the turns of a run whose work is done
-    elsewhere, of what tells whether the run is to end soon; without it the parts' own roles take them.
+    elsewhere, of what tells whether the run is to end soon; without it the parts' own roles take them. `on_begin` is
+    called when the first of them is done.
     """
 
     def __init__(
@@ -49,6 +56,8 @@ class SerialRun:
         lock_step: LockStep | None = None,
         batch_size: int | None = None,  # rows drawn for an update; None: the config's
         make_turns: Callable[[Callable[[], bool]], Turns] | None = None,
+        origin: Origin | None = None,
+        on_begin: Callable[[], None] | None = None,
     ) -> None:
         if saved is not None and checkpointer is None:
             raise ConfigError("a run that goes on from a saved point needs the checkpointer that knows its parts.")
@@ -57,10 +66,12 @@ class SerialRun:
         self._limits = limits
         self._console = console
         self._checkpointer = checkpointer
+        self._origin = origin
         self._saved = saved
         self._lock_step: LockStep = Alone() if lock_step is None else lock_step
         self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
         self._make_turns = make_turns or self._serial_turns
+        self._on_begin = on_begin
         self._end_s = math.inf  # by the monotonic clock; known when the first turn begins
         self.training_s = 0.0  # from the first turn on, known when it has ended
 
@@ -70,13 +81,16 @@ class SerialRun:
         The first SIGINT or SIGTERM ends the run after the current turn of the loop, with a point to resume from; then
         it acts as it would have.
         """
-        parts, self._record = self._parts, RunRecord(self._cfg.exp_name)
+        parts, self._record = self._parts, RunRecord(self._cfg.exp_name, origin=self._origin)
         with StopSignal() as signals, ExitStack() as opened:
-            state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
+            self._signals = signals
+            with self._console.phase("starting" if self._saved is None else "loading the saved point"):
+                state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
             began_s = time.monotonic()
             self._end_s = began_s + self._limits.max_duration_s
             try:
-                self._begin_turns(state)
+                with self._console.phase(self._first_phase):
+                    self._begin_turns(state)
                 self._evaluate = self._evaluate_role()
                 self._console.start(self._progress())
                 stop = self._loop(signals)
@@ -84,23 +98,32 @@ class SerialRun:
                 self.training_s = time.monotonic() - began_s
             except TurnsLostError as error:
                 raise TurnsLostError(f"{error} The run ended {self._rescued()}") from error
-            self._console.update(self._progress())
             self._save()
             self._lock_step.leave()
             if signals.received is not None:
+                self._console.update(self._progress())
                 logger.info("interrupted %s", self._saved_at())
                 signals.leave()
         parts.learner.call_hook("after_run")
         if self._evaluate is None:
             return None
-        final = self._evaluate.final()
-        return self._record.conclude(
-            final.returns,
-            eval_s=final.duration_s,
-            stop=stop,
-            env_step=parts.collector.envstep,
-            train_iter=parts.learner.train_iter,
-        )
+        return self._conclude(self._evaluate, stop=stop)
+
+    def _conclude(self, evaluate: EvaluateRole, *, stop: bool) -> RunResult:
+        """Evaluate the last model afresh, keep it if it is the best, and write the result."""
+        parts = self._parts
+        train_iter, env_step = parts.learner.train_iter, parts.collector.envstep
+
+        def save(name: str) -> None:
+            set_best_aside(self._cfg.exp_name)
+            parts.learner.save_checkpoint(name)
+
+        with self._console.phase("evaluating the last model"):
+            found = evaluate.conclude(train_iter, env_step, save_checkpoint=save)
+        self._note(found)
+        self._console.update(self._progress())
+        result = {"stop": stop, "env_step": env_step, "train_iter": train_iter, "eval_metrics": found.metrics}
+        return when_there_is_room(lambda: self._record.conclude(found.returns, **result), tell=logger.warning)
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
         """Bring the parts to where the run goes on from, and make the turns; return a saved point's state, if any."""
@@ -110,12 +133,18 @@ class SerialRun:
             state = self._checkpointer.restore(self._saved)
             best = math.nan if parts.evaluator is None else parts.evaluator.best_return
             self._record.load_state_dict(state, best=best)
+            put_best_back(self._cfg.exp_name)
         else:
             parts.learner.call_hook("before_run")
         self._lock_step.begin(goes_on=state is not None)
         self._turns = self._make_turns(is_leaving)
         opened.callback(self._turns.close)
         return state
+
+    @property
+    def _first_phase(self) -> str:
+        size = self._cfg.policy.random_collect_size if self._saved is None else 0
+        return f"collecting {size:,} samples by random actions" if size else "starting"
 
     def _begin_turns(self, state: State | None) -> None:
         if state is None:
@@ -128,7 +157,33 @@ class SerialRun:
         return SerialTurns(self._cfg, self._parts, lock_step=self._lock_step, batch_size=self._batch_size)
 
     def _save(self) -> None:
-        """Save a point to resume from."""
+        """Save the run's last point to resume from; a full disk is waited for, until a signal says to leave."""
+        before, pause = self._signals.received, threading.Event()
+
+        def wait(seconds: float) -> bool:
+            return pause.wait(seconds) or self._signals.received != before
+
+        try:
+            when_there_is_room(self._save_point, tell=logger.warning, wait=wait)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            raise CheckpointError(
+                f"the run's last point, of {self._place()}, is not saved: the disk stayed full ({error}). Make room; "
+                f"from an earlier point, if there is one, it goes on with  {self._resume_command}"
+            ) from error
+
+    def _save_between(self) -> None:
+        """Save a point to resume from; on a full disk the next one is tried when it is due."""
+        try:
+            self._save_point()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            where = self._place()
+            logger.warning("the disk is full (%s): the point of %s is not saved, earlier ones stay", error, where)
+
+    def _save_point(self) -> None:
         if self._checkpointer is not None:
             self._checkpointer.save({**self._record.state_dict(), "turns": self._turns.state_dict()})
 
@@ -141,7 +196,7 @@ class SerialRun:
         torn = f"at {self._place()}, which is not saved: what was learned last is lost with those who learned it"
         if newest is None:
             return f"{torn}, and no point was saved before."
-        again = f"go on from env step {newest:,}, saved before, with  ding --resume {self._cfg.exp_name}"
+        again = f"go on from env step {newest:,}, saved before, with  {self._resume_command}"
         return f"{torn}; {again}"
 
     def _evaluate_role(self) -> EvaluateRole | None:
@@ -170,10 +225,13 @@ class SerialRun:
             if turn.saves or turn.evaluates:
                 self._turns.settle()
             if turn.saves:
-                self._save()
+                self._save_between()
             if turn.evaluates and self._lock_step.evaluate(None if self._evaluate is None else self._evaluate_now):
                 return True
             self._turns.take()
+            if self._on_begin is not None:
+                self._on_begin()
+                self._on_begin = None
             if console.is_due:
                 console.update(self._progress())
         return False
@@ -194,17 +252,22 @@ class SerialRun:
         """Evaluate, keep the model if it is the best, and return whether it is good enough."""
         parts, env_step = self._parts, self._parts.collector.envstep
         assert self._evaluate is not None, "only a learner that evaluates is asked to"
-        found = self._evaluate.evaluate(
-            parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
-        )
+        with self._console.phase("evaluating"):
+            found = self._evaluate.evaluate(
+                parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
+            )
+        self._note(found)
+        return found.stop
+
+    def _note(self, found: Evaluation) -> None:
         self._record.note_evaluation(
             found.returns,
             best=found.best_return,
-            env_step=env_step,
+            env_step=self._parts.collector.envstep,
             duration_s=found.duration_s,
             console=self._console,
+            metrics=found.metrics,
         )
-        return found.stop
 
     def _progress(self) -> Progress:
         parts = self._parts
@@ -219,8 +282,12 @@ class SerialRun:
             workers=self._turns.workers(),
         )
 
+    @property
+    def _resume_command(self) -> str:
+        return shlex.join(["ding", "--resume", self._cfg.exp_name])
+
     def _saved_at(self) -> str:
-        return f"at {self._place()}: saved, go on with  ding --resume {self._cfg.exp_name}"
+        return f"at {self._place()}: saved, go on with  {self._resume_command}"
 
     def _place(self) -> str:
         return f"env step {self._parts.collector.envstep:,}, iteration {self._parts.learner.train_iter:,}"

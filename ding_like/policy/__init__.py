@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ding_like.policy.base import Policy, create_policy, get_policy_cls
+from ding_like.policy.base import Policy
+from ding_like.policy.create import create_policy, get_policy_cls
 from ding_like.utils.lazy_exports import lazy_export
 
 # Imported on first use. Names are DI-engine's; where ours differs, both are there.

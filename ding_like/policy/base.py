@@ -11,28 +11,32 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from easydict import EasyDict
 
-from ding_like.config import NoEffect, deep_merge, with_objects
+from ding_like.config import NoEffect, deep_merge
 from ding_like.config.tree import get_path
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
-from ding_like.errors import CheckpointError, ConfigError
-from ding_like.policy import di_engine_view
+from ding_like.errors import CheckpointError
+from ding_like.policy import di_engine_view, own_state
 from ding_like.policy.device import device_of
 from ding_like.policy.grad_state import StateVersions, check_fits
+from ding_like.policy.model_keys import build_model, model_faults
+from ding_like.policy.model_methods import ModelMethod, check_model
+from ding_like.policy.nstep_rows import nstep_rows
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.policy_bounds import POLICY_BOUNDS
+from ding_like.policy.required import check_acts, check_learns, lacks
 from ding_like.policy.share import Share
 from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
-from ding_like.rl_utils.returns import nstep_return
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, Info, LearnMode, SampleUnit, State
+from ding_like.utils.bounds import Bounds
 from ding_like.utils.checkpoint import check_model_state
-from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
 
 FIELDS = ("learn", "collect", "eval", "command")
 
@@ -82,6 +86,7 @@ class Policy:
         eval=dict(),
         other=dict(),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = POLICY_BOUNDS
     config_free: tuple[str, ...] = ("model",)
     config_types: dict[str, tuple[type, ...]] = {
         "action_space": (str,),
@@ -126,9 +131,6 @@ class Policy:
             yield "collect", "n_sample and n_episode are both set; give one"
         if cfg["priority_IS_weight"] and not cfg["priority"]:
             yield "priority_IS_weight", "needs priority=True: without priorities all weights are 1"
-        for path, value in (("nstep", cfg["nstep"]), ("learn.batch_size", cfg["learn"]["batch_size"])):
-            if isinstance(value, (int, float)) and value < 1:
-                yield path, f"must be at least 1, got {value}"
         if cfg["learn"]["nonfinite"] not in ("skip", "raise"):
             yield "learn.nonfinite", f"must be 'skip' or 'raise', got {cfg['learn']['nonfinite']!r}"
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
@@ -139,6 +141,11 @@ class Policy:
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
         if cls.action_spaces is not None and not {"Box", "HybridSpace"} & set(cls.action_spaces):
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
+
+    @classmethod
+    def check_model(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for what the model that a policy section names does not take of `cfg.model`."""
+        return model_faults(cls, cfg)
 
     @classmethod
     def _no_effect(cls, cfg: Mapping[str, Any], paths: Iterable[str], why: str) -> Iterator[tuple[str, str]]:
@@ -164,7 +171,9 @@ class Policy:
         self._grad_versions = StateVersions()  # of what `grad_state` gave out
         self._grad_version: dict[str, int] | None = None  # that `load_grad_state` took over last
         # Any: algorithms call methods of their own models (`q`, say), which nn.Module does not know.
-        self._model: Any = (self._build_model() if model is None else model).to(self._device)
+        self._model: Any = self._build_model() if model is None else model
+        self._check_model()
+        self._model.to(self._device)
         if "learn" in self._enabled:
             self._init_learn()
         if "collect" in self._enabled:
@@ -176,9 +185,17 @@ class Policy:
 
     # ---- what an algorithm overrides
 
+    # What it calls of its model.
+    model_methods: tuple[ModelMethod, ...] = ()
+
+    def _model_sizes(self) -> dict[str, int]:
+        """Return how long axes of `model_methods` are, by letter; A is the number of actions where it is one."""
+        shape = self._cfg.get("model", {}).get("action_shape")
+        return {"A": shape, "2A": 2 * shape} if isinstance(shape, int) else {}
+
     def default_model(self) -> tuple[str, list[str]]:
         """Return the registry name of the model and the modules to import for it."""
-        raise NotImplementedError(f"{type(self).__name__} must name its default model, or be given one.")
+        raise lacks(self, "default_model()", "which names the model that it builds where none is given")
 
     def _init_learn(self) -> None:
         """Set up optimizer and target networks."""
@@ -222,19 +239,7 @@ class Policy:
         A row holds the discounted sum of its window's rewards, the window's last `next_obs`, `terminated` and
         `truncated`, and `discount`, what multiplies the value of that `next_obs`. Windows that are not complete wait.
         """
-        columns = rollout.columns()
-        if self._nstep == 1:
-            return TransitionBatch(columns), np.zeros(rollout.num_lanes, np.int64)
-        lanes = rollout.as_lanes()
-        done = (columns["terminated"] | columns["truncated"])[lanes.row]
-        window = nstep_return(columns["reward"][lanes.row], done, gamma=self._gamma, n=self._nstep, valid=lanes.valid)
-        time, lane = (window.complete & lanes.valid).nonzero()
-        first, last = lanes.row[time, lane], lanes.row[window.last[time, lane], lane]
-        rows = {
-            name: column.take(last if _is_of_window_end(name) else first, axis=0) for name, column in columns.items()
-        }
-        rows["reward"], rows["discount"] = window.return_[time, lane], window.discount[time, lane]
-        return TransitionBatch(rows), (lanes.valid & ~window.complete).sum(axis=0)
+        return nstep_rows(rollout, nstep=self._nstep, gamma=self._gamma)
 
     def num_ready(self, length: Array, ended: Array) -> int:
         """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
@@ -265,6 +270,7 @@ class Policy:
     @property
     def learn_mode(self) -> LearnMode:
         """Return what a learner uses: a `LearnMode`, or DI-engine's fields for a policy in DI-engine's style."""
+        check_learns(self, Policy)
         if di_engine_view.overrides(self, "_forward_learn"):
             return cast(LearnMode, di_engine_view.di_engine_learn_mode(self))  # the parts adapt what it lacks
         return LearnMode(
@@ -275,8 +281,8 @@ class Policy:
             monitor_vars=self._monitor_vars_learn,
             get_attribute=self.get_attribute,
             set_attribute=self.set_attribute,
-            state_dict=self._state_dict_learn,
-            load_state_dict=self._load_state_dict_learn,
+            state_dict=own_state.saver(self),
+            load_state_dict=partial(own_state.load, self),
             minibatches=self.minibatches,
             grad=self.grad,
             apply=self.apply,
@@ -289,6 +295,7 @@ class Policy:
     @property
     def collect_mode(self) -> CollectMode:
         """Return what a collector uses: a `CollectMode`, or DI-engine's fields for a policy in DI-engine's style."""
+        check_acts(self, "collect")
         if di_engine_view.overrides(self, "_forward_collect"):
             return cast(CollectMode, di_engine_view.di_engine_collect_mode(self))  # the parts adapt what it lacks
         actor = self._collect_actor
@@ -309,6 +316,7 @@ class Policy:
     @property
     def eval_mode(self) -> EvalMode:
         """Return what an evaluator uses: an `EvalMode`, or DI-engine's fields for a policy in DI-engine's style."""
+        check_acts(self, "eval")
         if di_engine_view.overrides(self, "_forward_eval"):
             return cast(EvalMode, di_engine_view.di_engine_eval_mode(self))  # the parts adapt what it lacks
         actor = self._eval_actor
@@ -471,30 +479,11 @@ class Policy:
         """Return a batch's observations as the model takes them: a tensor, or a dict of tensors."""
         return columns_to_obs(prefix, batch.columns)
 
+    def _check_model(self) -> None:
+        """Raise ConfigError for a model that lacks what the policy calls, or gives something else than it expects."""
+        if not di_engine_view.overrides(self, "_forward_learn"):
+            obs_shape = self._cfg.get("model", {}).get("obs_shape")
+            check_model(self._model, policy=type(self), obs_shape=obs_shape, sizes=self._model_sizes)
+
     def _build_model(self) -> torch.nn.Module:
-        settings = with_objects(self._cfg.get("model", {}))
-        name, import_names = self.default_model()
-        name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
-        settings.pop("cfg_type", None)
-        try:
-            model: torch.nn.Module = MODEL_REGISTRY.build(name, import_names=import_names, **settings)
-        except TypeError as error:
-            raise ConfigError(f"policy.model does not fit model '{name}': {error}.") from error
-        return model
-
-
-def _is_of_window_end(name: str) -> bool:
-    """Tell whether a column of an n-step row comes from the last step of its window."""
-    return name in ("next_obs", "terminated", "truncated") or name.startswith("next_obs/")
-
-
-def create_policy(cfg: Mapping[str, Any], **kwargs: Any) -> Policy:
-    """Build the policy that `cfg.type` names; raises RegistryError for an unknown name."""
-    policy: Policy = POLICY_REGISTRY.build(cfg["type"], cfg=cfg, import_names=cfg.get("import_names", ()), **kwargs)
-    return policy
-
-
-def get_policy_cls(cfg: Mapping[str, Any]) -> type[Policy]:
-    """Return the class that `cfg.type` names; raises RegistryError for an unknown name."""
-    cls: type[Policy] = POLICY_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
-    return cls
+        return build_model(self._cfg, self.default_model)

@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from ding_like.policy.dqn import DQNPolicy
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.categorical import CategoricalValue
 from ding_like.rl_utils.value_family import ValueFamily
@@ -30,6 +31,10 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class C51Policy(DQNPolicy):
     """Learn distributions of returns over fixed values, off-policy and for discrete actions."""
 
+    model_methods = (
+        ModelMethod("logits", gives=("B A N",)),
+        *(ModelMethod(name, None) for name in ("v_min", "v_max", "n_atom")),
+    )
     config: dict[str, Any] = dict(type="c51")
 
     @classmethod

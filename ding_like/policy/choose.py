@@ -1,7 +1,8 @@
 """Choose actions from a network's outputs: exploration is here, and its random numbers.
 
 Each class is one way to choose, for R rows at once. All of them take (output, action mask or None, generator, setting)
-and return columns [R, ...], `action` among them.
+and return columns [R, ...], `action` among them. `best(output, mask)` is what they choose without exploring, of tensors:
+agents are exported with it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ding_like.rl_utils.action_range import ActionRange
-from ding_like.rl_utils.distributions import ActionFamily, mask_logits
+from ding_like.rl_utils.distributions import ActionFamily, allowed_logits, mask_logits
 from ding_like.rl_utils.exploration import epsilon_greedy, greedy_action
 from ding_like.rl_utils.noise import gaussian_noise
 from ding_like.rl_utils.squashed import MAX_LOG_SIGMA, MIN_LOG_SIGMA
@@ -46,6 +49,9 @@ class EpsilonGreedy:
         chosen = epsilon_greedy(greedy.ravel(), each, num_actions=num_actions, rng=rng, action_mask=legal)
         return {"action": chosen.reshape(greedy.shape)}
 
+    def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        return _best_of(output, mask)
+
 
 @dataclass(frozen=True)
 class GaussianNoise:
@@ -62,6 +68,9 @@ class GaussianNoise:
         if not isinstance(sigma, float) or sigma != 0.0:
             output = output + gaussian_noise(*output.shape, sigma=sigma, rng=rng)
         return {"action": self.action_range.to_env(output)}
+
+    def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        return self.action_range.tensor_to_env(output)
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,11 @@ class HybridEpsilonGreedy:
         action[:, 1:] = self.parameter_range.to_env(parameters)
         return {"action": action}
 
+    def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        choice = _best_of(output[:, : self.num_choices], mask)
+        parameters = self.parameter_range.tensor_to_env(output[:, self.num_choices :])
+        return torch.cat([choice.unsqueeze(1).to(parameters.dtype), parameters], dim=1)
+
 
 @dataclass(frozen=True)
 class SquashedGaussian:
@@ -115,6 +129,9 @@ class SquashedGaussian:
             sigma = np.exp(log_sigma.clip(MIN_LOG_SIGMA, MAX_LOG_SIGMA))
             mean = mean + sigma * rng.standard_normal(mean.shape, dtype=np.float32)
         return {"action": self.action_range.to_env(np.tanh(mean))}
+
+    def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        return self.action_range.tensor_to_env(torch.tanh(output[:, : output.shape[1] // 2]))
 
 
 @dataclass(frozen=True)
@@ -136,3 +153,14 @@ class OfFamily:
             return {"action": self.family.mode(output)}
         sampled = self.family.sample(output, rng)
         return sampled if self.with_log_prob else {"action": sampled["action"]}
+
+    def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        return self.family.mode_of(allowed_logits(output, mask))
+
+
+def _best_of(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the best action [R] or [R, N] by values [R, A] or [R, N, A], of those that the mask allows."""
+    if mask is None:
+        return values.argmax(dim=-1)
+    allowed = values.clamp(min=torch.finfo(values.dtype).min)
+    return torch.where(mask.reshape(values.shape) != 0, allowed, -torch.inf).argmax(dim=-1)

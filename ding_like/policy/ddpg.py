@@ -14,16 +14,18 @@ here too, off by default: a smoothed next action, an actor and targets that wait
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.policy.choose import GaussianNoise
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Info
+from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -31,6 +33,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class DDPGPolicy(OffPolicyActorCritic):
     """Learn a deterministic actor and one critic off-policy."""
 
+    model_methods = (ModelMethod("actor"), ModelMethod("critic", "obs, action", ("N B",)))
     config: dict[str, Any] = dict(
         type="ddpg",
         model=dict(action_space="regression", twin_critic=False),
@@ -49,6 +52,16 @@ class DDPGPolicy(OffPolicyActorCritic):
         # Standard deviation of the exploration noise; its unit is half of the action's range.
         collect=dict(noise_sigma=0.1),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.learning_rate_actor": ABOVE_0,
+        "learn.learning_rate_critic": ABOVE_0,
+        "learn.actor_update_freq": FROM_1,
+        "learn.target_update_freq": FROM_1,
+        "learn.noise_sigma": FROM_0,
+        "learn.noise_range.min": FINITE,
+        "learn.noise_range.max": FINITE,
+        "collect.noise_sigma": FROM_0,
+    }
     config_types = {**OffPolicyActorCritic.config_types, "learn.target_update_freq": (int,)}
 
     @classmethod
@@ -56,9 +69,6 @@ class DDPGPolicy(OffPolicyActorCritic):
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         learn = cfg["learn"]
-        for name in ("actor_update_freq", "target_update_freq"):
-            if learn[name] is not None and learn[name] < 1:
-                yield f"learn.{name}", f"must be at least 1, got {learn[name]}"
         if not learn["noise"]:
             paths = ("learn.noise_sigma", "learn.noise_range.min", "learn.noise_range.max")
             yield from cls._no_effect(cfg, paths, "learn.noise is False")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ding_like.data.obs import nest
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import as_batch
 from ding_like.errors import SchemaError
+from ding_like.policy import own_state
 from ding_like.types import OUR_FIELDS, Actor, CollectMode, EvalMode, LearnMode
 
 if TYPE_CHECKING:
@@ -47,8 +49,8 @@ def di_engine_learn_mode(policy: Any) -> Any:
         monitor_vars=policy._monitor_vars_learn,
         get_attribute=policy.get_attribute,
         set_attribute=policy.set_attribute,
-        state_dict=policy._state_dict_learn,
-        load_state_dict=policy._load_state_dict_learn,
+        state_dict=own_state.saver(policy),
+        load_state_dict=partial(own_state.load, policy),
     )
 
 

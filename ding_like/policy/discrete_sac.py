@@ -25,6 +25,7 @@ from torch import Tensor
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
 from ding_like.policy.choose import OfFamily
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.sac import SoftActorCritic
 from ding_like.rl_utils.distributions import Categorical
 from ding_like.rl_utils.soft_value import entropy_of, log_softmax, soft_value
@@ -40,6 +41,7 @@ _SHARE_OF_LARGEST_ENTROPY = 0.98
 class DiscreteSACPolicy(SoftActorCritic):
     """Learn a softmax over discrete actions, two critics and a temperature off-policy."""
 
+    model_methods = (ModelMethod("actor"), ModelMethod("critic", gives=("N B A",)))
     config: dict[str, Any] = dict(type="discrete_sac")
     # Keys of DI-engine's configs.
     without_effect: ClassVar[dict[str, str]] = {

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.value_based import ValueBasedPolicy
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -22,6 +23,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class DQNPolicy(ValueBasedPolicy):
     """Learn Q values of discrete actions off-policy."""
 
+    model_methods = (ModelMethod("q"),)
     config: dict[str, Any] = dict(type="dqn")
 
     def default_model(self) -> tuple[str, list[str]]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ding_like.policy.base import Policy
 from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
+from ding_like.utils.bounds import FROM_1, SHARE, Bounds
 
 
 class EpsilonPolicy(Policy):
     """Tell collectors the epsilon of `other.eps` (type, start, end, decay) for an env step."""
+
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "other.eps.start": SHARE,
+        "other.eps.end": SHARE,
+        "other.eps.decay": FROM_1,
+    }
 
     @staticmethod
     def _eps_faults(cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -66,6 +66,11 @@ class NetworkForward:
         with torch.no_grad():
             return self._run(to_device(obs, self._device))
 
+    # Any: a tensor or a dict of them, as the network takes it.
+    def run_tensors(self, obs: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return what a call does, of tensors and by the network itself: agents are exported with it."""
+        return self._run(obs), {}
+
 
 # Any: arrays or tensors in, tensors out, in a dict or not.
 def to_device(obs: Any, device: torch.device) -> Any:
@@ -198,6 +203,11 @@ class ForwardActor:
     def _columns(self, num_rows: int, rng: np.random.Generator) -> Mapping[str, Array]:
         """Return what the network takes beside observations and recurrent state, [R, ...] by name."""
         return _NO_STATE
+
+    @property
+    def choose(self) -> Choose:
+        """Return what chooses among the network's outputs."""
+        return self._choose
 
     def reset(self, lanes: Array | None = None) -> None:
         """Forget the recurrent state of these lanes, or of all."""

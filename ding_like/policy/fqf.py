@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,11 +33,13 @@ from ding_like.data.obs import split_mask
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_iqn import NumpyProposal
 from ding_like.policy.implicit_quantile import Asked, ImplicitQuantilePolicy
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.update_rules import build_rule
 from ding_like.rl_utils.implicit_quantile import ProposedQuantiles, Quantiles, fraction_gradient, fraction_loss
 from ding_like.rl_utils.value_family import weighted_mean
 from ding_like.types import Array, Info, State
+from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -45,6 +47,12 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class FQFPolicy(ImplicitQuantilePolicy):
     """Learn the return of discrete actions, as quantiles at proposed fractions, off-policy."""
 
+    model_methods = (
+        ModelMethod("q"),
+        ModelMethod("predict", gives=("B A N", "fractions")),
+        ModelMethod("values", None),
+        ModelMethod("proposal", None),
+    )
     config: dict[str, Any] = dict(
         type="fqf",
         learn=dict(
@@ -58,6 +66,11 @@ class FQFPolicy(ImplicitQuantilePolicy):
             ent_coef=0.0,
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.learning_rate_fraction": ABOVE_0,
+        "learn.learning_rate_quantile": ABOVE_0,
+        "learn.ent_coef": FROM_0,
+    }
     config_types = {**ImplicitQuantilePolicy.config_types, "learn.learning_rate": (float, int)}
 
     @classmethod
@@ -66,8 +79,6 @@ class FQFPolicy(ImplicitQuantilePolicy):
         yield from super().check_config(cfg)
         if cfg["learn"]["learning_rate"] is not None:
             yield "learn.learning_rate", "give two: learn.learning_rate_quantile and learn.learning_rate_fraction"
-        if cfg["learn"]["ent_coef"] < 0:
-            yield "learn.ent_coef", f"must not be below 0, got {cfg['learn']['ent_coef']}"
 
     def default_model(self) -> tuple[str, list[str]]:
         return "fqf", []

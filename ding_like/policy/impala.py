@@ -30,6 +30,7 @@ from ding_like.policy.share import Share
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.rl_utils.vtrace import VTrace, vtrace
 from ding_like.types import Array, Info
+from ding_like.utils.bounds import ABOVE_0, SHARE, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -65,6 +66,14 @@ class IMPALAPolicy(OnPolicyActorCritic):
         collect=dict(n_sample=16, unroll_len=None),
         other=dict(replay_buffer=dict(replay_buffer_size=1000)),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.discount_factor": SHARE,
+        "learn.clip_value": ABOVE_0,
+        "learn.lambda_": SHARE,
+        "learn.rho_clip_ratio": ABOVE_0,
+        "learn.c_clip_ratio": ABOVE_0,
+        "learn.rho_pg_clip_ratio": ABOVE_0,
+    }
     config_types = {
         **OnPolicyActorCritic.config_types,
         "learn.discount_factor": (int, float),
@@ -97,13 +106,6 @@ class IMPALAPolicy(OnPolicyActorCritic):
             yield from cls._no_effect(cfg, ("discount_factor",), "learn.discount_factor is set too")
         if cfg["nstep"] != 1:
             yield "nstep", "has no use with V-trace; set unroll_len and learn.lambda_"
-        if cfg["unroll_len"] < 1:
-            yield "unroll_len", f"must be at least 1, got {cfg['unroll_len']}"
-        for name in ("rho_clip_ratio", "c_clip_ratio", "rho_pg_clip_ratio"):
-            if learn[name] <= 0:
-                yield f"learn.{name}", f"must be above 0, got {learn[name]}"
-        if not 0 <= learn["lambda_"] <= 1:
-            yield "learn.lambda_", f"must lie in [0, 1], got {learn['lambda_']}"
         if cfg["random_collect_size"] and cfg["action_space"] == "continuous":
             yield NoEffect(
                 "random_collect_size", "needs discrete actions, whose log probability is known; leave it out"

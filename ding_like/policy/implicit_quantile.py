@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.rl_utils.implicit_quantile import ImplicitQuantiles, Quantiles, quantile_huber_by_hand
 from ding_like.rl_utils.td import best_action
 from ding_like.types import Array
+from ding_like.utils.bounds import ABOVE_0, Bounds
 
 
 class Asked(NamedTuple):
@@ -38,15 +39,15 @@ class ImplicitQuantilePolicy(DQNPolicy):
         # Where the loss of a difference turns from a square into a straight line.
         learn=dict(kappa=1.0),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.kappa": ABOVE_0,
+    }
     config_types = {**DQNPolicy.config_types, "learn.kappa": (int, float)}
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        kappa = cfg["learn"]["kappa"]
-        if isinstance(kappa, (int, float)) and not kappa > 0:
-            yield "learn.kappa", f"must be above 0, got {kappa}"
         yield from cls._no_effect(cfg, ("learn.loss",), "the loss is that of quantiles, with learn.kappa")
 
     # ---- what an algorithm says. Any: observations as the model takes them

@@ -16,14 +16,16 @@ the paper draws these too, and the middles of K equal parts are that mean with l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ding_like.policy.implicit_quantile import Asked, ImplicitQuantilePolicy
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.implicit_quantile import Quantiles
 from ding_like.types import Array
+from ding_like.utils.bounds import FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -31,6 +33,11 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class IQNPolicy(ImplicitQuantilePolicy):
     """Learn the return of discrete actions, as quantiles at drawn fractions, off-policy."""
 
+    model_methods = (
+        ModelMethod("q"),
+        ModelMethod("quantiles", "obs, fractions", ("B A N",)),
+        ModelMethod("midpoints", "", ("N",)),
+    )
     config: dict[str, Any] = dict(
         type="iqn",
         learn=dict(
@@ -39,6 +46,10 @@ class IQNPolicy(ImplicitQuantilePolicy):
             num_target_quantiles=None,
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.num_quantiles": FROM_1,
+        "learn.num_target_quantiles": FROM_1,
+    }
     config_types = {
         **ImplicitQuantilePolicy.config_types,
         "learn.num_quantiles": (int,),

@@ -49,6 +49,10 @@ class NoisyForward(NetworkForward):
         with torch.no_grad():
             return self._run(to_device(obs, self._device), None if noise is None else noise.to(self._device))
 
+    # Any: a tensor or a dict of them, as the network takes it.
+    def run_tensors(self, obs: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        return self._run(obs, None), {}
+
 
 class NoisyActor(ForwardActor):
     """Act under noise that is drawn for each lane in each step."""

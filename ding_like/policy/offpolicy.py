@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from ding_like.policy.grad_noise import GradNoise
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.rl_utils.action_range import ActionRange
 from ding_like.types import Array, State
+from ding_like.utils.bounds import SHARE_ABOVE_0, Bounds
 
 
 class Rows(NamedTuple):
@@ -96,6 +97,9 @@ class OffPolicyActorCritic(Policy):
         collect=dict(n_sample=8),
         other=dict(replay_buffer=dict(replay_buffer_size=100000)),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.target_theta": SHARE_ABOVE_0,
+    }
     config_types = {**Policy.config_types, "learn.learning_rate": (float, int)}
     action_spaces = ("Box",)
 
@@ -103,9 +107,6 @@ class OffPolicyActorCritic(Policy):
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        theta = cfg["learn"]["target_theta"]
-        if not 0 < theta <= 1:
-            yield "learn.target_theta", f"is a share, expected a number in (0, 1], got {theta}"
         if cfg["learn"]["learning_rate"] is not None:
             rates = (f"learn.{name}" for name in cfg["learn"] if name.startswith("learning_rate_"))
             yield from cls._no_effect(cfg, rates, "learn.learning_rate is set for all networks")

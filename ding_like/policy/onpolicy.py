@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
@@ -17,9 +17,11 @@ from ding_like.data.obs import columns_to_obs, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
+from ding_like.model.vac import num_outputs
 from ding_like.policy.base import Policy
 from ding_like.policy.choose import OfFamily
 from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.share import Share
 from ding_like.rl_utils.distributions import ActionFamily, allowed_logits, build_family
@@ -28,6 +30,7 @@ from ding_like.rl_utils.ppo import normalise
 from ding_like.rl_utils.returns import gae
 from ding_like.rl_utils.schedule import Schedule, constant, linear_schedule
 from ding_like.types import Array, Obs, State
+from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
 from ding_like.utils.log import one_time_warning
 
 
@@ -45,6 +48,11 @@ class OnPolicyActorCritic(Policy):
     `action_mask` [R, A] says which discrete actions are legal, and the network sees the rest.
     """
 
+    model_methods = (
+        ModelMethod("actor", gives=("B P",)),
+        ModelMethod("critic", gives=("B",)),
+        ModelMethod("actor_critic", gives=("B P", "B")),
+    )
     config: dict[str, Any] = dict(
         on_policy=True,
         discount_factor=0.99,
@@ -70,6 +78,16 @@ class OnPolicyActorCritic(Policy):
             gae_lambda=0.95,
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.value_weight": FROM_0,
+        "learn.entropy_weight": FINITE,
+        "learn.grad_clip_value": ABOVE_0,
+        "learn.adam_eps": ABOVE_0,
+        "learn.schedule.env_steps": FROM_1,
+        "learn.schedule.lr_end": FROM_0,
+        "collect.discount_factor": SHARE,
+        "collect.gae_lambda": SHARE,
+    }
     config_types = {
         **Policy.config_types,
         "learn.grad_clip_value": (int, float),
@@ -92,8 +110,6 @@ class OnPolicyActorCritic(Policy):
             yield "action_bound", f"must be 'clip' or 'tanh', got {cfg['action_bound']!r}"
         if learn["grad_clip_type"] != "clip_norm":
             yield "learn.grad_clip_type", f"must be 'clip_norm', got {learn['grad_clip_type']!r}"
-        if not 0 <= collect["gae_lambda"] <= 1:
-            yield "collect.gae_lambda", f"must lie in [0, 1], got {collect['gae_lambda']}"
         if cfg["nstep"] != 1:
             yield "nstep", "has no use with generalised advantages; set collect.gae_lambda"
         if cfg["priority"]:
@@ -151,6 +167,12 @@ class OnPolicyActorCritic(Policy):
         if cfg.action_space == "hybrid":
             return Hybrid(hybrid_mask(shape, cfg.model.get("action_mask")), low=low, high=high, squash=squash)
         return build_family(cfg.action_space or "discrete", shape, low=low, high=high, squash=squash)
+
+    def _model_sizes(self) -> dict[str, int]:
+        shape, kind = self._cfg.model.get("action_shape"), self._cfg.action_space or "discrete"
+        if shape is None:
+            return {}
+        return {**super()._model_sizes(), "P": num_outputs(shape, action_space=kind)}
 
     def _forward(self, which: str) -> NetworkForward:
         """Return what computes the model's 'actor' or 'critic'."""

@@ -15,7 +15,7 @@ gradients that mean nothing; `model.multi_pass=True` gives each choice a pass th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,9 +27,11 @@ from ding_like.policy.choose import HybridEpsilonGreedy
 from ding_like.policy.epsilon import EpsilonPolicy
 from ding_like.policy.forward import ForwardActor
 from ding_like.policy.hybrid_forward import HybridForward
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Info
+from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -41,6 +43,11 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
     `choose(obs) -> [B, K + P]`, the values and the parameters.
     """
 
+    model_methods = (
+        ModelMethod("actor", gives=("B P",)),
+        ModelMethod("critic", "obs, parameters", ("B K",)),
+        ModelMethod("choose", gives=("B K+P",)),
+    )
     config: dict[str, Any] = dict(
         type="pdqn",
         learn=dict(
@@ -63,14 +70,18 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
             eps=dict(type="exp", start=1.0, end=0.05, decay=10000),
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.learning_rate_dis": ABOVE_0,
+        "learn.learning_rate_cont": ABOVE_0,
+        "learn.update_circle": FROM_1,
+        "collect.noise_sigma": FROM_0,
+    }
     action_spaces = ("HybridSpace",)
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        if cfg["learn"]["update_circle"] < 1:
-            yield "learn.update_circle", f"must be at least 1, got {cfg['learn']['update_circle']}"
         yield from cls._eps_faults(cfg)
         if not cfg["collect"]["noise"]:
             yield from cls._no_effect(cfg, ("collect.noise_sigma",), "collect.noise is False")

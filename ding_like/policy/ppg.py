@@ -24,10 +24,12 @@ import torch.nn.functional as F
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs, split_mask
 from ding_like.policy.forward import NetworkForward
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Info, State
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 # A phase's rows, one batch after another.
@@ -41,6 +43,10 @@ class PPGPolicy(PPOPolicy):
     The model is a 'ppg', or any with its methods `actor`, `critic`, `actor_critic` and `actor_and_aux`.
     """
 
+    model_methods = (
+        *PPOPolicy.model_methods,
+        ModelMethod("actor_and_aux", gives=("B P", "B")),
+    )
     config: dict[str, Any] = dict(
         type="ppg",
         learn=dict(
@@ -53,6 +59,11 @@ class PPGPolicy(PPOPolicy):
             aux_bc_weight=1.0,
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.aux_freq": FROM_1,
+        "learn.aux_train_epoch": FROM_1,
+        "learn.aux_bc_weight": FROM_0,
+    }
     # Keys of DI-engine's configs.
     without_effect: ClassVar[Mapping[str, str]] = {
         "learn.actor_epoch_per_collect": "learn.epoch_per_collect counts the epochs of both networks",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from ding_like.rl_utils.ppo import (
     ppo_value_loss_by_hand,
 )
 from ding_like.types import Array, Info, Obs, State
+from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -67,6 +68,14 @@ class PPOPolicy(OnPolicyActorCritic):
             schedule=dict(clip_end=None),
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.epoch_per_collect": FROM_1,
+        "learn.clip_ratio": ABOVE_0,
+        "learn.dual_clip": Bounds(1, is_above_low=True),
+        "learn.value_clip": ABOVE_0,
+        "learn.target_kl": ABOVE_0,
+        "learn.schedule.clip_end": FROM_0,
+    }
     action_spaces: tuple[str, ...] | None = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "HybridSpace")
     config_types = {
         **OnPolicyActorCritic.config_types,
@@ -82,12 +91,6 @@ class PPOPolicy(OnPolicyActorCritic):
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         learn = cfg["learn"]
-        if learn["epoch_per_collect"] < 1:
-            yield "learn.epoch_per_collect", f"must be at least 1, got {learn['epoch_per_collect']}"
-        if learn["clip_ratio"] <= 0:
-            yield "learn.clip_ratio", f"must be above 0, got {learn['clip_ratio']}"
-        if learn["dual_clip"] is not None and learn["dual_clip"] <= 1:
-            yield "learn.dual_clip", f"must be above 1, got {learn['dual_clip']}"
         if learn["backend"] not in ("auto", "autograd"):
             yield "learn.backend", f"must be 'auto' or 'autograd', got {learn['backend']!r}"
         if learn["adv_norm"] not in (True, False, "batch"):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -25,6 +25,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs, map_obs, split_mask
 from ding_like.policy.choose import OfFamily
 from ding_like.policy.forward import ForwardActor
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.policy.recurrent import RecurrentForward
@@ -32,6 +33,7 @@ from ding_like.policy.sequence_rows import STATE, SequenceShape, Windows, episod
 from ding_like.policy.share import Share
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Obs
+from ding_like.utils.bounds import FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -42,6 +44,12 @@ class PPORecurrentPolicy(PPOPolicy):
     The model is a 'recurrent_vac', or any with its `initial_state` and methods.
     """
 
+    model_methods = (
+        ModelMethod("actor", "obs, state", ("B T P", "state")),
+        ModelMethod("critic", "obs, state", ("B T", "state")),
+        ModelMethod("actor_critic", "obs, state", ("B T P", "B T", "state")),
+        ModelMethod("initial_state", None),
+    )
     config: dict[str, Any] = dict(
         type="ppo_recurrent",
         learn=dict(
@@ -49,14 +57,15 @@ class PPORecurrentPolicy(PPOPolicy):
             seq_len=32,
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.seq_len": FROM_1,
+    }
     action_spaces = OnPolicyActorCritic.action_spaces
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        if cfg["learn"]["seq_len"] < 1:
-            yield "learn.seq_len", f"must be at least 1, got {cfg['learn']['seq_len']}"
         yield from cls._no_effect(cfg, ("learn.backend",), "the gradient of a recurrent network is autograd's")
 
     def default_model(self) -> tuple[str, list[str]]:

@@ -22,6 +22,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
 from ding_like.errors import ConfigError
 from ding_like.policy.dqn import DQNPolicy
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -29,6 +30,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class QMIXPolicy(DQNPolicy):
     """Learn a team's discrete actions off-policy from its common reward."""
 
+    model_methods = (ModelMethod("q", gives=("B N A",)), ModelMethod("mix", "values, obs", ("B",)))
     config: dict[str, Any] = dict(
         type="qmix",
         discount_factor=0.99,

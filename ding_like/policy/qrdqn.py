@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from ding_like.policy.dqn import DQNPolicy
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.quantile import QuantileValue
 from ding_like.rl_utils.value_family import ValueFamily
+from ding_like.utils.bounds import ABOVE_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -32,6 +34,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class QRDQNPolicy(DQNPolicy):
     """Learn quantiles of returns, off-policy and for discrete actions."""
 
+    model_methods = (ModelMethod("quantiles", gives=("B A N",)), ModelMethod("num_quantiles", None))
     config: dict[str, Any] = dict(
         type="qrdqn",
         learn=dict(
@@ -39,6 +42,9 @@ class QRDQNPolicy(DQNPolicy):
             kappa=1.0,
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.kappa": ABOVE_0,
+    }
     config_types = {**DQNPolicy.config_types, "learn.kappa": (int, float)}
 
     @classmethod
@@ -46,9 +52,6 @@ class QRDQNPolicy(DQNPolicy):
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         yield from cls._no_effect(cfg, ("learn.loss",), "quantiles are compared by Huber's loss: see learn.kappa")
-        kappa = cfg["learn"]["kappa"]
-        if isinstance(kappa, (int, float)) and not kappa > 0:
-            yield "learn.kappa", f"must be above 0, got {kappa}"
 
     def default_model(self) -> tuple[str, list[str]]:
         return "qrdqn", []

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from ding_like.data.obs import map_obs, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.forward import ForwardActor
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.recurrent import RecurrentForward
 from ding_like.policy.sequence_rows import SequenceShape, sequence_rows
 from ding_like.policy.value_based import ValueBasedPolicy
@@ -35,6 +36,7 @@ from ding_like.rl_utils.returns import nstep_return
 from ding_like.rl_utils.value_family import ScalarValue, ValueFamily, weighted_mean
 from ding_like.rl_utils.value_rescale import RescaledValue
 from ding_like.types import Array
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 ETA = 0.9  # Kapturowski et al. 2019, section 2.3
@@ -44,6 +46,7 @@ ETA = 0.9  # Kapturowski et al. 2019, section 2.3
 class R2D2Policy(ValueBasedPolicy):
     """Learn Q values of discrete actions from sequences, with a recurrent network."""
 
+    model_methods = (ModelMethod("run", "obs, state", ("B T A", "state")), ModelMethod("initial_state", None))
     config: dict[str, Any] = dict(
         type="r2d2",
         priority=True,
@@ -68,6 +71,10 @@ class R2D2Policy(ValueBasedPolicy):
         # The buffer that draws by priority.
         other=dict(eps=dict(end=0.05), replay_buffer=dict(type="advanced")),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "burnin_step": FROM_0,
+        "learn_unroll_len": FROM_1,
+    }
     config_types = {
         **ValueBasedPolicy.config_types,
         "unroll_len": (int,),
@@ -82,10 +89,6 @@ class R2D2Policy(ValueBasedPolicy):
         yield from super().check_config(cfg)
         yield from cls._no_effect(cfg, ("learn.backend",), "no gradient by hand is known for recurrent networks")
         burn_in, steps = cfg["burnin_step"], cfg["learn_unroll_len"]
-        if burn_in < 0:
-            yield "burnin_step", f"must not be below 0, got {burn_in}"
-        if steps < 1:
-            yield "learn_unroll_len", f"must be at least 1, got {steps}"
         if cfg["nstep"] > steps:
             yield "nstep", f"is {cfg['nstep']}, but returns end with the {steps} steps of learn_unroll_len: lower it"
         for path, length in (("unroll_len", cfg["unroll_len"]), ("collect.unroll_len", cfg["collect"]["unroll_len"])):

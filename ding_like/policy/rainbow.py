@@ -29,6 +29,7 @@ from ding_like.model.numpy_grad import NumpyGrad
 from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.policy.forward import ForwardActor
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.noisy import NoisyActor, NoisyForward
 from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.categorical import CategoricalValue
@@ -41,6 +42,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class RainbowPolicy(DQNPolicy):
     """Learn distributions of discrete actions' returns off-policy, exploring by noisy networks."""
 
+    model_methods = (ModelMethod("under", "noise", ("model",)), ModelMethod("noise_size", None))
     config: dict[str, Any] = dict(
         type="rainbow",
         priority=True,

@@ -35,3 +35,9 @@ class RecurrentForward:
             steps = map_obs(lambda part: part.unsqueeze(1), to_device(obs, self._device))
             output, after = self._run(steps, to_device(dict(state), self._device))
         return output[:, 0].cpu().numpy(), {name: column.cpu().numpy() for name, column in after.items()}
+
+    # Any: a tensor or a dict of them, as the network takes it.
+    def run_tensors(self, obs: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return what a call does, of tensors: agents are exported with it."""
+        output, after = self._run(map_obs(lambda part: part.unsqueeze(1), obs), state)
+        return output[:, 0], after

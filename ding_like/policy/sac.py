@@ -16,17 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import log
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.policy.choose import SquashedGaussian
+from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.squashed import squashed_gaussian
 from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Info, State
+from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -56,14 +58,19 @@ class SoftActorCritic(OffPolicyActorCritic):
             target_entropy=None,
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.learning_rate_q": ABOVE_0,
+        "learn.learning_rate_policy": ABOVE_0,
+        "learn.learning_rate_alpha": FROM_0,
+        "learn.alpha": ABOVE_0,
+        "learn.target_entropy": FINITE,
+    }
     config_types = {**OffPolicyActorCritic.config_types, "learn.target_entropy": (float, int)}
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        if cfg["learn"]["alpha"] <= 0:
-            yield "learn.alpha", f"must be above 0, got {cfg['learn']['alpha']}"
         if not cfg["learn"]["auto_alpha"]:
             paths = ("learn.learning_rate_alpha", "learn.log_space", "learn.target_entropy")
             yield from cls._no_effect(cfg, paths, "learn.auto_alpha is False")
@@ -129,6 +136,7 @@ class SACPolicy(SoftActorCritic):
     The target of the entropy over [-1, 1]^A is by default minus the number of dimensions.
     """
 
+    model_methods = (ModelMethod("actor", gives=("B 2A",)), ModelMethod("critic", "obs, action", ("N B",)))
     config: dict[str, Any] = dict(type="sac", model=dict(action_space="reparameterization"))
 
     def _init_collect(self) -> None:

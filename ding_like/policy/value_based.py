@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ from ding_like.policy.grad_noise import GradNoise
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.rl_utils.value_family import ByHand, ScalarValue, ValueFamily, weighted_mean
 from ding_like.types import Array, Info, State
+from ding_like.utils.bounds import FROM_1, SHARE_ABOVE_0, Bounds
 
 
 class ValueBasedPolicy(EpsilonPolicy):
@@ -61,6 +62,10 @@ class ValueBasedPolicy(EpsilonPolicy):
             replay_buffer=dict(replay_buffer_size=10000),
         ),
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.target_update_freq": FROM_1,
+        "learn.target_theta": SHARE_ABOVE_0,
+    }
     config_types = {**Policy.config_types, "learn.target_theta": (float, int)}
     config_alternatives = (*Policy.config_alternatives, ("learn.target_update_freq", "learn.target_theta"))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ding_like.errors import ConfigError
 from ding_like.types import Array
@@ -36,3 +38,10 @@ class ActionRange:
         np.maximum(scaled, self.low, out=scaled)
         np.minimum(scaled, self.high, out=scaled)
         return scaled
+
+    def tensor_to_env(self, action: Tensor) -> Tensor:
+        """Do what `to_env` does, with tensors."""
+        low, high, centre, half = (
+            torch.as_tensor(each, device=action.device) for each in (self.low, self.high, self.centre, self.half)
+        )
+        return torch.minimum(torch.maximum(action * half + centre, low), high)

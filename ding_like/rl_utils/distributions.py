@@ -44,6 +44,9 @@ class ActionFamily(Protocol):
     def mode(self, output: Array) -> Array:
         """Return the most likely action as the env takes it."""
 
+    def mode_of(self, output: Tensor) -> Tensor:
+        """Do what `mode` does, with tensors: agents are exported with it."""
+
     def check_mask(self, mask: Array) -> None:
         """Raise EnvError if a mask of the output [R, P] leaves one of the actions no choice."""
 
@@ -68,6 +71,9 @@ class Categorical:
 
     def mode(self, output: Array) -> Array:
         return cast(Array, output.argmax(axis=1))
+
+    def mode_of(self, output: Tensor) -> Tensor:
+        return output.argmax(dim=1)
 
     def check_mask(self, mask: Array) -> None:
         check_some_legal(mask)
@@ -122,6 +128,9 @@ class MultiCategorical:
 
     def mode(self, output: Array) -> Array:
         return np.stack([output[:, factor].argmax(axis=1) for factor in self._factors], axis=1)
+
+    def mode_of(self, output: Tensor) -> Tensor:
+        return torch.stack([output[:, factor].argmax(dim=1) for factor in self._factors], dim=1)
 
     def check_mask(self, mask: Array) -> None:
         flat = mask.reshape(len(mask), sum(self._sizes))
@@ -203,6 +212,18 @@ class Gaussian:
 
     def mode(self, output: Array) -> Array:
         return self.to_env(output[:, : self._size])
+
+    def mode_of(self, output: Tensor) -> Tensor:
+        return self.tensor_to_env(output[:, : self._size])
+
+    def tensor_to_env(self, raw: Tensor) -> Tensor:
+        """Do what `to_env` does, with tensors."""
+        centre, half, low, high = (
+            torch.as_tensor(np.array(each), dtype=torch.float32, device=raw.device)
+            for each in (self._centre, self._half, self._low, self._high)
+        )
+        inside = torch.tanh(raw) if self._squash else raw
+        return torch.minimum(torch.maximum(centre + half * inside, low), high)
 
     def check_mask(self, mask: Array) -> None:
         raise SchemaError("an action mask came with continuous actions, none of which it can forbid: take it out")

@@ -61,6 +61,11 @@ class Hybrid:
         logit, mu, _ = self._parts(output)
         return self._to_env(np.concatenate([logit.argmax(axis=1)[:, None].astype(np.float32), mu], axis=1))
 
+    def mode_of(self, output: Tensor) -> Tensor:
+        logit, mu, _ = torch.split(output, [self._choices, self._size, self._size], dim=1)
+        choice = logit.argmax(dim=1, keepdim=True).to(output.dtype)
+        return torch.cat([choice, self._gaussian.tensor_to_env(mu)], dim=1)
+
     def check_mask(self, mask: Array) -> None:
         raise SchemaError("an action mask came with hybrid actions, whose choices it cannot forbid: take it out")
 

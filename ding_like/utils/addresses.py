@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
+
+_EVERY_ADDRESS = ("0.0.0.0", "::", "*", "")
+# By whether it is IPv6: the family, an address of other networks (for documentation, RFC 5737 and 3849), the loopback.
+_OUTSIDE = {
+    False: (socket.AF_INET, "192.0.2.1", "127.0.0.1"),
+    True: (socket.AF_INET6, "2001:db8::1", "::1"),
+}
 
 
 def is_loopback(host: str) -> bool:
@@ -13,3 +21,33 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def reachable(host: str) -> str:
+    """Return the address by which other machines reach who listens at `host`, which may stand for every address.
+
+    It is the one that packets to other networks leave by; where there is no way out, the one that the machine's name
+    stands for, and the loopback if there is none either.
+    """
+    if host not in _EVERY_ADDRESS:
+        return host
+    family, outside, loopback = _OUTSIDE[":" in host]
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as way_out:
+            way_out.connect((outside, 9))  # sends nothing: it only chooses the way
+            return str(way_out.getsockname()[0])
+    except OSError:
+        pass  # there is no way out: the name may still be known
+    try:
+        found = {str(each[4][0]) for each in socket.getaddrinfo(socket.gethostname(), None, family)}
+    except OSError:
+        found = set()
+    return min((each for each in found if not is_loopback(each)), default=loopback)
+
+
+def reachable_url(url: str) -> str:
+    """Return a URL, `http://HOST:PORT`, with the host as others reach it."""
+    scheme, _, place = url.partition("://")
+    host, _, port = place.rpartition(":")
+    found = reachable(host.strip("[]"))
+    return f"{scheme}://{f'[{found}]' if ':' in found else found}:{port}"

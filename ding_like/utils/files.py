@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
 import time
@@ -53,25 +52,6 @@ def _sync_folder(folder: Path) -> None:
 def is_full(error: BaseException) -> bool:
     """Tell whether an error says that a disk, or the user's share of it, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-class FileLock:
-    """Hold a file for this process alone until `close`, or until the process ends, in whatever way.
-
-    Raises BlockingIOError if another holder is there.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._file = open(path, "ab")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException:
-            self._file.close()
-            raise
-
-    def close(self) -> None:
-        """Let it go; a second call does nothing."""
-        self._file.close()
 
 
 def retry(

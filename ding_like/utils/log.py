@@ -6,28 +6,38 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from ding_like.utils.files import is_full
+from ding_like.utils.interval import Interval
 from ding_like.utils.metrics import EventWriter
+from ding_like.utils.repeats import RepeatFilter
 
 # Modules log through logging.getLogger(__name__); their records come by here on the way to the console.
 PACKAGE_LOGGER = logging.getLogger("ding_like")
 
+# Of the console, and of the files that stand in its place.
+REPEATS = RepeatFilter()
+# An environment variable: set to anything, no pipeline that a program calls shows its lines.
+QUIET = "DING_LIKE_QUIET"
+
 _console_handler: logging.Handler | None = None
 _warned: set[str] = set()
+_full_disk_words = Interval(60.0, starts_due=True)
 
 
 def setup_console(level: int | str = logging.INFO) -> None:
     """Show the package's records of `level` and above on standard output; a second call replaces the first.
 
-    A terminal gets colours; a pipe, a file or NO_COLOR gets plain lines. Only the command line calls this: a program
-    that uses ding_like as a library sees records the way its own logging is set up.
+    A terminal gets colours; a pipe, a file or NO_COLOR gets plain lines. Equal warnings are shown once a run. The
+    command line calls this, and `shown_as_by_the_command` for programs that have set up no logging.
     """
     global _console_handler
     close_console()
     _console_handler = _rich_handler() if _wants_colour() else _plain_handler()
+    _console_handler.addFilter(REPEATS)
     PACKAGE_LOGGER.addHandler(_console_handler)
     PACKAGE_LOGGER.setLevel(level)
 
@@ -42,13 +52,31 @@ def close_console() -> None:
 
 
 @contextmanager
+def shown_as_by_the_command() -> Iterator[None]:
+    """Show the package's records as the command does, while the block or the decorated function runs.
+
+    It changes nothing for a program that has set up logging, its root or the logger `ding_like`, be it by a
+    `logging.NullHandler`, nor where the environment has DING_LIKE_QUIET.
+    """
+    if PACKAGE_LOGGER.hasHandlers() or os.environ.get(QUIET):
+        yield
+        return
+    setup_console()
+    try:
+        yield
+    finally:
+        close_console()
+
+
+@contextmanager
 def log_to_file(path: str | os.PathLike[str]) -> Iterator[None]:
     """Write the package's records to a file, and none of them to the console, while the block runs."""
     global _console_handler
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     console, _console_handler = _console_handler, None
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(_ConsoleFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    handler.addFilter(REPEATS)
     before = PACKAGE_LOGGER.level, PACKAGE_LOGGER.propagate
     PACKAGE_LOGGER.addHandler(handler)
     PACKAGE_LOGGER.setLevel(logging.INFO)
@@ -79,7 +107,7 @@ def build_logger(
     folder.mkdir(parents=True, exist_ok=True)
     # Not from logging.getLogger, which keeps every logger for ever and would mix equal names of two experiments.
     logger = logging.Logger(name, level=logging.INFO)
-    handler = logging.FileHandler(folder / f"{name}_logger.txt", encoding="utf-8", delay=True)
+    handler = _LogFile(folder / f"{name}_logger.txt", encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("[%(asctime)s][%(levelname)s] %(message)s"))
     logger.addHandler(handler)
     if to_console:
@@ -111,6 +139,28 @@ def _say_once(level: int, message: str) -> None:
         return
     _warned.add(message)
     PACKAGE_LOGGER.log(level, message)
+
+
+class _LogFile(logging.FileHandler):
+    """Write a log; on a full disk lines are left out, which is said on the console once a minute."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # of the base class
+        error = sys.exc_info()[1]
+        if error is None or not is_full(error):
+            super().handleError(record)
+            return
+        stream, self.stream = self.stream, None  # type: ignore[assignment]  # the next line opens the file again
+        with suppress(OSError):  # closing writes once more what found no room
+            stream.close()
+        if _full_disk_words.pass_s():
+            PACKAGE_LOGGER.warning("lines of log files are left out: the disk is full (%s)", error)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except OSError as error:
+            if not is_full(error):
+                raise
 
 
 class _ConsoleFormatter(logging.Formatter):

@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -117,6 +117,8 @@ class MetricsSink:
         self._words = Interval(_WORD_S, starts_due=True)
         self._events = EventWriter(Path(exp_dir) / "log" / "serial") if tensorboard else None
         self._started_s = time.monotonic()
+        # Told of the file and its length to come, before a run that goes back to a saved point cuts it.
+        self.before_cut: Callable[[Path, int], None] | None = None
 
     def write(self, source: str, values: Mapping[str, float], *, env_step: int, train_iter: int) -> None:
         """Write what `source` reports at one point of training.
@@ -173,6 +175,8 @@ class MetricsSink:
                 "Put the file back, or start a new run from the model with --load-path"
             )
         if seen > expected:
+            if self.before_cut is not None:
+                self.before_cut(self.path, expected)
             os.truncate(self.path, expected)
         self._started_s = time.monotonic() - float(state["time_s"])
 

@@ -23,7 +23,7 @@ def make_own_folder(prefix: str, *, where: str | os.PathLike[str] | None = None)
     """
     base = Path(where or tempfile.gettempdir())
     sweep(prefix, base)
-    own = f"{prefix}{_machine()}-{os.getpid():x}-{start_of(os.getpid()):x}-"
+    own = f"{prefix}{machine_mark()}-{os.getpid():x}-{start_of(os.getpid()):x}-"
     return Path(tempfile.mkdtemp(prefix=own, dir=base))
 
 
@@ -33,7 +33,7 @@ def sweep(prefix: str, base: Path) -> list[Path]:
     A process lives if one with its id and its start time does. Folders of other users, machines and containers, and
     those whose process cannot be looked up, stay.
     """
-    name = re.compile(re.escape(prefix) + re.escape(_machine()) + r"-([0-9a-f]{1,8})-([0-9a-f]{1,16})-\w+")
+    name = re.compile(re.escape(prefix) + re.escape(machine_mark()) + r"-([0-9a-f]{1,8})-([0-9a-f]{1,16})-\w+")
     swept = []
     for path in base.glob(f"{prefix}*"):
         owner = name.fullmatch(path.name)
@@ -51,15 +51,26 @@ def sweep(prefix: str, base: Path) -> list[Path]:
 
 def start_of(pid: int) -> int:
     """Return when a process was started, in clock ticks since the machine was; 0 where there is none, or no /proc."""
+    fields = _fields_of(pid)
+    return int(fields[19]) if fields else 0
+
+
+def state_of(pid: int) -> str:
+    """Return the letter of a process's state, "T" of one that is paused; "" where there is none, or no /proc."""
+    fields = _fields_of(pid)
+    return fields[0] if fields else ""
+
+
+def _fields_of(pid: int) -> list[str]:
     try:
         stat = Path("/proc", str(pid), "stat").read_text()
     except OSError:
-        return 0
+        return []
     # The name of the program, in brackets, may hold anything: fields are counted behind it.
-    return int(stat.rpartition(")")[2].split()[19])
+    return stat.rpartition(")")[2].split()
 
 
-def _machine() -> str:
+def machine_mark() -> str:
     """Return a mark of this boot of this machine and of whose process ids are seen here: containers have their own."""
     try:
         seen = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")

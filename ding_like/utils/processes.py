@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from ding_like.utils.parent import forget_child
 
@@ -64,3 +65,11 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> Non
             process.wait(max(deadline - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
             continue
+
+
+def runs_with(pid: int, word: str) -> bool:
+    """Tell whether a process of this machine lives and has a word in its command line; False without /proc."""
+    try:
+        return word.encode() in Path("/proc", str(pid), "cmdline").read_bytes()
+    except OSError:
+        return False

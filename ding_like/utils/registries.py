@@ -17,7 +17,6 @@ ENV_REGISTRY: Registry[Any] = Registry(
     "env",
     "ding_like.envs",
     modules={"gymnasium": "ding_like.envs.gymnasium_env", "joint_petting_zoo": "ding_like.envs.joint"},
-    takes_paths=True,
 )
 ENV_WRAPPER_REGISTRY: Registry[Any] = Registry("env_wrapper", "ding_like.envs.wrappers")
 ENV_MANAGER_REGISTRY: Registry[Any] = Registry("env_manager", "ding_like.envs.manager")
@@ -44,6 +43,7 @@ COMM_COLLECTOR_REGISTRY: Registry[Any] = Registry(
 LEAGUE_REGISTRY: Registry[Any] = Registry("league", "ding_like.league.league")
 PLAYER_REGISTRY: Registry[Any] = Registry("player", "ding_like.league.player")
 REWARD_MODEL_REGISTRY: Registry[Any] = Registry("reward_model", "ding_like.reward_model")
+TRACKER_REGISTRY: Registry[Any] = Registry("tracker", "ding_like.utils.trackers")
 
 ENV_MANAGER_REGISTRY.alias("async_subprocess", "subprocess")  # DI-engine's name
 ENV_MANAGER_REGISTRY.alias("env_pool", "envpool")  # DI-engine's name
@@ -69,5 +69,6 @@ REGISTRIES: dict[str, Registry[Any]] = {
         COMM_COLLECTOR_REGISTRY,
         LEAGUE_REGISTRY,
         PLAYER_REGISTRY,
+        TRACKER_REGISTRY,
     )
 }

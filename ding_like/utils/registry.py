@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ding_like.errors import RegistryError
-from ding_like.utils.ding_imports import ding_imports
+from ding_like.utils.code_files import close_modules, import_code, searched_folders
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -31,16 +31,13 @@ class Registry(Generic[T]):
     """Map names to classes.
 
     An unknown name is looked for in three places: the modules in `import_names`, the module that `modules` gives for
-    it, and the module of that name in the home package (or the home module itself, if home is no package). With
-    `takes_paths`, a name "module:Class" is an import path, and its class need not be registered.
+    it, and the module of that name in the home package (or the home module itself, if home is no package). A name
+    "module:Class" is an import path, and its class need not be registered. Modules may be files: `utils/code_files.py`.
     """
 
-    def __init__(
-        self, name: str, home: str, *, modules: Mapping[str, str] | None = None, takes_paths: bool = False
-    ) -> None:
+    def __init__(self, name: str, home: str, *, modules: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.home = home
-        self._takes_paths = takes_paths
         self._modules = dict(modules or {})
         self._classes: dict[str, type[T]] = {}
         self._by_module: dict[tuple[str, str], type[T]] = {}
@@ -90,7 +87,7 @@ class Registry(Generic[T]):
         wanted = [import_names] if isinstance(import_names, str) else list(import_names)
         failures = {module: reason for module in wanted if (reason := _try_import(_own_path(module)))}
         own_failures = {module: reason for module, reason in failures.items() if not module.startswith("ding.")}
-        if self._takes_paths and ":" in name:
+        if ":" in name:
             return self._import_path(name)
         cls = self._of_import(name, wanted) or self._lookup(name)
         if cls is None:
@@ -114,6 +111,10 @@ class Registry(Generic[T]):
         """Construct the class of `name`; whatever its constructor raises comes through unchanged."""
         return self.get(name, import_names)(*args, **kwargs)
 
+    def registered(self) -> dict[str, type[T]]:
+        """Return what is registered so far, by name; nothing is imported."""
+        return dict(self._classes)
+
     def names(self) -> list[str]:
         """Return every registered name, sorted, after importing all of the home package."""
         self.load_home()
@@ -136,7 +137,7 @@ class Registry(Generic[T]):
         return failures
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether `get(name)` would find a class without `import_names`."""
+        """Tell whether `get(name)` would find a class without `import_names`; no import path is looked up."""
         if not isinstance(name, str) or not name:
             return False
         if self._lookup(name) is None:
@@ -161,7 +162,8 @@ class Registry(Generic[T]):
 
     def _check_name(self, name: object) -> None:
         if not isinstance(name, str) or not name:
-            raise RegistryError(f"a {self.name} name must be a non-empty str, got {name!r}")
+            own = f"; {self._how_to_name_own(name.__name__.lower())}" if isinstance(name, type) else ""
+            raise RegistryError(f"a {self.name} name must be a non-empty str, got {name!r}{own}")
 
     def _spellings(self, name: str) -> list[str]:
         """Return the name, then what it may stand for."""
@@ -188,12 +190,13 @@ class Registry(Generic[T]):
 
     def _import_path(self, name: str) -> type[T]:
         module_name, _, attribute = name.partition(":")
-        if reason := _try_import(module_name):
+        try:
+            module = import_code(module_name)
+        except ImportError as error:
             raise RegistryError(
-                f"{self.name} '{name}' cannot be imported: {reason}; expected 'module:Class' of a module that python "
-                "finds from the current folder"
-            )
-        module = importlib.import_module(module_name)
+                f"{self.name} '{name}' cannot be imported: {_reason(module_name, error)}; expected 'module:Class' of a "
+                "module that python finds"
+            ) from error
         found = getattr(module, attribute, None)
         if not callable(found):
             callables = [key for key, value in vars(module).items() if callable(value)]
@@ -225,7 +228,17 @@ class Registry(Generic[T]):
         close = difflib.get_close_matches(name, [*known, *aliases], n=3)
         hint = f"; did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
         listing = ", ".join(known) if known else f"none (nothing is registered in {self.home})"
-        return f"unknown {self.name} '{name}'{hint}\n  known: {listing}{_listed(failures)}"
+        told = {module: why for module, why in failures.items() if why != f"no module {module}"}
+        is_imported = all(module.startswith(f"{self.home}.") for module in told)  # else that is to be mended first
+        own = f"\n  {self._how_to_name_own(name)}" if is_imported else ""
+        return f"unknown {self.name} '{name}'{hint}\n  known: {listing}{own}{_listed(told)}"
+
+    def _how_to_name_own(self, name: str) -> str:
+        """Say how a config names a class of the user's own."""
+        return (
+            f"one of your own: its import path, module:Class, as the type; or @{self.name.upper()}_REGISTRY.register("
+            f"'{name}') above the class, and import_names=['its_module'] beside the type"
+        )
 
 
 def _own_path(module: str) -> str:
@@ -236,17 +249,20 @@ def _own_path(module: str) -> str:
 def _try_import(module: str) -> str | None:
     """Import a module; return why it is not importable, or None. Errors of its code other than imports come through."""
     try:
-        with ding_imports(module):
-            importlib.import_module(module)
+        import_code(module)
     except ImportError as error:
         return _reason(module, error)
     return None
 
 
 def _reason(module: str, error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
+    if not (isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}.")):
+        return f"{type(error).__name__}: {error}"
+    if module.startswith(("ding_like.", "dizoo.")):
         return f"no module {error.name}"
-    return f"{type(error).__name__}: {error}"
+    close = " or ".join(repr(each) for each in close_modules(error.name))
+    hint = f"; did you mean {close}?" if close else ""
+    return f"no module {error.name}{hint} (python looked in {', '.join(searched_folders())})"
 
 
 def _find_spec(module: str) -> Any:

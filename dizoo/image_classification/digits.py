@@ -1,6 +1,6 @@
 """Learn the 1,797 digits that ship with scikit-learn: `python -m dizoo.image_classification.digits --seed 0`.
 
-Needs `pip install 'ding-like[image_classification]'`. A quarter of the images, drawn by class, is held out: none of
+Needs `pip install "ding-like[imageclassification]"`. A quarter of the images, drawn by class, is held out: none of
 them is trained on, and the last model is judged by them.
 """
 
@@ -17,8 +17,10 @@ from easydict import EasyDict
 
 from ding_like.config import deep_merge
 from ding_like.data.batch import TransitionBatch
+from ding_like.errors import ConfigError
 from ding_like.pipeline.build import training_process
 from ding_like.types import Array
+from ding_like.utils.extras import install_hint
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.seeding import make_rng, set_pkg_seed
 from ding_like.worker import BaseLearner, MetricSerialEvaluator
@@ -55,7 +57,10 @@ class Batches:
 
 def load_digits(*, batch_size: int, seed: int) -> tuple[Batches, Batches]:
     """Return the training set and the held-out quarter, which depends on the seed."""
-    from sklearn import datasets, model_selection
+    try:
+        from sklearn import datasets, model_selection
+    except ImportError as error:
+        raise ConfigError(f"the digits come with scikit-learn{install_hint(error)}") from error
 
     digits = datasets.load_digits()
     images = (digits.images / 16.0).astype(np.float32)[:, None]

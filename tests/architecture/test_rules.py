@@ -76,7 +76,7 @@ from tests.architecture.rules import check
             "data/a.py:2 calls time.sleep, which is called in utils/files.py only",
         ),
         ("data/a.py", "from time import sleep as nap\nnap(1)", "data/a.py:2 calls time.sleep"),
-        ("data/a.py", "eval('1')", "data/a.py:1 calls eval, which is called in config/read.py only"),
+        ("data/a.py", "eval('1')", "data/a.py:1 calls eval, which is called in utils/code_files.py only"),
         ("data/a.py", "exec('1')", "data/a.py:1 calls exec"),
         ("data/a.py", "__import__('os')", "data/a.py:1 calls __import__, which is not called anywhere"),
         (

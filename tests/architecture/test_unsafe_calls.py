@@ -13,7 +13,7 @@ SOURCES = sorted(path for folder in ("ding_like", "dizoo", "benchmarks") for pat
 MODULES = frozenset(("pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"))
 CALLS = frozenset(("eval", "__import__", "os.system", "os.popen", "subprocess.getoutput", "pty.spawn"))
 # A config is Python by design, and is read from the user's own disk only.
-MAY_EXEC = frozenset(("ding_like/config/read.py",))
+MAY_EXEC = frozenset(("ding_like/utils/code_files.py",))
 # A pipe of pickles is what transports of weights are measured beside; it reads what the same run wrote.
 # The start argument of an env's process, from its parent alone: what makes the env may be a lambda or a closure.
 MAY_PICKLE = frozenset(("benchmarks/contenders/weights_plain.py", "ding_like/envs/manager/subprocess_process.py"))

@@ -116,11 +116,28 @@ def test_a_run_writes_medians_verdicts_and_circumstances(printed, tmp_path):
 
 def test_a_part_of_a_run_leaves_the_recorded_results_alone(printed, monkeypatch, tmp_path):
     monkeypatch.setattr(buffer, "RESULTS", tmp_path)
+    monkeypatch.setattr(buffer, "OWN", tmp_path)
 
     with pytest.raises(SystemExit):
         buffer.main(["--case", "push_8", "--no-peers"])
+    with pytest.raises(SystemExit, match="--record is of a full run"):
+        buffer.main(["--case", "push_8", "--no-peers", "--record"])
 
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_run_is_recorded_only_where_that_is_asked_for(printed, monkeypatch, tmp_path):
+    for name in ("RESULTS", "OWN"):
+        monkeypatch.setattr(buffer, name, tmp_path / name)
+    monkeypatch.setattr(buffer, "CASES", {"push_8": CASES["push_8"]})
+
+    with pytest.raises(SystemExit):
+        buffer.main(["--no-peers", "--allow-dirty"])
+    assert [path.parent.name for path in tmp_path.rglob("*.jsonl")] == ["OWN"]
+    with pytest.raises(SystemExit):
+        buffer.main(["--no-peers", "--allow-dirty", "--record"])
+
+    assert {path.parent.name for path in tmp_path.rglob("*.jsonl")} == {"OWN", "RESULTS"}
 
 
 def test_list_names_every_case(capsys):

@@ -6,7 +6,7 @@ import pytest
 from benchmarks import __main__ as entry
 from benchmarks import rounds
 from benchmarks.__main__ import main
-from benchmarks.provenance import DirtyTreeError, Provenance
+from benchmarks.provenance import OWN, DirtyTreeError, Provenance
 from benchmarks.rounds import Measured, Series, measure, summarise
 from benchmarks.table import BENCHMARKS, Bar, Benchmark, Contender, Given
 
@@ -189,23 +189,67 @@ def test_a_figure_from_elsewhere_says_so_and_has_no_rounds():
     }
 
 
-def test_a_tree_that_differs_from_its_commit_measures_and_writes_nothing(printed, tree, tmp_path, monkeypatch):
-    monkeypatch.setitem(BENCHMARKS, "two", TWO)
-    tree.append("ding_like/x.py")
-
-    with pytest.raises(SystemExit, match="ding_like/x.py.*--allow-dirty"):
-        main(["--only", "two", "--rounds", "1", "--out", str(tmp_path)])
-
-    assert not list(tmp_path.iterdir())
+@pytest.fixture
+def folders(monkeypatch, tmp_path):
+    """Put recordings and what anybody measures in folders of this test."""
+    for name in ("OWN", "RESULTS"):
+        monkeypatch.setattr(entry, name, tmp_path / name)
+    return tmp_path
 
 
-def test_what_a_changed_tree_gave_says_so(printed, tree, tmp_path, monkeypatch):
+def test_what_anybody_measures_leaves_the_recordings_alone(printed, tree, folders, monkeypatch):
     monkeypatch.setitem(BENCHMARKS, "two", TWO)
     printed.update(x_ours=[4.0], x_peer=[2.0])
     tree.append("ding_like/x.py")
 
     with pytest.raises(SystemExit):
-        main(["--only", "two", "--rounds", "1", "--out", str(tmp_path), "--allow-dirty"])
+        main(["--only", "two", "--rounds", "1"])
 
-    last = json.loads((tmp_path / "two.jsonl").read_text().splitlines()[-1])
+    assert [path.relative_to(folders).as_posix() for path in folders.rglob("*.jsonl")] == ["OWN/two.jsonl"]
+
+
+def test_record_writes_among_the_recordings(printed, folders, monkeypatch):
+    monkeypatch.setitem(BENCHMARKS, "two", TWO)
+    printed.update(x_ours=[4.0], x_peer=[2.0])
+
+    with pytest.raises(SystemExit):
+        main(["--only", "two", "--rounds", "1", "--record"])
+
+    assert [path.relative_to(folders).as_posix() for path in folders.rglob("*.jsonl")] == ["RESULTS/two.jsonl"]
+
+
+def test_record_and_another_folder_contradict(printed, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(BENCHMARKS, "two", TWO)
+
+    with pytest.raises(SystemExit):
+        main(["--only", "two", "--record", "--out", str(tmp_path)])
+
+    assert "leave --out out" in capsys.readouterr().err
+
+
+def test_git_ignores_what_anybody_measures():
+    done = subprocess.run(["git", "check-ignore", "-q", str(OWN / "two.jsonl")], cwd=OWN.parent, check=False)
+
+    assert done.returncode == 0
+
+
+def test_a_tree_that_differs_from_its_commit_records_nothing(printed, tree, folders, monkeypatch):
+    monkeypatch.setitem(BENCHMARKS, "two", TWO)
+    tree.append("ding_like/x.py")
+
+    with pytest.raises(SystemExit, match="ding_like/x.py.*--allow-dirty"):
+        main(["--only", "two", "--rounds", "1", "--record"])
+
+    assert not list(folders.iterdir())
+
+
+def test_what_a_changed_tree_gave_says_so(printed, tree, folders, monkeypatch):
+    monkeypatch.setitem(BENCHMARKS, "two", TWO)
+    printed.update(x_ours=[4.0], x_peer=[2.0])
+    tree.append("ding_like/x.py")
+
+    with pytest.raises(SystemExit):
+        main(["--only", "two", "--rounds", "1", "--record", "--allow-dirty"])
+
+    last = json.loads((folders / "RESULTS" / "two.jsonl").read_text().splitlines()[-1])
     assert (last["commit"], last["changed_files"]) == ("abc", ["ding_like/x.py"])

@@ -73,6 +73,7 @@ def test_layout_has_the_defaults_of_every_class_at_its_place(create: dict[str, A
         "n_evaluator_episode": 5,
         "collector_env_num": 8,
         "evaluator_env_num": 4,
+        "metrics": [],
         "env_id": None,
         "kwargs": {},
         "type": "cfg_fake",

@@ -24,10 +24,19 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.entry import cli, serial_entry
 from ding_like.envs import make_env
 from ding_like.pipeline.parallel.settings import read_system
+from ding_like.pipeline.seeds.run import text_hash
+from ding_like.pipeline.tune.plan import StudyPlan
 from ding_like.worker import create_buffer
+from tests.docs.test_own_pages import PAGES as OWN_PAGES
+from tests.docs.test_walked_pages import WALKED
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "decisions"),
+]
+# Their blocks are run one after the other elsewhere.
+RUN_WHOLE = {*WALKED, *OWN_PAGES}
 CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 TICTACTOE = ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py"
 
@@ -43,6 +52,8 @@ PLACEHOLDERS = {
     "K": "keys.json",
     "HOST": "127.0.0.1",
     "FILE": "out",
+    "STUDY": "study",
+    "OTHER": "other",
 }
 # The env that docs/environments.md checks.
 MY_MODULE = """
@@ -71,9 +82,11 @@ def commands() -> Iterator[tuple[str, str]]:
     """Yield (page, command line) of every `ding ...` in a block or between backticks."""
     for page in PAGES:
         text = page.read_text()
-        fenced = [line for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+        fenced = re.findall(r"```(?:text)?\n(.*?)```", text, re.DOTALL)
+        if page.name in RUN_WHOLE:
+            fenced = []
         inline = re.findall(r"`(ding [^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
-        for line in [*fenced, *inline]:
+        for line in [*"\n".join(fenced).splitlines(), *inline]:
             found = re.match(r"(?:next)?\s*(?:\$ )?(ding (?!_).*)", line)
             for command in re.split(r" {3,}(?=ding )", found[1]) if found else ():
                 yield page.name, re.sub(r"\s{2,}#.*|\s+\[[^\]]*\]", "", command).strip()
@@ -108,10 +121,23 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: Path) -> It
     """Work in a folder that holds the repository's configs and the experiment `exp`."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dizoo").symlink_to(ROOT / "dizoo")
-    shutil.copytree(trained, tmp_path / "exp")
+    for name in ("exp", "other"):
+        shutil.copytree(trained, tmp_path / name)
     (tmp_path / "my_module.py").write_text(MY_MODULE)
+    begin_study(tmp_path / "study")
     yield tmp_path
     sys.modules.pop("my_module", None)
+
+
+def begin_study(folder: Path) -> None:
+    """Write what a study that has begun has in its folder."""
+    folder.mkdir()
+    shutil.copy(CARTPOLE, folder / "best_config.py")
+    StudyPlan(
+        config=str(CARTPOLE), config_sha256=text_hash(CARTPOLE), mode="serial", params=("policy.nstep=int:1..5",),
+        overrides=(), trials=2, seeds=1, first_seed=0, limits=("--env-step", "100"), budget=100,
+        budget_unit="env_step", prune=False, sampler_seed=0, command="ding tune",
+    ).save(folder)  # fmt: skip
 
 
 @pytest.fixture
@@ -136,6 +162,8 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         "dist_entry.launch_learner",
         "dist_entry.launch_collector",
         "serve.serve",
+        "tune._run",
+        "seeds.run_seeds",
     ):
         monkeypatch.setattr(f"ding_like.entry.{name}", stands_for(name.partition(".")[2]))
     # A page's keys and cluster are not here.
@@ -152,6 +180,7 @@ BEGINS = {
     "seed": "run_plan",
     "--resume": "_train",
     "serve": "serve",
+    "tune": "_run",
 }
 
 
@@ -166,8 +195,12 @@ def status_of(arguments: list[str]) -> int:
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_a_command_line_does_what_it_begins_with(page: str, command: str, in_tmp: Path, begun: list[str]) -> None:
     arguments = arguments_of(command)
-    if len(arguments) == (2 if arguments[0] == "-m" else 1):
+    if len(arguments) == (2 if arguments[0] == "-m" else 1) and arguments != ["--resume"]:
         arguments += ["--help"]  # of what is spoken of without its arguments: `ding -m parallel`, `ding plot`
+    if arguments == ["--resume"]:
+        arguments.append("exp")
+    if "exp/seed0" in arguments:  # one seed of several
+        shutil.copytree("other", "exp/seed0")
     if arguments[0] == "check-env":
         arguments += ["--steps", "50"]
     has_fault = "my_module:MyEnv" in arguments
@@ -175,18 +208,21 @@ def test_a_command_line_does_what_it_begins_with(page: str, command: str, in_tmp
     assert status_of(arguments) == int(has_fault), page
 
     mode = arguments[1] if arguments[0] == "-m" else arguments[0]
+    has_seeds = arguments.count("-s") > 1 or any(".." in word or re.fullmatch(r"\d+,.*", word) for word in arguments)
     if "--help" in arguments or "--dry-run" in arguments:
         assert begun == []
     elif mode == "dist":
         assert begun == [f"launch_{arguments[arguments.index('-M') + 1]}"]
     elif mode == "seed" and "-M" in arguments:
         assert begun == ["join_run"]
+    elif has_seeds:
+        assert begun == ["run_seeds"]
     else:
         assert set(begun) == ({BEGINS[mode]} if mode in BEGINS else set())
 
 
 def test_the_check_of_the_environments_page_finds_what_it_shows(in_tmp: Path, capsys: Any) -> None:
-    (command,) = {command for _, command in COMMANDS if "my_module" in command}
+    (command,) = {command for page, command in COMMANDS if page == "environments.md" and "my_module" in command}
 
     assert status_of([*arguments_of(command), "--steps", "100"]) == 1
 
@@ -195,18 +231,22 @@ def test_the_check_of_the_environments_page_finds_what_it_shows(in_tmp: Path, ca
 
 
 def test_pythons_blocks_are_all_known() -> None:
-    assert {page.name: len(blocks(page, "python")) for page in PAGES if blocks(page, "python")} == {
-        "README.md": 1,
+    pages = [page for page in PAGES if page.name not in RUN_WHOLE and page.parent.name != "algorithms"]
+    found = {page.name: len(blocks(page, "python")) for page in pages}
+    assert {name: count for name, count in found.items() if count} == {
+        "README.md": 2,
         "buffers.md": 1,
         "environments.md": 3,
+        "seeds.md": 1,
         "self_play.md": 2,
         "serve.md": 3,  # tests/serve/test_page.py runs them
+        "use.md": 4,  # tests/docs/test_use_page.py runs them
         "weights.md": 4,
     }
 
 
 def test_the_example_of_the_readme_trains(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = blocks(ROOT / "README.md", "python")
+    _, block = blocks(ROOT / "README.md", "python")
     pipeline = serial_entry.serial_pipeline
 
     def short(*args: Any, max_env_step: int, **kwargs: Any) -> Any:
@@ -220,10 +260,19 @@ def test_the_example_of_the_readme_trains(in_tmp: Path, monkeypatch: pytest.Monk
     assert result["env_step"] >= 1100 and result["train_iter"] >= 40
 
 
+def test_the_two_lines_of_the_readme_train_and_act(in_tmp: Path, capsys: Any) -> None:
+    block, _ = blocks(ROOT / "README.md", "python")
+
+    exec(block.replace("20_000", "400"), {})
+
+    value, action = capsys.readouterr().out.split()
+    assert float(value) > 0 and action in ("0", "1")
+
+
 @pytest.mark.learning
 @pytest.mark.timeout(600)
 def test_the_example_of_the_readme_solves_its_env(in_tmp: Path) -> None:
-    (block,) = blocks(ROOT / "README.md", "python")
+    _, block = blocks(ROOT / "README.md", "python")
 
     exec(block, {})
 
@@ -241,6 +290,16 @@ def test_the_first_minute_ends_solved(in_tmp: Path) -> None:
 
     result = json.loads((in_tmp / "first/result.json").read_text())
     assert result["stop"] is True and result["eval_value"] >= 475
+
+
+@pytest.mark.slow
+def test_the_example_of_the_seeds_page_is_an_experiment(in_tmp: Path) -> None:
+    (block,) = blocks(ROOT / "docs/seeds.md", "python")
+    names: dict[str, Any] = {}
+
+    exec(block, names)
+
+    assert len(names["experiment"].scores) == 2 and (in_tmp / "acrobot_seeds/scores.md").is_file()
 
 
 def test_the_wrapper_of_the_environments_page_plays(in_tmp: Path) -> None:

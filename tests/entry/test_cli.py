@@ -52,24 +52,41 @@ def test_plot_and_enjoy_are_sub_commands(tmp_path, capsys):
     assert run("plot", "nowhere") == 1
 
 
-def test_several_seeds_get_a_folder_each(tmp_path):
+def test_several_seeds_are_one_folder(tmp_path):
     assert run("-m", "serial", "-e", "cartpole", "-p", "dqn", "-s", "0", "-s", "1", "--env-step", "600") == 0
 
-    assert {path.parent.name for path in tmp_path.glob("*/result.json")} == {
-        "cartpole_dqn_seed0",
-        "cartpole_dqn_seed1",
-    }
+    found = {str(path.parent.relative_to(tmp_path)) for path in tmp_path.rglob("result.json")}
+    assert found == {"cartpole_dqn/seed0", "cartpole_dqn/seed1"}
 
 
-def test_eval_mode_prints_the_mean_return(capsys):
+def test_eval_mode_prints_the_mean_return_and_writes_it_beside_the_checkpoint(capsys):
     run("-m", "serial", "-c", str(CONFIG), "--env-step", "600", "--exp-name", "exp")
 
     model = ("--load-path", "exp/ckpt/ckpt_best.pth.tar")
-    status = run("-m", "eval", "-c", str(CONFIG), *model, "--replay-path", "films")
+    capsys.readouterr()
+    status = run("-m", "eval", "-c", str(CONFIG), *model, "--replay-path", "films", "-s", "0", "-s", "1")
 
     assert status == 0
     assert Path("films/agent.gif").is_file()
-    assert "seed 0: mean return " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    for seed in (0, 1):
+        found = json.loads(Path(f"exp/ckpt/ckpt_best.eval_seed{seed}.json").read_text())
+        low, high = found["interval95"]
+        assert f"seed {seed}: mean return {found['eval_value']:.4g} [" in said
+        assert f"(95% CI of {found['episodes']} episodes)" in said
+        assert low <= found["eval_value"] <= high and len(found["eval_value_raw"]) == found["episodes"] == 20
+        assert (found["seed"], found["mode"], found["env"]) == (seed, "eval", "CartPole-v1")
+        assert found["checkpoint"] == "exp/ckpt/ckpt_best.pth.tar" and found["versions"]["torch"]
+
+
+def test_an_evaluation_that_cannot_be_written_is_said_all_the_same(tmp_path, capsys):
+    run("-m", "serial", "-c", str(CONFIG), "--env-step", "600", "--exp-name", "exp")
+    (tmp_path / "exp/ckpt/ckpt_best.eval_seed0.json").mkdir()
+
+    assert run("-m", "eval", "-c", str(CONFIG), "--load-path", "exp/ckpt/ckpt_best.pth.tar") == 0
+
+    said = capsys.readouterr().out
+    assert "seed 0: mean return " in said and "ckpt_best.eval_seed0.json is not written: " in said
 
 
 @pytest.mark.parametrize(

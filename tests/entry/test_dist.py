@@ -169,7 +169,7 @@ def test_a_run_with_a_coordinator_is_not_begun_again_in_its_folder(tmp_path: Pat
 
     run = ding(tmp_path, "-m", "parallel", "-c", str(CONFIG), "--exp-name", "run", "policy.learn.resume_training=True")
 
-    assert run.returncode == 1 and "starts new ones only" in run.stderr
+    assert run.returncode == 1 and "ding --resume run" in run.stderr
 
 
 def test_a_coordinator_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -54,6 +54,14 @@ def test_command_plays_several_episodes_and_prints_returns_and_path(experiment, 
     assert out.is_file()
 
 
+def test_command_says_which_episode_it_shows(experiment, tmp_path):
+    result = CliRunner().invoke(command, [str(experiment), "--out", str(tmp_path / "a.gif")])
+
+    words = result.output.split()
+    assert words[0] == "returns" and result.output.splitlines()[0].split(maxsplit=2)[2].startswith("the median of 10")
+    assert float(words[8]) <= float(words[1]) <= float(words[10])
+
+
 def test_equal_seeds_play_equally(experiment, tmp_path):
     first, second = (enjoy(experiment, seed=5, num_episodes=2, out=tmp_path / "a.gif").returns for _ in range(2))
 

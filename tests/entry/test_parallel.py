@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from safetensors import safe_open
 
+from ding_like.utils.checkpoint import load_state
+
 CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 PPO = CONFIG.with_name("cartpole_ppo_config.py")
 
@@ -54,8 +56,16 @@ def test_a_serial_config_trains_in_parallel(tmp_path: Path) -> None:
     # The config: 500 steps at random, then an update for each env step; what is on its way at the end is not learned.
     assert 0 <= result["env_step"] - 500 - result["train_iter"] <= 128
     assert len(result["eval_value_raw"]) == 20
-    sources = {json.loads(line)["source"] for line in (tmp_path / "par/metrics.jsonl").read_text().splitlines()}
-    assert {"evaluator", "collector"} <= sources
+    lines = [json.loads(line) for line in (tmp_path / "par/metrics.jsonl").read_text().splitlines()]
+    assert {"evaluator", "collector"} <= {line["source"] for line in lines}
+    last = [line for line in lines if line["source"] == "evaluator"][-1]
+    assert last["reward_mean"] == pytest.approx(result["eval_value"]) and last["episode_count"] == 20
+    assert (last["env_step"], last["train_iter"]) == (result["env_step"], result["last_iter"])
+    best = load_state(tmp_path / "par/ckpt/ckpt_best.pth.tar")
+    assert result["best_eval"] == pytest.approx(max(line["reward_mean"] for line in lines if "evaluate_time" in line))
+    assert (best["last_iter"], best["last_step"]) in {(line["train_iter"], line["env_step"]) for line in lines}
+    assert (result["mode"], result["seed"], result["env"]) == ("parallel", 3, "CartPole-v1")
+    assert result["command"].startswith("python ") or result["command"].startswith("ding ")
     for name in ("curve.png", "ckpt/ckpt_best.pth.tar", "total_config.py", "coordinator.sqlite"):
         assert (tmp_path / "par" / name).is_file(), name
     assert processes_in(tmp_path) == []

@@ -46,5 +46,33 @@ def test_missing_folder_is_a_config_error():
 
 
 def test_no_experiment_is_a_config_error():
-    with pytest.raises(ConfigError, match="at least one experiment"):
+    with pytest.raises(ConfigError, match="nothing to draw: give plot the folder"):
         plot([])
+
+
+def test_a_run_with_nothing_yet_is_named_and_the_others_are_drawn(tmp_path, caplog):
+    write_run(tmp_path / "young", [])
+    write_run(tmp_path / "younger", [])
+    (tmp_path / "younger/metrics.jsonl").unlink()
+
+    path = plot(["young", "exp_seed0", "younger"], "both.svg")
+
+    assert path.is_file() and "training, smoothed" in path.read_text(), "the one that is left is drawn in detail"
+    assert caplog.messages == [
+        "left out: 'young' has no returns yet: no episode has ended in its run.",
+        "left out: 'younger' has no returns yet: its run has written nothing.",
+    ]
+
+
+def test_only_runs_with_nothing_yet_are_one_error(tmp_path):
+    write_run(tmp_path / "young", [])
+
+    with pytest.raises(ConfigError, match="nothing to draw. 'young' has no returns yet"):
+        plot(["young"])
+
+
+def test_a_folder_that_is_no_run_is_not_left_out(tmp_path):
+    (tmp_path / "photos").mkdir()
+
+    with pytest.raises(ConfigError, match="'photos' holds no metrics.jsonl: it is not an experiment folder"):
+        plot(["exp_seed0", "photos"])

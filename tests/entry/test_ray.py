@@ -113,7 +113,7 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
     assert status_of("-m", "ray", "-c", str(CONFIG)) == 1
 
-    assert "pip install 'ding-like[ray]'" in capsys.readouterr().err
+    assert 'pip install "ding-like[ray]"' in capsys.readouterr().err
 
 
 # --- dry runs

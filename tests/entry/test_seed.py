@@ -110,7 +110,7 @@ def test_without_pyzmq_the_error_says_what_to_install(monkeypatch: pytest.Monkey
 
     assert status_of("-m", "seed", "-c", str(CONFIG)) == 1
 
-    assert "pip install 'ding-like[seed]'" in capsys.readouterr().err
+    assert 'pip install "ding-like[seed]"' in capsys.readouterr().err
 
 
 # --- dry runs

@@ -170,7 +170,7 @@ def test_envs_of_another_kind_are_a_config_error() -> None:
 def test_a_missing_package_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, make: Make) -> None:
     monkeypatch.setitem(sys.modules, "ale_py.vector_env", None)
 
-    with pytest.raises(EnvError, match=r"needs the package ale_py .*pip install 'ding-like\[atari\]'"):
+    with pytest.raises(EnvError, match=r'needs the package ale_py .*pip install "ding-like\[atari\]"'):
         make()
 
 

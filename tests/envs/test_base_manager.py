@@ -274,7 +274,7 @@ def test_envs_already_made_are_closed_if_one_cannot_be_made() -> None:
     def broken() -> Any:
         raise ValueError("no such world")
 
-    with pytest.raises(ValueError, match="no such world"):
+    with pytest.raises(EnvError, match="cannot be made: ValueError: no such world"):
         BaseEnvManager([*kept.env_fn(2), broken])
 
     assert [env.is_closed for env in kept.envs] == [True, True]

@@ -206,7 +206,7 @@ def test_a_real_game_gives_stacked_frames() -> None:
 def test_a_missing_package_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "envpool", None)
 
-    with pytest.raises(EnvError, match=r"needs the package envpool .*pip install 'ding-like\[envpool\]'"):
+    with pytest.raises(EnvError, match=r'needs the package envpool .*pip install "ding-like\[envpool\]"'):
         EnvPoolManager([EnvFactory(dict(type="gymnasium", env_id="CartPole-v1"))])
 
 

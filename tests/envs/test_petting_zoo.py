@@ -109,7 +109,7 @@ def test_games_from_a_config_never_leave_the_mask() -> None:
         ({"env_id": None}, "env_id is None; expected an id"),
         ({"env_id": "os.path"}, "env_id is 'os.path'; expected an id"),
         ({"env_id": TICTACTOE, "api": "both"}, "api is 'both'"),
-        ({"env_id": "pettingzoo.classic.nothing_v1"}, "pip install 'ding-like"),
+        ({"env_id": "pettingzoo.classic.nothing_v1"}, 'pip install "ding-like'),
         ({"env_id": "classic/nothing-v1"}, "cannot be made"),
     ],
 )

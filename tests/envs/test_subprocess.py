@@ -479,7 +479,7 @@ def test_a_script_whose_envs_are_lambdas_is_not_imported_again(tmp_path: Path) -
 
 
 def test_an_env_that_cannot_be_made_is_an_env_error_with_the_cause(make: Make) -> None:
-    with pytest.raises(EnvError, match=r"envs \[0\] could not make them: FileNotFoundError: no simulator") as caught:
+    with pytest.raises(EnvError, match=r"cannot be made: FileNotFoundError: no simulator") as caught:
         make([UnmakeableEnv])
 
     assert "in __init__" in str(caught.value.__cause__.__cause__)

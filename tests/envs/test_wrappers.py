@@ -398,7 +398,7 @@ class Game(GoodEnv):
 def test_atari_without_opencv_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
 
-    with pytest.raises(EnvError, match=r"needs opencv; install it with: pip install 'ding-like\[atari\]'"):
+    with pytest.raises(EnvError, match=r'needs opencv; install it with: pip install "ding-like\[atari\]"'):
         wrap(Game(), [dict(type="atari")])
 
 
@@ -521,7 +521,7 @@ def test_record_gif_needs_an_env_that_draws(tmp_path: Any) -> None:
 def test_record_gif_without_pillow_names_the_extra(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
 
-    with pytest.raises(EnvError, match=r"needs pillow; install it with: pip install 'ding-like\[viz\]'"):
+    with pytest.raises(EnvError, match=r'needs pillow; install it with: pip install "ding-like\[viz\]"'):
         recording(tmp_path)
 
 

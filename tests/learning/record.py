@@ -69,9 +69,12 @@ def record(
 
 
 def evaluations(path: Path) -> list[list[float]]:
-    """Return [env step, mean return] of a run's evaluations, in order."""
+    """Return [env step, mean return] of a finished run's evaluations, in order, but for the closing one.
+
+    That one is the result's `eval_value`: it stops no run, and has another number of episodes.
+    """
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [[line["env_step"], round(line["reward_mean"], 2)] for line in lines if line["source"] == "evaluator"]
+    return [[line["env_step"], round(line["reward_mean"], 2)] for line in lines if line["source"] == "evaluator"][:-1]
 
 
 def summarised(said: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:

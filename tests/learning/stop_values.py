@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.provenance import DirtyTreeError, provenance
 from ding_like.config import read_config
+from tests.learning.record import evaluations
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 2
@@ -100,8 +101,7 @@ def read(folder: Path) -> dict[str, Any]:
     """Return what the files of a finished run say of it."""
     result = json.loads((folder / "result.json").read_text())
     env = read_config(folder / "total_config.py")[0]["env"]
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    history = [[line["env_step"], round(line["reward_mean"], 2)] for line in lines if line["source"] == "evaluator"]
+    history = evaluations(folder / "metrics.jsonl")
     return {
         "env_id": env["env_id"],
         "stop_value": env["stop_value"],

@@ -27,6 +27,7 @@ def test_what_a_run_came_to_is_read_from_its_files(tmp_path: Path) -> None:
         {"source": "evaluator", "env_step": 0, "reward_mean": 9.456},
         {"source": "learner", "env_step": 5},
         {"source": "evaluator", "env_step": 8, "reward_mean": 200.0},
+        {"source": "evaluator", "env_step": 8, "reward_mean": 250.0},  # the closing one
     ]
     result = {"stop": True, "env_step": 8, "train_iter": 3, "eval_value": 150.123, "eval_value_raw": [100.0, 200.0]}
     (tmp_path / "total_config.py").write_text(CONFIG.replace("stop_value=5", "stop_value=195, env_id='E-v0'"))

@@ -227,9 +227,42 @@ MUTATIONS = (
     ),
     Mutation(
         "ding_like/worker/evaluator/base.py",
-        "if mean > self.best_return:",
+        "if mean > self.best_return or (if_equal and mean == self.best_return):",
         "if mean >= self.best_return:",
         ("tests/worker/evaluator/test_interaction.py::test_a_new_best_is_saved_once",),
+    ),
+    Mutation(
+        "ding_like/worker/evaluator/base.py",
+        "if mean > self.best_return or (if_equal and mean == self.best_return):",
+        "if mean > self.best_return:",
+        ("tests/pipeline/test_final_evaluation.py::test_the_closing_evaluation_counts_for_the_best_model",),
+    ),
+    Mutation(
+        "ding_like/pipeline/serial.py",
+        "put_best_back(self._cfg.exp_name)",
+        "pass",
+        (
+            "tests/pipeline/test_final_evaluation.py"
+            "::test_a_run_that_goes_on_and_gets_worse_has_the_best_model_of_one_that_never_stopped",
+        ),
+    ),
+    Mutation(
+        "ding_like/pipeline/report/video.py",
+        "[(len(played) - 1) // 2]",
+        "[0]",
+        ("tests/pipeline/report/test_video.py::test_film_shows_the_episode_with_the_median_return_of_ten",),
+    ),
+    Mutation(
+        "ding_like/utils/repeats.py",
+        "return self._seen[key] == 1",
+        "return True",
+        ("tests/utils/test_log.py::test_equal_warnings_are_shown_once_and_counted",),
+    ),
+    Mutation(
+        "ding_like/pipeline/report/plot.py",
+        "_LONE_DOT if len(self.x) == 1 else 0.0",
+        "0.0",
+        ("tests/pipeline/report/test_curve.py::test_runs_of_one_point_are_seen",),
     ),
     Mutation(
         "ding_like/worker/evaluator/interaction.py",

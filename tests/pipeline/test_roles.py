@@ -147,6 +147,6 @@ def test_a_resumed_record_counts_what_went_before(tmp_path: Path) -> None:
     after.load_state_dict(state, best=-float("inf"))
 
     assert after.duration_s == 35.0
-    result = after.conclude([1.0, 2.0], eval_s=2.0, stop=True, env_step=7, train_iter=3)
-    assert (result.eval_value, result.duration_s, result.eval_duration_s) == (1.5, 35.0, 2.0)
+    result = after.conclude([1.0, 2.0], stop=True, env_step=7, train_iter=3)
+    assert (result.eval_value, result.duration_s, result.eval_duration_s) == (1.5, 35.0, 0.0)
     assert (tmp_path / "result.json").is_file()

@@ -279,6 +279,14 @@ def test_contradictions_are_named(name: str, changes: dict[str, Any], key: str) 
     assert key in dict(cls.check_config(deep_merge(to_plain(cls.default_config()), changes)))
 
 
+class Unsaid(torch.nn.Module):
+    """Have what the policy calls, and not say how many quantiles there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.quantiles, self.midpoints = (torch.nn.Linear(OBS, ACTIONS) for _ in range(3))
+
+
 def test_a_model_without_a_number_of_quantiles_is_refused() -> None:
     with pytest.raises(ConfigError, match="num_quantiles"):
-        IQNPolicy(IQNPolicy.default_config(), model=torch.nn.Linear(OBS, ACTIONS))
+        IQNPolicy(IQNPolicy.default_config(), model=Unsaid())

@@ -99,10 +99,16 @@ class Knower(nn.Module):
         return math.sin(3 * lane + 5 * episode + 7 * step)
 
     def actor(self, x):
-        raise AssertionError("nothing acts here")
+        if self.training:  # and not asked by the policy what it gives
+            raise AssertionError("nothing acts here")
+        return torch.zeros(len(x), 3)
+
+    def actor_critic(self, x):
+        return self.actor(x), self.critic(x)
 
     def critic(self, x):
-        self.asked += x.tolist()
+        if self.training:
+            self.asked += x.tolist()
         return torch.tensor([self.value_of(*row) for row in x.tolist()])
 
 

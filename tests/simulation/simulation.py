@@ -19,7 +19,7 @@ from ding_like.errors import CheckpointError, CommError
 from ding_like.pipeline.parallel import comm_collector, comm_learner, coordinator
 from ding_like.pipeline.parallel.core import state
 from ding_like.pipeline.parallel.settings import read_system
-from ding_like.utils import files
+from ding_like.utils import files, folder_lock
 from tests.simulation import stand_ins
 from tests.simulation.audit import Audit
 from tests.simulation.disk import Connection, Disks
@@ -166,7 +166,7 @@ class Simulation:
         from ding_like.comm.rest import shared_files
 
         patches.set(shared_files, "_MEMORY", self._folder)
-        for cls in (coordinator.Coordinator, comm_learner.FlaskFileSystemLearner, files.FileLock):
+        for cls in (coordinator.Coordinator, comm_learner.FlaskFileSystemLearner, folder_lock.FolderLock):
             patches.wrap(cls, "__init__", self._keep)
 
     def _keep(self, init: Any) -> Any:
@@ -236,8 +236,8 @@ class Simulation:
         for each in process.kept:
             if isinstance(each, Connection):
                 each.drop()
-            elif isinstance(each, files.FileLock):
-                if hasattr(each, "_file"):
+            elif isinstance(each, folder_lock.FolderLock):
+                if hasattr(each, "_descriptor"):
                     each.close()
             else:
                 each.close = lambda: None  # what its finaliser calls: the dead close nothing

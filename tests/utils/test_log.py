@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from ding_like.utils import log
-from ding_like.utils.log import build_logger, close_logger, one_time_warning, setup_console
+from ding_like.utils.log import (
+    build_logger,
+    close_logger,
+    log_to_file,
+    one_time_warning,
+    setup_console,
+    shown_as_by_the_command,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -144,3 +151,90 @@ def test_one_time_warning_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     one_time_warning(message)
 
     assert [record.message for record in caplog.records] == [message]
+
+
+def take_logging_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what pytest itself has set up, which it does after fixtures."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.delenv("DING_LIKE_QUIET", raising=False)
+
+
+@shown_as_by_the_command()
+def speak() -> str:
+    logging.getLogger("ding_like.x").info("hello")
+    return "said"
+
+
+def test_a_program_without_logging_sees_what_the_command_shows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    take_logging_away(monkeypatch)
+
+    assert speak() == speak() == "said"
+
+    assert capsys.readouterr().out.count(" hello\n") == 2
+    assert log.PACKAGE_LOGGER.handlers == [] and log.PACKAGE_LOGGER.level == logging.NOTSET
+
+
+def test_the_command_shows_nothing_twice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    take_logging_away(monkeypatch)
+    setup_console()
+
+    speak()
+
+    assert capsys.readouterr().out.count("hello") == 1 and len(log.PACKAGE_LOGGER.handlers) == 1
+
+
+@pytest.mark.parametrize("name", ["", "ding_like", "DING_LIKE_QUIET"])
+def test_a_program_that_has_its_own_logging_or_wants_none_is_left_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    take_logging_away(monkeypatch)
+    if name == "DING_LIKE_QUIET":
+        monkeypatch.setenv(name, "1")
+    else:
+        monkeypatch.setattr(logging.getLogger(name), "handlers", [logging.NullHandler()])
+
+    speak()
+
+    assert "hello" not in capsys.readouterr().out
+
+
+def test_equal_warnings_are_shown_once_and_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    setup_console()
+    log.REPEATS.begin()
+    logger = logging.getLogger("ding_like.envs")
+
+    for number in (1, 2, 1, 1):
+        logger.warning("env %d fell over\nfor a reason", number)
+        logger.info("step")
+
+    out = capsys.readouterr().out
+    assert [out.count(each) for each in ("env 1 fell", "env 2 fell", "step")] == [1, 1, 4]
+    assert log.REPEATS.take_summary() == ["2 more times: env 1 fell over"]
+    assert log.REPEATS.take_summary() == []
+    with log_to_file(tmp_path / "log.txt"):
+        logger.warning("env 1 fell over\nfor a reason")
+    assert log.REPEATS.take_summary() == ["1 more time: env 1 fell over"]
+
+
+def test_another_run_says_a_warning_again(capsys: pytest.CaptureFixture[str]) -> None:
+    setup_console()
+    for _ in range(2):
+        log.REPEATS.begin()
+        logging.getLogger("ding_like.envs").warning("env 1 fell over")
+
+    assert capsys.readouterr().out.count("env 1 fell over") == 2
+
+
+def test_two_handlers_show_the_same_first_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    other = logging.FileHandler(tmp_path / "log.txt")
+    other.addFilter(log.REPEATS)
+    setup_console()
+    log.REPEATS.begin()
+    log.PACKAGE_LOGGER.addHandler(other)
+
+    logging.getLogger("ding_like.envs").warning("env 1 fell over")
+
+    other.close()
+    assert "env 1 fell over" in capsys.readouterr().out and "env 1 fell over" in (tmp_path / "log.txt").read_text()

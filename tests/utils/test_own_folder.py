@@ -49,7 +49,7 @@ def test_folders_of_the_living_stay(tmp_path: Path) -> None:
 
 
 def test_another_process_with_the_same_id_is_another(tmp_path: Path) -> None:
-    name = f"ding-t-{own_folder._machine()}-{os.getpid():x}-{start_of(os.getpid()) - 1:x}-abc"
+    name = f"ding-t-{own_folder.machine_mark()}-{os.getpid():x}-{start_of(os.getpid()) - 1:x}-abc"
     (tmp_path / name).mkdir()
 
     assert [path.name for path in sweep("ding-t-", tmp_path)] == [name]
@@ -57,7 +57,7 @@ def test_another_process_with_the_same_id_is_another(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["another machine", "no start", "not ours", "a link", "another prefix"])
 def test_what_may_be_somebody_elses_stays(tmp_path: Path, kind: str) -> None:
-    mine = own_folder._machine()
+    mine = own_folder.machine_mark()
     name = {
         "another machine": "ding-t-01234567-1-5-abc",
         "no start": f"ding-t-{mine}-1-0-abc",

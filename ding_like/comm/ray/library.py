@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from ding_like.errors import ConfigError
+from ding_like.utils.extras import pip_line
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ def load_ray() -> Any:  # Any: a package that need not be installed
         import ray
     except ImportError as error:
         raise ConfigError(
-            f"Ray cannot be loaded ({error}): install it with pip install 'ding-like[ray]', or train with -m serial."
+            f"Ray cannot be loaded ({error}): install it with {pip_line('ray')}, or train with -m serial."
         ) from error
     _keep_pages_off_the_console(ray)
     return ray

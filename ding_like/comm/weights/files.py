@@ -56,7 +56,7 @@ class WrittenWeights(NamedTuple):
 def write_weights(folder: str | os.PathLike[str], encoded: Encoded) -> WrittenWeights:
     """Write encoded weights as a file of their own; return its hash and length, to announce."""
     policy_id, version, layout = parse_head(encoded.head)
-    path = _path(folder, policy_id, *version)
+    path = weights_file(folder, policy_id, *version)
     head, body = _file_head(policy_id, version, layout), encoded.body.data
     with atomic_write(path) as file:
         file.write(head)
@@ -88,7 +88,7 @@ def read_weights(
 
     Raises WeightsGoneError for a file that is missing, CommError for one that is not as announced.
     """
-    path = _path(folder, policy_id, attempt, version)
+    path = weights_file(folder, policy_id, attempt, version)
     try:
         data = read_regular_buffer(path.parent, path.name)
     except FileNotFoundError as error:
@@ -145,7 +145,8 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _path(folder: str | os.PathLike[str], policy_id: str, attempt: int, version: int) -> Path:
+def weights_file(folder: str | os.PathLike[str], policy_id: str, attempt: int, version: int) -> Path:
+    """Return where weights are. Raises CommError for numbers that name none."""
     name = f"{attempt}-{version}.safetensors"
     if _NAME.fullmatch(name) is None:
         raise CommError(f"attempt {str(attempt)[:40]} and version {str(version)[:40]} name no weights.")

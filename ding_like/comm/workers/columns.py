@@ -14,6 +14,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.errors import CommError, ConfigError, SchemaError
 from ding_like.types import Array
+from ding_like.utils.extras import pip_line
 
 MAX_NBYTES = 2**32  # of a frame's content: one that claims more is refused before anything is allocated
 _ROWS, _INITIAL, _PER_WINDOW, _OBSERVED = "rows", "initial", "per_window", "observed"
@@ -99,7 +100,6 @@ def _lz4() -> Any:  # Any: a module without types, of an extra
         import lz4.frame
     except ImportError as error:
         raise ConfigError(
-            "rows are compressed by the package lz4, which is not installed: pip install 'ding-like[ray]', or set "
-            "compress=False."
+            f"rows are compressed by the package lz4, which is not installed: {pip_line('ray')}, or set compress=False."
         ) from error
     return lz4.frame

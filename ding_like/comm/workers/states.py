@@ -17,6 +17,7 @@ from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.comm.weights.encode import Layout
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Array, State
+from ding_like.utils.extras import pip_line
 
 
 class PackedState(NamedTuple):
@@ -54,6 +55,6 @@ def _lz4() -> Any:  # Any: a module without types, of an extra
         return lz4.frame
     except ImportError as error:
         raise ConfigError(
-            "gradients are compressed by the package lz4, which is not installed: pip install 'ding-like[ray]', or set "
+            f"gradients are compressed by the package lz4, which is not installed: {pip_line('ray')}, or set "
             "compress=False."
         ) from error

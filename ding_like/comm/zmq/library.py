@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ding_like.errors import ConfigError
+from ding_like.utils.extras import pip_line
 
 
 def load_zmq() -> Any:  # Any: a package that need not be installed
@@ -13,7 +14,7 @@ def load_zmq() -> Any:  # Any: a package that need not be installed
         import zmq
     except ImportError as error:
         raise ConfigError(
-            f"pyzmq cannot be loaded ({error}): install it with pip install 'ding-like[seed]', or train with -m serial."
+            f"pyzmq cannot be loaded ({error}): install it with {pip_line('seed')}, or train with -m serial."
         ) from error
     return zmq
 
@@ -24,7 +25,7 @@ def load_curve() -> Any:  # Any: as above
     if not zmq.has("curve"):
         raise ConfigError(
             f"this pyzmq {zmq.__version__} was built without CURVE, by which strangers are kept out: install the "
-            "wheel, pip install --force-reinstall 'ding-like[seed]'."
+            f"wheel, {pip_line('seed', options='--force-reinstall')}."
         )
     return zmq
 

@@ -8,8 +8,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ding_like.envs.checks.report import Report, where
+from ding_like.envs.checks.report import Report
 from ding_like.envs.checks.values import describe
+from ding_like.utils.user_code import told
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
@@ -25,7 +26,7 @@ def reset(report: Report, env: AnyEnv, seed: int | None) -> Any:
         is_old = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
         expected = "that it takes seed and options" if is_old else "an episode that begins"
         fix = _RESET if is_old else "fix reset()"
-        raise report.stop("reset", f"it raised {where(error)}", expected, fix) from error
+        raise report.stop("reset", f"it raised {told(error)}", expected, fix) from error
     if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):
         return answer[0]
     seen = f"it returned {describe(answer)}"
@@ -42,7 +43,7 @@ def step(report: Report, env: AnyEnv, action: Any) -> tuple[Any, Any, Any, Any]:
         answer: Any = env.step(given)
     except Exception as error:  # an env may raise anything, and this is the place to tell
         fix = "fix step(), or declare the actions that it takes: Discrete(n, start=1) counts from 1"
-        seen = f"with action {action!r} it raised {where(error)}"
+        seen = f"with action {action!r} it raised {told(error)}"
         raise report.stop("step", seen, f"that it takes every action of {env.action_space}", fix) from error
     if not isinstance(answer, tuple) or len(answer) != 5:
         seen = f"it returned {f'{len(answer)} values' if isinstance(answer, tuple) else describe(answer)}"

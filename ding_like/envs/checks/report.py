@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 Level = Literal["fault", "warning", "note"]
-_PACKAGE = str(Path(__file__).parents[2])  # what an env raised, it did not raise in here
 LEVELS: tuple[Level, ...] = ("fault", "warning", "note")
 
 
@@ -50,11 +47,3 @@ class Report:
     def findings(self) -> list[Finding]:
         """Return all findings, faults first, each level in the order of discovery."""
         return [each for level in LEVELS for each in self._found.values() if each.level == level]
-
-
-def where(error: Exception) -> str:
-    """Describe an exception and the line of the env that it came from."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename and _PACKAGE not in frame.filename]
-    at = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {error}{at}"

@@ -10,8 +10,9 @@ import gymnasium
 import numpy as np
 
 from ding_like.envs.checks import calls
-from ding_like.envs.checks.report import Report, where
+from ding_like.envs.checks.report import Report
 from ding_like.envs.checks.values import describe
+from ding_like.utils.user_code import told
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
@@ -68,7 +69,7 @@ def check_rendering(report: Report, env: AnyEnv) -> None:
     try:
         frame: Any = env.render()
     except Exception as error:  # whatever the env's drawing raises: pygame, OpenGL, a driver
-        report.add("fault", "rendering", f"render() raised {where(error)}", expected, "fix render()")
+        report.add("fault", "rendering", f"render() raised {told(error)}", expected, "fix render()")
         return
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
         report.add("fault", "rendering", f"render() gave {describe(frame)}", expected, fix)

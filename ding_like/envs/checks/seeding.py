@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,8 @@ import numpy as np
 from ding_like.envs.checks import calls
 from ding_like.envs.checks.report import Report
 from ding_like.envs.checks.values import equal
+from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
+from ding_like.types import State
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
@@ -24,7 +27,8 @@ _Trace = list[tuple[str, Any]]
 
 def check_seeding(report: Report, env: AnyEnv, seed: int) -> bool:
     """Play from the same seed twice, and once from another in between; tell whether the env repeats itself."""
-    first, other, again = (_trace(report, env, each) for each in (seed, seed + 1, seed))
+    known = wrapper_states(env)
+    first, other, again = (_trace(report, env, each, known) for each in (seed, seed + 1, seed))
     at = _first_difference(first, again)
     if at is not None:
         is_global = _repeats_with_global_seed(report, env, seed)
@@ -35,7 +39,8 @@ def check_seeding(report: Report, env: AnyEnv, seed: int) -> bool:
             "that an episode depends on its seed and actions alone",
             f"it draws from the global random numbers: {_OWN_NUMBERS}"
             if is_global
-            else f"{_OWN_NUMBERS}; let reset() set all state again",
+            else f"{_OWN_NUMBERS}; let reset() set all state again, or give what is to last state_dict() and "
+            "load_state_dict(state)",
         )
     elif _first_difference(first, other) is None:
         seen = f"seeds {seed} and {seed + 1} give the same {_STEPS} steps"
@@ -46,7 +51,8 @@ def check_seeding(report: Report, env: AnyEnv, seed: int) -> bool:
 
 def check_twin(report: Report, env: AnyEnv, twin: AnyEnv, seed: int) -> None:
     """Play the same with a second env of the same kind."""
-    at = _first_difference(_trace(report, env, seed), _trace(report, twin, seed))
+    known = wrapper_states(twin)
+    at = _first_difference(_trace(report, env, seed, known), _trace(report, twin, seed, known))
     if at is not None:
         report.add(
             "fault",
@@ -57,7 +63,9 @@ def check_twin(report: Report, env: AnyEnv, twin: AnyEnv, seed: int) -> None:
         )
 
 
-def _trace(report: Report, env: AnyEnv, seed: int) -> _Trace:
+def _trace(report: Report, env: AnyEnv, seed: int, known: Sequence[State]) -> _Trace:
+    """Play from a seed, and from what the wrappers knew: statistics of observations, say, go on from play to play."""
+    load_wrapper_states(env, known)
     actions = copy.deepcopy(env.action_space)
     actions.seed(0)
     trace: _Trace = [("at the first observation", copy.deepcopy(calls.reset(report, env, seed)))]
@@ -79,12 +87,13 @@ def _first_difference(first: _Trace, second: _Trace) -> str | None:
 def _repeats_with_global_seed(report: Report, env: AnyEnv, seed: int) -> bool:
     """Tell whether the env repeats itself once Python's and numpy's global generators are seeded too."""
     states = random.getstate(), np.random.get_state()
+    known = wrapper_states(env)
     traces = []
     try:
         for _ in range(2):
             random.seed(seed)
             np.random.seed(seed)
-            traces.append(_trace(report, env, seed))
+            traces.append(_trace(report, env, seed, known))
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])

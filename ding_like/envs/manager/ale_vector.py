@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -19,6 +19,7 @@ from ding_like.envs.manager.native import (
 )
 from ding_like.errors import ConfigError
 from ding_like.types import Array
+from ding_like.utils.bounds import FROM_0, Bounds
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 
@@ -40,14 +41,11 @@ class AleVectorEnvManager(GymVectorEnvManager):
         # Threads that step games; 0: as many as there are cores.
         "num_threads": 0,
     }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "num_threads": FROM_0,
+    }
 
     _gives_fresh_memory = True
-
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        yield from super().check_config(cfg)
-        if cfg["num_threads"] < 0:
-            yield "num_threads", f"is {cfg['num_threads']}; expected 0 or more"
 
     def _make(self) -> NativeVectorEnv:
         config = native_config(self._env_fn, manager="ale_vector")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
@@ -17,6 +18,7 @@ from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import CheckpointError, EnvError, TrainingError
 from ding_like.types import Array, Obs, RewardShaping, State, StepBatch
+from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
 from ding_like.utils.configurable import Configurable
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,13 @@ class ArrayEnvManager(Configurable, ABC):
         # What a NaN or an infinity in an observation or reward means: "drop" the episode, or "raise".
         "nonfinite": "drop",
     }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "step_timeout_s": ABOVE_0,
+        "reset_timeout_s": ABOVE_0,
+        "reseed_after": FROM_0,
+        "resume_replay_steps": FROM_0,
+        "max_env_restarts": FROM_0,
+    }
     without_effect: ClassVar[Mapping[str, str]] = {
         "step_timeout_s": "an env in this process cannot be broken off; env manager 'subprocess' keeps deadlines",
         "reset_timeout_s": "an env in this process cannot be broken off; env manager 'subprocess' keeps deadlines",
@@ -54,6 +63,7 @@ class ArrayEnvManager(Configurable, ABC):
     num_players = 1
     lane_seeds = True
     reward_shaping: RewardShaping | None = None
+    metrics: tuple[str, ...] = ("is_success",)
     observation_space: Space
     action_space: Space
 
@@ -62,14 +72,8 @@ class ArrayEnvManager(Configurable, ABC):
         """Yield (path, what is wrong) for every value that no manager can use."""
         if cfg["nonfinite"] not in ("drop", "raise"):
             yield "nonfinite", f"is {cfg['nonfinite']!r}; expected 'drop' or 'raise'"
-        for key in ("reseed_after", "resume_replay_steps", "max_env_restarts"):
-            if cfg[key] < 0:
-                yield key, f"is {cfg[key]}; expected 0 or more"
-        for key in ("step_timeout_s", "reset_timeout_s"):
-            if cfg[key] <= 0:
-                yield key, f"is {cfg[key]}; expected a positive number of seconds"
 
-    def __init__(self, num_lanes: int, cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, num_lanes: int, cfg: Mapping[str, Any] | None = None, *, check: str = "") -> None:
         if num_lanes < 1:
             raise EnvError("a manager needs at least one env; give env_fn a list of callables that each make one.")
         self._cfg = {**self.config, **(cfg or {})}
@@ -77,7 +81,8 @@ class ArrayEnvManager(Configurable, ABC):
         self.game_steps = 0
         self.ended_games: list[int] = []
         self.lanes_lost: list[int] = []  # lanes that `load_state_dict` had to reset afresh: their open rows are void
-        self._lanes = [Lane(index, self._cfg) for index in range(num_lanes)]
+        said: Counter[str] = Counter()
+        self._lanes = [Lane(index, self._cfg, said=said, check=check) for index in range(num_lanes)]
         self._all = list(range(num_lanes))
         self._ready = np.ones(num_lanes, bool)
         self._is_launched = False

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from ding_like.data.obs import take_lanes, write_obs
-from ding_like.envs.hybrid import as_lane_env
+from ding_like.envs.factory import check_command, make_lane_env
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant, rows_equal, without_lanes
 from ding_like.envs.manager.lane import play_again
 from ding_like.envs.spaces import check_equal_spaces
@@ -34,12 +34,12 @@ class BaseEnvManager(ArrayEnvManager):
     """
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        super().__init__(len(env_fn), cfg)
+        super().__init__(len(env_fn), cfg, check=check_command(env_fn[0]) if env_fn else "")
         self._env_fn = list(env_fn)
         self._envs: list[gymnasium.Env[Any, Any]] = []
         try:
             for make in self._env_fn:
-                self._envs.append(as_lane_env(make()))
+                self._envs.append(make_lane_env(make))
             first = self._envs[0]
             if hasattr(first, "num_players"):
                 raise EnvError(f"{first!r} has several players: set env.manager.type='game'.")
@@ -51,6 +51,7 @@ class BaseEnvManager(ArrayEnvManager):
         self._buffers = [self._layout.allocate(self.num_lanes) for _ in range(2)]
         self._writers = [self._layout.writer(buffer) for buffer in self._buffers]
         self._current = 0
+        self._has_stepped = False
         # Bound once: looking up env.step and journal.append each time costs 2 % of a CartPole step.
         self._step_env = [env.step for env in self._envs]
         self._note_action = [lane.journal.append for lane in self._lanes]
@@ -93,6 +94,9 @@ class BaseEnvManager(ArrayEnvManager):
                 infos[lane] = info
             rewards.append(reward)
         reward_row = np.array(rewards, np.float32)
+        if not self._has_stepped:
+            self._has_stepped = True
+            _check_rewards(rewards)
         if reward_row.ndim != 1:
             raise EnvError(f"rewards have shape {reward_row.shape[1:]}, expected one number; return float(reward).")
         if not (math.isfinite(sum(reward_row.tolist())) and self._layout.all_finite(after)):
@@ -158,7 +162,7 @@ class BaseEnvManager(ArrayEnvManager):
             self._envs[index].close()
         except Exception as error:  # it is broken already: whatever close says, a new one takes its place
             logger.debug("closing the broken env %d failed: %s", index, error)
-        self._envs[index] = as_lane_env(self._env_fn[index]())
+        self._envs[index] = make_lane_env(self._env_fn[index])
         load_wrapper_states(self._envs[index], states)
         self._step_env[index] = self._envs[index].step
 
@@ -196,6 +200,15 @@ class BaseEnvManager(ArrayEnvManager):
                 env.close()
             except Exception as error:  # the other envs must be closed too, and this one is lost
                 logger.warning("closing env %d failed: %s: %s", index, type(error).__name__, error)
+
+
+def _check_rewards(rewards: list[SupportsFloat]) -> None:
+    """Refuse what numpy would read as a number, a text say."""
+    for reward in rewards:
+        if not hasattr(reward, "__float__"):
+            raise EnvError(
+                f"a reward is {type(reward).__name__} {reward!r}, expected one number; return float(reward)."
+            )
 
 
 def _report(

@@ -7,7 +7,7 @@ import functools
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
@@ -16,6 +16,7 @@ from ding_like.envs.manager.gym_vector import GymVectorEnvManager
 from ding_like.envs.manager.native import NativeVectorEnv, atari_options, import_library, native_config
 from ding_like.errors import ConfigError
 from ding_like.types import Array
+from ding_like.utils.bounds import FROM_0, Bounds
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 # Ids of Atari games, and what an id of either kind stands for where the config does not say otherwise.
@@ -37,6 +38,9 @@ class EnvPoolManager(GymVectorEnvManager):
         # Threads that step envs; 0: as many as there are cores, at most one per env.
         "num_threads": 0,
     }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "num_threads": FROM_0,
+    }
     without_effect: ClassVar[Mapping[str, str]] = {
         **GymVectorEnvManager.without_effect,
         "reseed_after": "envpool seeds envs only when it makes them",
@@ -44,12 +48,6 @@ class EnvPoolManager(GymVectorEnvManager):
     }
 
     _gives_fresh_memory = True
-
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        yield from super().check_config(cfg)
-        if cfg["num_threads"] < 0:
-            yield "num_threads", f"is {cfg['num_threads']}; expected 0 or more"
 
     def _make(self) -> NativeVectorEnv:
         config = native_config(self._env_fn, manager="envpool")

@@ -13,8 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ding_like.data.obs import copy_obs, take_lanes, write_obs
 from ding_like.envs.di_engine_style import SEED_LIMIT
-from ding_like.envs.factory import config_of, env_class
-from ding_like.envs.hybrid import as_lane_env
+from ding_like.envs.factory import check_command, config_of, env_class, make_lane_env
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, rows_equal, without_lanes
 from ding_like.envs.manager.lane import CrashBudget
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
@@ -56,9 +55,10 @@ class GymVectorEnvManager(ArrayEnvManager):
             yield "autoreset_mode", f"is {cfg['autoreset_mode']!r}; expected None or one of {_MODES}"
 
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        super().__init__(len(env_fn), cfg)
+        check = check_command(env_fn[0]) if env_fn else ""
+        super().__init__(len(env_fn), cfg, check=check)
         self._env_fn = list(env_fn)
-        self._crashes = CrashBudget("the vector env", self._cfg)
+        self._crashes = CrashBudget("the vector env", self._cfg, check=check)
         self._vector = self._make()
         try:
             self._mode = self._autoreset_mode()
@@ -372,7 +372,7 @@ def _parse_mode(value: Any) -> AutoresetMode:
 
 
 def _adapted(make: Callable[[], Any]) -> Callable[[], gymnasium.Env[Any, Any]]:
-    return lambda: as_lane_env(make())
+    return lambda: make_lane_env(make)
 
 
 def _vector_entry(env_fn: Sequence[Callable[[], Any]]) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +15,7 @@ from ding_like.envs.di_engine_style import SEED_LIMIT
 from ding_like.errors import EnvError
 from ding_like.types import State
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
+from ding_like.utils.user_code import raised_at, told
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +25,17 @@ _SHOWN_ACTIONS = 5
 
 
 class CrashBudget:
-    """Count how often one env broke; end the run if it is in a crash loop or restarts too often."""
+    """Count how often one env broke; end the run if it is in a crash loop or restarts too often.
 
-    def __init__(self, name: str, cfg: Mapping[str, Any]) -> None:
+    The envs of a manager share `said`: an exception from the same line of the user's is logged once, and again when it
+    has come 100, 1000, ... times. `check` is the command that looks into the env.
+    """
+
+    def __init__(self, name: str, cfg: Mapping[str, Any], *, said: Counter[str] | None = None, check: str = "") -> None:
         self._name = name
         self._max_restarts = int(cfg["max_env_restarts"])
+        self._said: Counter[str] = Counter() if said is None else said
+        self._check = check
         self.restarts = 0
         self.in_a_row = 0  # since the last finished episode
 
@@ -38,18 +45,42 @@ class CrashBudget:
 
     def record_crash(self, error: BaseException, history: str = "") -> None:
         """Log a crash; raise EnvError, with `history` in both, if there were too many."""
+        if form := _form_fault(error):
+            raise EnvError(f"{self._name}: {form}. {self._how()}") from error
         self.in_a_row += 1
         self.restarts += 1
-        story = f"{self._name} broke: {type(error).__name__}: {error}{history and f' ({history})'}"
+        story = f"{self._name} broke: {told(error)}{history and f' ({history})'}"
         if self.in_a_row >= CRASH_LOOP:
             why = f"It broke {self.in_a_row} times without finishing an episode."
         elif self.restarts > self._max_restarts:
             why = f"It used up its {self._max_restarts} restarts; set env.manager.max_env_restarts higher to go on."
         else:
-            logger.warning("%s; recreated, its open episode is dropped", story)
+            self._log(story, raised_at(error))
             return
-        how = " To look into it, reset one such env with that seed and step it with the policy's actions."
-        raise EnvError(f"{story}. {why}{how if history else ''}") from error
+        raise EnvError(f"{story}. {why} {self._how()}".rstrip()) from error
+
+    def _log(self, story: str, at: str) -> None:
+        self._said[at] += 1
+        times = self._said[at]
+        if not at or times == 1:
+            logger.warning("%s; recreated, its open episode is dropped", story)
+        elif times >= 100 and times == 10 ** (len(str(times)) - 1):
+            logger.warning("%s; the %dth time that %s raises in these envs", story, times, at)
+
+    def _how(self) -> str:
+        return f"To look into it: {self._check}" if self._check else ""
+
+
+def _form_fault(error: BaseException) -> str:
+    """Say which form an answer lacks that could not be taken apart; "" for an exception of the env's own code."""
+    if type(error) not in (ValueError, TypeError) or raised_at(error):
+        return ""
+    text = str(error)
+    if "(expected 2" in text:
+        return f"reset() must return two values, (obs, info) ({text})"
+    if "(expected 5" in text or "cannot unpack non-iterable" in text:
+        return f"reset() must return (obs, info), and step() (obs, reward, terminated, truncated, info) ({text})"
+    return ""
 
 
 class Lane:
@@ -59,12 +90,12 @@ class Lane:
     once it holds more than `resume_replay_steps` actions, the open stretch cannot be played again.
     """
 
-    def __init__(self, index: int, cfg: Mapping[str, Any]) -> None:
+    def __init__(self, index: int, cfg: Mapping[str, Any], *, said: Counter[str], check: str = "") -> None:
         self.index = index
         self.reset_seed: int | None = None  # None: not reset yet
         self.options: dict[str, Any] | None = None  # handed to every reset of this lane's env
         self.wrappers: list[State] = []  # what the env's wrappers remembered just before the last seeded reset
-        self.crashes = CrashBudget(f"env {index}", cfg)
+        self.crashes = CrashBudget(f"env {index}", cfg, said=said, check=check)
         self._reseed_after = int(cfg["reseed_after"])
         self._replay_steps = int(cfg["resume_replay_steps"])
         # One more than either limit needs: a full journal has passed both.
@@ -112,9 +143,8 @@ class Lane:
     def record_crash(self, error: BaseException) -> None:
         """Count a crash of this lane's env; raise EnvError if there were too many."""
         last = [np.asarray(action).tolist() for action in list(self.journal)[-_SHOWN_ACTIONS:]]
-        self.crashes.record_crash(
-            error, f"last seeded reset {self.reset_seed}, {len(self.journal)} steps ago; last actions {last}"
-        )
+        history = f"last seeded reset {self.reset_seed}, {len(self.journal)} steps ago; last actions {last}"
+        self.crashes.record_crash(error, "" if self.reset_seed is None else history)
 
     def state_dict(self) -> State:
         """Return everything needed to bring the lane back; `actions` is empty if it cannot be played again."""

@@ -16,6 +16,7 @@ from ding_like.envs.spaces import Space
 from ding_like.envs.wrappers.atari import atari
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Array
+from ding_like.utils.extras import pip_line
 
 # What an env observes and takes differs from env to env: hence Any in the signatures of this file.
 
@@ -27,7 +28,7 @@ def import_library(package: str, *, manager: str, extra: str) -> ModuleType:
     except ImportError as error:
         raise EnvError(
             f"env_manager type '{manager}' needs the package {package.partition('.')[0]} ({error}); install it with: "
-            f"pip install 'ding-like[{extra}]'"
+            f"{pip_line(extra)}"
         ) from error
 
 

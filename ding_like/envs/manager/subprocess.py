@@ -6,16 +6,18 @@ import logging
 import os
 import select
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ding_like.data.obs import take_lanes, write_obs
+from ding_like.envs.factory import check_command
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant
 from ding_like.envs.manager.subprocess_pool import ProcessPool, Step
 from ding_like.errors import EnvError
 from ding_like.types import Array, Obs, State, StepBatch
+from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 logger = logging.getLogger(__name__)
@@ -49,20 +51,16 @@ class SubprocessEnvManager(ArrayEnvManager):
         # Seconds that envs have to close before their processes are killed.
         "close_timeout_s": 5.0,
     }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "envs_per_process": FROM_0,
+        "wait_num": FROM_0,
+        "launch_timeout_s": ABOVE_0,
+        "close_timeout_s": ABOVE_0,
+    }
     without_effect: ClassVar[Mapping[str, str]] = {}
 
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        yield from super().check_config(cfg)
-        for key in ("envs_per_process", "wait_num"):
-            if cfg[key] < 0:
-                yield key, f"is {cfg[key]}; expected 0 or more"
-        for key in ("launch_timeout_s", "close_timeout_s"):
-            if cfg[key] <= 0:
-                yield key, f"is {cfg[key]}; expected a positive number of seconds"
-
     def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
-        super().__init__(len(env_fn), cfg)
+        super().__init__(len(env_fn), cfg, check=check_command(env_fn[0]) if env_fn else "")
         if not hasattr(select, "poll"):
             raise EnvError("env_manager type 'subprocess' needs Linux or macOS; use type 'base' here.")
         self._wait_num = int(self._cfg["wait_num"])

@@ -21,6 +21,7 @@ from ding_like import errors
 from ding_like.data.hybrid_space import HybridSpace
 from ding_like.envs.spaces import Space
 from ding_like.errors import EnvError
+from ding_like.utils.user_code import raised_at
 
 # Messages are trees of many types: hence Any throughout this file.
 
@@ -136,7 +137,8 @@ def check_arrives(value: Any) -> None:
 def describe_failure(error: BaseException) -> dict[str, str]:
     """Return what `failure_of` makes an equal exception from, in a process that need not know its class."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return {"module": type(error).__module__, "name": type(error).__name__, "text": str(error), "trace": trace}
+    kind = {"module": type(error).__module__, "name": type(error).__name__}
+    return {**kind, "text": str(error), "trace": trace, "at": raised_at(error)}
 
 
 class RemoteError(Exception):
@@ -157,6 +159,7 @@ def failure_of(described: dict[str, str]) -> Exception:
     except TypeError:  # UnicodeDecodeError and a few others take more than a text
         error = RuntimeError(f"{described['name']}: {described['text']}")
     error.__cause__ = RemoteError(described["trace"])
+    vars(error)["raised_at"] = described["at"]  # what `utils/user_code.py` reads
     return error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import select
@@ -103,7 +104,9 @@ class ProcessPool:
         pickled = pickle_env_fns(env_fn)
         told = preparation(pickled)
         starts = [
-            Start(index, group, len(lanes), len(groups), [bytes(pickled[lane]) for lane in group], None, told)
+            Start(
+                index, group, len(lanes), len(groups), [bytes(pickled[lane]) for lane in group], None, told, _is_first()
+            )
             for index, group in enumerate(groups)
         ]
         self._processes = [EnvProcess(start, self._memory_file) for start in starts]
@@ -453,6 +456,14 @@ class ProcessPool:
             self.tasks[index] = Replay(actions[:-1], None, task if task.expected is not None else Step(now))
         else:
             self.tasks[index] = Replay(actions[:-1], now, task)
+
+
+def _is_first() -> bool:
+    """Tell whether it is asked for the first time in this process."""
+    return next(_counter) == 0
+
+
+_counter = itertools.count()
 
 
 def _launch_error(process: EnvProcess, error: Exception) -> Exception:

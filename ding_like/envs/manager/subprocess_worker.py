@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing import spawn
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from ding_like.envs.hybrid import as_lane_env
+from ding_like.envs.factory import make_lane_env
 from ding_like.envs.manager.lane import play_again
 from ding_like.envs.manager.subprocess_memory import ASK, MAKE, RESET, STEP, LaneMemory
 from ding_like.envs.manager.subprocess_message import (
@@ -56,6 +57,7 @@ class Start(NamedTuple):
     env_fns: Sequence[bytes]  # pickled one by one, so that a broken one can be named
     spaces: Sequence[Any] | None  # as described; None: make the envs and say which spaces they have
     preparation: dict[str, Any]  # sys.path and the like, for multiprocessing.spawn.prepare
+    is_first: bool  # of all processes of envs: what gymnasium warns of is alike in all of them, and said in this one
 
 
 @dataclass
@@ -145,6 +147,9 @@ class EnvWorker:
                 self._write(lane, obs)
                 if shape := getattr(reward, "shape", ()):
                     report.fault = f"rewards have shape {shape}, expected one number; return float(reward)."
+                    return
+                if isinstance(reward, str):
+                    report.fault = f"a reward is str {reward!r}, expected one number; return float(reward)."
                     return
                 memory.reward[lane] = reward
             except Exception as error:  # an env may raise anything; the manager has it recreated
@@ -263,7 +268,7 @@ class EnvWorker:
 
 
 def _make_env(pickled: bytes) -> gymnasium.Env[Any, Any]:
-    return as_lane_env(ForkingPickler.loads(pickled)())
+    return make_lane_env(ForkingPickler.loads(pickled))
 
 
 def _part(obs: Obs, rows: slice) -> Obs:
@@ -312,6 +317,8 @@ def _start(channel: Channel, memory_file: int) -> EnvWorker | None:
     start: Start = ForkingPickler.loads(channel.receive())
     try:
         prepare(start.preparation)
+        if not start.is_first:
+            warnings.filterwarnings("ignore", module=r"gymnasium\.")
         worker = EnvWorker(start, memory_file)
         made = worker.made()
     except Exception as error:  # importing and making envs runs any code

@@ -28,6 +28,7 @@ class VersusManager:
         if players < 2:
             raise EnvError("an opponent needs games: use env.manager.type='game' and an env of several players.")
         self._games = games
+        self.metrics = games.metrics
         self._players = players
         self.num_envs = self.num_lanes = games.num_envs
         self.observation_space, self.action_space = games.observation_space, games.action_space

@@ -19,12 +19,13 @@ from ding_like.envs.wrappers import (  # noqa: F401
     returns,
     standard,
     suites,
+    text,
 )
 from ding_like.envs.wrappers.state import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import ConfigError, DingError
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 
-__all__ = ["adopt_wrapper_states", "load_wrapper_states", "wrap", "wrapper_states"]
+__all__ = ["adopt_wrapper_states", "find_wrapper", "load_wrapper_states", "wrap", "wrapper_states"]
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
@@ -41,7 +42,7 @@ def wrap(env: AnyEnv, wrappers: Iterable[Mapping[str, Any] | str]) -> AnyEnv:
             raise ConfigError(f"env.wrappers: each entry is a wrapper's name or a dict with its 'type', got {spec!r}.")
         kwargs = {"type": spec} if isinstance(spec, str) else dict(spec)
         name = kwargs.pop("type", None)
-        make = _find(name)
+        make = find_wrapper(name)
         try:
             env = make(env, **kwargs)
         except DingError:
@@ -53,17 +54,21 @@ def wrap(env: AnyEnv, wrappers: Iterable[Mapping[str, Any] | str]) -> AnyEnv:
     return env
 
 
-def _find(name: Any) -> Callable[..., AnyEnv]:
+def find_wrapper(name: Any) -> Callable[..., AnyEnv]:
+    """Return what `type` of a wrapper names, in our registry or in gymnasium. Raises ConfigError if it is unknown."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"env.wrappers: each entry is a dict with a 'type', got type {name!r}.")
-    if name in ENV_WRAPPER_REGISTRY:
+    if ":" in name or name in ENV_WRAPPER_REGISTRY:
         found: Callable[..., AnyEnv] = ENV_WRAPPER_REGISTRY.get(name)
         return found
     known = [each for each in gymnasium.wrappers.__all__ if each != "vector"]
     if name not in known:
         close = difflib.get_close_matches(name, [*known, *ENV_WRAPPER_REGISTRY.names()], n=3)
         hint = f"did you mean {' or '.join(repr(c) for c in close)}?" if close else f"known: {', '.join(known)}"
-        raise ConfigError(f"env.wrappers: unknown wrapper '{name}'; {hint}")
+        raise ConfigError(
+            f"env.wrappers: unknown wrapper '{name}'; {hint}\n  a wrapper of your own: type='my_module:MyWrapper', or "
+            f"@ENV_WRAPPER_REGISTRY.register('{name}') above it and create_config.env.import_names=['my_module']"
+        )
     # Only the one that is asked for: some of them need packages that are seldom installed.
     found = getattr(gymnasium.wrappers, name)
     return found

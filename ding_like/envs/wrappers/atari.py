@@ -10,6 +10,7 @@ from gymnasium.wrappers import AtariPreprocessing
 
 from ding_like.envs.wrappers.standard import clip_reward, frame_stack
 from ding_like.errors import ConfigError, EnvError
+from ding_like.utils.extras import pip_line
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
@@ -44,7 +45,7 @@ def atari(
             "env.kwargs=dict(frameskip=1)."
         )
     if importlib.util.find_spec("cv2") is None:
-        raise EnvError("the wrapper 'atari' needs opencv; install it with: pip install 'ding-like[atari]'")
+        raise EnvError(f"the wrapper 'atari' needs opencv; install it with: {pip_line('atari')}")
     env = AtariPreprocessing(
         env,
         noop_max=noop_max,

@@ -42,7 +42,7 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
                 "'FlattenObservation') before it in env.wrappers."
             )
         super().__init__(env, epsilon)
-        self._clip = clip
+        self.clip = clip
         # Gymnasium counts in float32, in which a mean stands still after some ten million observations.
         self.obs_rms = RunningMeanStd(shape=env.observation_space.shape)  # type: ignore[no-untyped-call]
         self._observed = _Observed()
@@ -53,7 +53,7 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
             return np.float32(observation)
         if self._observed.is_on:
             self._observed.add(observation)
-        return np.clip(super().observation(observation), -self._clip, self._clip)
+        return np.clip(super().observation(observation), -self.clip, self.clip)
 
     def state_dict(self) -> State:
         """Return the statistics."""
@@ -84,7 +84,7 @@ class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
 
     def __init__(self, env: AnyEnv, gamma: float = 0.99, epsilon: float = 1e-8, *, clip: float = 10.0) -> None:
         super().__init__(EpisodeReturn(env), gamma, epsilon)
-        self._clip = clip
+        self.clip = clip
         self._observed = _Observed()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -103,7 +103,7 @@ class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
             if self.update_running_mean:
                 self.return_rms.update(self.discounted_reward)  # type: ignore[no-untyped-call]
             reward /= math.sqrt(float(self.return_rms.var) + self.epsilon)
-            reward = min(max(reward, -self._clip), self._clip)
+            reward = min(max(reward, -self.clip), self.clip)
         return obs, reward, terminated, truncated, info
 
     def state_dict(self) -> State:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Array
+from ding_like.utils.extras import pip_line
 from ding_like.utils.files import atomic_write
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 
@@ -38,7 +39,7 @@ class RecordGif(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         if importlib.util.find_spec("PIL") is None:
-            raise EnvError("recording episodes needs pillow; install it with: pip install 'ding-like[viz]'")
+            raise EnvError(f"recording episodes needs pillow; install it with: {pip_line('viz')}")
         if env.render_mode != "rgb_array":
             raise EnvError(
                 f"recording needs render_mode='rgb_array', {env} was made with {env.render_mode!r}; set "

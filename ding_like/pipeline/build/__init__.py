@@ -13,6 +13,7 @@ from ding_like.pipeline.build.envs import (
     build_collect_env,
     build_eval_env,
     build_single_env,
+    check_env_setting,
     one_player_sees,
 )
 from ding_like.pipeline.build.opponents import Opponents
@@ -36,6 +37,7 @@ __all__ = [
     "build_policy",
     "build_serial",
     "build_single_env",
+    "check_env_setting",
     "fit_policy_config",
     "one_player_sees",
     "prepare_worker",

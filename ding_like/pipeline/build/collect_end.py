@@ -19,6 +19,7 @@ from ding_like.comm.workers.columns import pack_rows, unpack_rows
 from ding_like.comm.workers.last_action import LastAction
 from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.env_metrics import as_stats
 from ding_like.data.obs import map_obs
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import CommError
@@ -182,7 +183,8 @@ class CollectEnd:
 
     def _stats(self, setting: Mapping[str, Any]) -> dict[str, Any]:
         collector = self.collector
-        return {"return": _finite(collector.mean_return), "length": _finite(collector.mean_length), **setting}
+        means = {"return": _finite(collector.mean_return), "length": _finite(collector.mean_length)}
+        return {**means, **as_stats(collector.mean_metrics), **setting}
 
     def info(self, segment: Segment, *, seconds: float, test_return: float | None = None) -> Info:
         """Return what is said of a segment beside its rows; `segment_of` reads it.

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ding_like.config import FrozenConfig
+from ding_like.data.env_metrics import metric_names
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.envs.factory import AnyEnv
 from ding_like.envs.manager.versus import VersusManager
+from ding_like.errors import ConfigError
 from ding_like.pipeline.self_play import is_game, versus
 from ding_like.types import EnvManager
 
 # (env factories, one config per collector env, one per evaluator env): what `get_vec_env_setting` returns. Any: an
 # env's config is whatever its factory reads.
 EnvSetting: TypeAlias = tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]
+
+
+def check_env_setting(setting: Any) -> None:
+    """Raise ConfigError for what is no `EnvSetting`, an env say."""
+    is_three = isinstance(setting, (tuple, list)) and len(setting) == 3
+    if setting is not None and not (is_three and callable(setting[0])):
+        raise ConfigError(
+            f"env_setting is {type(setting).__name__} {setting!r}"[:200] + ", expected (env_fn, collector env configs, "
+            "evaluator env configs): env_fn makes an env of each config, as in env_setting=(lambda cfg: MyEnv(), "
+            "[{}] * 8, [{}] * 4)."
+        )
 
 
 def build_collect_env(
@@ -39,13 +52,13 @@ def seeded_collect_env(
 ) -> EnvManager:
     """Return the envs of collecting as `build_collect_env` does, but not launched: no env has been reset."""
     env_fn, env_cfgs, _ = env_setting or get_vec_env_setting(cfg.env, eval_=False)
-    return _seeded(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs], seed, dynamic_seed=dynamic_seed)
+    return _seeded(cfg.env, [EnvFactory(each, env_fn) for each in env_cfgs], seed, dynamic_seed=dynamic_seed)
 
 
 def build_eval_env(cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None) -> EnvManager:
     """Return the launched envs of evaluations, which bring seeds of their own."""
     env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
-    return _launched(_seeded(cfg.env.manager, [EnvFactory(each, env_fn) for each in env_cfgs], seed))
+    return _launched(_seeded(cfg.env, [EnvFactory(each, env_fn) for each in env_cfgs], seed))
 
 
 def build_single_env(make_env: Callable[[], AnyEnv]) -> EnvManager:
@@ -62,9 +75,11 @@ def one_player_sees(cfg: FrozenConfig, env: EnvManager, *, seed: int, name: str)
 
 
 def _seeded(
-    cfg: Mapping[str, Any], env_fns: Sequence[Callable[[], AnyEnv]], seed: int, *, dynamic_seed: bool = True
-) -> EnvManager:
-    manager = create_env_manager(cfg, env_fns)
+    cfg: Any, env_fns: Sequence[Callable[[], AnyEnv]], seed: int, *, dynamic_seed: bool = True
+) -> EnvManager:  # cfg is the config's env section
+    names = metric_names(cfg.get("metrics") or ())
+    manager = create_env_manager(cfg.manager, env_fns)
+    manager.metrics = names
     manager.seed(seed, dynamic_seed=dynamic_seed)
     return manager
 

@@ -121,7 +121,7 @@ def _array_shape(space: Space, *, may_be_number: bool) -> ObsShape:
         return shape[0] if len(shape) == 1 else shape
     raise ConfigError(
         f"no policy here takes the observation space {space}: wrap the env so that it gives vectors, images, whole "
-        "numbers or a dict of these (gymnasium.wrappers.FlattenObservation)."
+        "numbers or a dict of these: env.wrappers=[dict(type='FlattenObservation')]."
     )
 
 

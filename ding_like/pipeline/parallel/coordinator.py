@@ -19,16 +19,17 @@ from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.worker_link import mark_shared
 from ding_like.comm.weights.files import prune_weights
 from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
-from ding_like.errors import CheckpointError, CommError, ConfigError
+from ding_like.errors import CommError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.core.tasks import LEASED, TaskEntry
 from ding_like.pipeline.parallel.make_core import make_core
 from ding_like.pipeline.parallel.service import LockedService
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system
-from ding_like.utils.files import FileLock
+from ding_like.utils.folder_lock import FolderLock
 from ding_like.utils.interval import Interval
 from ding_like.utils.log import build_logger, close_logger
+from ding_like.utils.run_folder import make_folder
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +41,10 @@ _WORD_S = 60.0  # between two words about files that cannot be deleted
 class Coordinator:
     """Manage the tasks and data of a run, served over HTTP between `start` and `close`.
 
-    `cfg` holds `main`, a compiled config; `system`, what `read_system` returns or takes; `seed`; `max_env_step`; and
-    `key_file`, made if it is not there, without which any worker of this machine is taken. State is saved in
-    `{exp_name}/coordinator.sqlite`: a coordinator made in the same folder goes on from it.
+    `cfg` holds `main`, a compiled config; `system`, what `read_system` returns or takes; `seed`; `max_env_step`;
+    `key_file`, made if it is not there, without which any worker of this machine is taken; and `lock`, which holds the
+    run's folder, taken if there is none, and let go in `close`. State is saved in `{exp_name}/coordinator.sqlite`: a
+    coordinator made in the same folder goes on from it.
 
     The callbacks `deal_with_*` do what messages of workers do, for the worker that holds the task. They raise
     RefusedError for a task or a buffer that is not there, and change nothing then.
@@ -54,7 +56,8 @@ class Coordinator:
         system = cfg.get("system")
         self.system = system if isinstance(system, SystemConfig) else read_system(system, self._main)
         folder = Path(self._main.exp_name)
-        self._lock = _lock(folder)
+        make_folder(str(folder), exist_ok=True)
+        self._lock: FolderLock = cfg.get("lock") or FolderLock(folder)
         self._gives_up = threading.Event()  # a state file that cannot be written is not waited for any more
         try:
             self._store = StateStore(
@@ -358,22 +361,3 @@ class Coordinator:
         task = self._task(task_id)
         message = m.FinishTask(task.attempt, dict(result))
         return self.service.finish_task(str(task.worker_id), task_id, message).shutdown
-
-
-def _lock(folder: Path) -> FileLock:
-    """Take the folder for this process.
-
-    Raises ConfigError while another coordinator has it, CheckpointError where the disk takes nothing.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / "coordinator.lock")
-    except BlockingIOError as error:
-        raise ConfigError(
-            f"another coordinator runs in {folder}/: two would number the same segments twice. Wait for its end, or "
-            "give another --exp-name."
-        ) from error
-    except OSError as error:
-        raise CheckpointError(
-            f"the coordinator cannot start in {folder}/: {error.strerror}. Make room or fix the disk, then try."
-        ) from error

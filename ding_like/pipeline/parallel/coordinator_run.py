@@ -15,13 +15,16 @@ import numpy as np
 from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.weights.files import read_weights
+from ding_like.data.env_metrics import PREFIX
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.core.status import RunView
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
-from ding_like.pipeline.roles.record import BEST_CHECKPOINT, RunRecord, RunResult
+from ding_like.pipeline.roles.best_checkpoint import BEST_CHECKPOINT
+from ding_like.pipeline.roles.origin import Origin
+from ding_like.pipeline.roles.record import RunRecord, RunResult
 from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import is_full
@@ -40,14 +43,16 @@ _POLICY_ID = "policy"  # of the one policy that commanders train so far
 class CoordinatorRun:
     """Watch a run until it is over: metrics, the console, the best checkpoint, the result."""
 
-    def __init__(self, cfg: Any, coordinator: Coordinator) -> None:
+    def __init__(self, cfg: Any, coordinator: Coordinator, *, origin: Origin | None = None) -> None:
         self._cfg = cfg
         self._system = coordinator.system
         self._coordinator = coordinator
         self._commander = coordinator.commander
         self._service = coordinator.service
         self._metrics = MetricsSink(cfg.exp_name)
-        self._record = RunRecord(cfg.exp_name, clock=time.monotonic)
+        self._record = RunRecord(cfg.exp_name, origin=origin, clock=time.monotonic)
+        if math.isfinite(coordinator.commander.best_return):  # of the run before it was interrupted
+            self._record.best_eval = float(coordinator.commander.best_return)
         self._startup_s: float | None = None  # until the first update
         self._metrics_s = 0.0
         self._unsaved_best: Mapping[str, Any] | None = None  # weights that found no room on the disk yet
@@ -71,6 +76,8 @@ class CoordinatorRun:
                     console.update(self._progress(view))
             self._metrics_s = -math.inf  # the last words of the workers are written, however short the run was
             self._take_note(replace(view, evaluations=(), refuted=()), console)
+            if view.failure is None:
+                self._note_last(view, console)
             console.update(self._progress(view))
         finally:
             self._metrics.close()
@@ -113,24 +120,47 @@ class CoordinatorRun:
 
     def _note_evaluation(self, evaluation: Mapping[str, Any], console: RunConsole) -> None:
         returns = np.array(evaluation["returns"])
+        lengths = evaluation["lengths"]
         values = {
             "episode_count": len(returns),
-            "avg_envstep_per_episode": float(np.mean(evaluation["lengths"])),
+            **({"avg_envstep_per_episode": float(np.mean(lengths))} if len(lengths) else {}),
             "evaluate_time": evaluation["duration_s"],
             "reward_mean": float(returns.mean()),
             "reward_std": float(returns.std()),
             "reward_max": float(returns.max()),
             "reward_min": float(returns.min()),
+            **evaluation.get("metrics", {}),
         }
         self._metrics.write("evaluator", values, env_step=evaluation["env_step"], train_iter=int(evaluation["version"]))
         if evaluation["is_best"] and evaluation["policy"] is not None:
-            self._save_best(evaluation["policy"])
+            self._save_best({**evaluation["policy"], "env_step": evaluation["env_step"]})
         self._record.note_evaluation(
             evaluation["returns"],
             best=float(np.fmax(self._record.best_eval, values["reward_mean"])),  # of NaN and a number the number
             env_step=evaluation["env_step"],
             duration_s=evaluation["duration_s"],
             console=console,
+            metrics=evaluation.get("metrics"),
+        )
+
+    def _note_last(self, view: RunView, console: RunConsole) -> None:
+        """Write down the learner's evaluation of its last model, as those before it; it may be the best."""
+        learned, newest = _learned(view), view.policies.get(_POLICY_ID)
+        is_newest = newest is not None and newest["version"] == learned["last_iter"]
+        best = self._record.best_eval
+        self._note_evaluation(
+            {
+                "returns": learned["eval_value_raw"],
+                "lengths": learned.get("eval_lengths", ()),
+                "duration_s": learned["judge_s"],
+                "metrics": learned.get("eval_metrics", {}),
+                "env_step": view.env_step,
+                "version": learned["last_iter"],
+                "is_best": math.isnan(best) or learned["eval_value"] >= best,
+                # Older weights are judged where an evaluation of theirs ended the run: that made the checkpoint.
+                "policy": newest if is_newest else None,
+            },
+            console,
         )
 
     def _note_refuted(self, refuted: Mapping[str, Any], console: RunConsole) -> None:
@@ -156,6 +186,8 @@ class CoordinatorRun:
         path = Path(self._cfg.exp_name) / BEST_CHECKPOINT
         acting = unflatten_state(state)
         saved = {"model": acting["model"], "last_iter": policy["version"]}
+        if "env_step" in policy:  # when it was evaluated
+            saved["last_step"] = policy["env_step"]
         if ENV_WRAPPERS in acting:
             saved[ENV_WRAPPERS] = checkpoint_entry(acting[ENV_WRAPPERS])
         try:
@@ -196,20 +228,24 @@ class CoordinatorRun:
         )
 
     def _conclude(self, view: RunView) -> RunResult:
-        learned = view.learn_result
-        assert learned is not None, "a run that is over without a failure has a learner's result"
+        learned = _learned(view)
         return self._record.conclude(
             learned["eval_value_raw"],
-            eval_s=learned["judge_s"],
             stop=view.stop,
             env_step=view.env_step,
             train_iter=int(learned["train_iter"]),
+            eval_metrics=learned.get("eval_metrics"),
             more={
                 "startup_s": self._startup_s or 0.0,
                 "train_s": learned["train_s"],
                 "last_iter": int(learned["last_iter"]),
             },
         )
+
+
+def _learned(view: RunView) -> dict[str, Any]:
+    assert view.learn_result is not None, "a run that is over without a failure has a learner's result"
+    return view.learn_result
 
 
 def _stats(view: RunView) -> dict[str, dict[str, Any]]:
@@ -224,6 +260,6 @@ def _stats(view: RunView) -> dict[str, dict[str, Any]]:
             means[name] = float(np.mean(found))
     renamed = {"return": "reward_mean", "length": "avg_envstep_per_episode"}
     return {
-        "collector": {renamed.get(name, name): value for name, value in means.items()},
+        "collector": {renamed.get(name, name).removeprefix(PREFIX): value for name, value in means.items()},
         "learner": learners[0] if learners else {},
     }

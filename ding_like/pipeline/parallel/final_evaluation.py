@@ -36,11 +36,17 @@ class FinalEvaluation:
         self._role = EvaluateRole(self._evaluator, LoadedWeights(policy), before=before)
 
     def play(self) -> dict[str, Any]:
-        """Return what the policy is worth: `eval_value`, the mean of the returns `eval_value_raw`."""
+        """Return what the policy is worth: `eval_value`, the mean of `eval_value_raw`, and lengths."""
         if self._role is None:
             raise ConfigError("there is no policy to evaluate: call judge() first.")
         final = self._role.final()
-        return {"eval_value": final.mean, "eval_value_raw": final.returns, "judge_s": final.duration_s}
+        return {
+            "eval_value": final.mean,
+            "eval_value_raw": final.returns,
+            "eval_metrics": dict(final.metrics),
+            "eval_lengths": final.lengths,
+            "judge_s": final.duration_s,
+        }
 
     def close(self) -> None:
         """Close the envs; may be called again."""

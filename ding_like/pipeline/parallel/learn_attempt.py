@@ -92,6 +92,7 @@ class LearnAttempt:
             raise TaskLeftError(f"asked to leave at iteration {learner.train_iter}")
         env_step = 0 if self._source is None else self._source.env_step
         self.close(is_done=True)
+        self._training.save(self._warn, self.learned_updates)  # with more env steps to come, the run goes on from here
         return {"env_step": env_step, **self._training.result()}
 
     def close(self, *, is_done: bool) -> None:

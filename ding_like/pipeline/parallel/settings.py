@@ -18,6 +18,7 @@ from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 
 _MEMORY = Path("/dev/shm")
+FILES = "files"  # in a run's folder: its rows and weights, if they are not in memory
 
 SYSTEM_TEMPLATE: dict[str, Any] = {
     # Folders of segments and weights; None: in memory where the system has such a folder, as a run's own.
@@ -115,7 +116,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     own = None
     if None in (system["path_data"], system["path_policy"]):
         is_in_memory = in_memory and _MEMORY.is_dir()
-        own = make_own_folder("ding-", where=_MEMORY) if is_in_memory else Path(cfg.exp_name) / "files"
+        own = make_own_folder("ding-", where=_MEMORY) if is_in_memory else Path(cfg.exp_name) / FILES
     base = own or Path()
     return SystemConfig(
         path_data=Path(system["path_data"] or base / "data"),

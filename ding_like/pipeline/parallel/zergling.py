@@ -176,6 +176,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
             "lengths": result.lengths,
             "version": iteration,
             "duration_s": result.duration_s,
+            "metrics": dict(result.metrics),
         }
 
     def _as_seen(self, envs: EnvManager) -> EnvManager:

@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import numpy as np
 from ding_like.errors import ConfigError
 from ding_like.pipeline.report.interval import bootstrap_interval, student_interval
 from ding_like.pipeline.report.plot import COLOURS, Curve, Plot
-from ding_like.pipeline.report.runs import Run
+from ding_like.pipeline.report.runs import PLAN_FILE, Run
 from ding_like.pipeline.report.text import interval, measure
 from ding_like.types import Array
+from ding_like.utils.extras import pip_line
 from ding_like.utils.seeding import make_rng
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,24 @@ def plot_run(run: Run) -> Plot:
     return Plot(title or run.name, _verdict(run.result), "episode return", curves, run.stop_value)
 
 
+def plot_metric(runs: Sequence[Run], name: str) -> Plot:
+    """Return the picture of another number than the return, of runs as `with_metric` gives them."""
+    if len(runs) > 1:
+        return replace(plot_groups(runs), y_label=name, stop_value=None)
+    (run,) = runs
+    curves = [
+        Curve(*thin(each.env_step, each.mean, each.count)[:2], colour, label, dot_size=5.0 * (len(each) <= _MAX_DOTS))
+        for each, colour, label in (
+            (run.training, COLOURS[0], "training"),
+            (run.evaluation, COLOURS[1], "evaluation, mean over episodes"),
+        )
+        if len(each)
+    ]
+    last = run.result.get("eval_metrics", {}).get(name)
+    subtitle = "" if last is None else f"last model: {measure(float(last))}, mean of the fresh evaluation"
+    return replace(plot_run(run), subtitle=subtitle, y_label=name, curves=curves, stop_value=None)
+
+
 def _verdict(result: Mapping[str, Any]) -> str:
     """Return how a run ended, in a line; "" if it has not."""
     if not result:
@@ -64,37 +84,83 @@ def _verdict(result: Mapping[str, Any]) -> str:
 
 
 def plot_groups(runs: Sequence[Run]) -> Plot:
-    """Return one curve for each experiment, and mean and band where several runs differ in their seed only."""
+    """Return one curve for each experiment, and mean and band where several runs differ in their seed only.
+
+    Runs of different envs are drawn on a scale of their own each, which the picture says.
+    """
     has_evaluations = all(len(run.evaluation) for run in runs)
-    groups = group_runs(runs)
-    curves: list[Curve] = []
-    for (name, members), colour in zip(groups.items(), _cycle(len(groups)), strict=True):
-        lines = [_line_of(run, has_evaluations=has_evaluations) for run in members]
-        if len(members) == 1:
-            curves.append(Curve(*lines[0], colour, name))
-            continue
-        x, mean, band = average(lines)
-        kind = "95% CI" if len(members) >= _ENOUGH_SEEDS else "range"
-        curves += [Curve(*line, colour, width=0.8, alpha=0.4) for line in lines]
-        curves.append(Curve(x, mean, colour, f"{name} ({len(members)} seeds, {kind})", band=band))
-    envs = sorted({run.env for run in runs} - {""})
-    stops = {run.stop_value for run in runs}
-    several = any(len(members) > 1 for members in groups.values())
-    subtitle = "mean over seeds; a run that has ended keeps its last value" if several else ""
+    groups, envs = group_runs(runs), sorted({run.env for run in runs} - {""})
+    lines = {name: [_line_of(run, has_evaluations=has_evaluations) for run in group] for name, group in groups.items()}
     y_label = "evaluation return" if has_evaluations else "training return, smoothed"
-    return Plot(", ".join(envs) or "runs", subtitle, y_label, curves, stops.pop() if len(stops) == 1 else None)
+    several, labels = any(len(group) > 1 for group in groups.values()), {name: name for name in groups}
+    subtitle = "mean over seeds; a run that has ended keeps its last value" if several else ""
+    if len(envs) > 1:
+        subtitle = "different envs, which do not compare: 0 and 1 are the ends of each one's range" + "; " * several
+        subtitle += "mean over seeds" * several
+        y_label += ", scaled by env"
+        lines, labels = _scaled(groups, lines)
+    curves: list[Curve] = []
+    for name, colour in zip(groups, _cycle(len(groups)), strict=True):
+        curves += _curves_of(labels[name], lines[name], colour)
+    stops = {run.stop_value for run in runs}
+    stop = stops.pop() if len(stops) == 1 and len(envs) < 2 else None
+    return Plot(", ".join(envs) or "runs", subtitle, y_label, curves, stop)
+
+
+Lines = dict[str, list[tuple[Array, Array]]]
+
+
+def _scaled(groups: Mapping[str, Sequence[Run]], lines: Lines) -> tuple[Lines, dict[str, str]]:
+    """Return the lines of groups with each env's range as 0 to 1, and labels that say which range that is."""
+    values: dict[str, list[Array]] = {}
+    for name, group in groups.items():
+        values.setdefault(group[0].env, []).extend(y for _, y in lines[name])
+    ends = {env: (float(np.concatenate(each).min()), float(np.concatenate(each).max())) for env, each in values.items()}
+    scaled, labels = {}, {}
+    for name, group in groups.items():
+        low, high = ends[group[0].env]
+        scaled[name] = [(x, (y - low) / ((high - low) or 1.0)) for x, y in lines[name]]
+        labels[name] = f"{name}: {group[0].env or 'env unknown'}, {measure(low)} to {measure(high)}"
+    return scaled, labels
+
+
+def curves_of_seeds(name: str, runs: Sequence[Run], colour: str, *, has_evaluations: bool) -> list[Curve]:
+    """Return the curve of a run, or of several seeds their mean with its band and, thin, each of them."""
+    return _curves_of(name, [_line_of(run, has_evaluations=has_evaluations) for run in runs], colour)
+
+
+def _curves_of(label: str, lines: Sequence[tuple[Array, Array]], colour: str) -> list[Curve]:
+    if len(lines) == 1:
+        return [Curve(*lines[0], colour, label)]
+    x, mean, band = average(lines)
+    kind = "95% CI" if len(lines) >= _ENOUGH_SEEDS else "range"
+    thin_lines = [Curve(*line, colour, width=0.8, alpha=0.4) for line in lines]
+    return [*thin_lines, Curve(x, mean, colour, f"{label} ({len(lines)} seeds, {kind})", band=band)]
 
 
 def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return runs by experiment: folders beside each other that differ in `_seed<number>` only belong together."""
-    stems = [(run.folder.resolve().parent, re.sub(r"_seed\d+$", "", run.name)) for run in runs]
+    """Return runs by experiment: the seeds of one folder, and folders that differ in `_seed<number>` only."""
+    stems = [_stem(run) for run in runs]
     alone = {stem for stem in stems if stems.count(stem) == 1}
     parents = {parent for parent, _ in stems}
     groups: dict[str, list[Run]] = {}
     for run, (parent, stem) in zip(runs, stems, strict=True):
-        name = run.name if (parent, stem) in alone else stem
+        own = f"{stem}/{run.name}" if _is_of_seeds(run) else run.name
+        name = own if (parent, stem) in alone else stem
         groups.setdefault(name if len(parents) == 1 else f"{parent.name}/{name}", []).append(run)
     return groups
+
+
+def _stem(run: Run) -> tuple[Path, str]:
+    """Return the place and the name of a run's experiment."""
+    folder = run.folder.resolve()
+    if _is_of_seeds(run):
+        return folder.parent.parent, folder.parent.name
+    return folder.parent, re.sub(r"_seed\d+$", "", run.name)
+
+
+def _is_of_seeds(run: Run) -> bool:
+    return (run.folder.resolve().parent / PLAN_FILE).is_file()
 
 
 def _cycle(count: int) -> list[str]:
@@ -160,7 +226,7 @@ def save_plot(plot: Plot, path: Path) -> Path:
         draw_png(plot, path)
         return path
     if path.suffix == ".png":
-        logger.info("matplotlib is not installed, so the plot is an SVG; a PNG needs: pip install 'ding-like[viz]'")
+        logger.info("matplotlib is not installed, so the plot is an SVG; a PNG needs: %s", pip_line("viz"))
     from ding_like.pipeline.report.draw_svg import draw_svg
 
     path = path.with_suffix(".svg")

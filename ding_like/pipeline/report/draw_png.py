@@ -25,23 +25,31 @@ def draw_png(plot: Plot, path: Path) -> None:
     figure = Figure(figsize=_SIZE, dpi=_DPI, layout=ConstrainedLayoutEngine(h_pad=0.12, w_pad=0.12))
     canvas = FigureCanvasAgg(figure)
     axes: Axes = figure.add_subplot()
-    _draw_curves(axes, plot)
+    draw_curves(axes, plot)
     _draw_frame(figure, axes, plot)
     with atomic_write(path) as file:
         canvas.print_png(file)
 
 
-def _draw_curves(axes: Axes, plot: Plot) -> None:
+def draw_curves(axes: Axes, plot: Plot) -> None:
+    """Draw the curves of a plot, and what is to be reached, into axes."""
     for order, curve in enumerate(plot.curves, start=2):
-        if curve.band is not None:
-            axes.fill_between(curve.x, *curve.band, color=curve.colour, alpha=0.18, linewidth=0, zorder=order)
+        dot_size = curve.shown_dot_size
+        if curve.band is not None and len(curve.x) == 1:
+            axes.vlines(curve.x, *curve.band, color=curve.colour, alpha=0.5, zorder=order, clip_on=False)
+        elif curve.band is not None:
+            # Below all lines: a band would dim the curve of another experiment.
+            axes.fill_between(
+                curve.x, *curve.band, color=curve.colour, alpha=0.18, linewidth=0, zorder=1 + order / 1000
+            )
         axes.plot(
             curve.x,
             curve.y,
             linewidth=curve.width,
             linestyle="-" if curve.width else "none",
-            marker="o" if curve.dot_size else None,
-            markersize=curve.dot_size,
+            marker="o" if dot_size else None,
+            markersize=dot_size,
+            clip_on=not dot_size,  # a dot on the edge is whole
             markeredgewidth=0,
             color=curve.colour,
             alpha=curve.alpha,
@@ -59,7 +67,8 @@ def _draw_frame(figure: Figure, axes: Axes, plot: Plot) -> None:
     axes.set_xlabel(plot.x_label, fontsize=11)
     axes.set_ylabel(plot.y_label, fontsize=11)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    axes.set_xlim(left=0)
+    last = max((float(curve.x.max()) for curve in plot.curves), default=0.0)
+    axes.set_xlim(left=0, right=1.03 * last or 1.0)
     axes.grid(color="#dddddd", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

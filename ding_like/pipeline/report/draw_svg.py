@@ -49,6 +49,12 @@ class _Axis:
 
 def draw_svg(plot: Plot, path: Path) -> None:
     """Write an SVG of 900 x 540 pixels."""
+    with atomic_write(path) as file:
+        file.write(svg_of(plot).encode())
+
+
+def svg_of(plot: Plot) -> str:
+    """Return an SVG of 900 x 540 pixels as text."""
     x_axis, y_axis = _axes(plot)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
@@ -59,8 +65,7 @@ def draw_svg(plot: Plot, path: Path) -> None:
         *_legend(plot, top=float(y_axis.first_px) + _LEGEND_TOP),
         "</svg>",
     ]
-    with atomic_write(path) as file:
-        file.write("\n".join(parts).encode())
+    return "\n".join(parts)
 
 
 def _axes(plot: Plot) -> tuple[_Axis, _Axis]:
@@ -100,7 +105,10 @@ def _frame(plot: Plot, x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:
 
 def _draw(curve: Curve, x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:
     x, y = x_axis.px(curve.x), y_axis.px(curve.y)
-    if curve.band is not None:
+    if curve.band is not None and len(x) == 1:
+        low, high = (float(y_axis.px(end)[0]) for end in curve.band)
+        yield _line((x[0], low), (x[0], high), f'stroke="{curve.colour}" stroke-width="2" opacity="0.5"')
+    elif curve.band is not None:
         low, high = (y_axis.px(end) for end in curve.band)
         outline = _points(np.append(x, x[::-1]), np.append(low, high[::-1]))
         yield f'<polygon points="{outline}" fill="{curve.colour}" opacity="0.18"/>'
@@ -109,9 +117,9 @@ def _draw(curve: Curve, x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:
             f'<polyline points="{_points(x, y)}" fill="none" stroke="{curve.colour}" '
             f'stroke-width="{curve.width * _PX:.1f}" stroke-linejoin="round" opacity="{curve.alpha}"/>'
         )
-    if curve.dot_size:
+    if curve.shown_dot_size:
         dots = "".join(
-            f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="{curve.dot_size / 2 * _PX:.1f}"/>'
+            f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="{curve.shown_dot_size / 2 * _PX:.1f}"/>'
             for cx, cy in zip(x, y, strict=True)
         )
         yield f'<g fill="{curve.colour}" opacity="{curve.alpha}">{dots}</g>'
@@ -120,7 +128,7 @@ def _draw(curve: Curve, x_axis: _Axis, y_axis: _Axis) -> Iterator[str]:
 def _legend_entries(plot: Plot) -> list[tuple[str, str, float, float]]:
     """Return (label, look of the line, line width, dot size) of everything that has a name."""
     named = [curve for curve in plot.curves if curve.label]
-    entries = [(curve.label, f'stroke="{curve.colour}"', curve.width, curve.dot_size) for curve in named]
+    entries = [(curve.label, f'stroke="{curve.colour}"', curve.width, curve.shown_dot_size) for curve in named]
     if plot.stop_value is not None:
         entries.append((f"stop value {measure(plot.stop_value)}", f'stroke="{_GREY}" {_DASHES}', 1.0, 0.0))
     return entries

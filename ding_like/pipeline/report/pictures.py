@@ -13,7 +13,7 @@ from ding_like.envs import get_vec_env_setting
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.report.curve import plot_run, save_plot
-from ding_like.pipeline.report.runs import read_run
+from ding_like.pipeline.report.runs import read_run, refuse_seeds
 from ding_like.pipeline.report.video import filmable, make_video
 from ding_like.pipeline.statistics import load_agent
 from ding_like.types import State
@@ -72,6 +72,7 @@ def find_checkpoint(folder: Path, which: str) -> Path:
         if not Path(which).is_file():
             raise CheckpointError(f"there is no checkpoint '{which}'; --ckpt takes best, last or the path of a file.")
         return Path(which)
+    refuse_seeds(folder)
     pattern = "ckpt_best.pth.tar" if which == "best" else "iteration_*.pth.tar"
     found = sorted((folder / "ckpt").glob(pattern), key=_iteration)
     if not found:

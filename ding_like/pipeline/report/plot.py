@@ -10,6 +10,8 @@ from ding_like.types import Array
 # Colours that colour-blind people tell apart (Okabe and Ito 2008).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
+_LONE_DOT = 8.0  # points
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -23,6 +25,11 @@ class Curve:
     width: float = 2.0  # points; 0: no line
     alpha: float = 1.0
     dot_size: float = 0.0  # points; 0: no dots
+
+    @property
+    def shown_dot_size(self) -> float:
+        """Return the size of its dots: a line of one point is a dot, for else there is nothing to see."""
+        return self.dot_size or (_LONE_DOT if len(self.x) == 1 else 0.0)
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class Progress:
     mean_length: float = math.nan
     eval_returns: Sequence[float] = ()  # of the last evaluation
     best_eval: float = math.nan
+    eval_metrics: Mapping[str, float] = field(default_factory=dict)  # of the env, in the last evaluation
     setting: Mapping[str, Any] = field(default_factory=dict)  # what the commander says; numbers are shown
     learn: Mapping[str, float] = field(default_factory=dict)  # averages of what the policy reports
     workers: Mapping[str, str] = field(default_factory=dict)  # of a run of several processes: how they stand
@@ -150,6 +151,7 @@ def describe_line(progress: Progress, speed: Speed, limits: Limits, intervals: E
         ("iter", f"{progress.train_iter:,}"),
         *(pair for pair in _rollout(progress) if pair[0] != "length"),
         *([("eval", f"{measure(sum(returns) / len(returns))} {interval(*intervals.of(returns))}")] if returns else []),
+        *_metrics(progress),
         *_learning(progress.learn)[:1],
         *_speed(progress, speed)[:1],
         ("eval time", f"{_eval_share(progress):.0%}"),
@@ -176,7 +178,12 @@ def _evaluation(progress: Progress, intervals: EvalInterval) -> list[tuple[str, 
         return []
     mean = measure(sum(returns) / len(returns))
     pairs = [("mean", f"{mean} {interval(*intervals.of(returns))}"), ("95% CI of", f"{len(returns)} episodes")]
-    return pairs if math.isnan(progress.best_eval) else [*pairs, ("best", measure(progress.best_eval))]
+    pairs += [] if math.isnan(progress.best_eval) else [("best", measure(progress.best_eval))]
+    return pairs + _metrics(progress)
+
+
+def _metrics(progress: Progress) -> list[tuple[str, str]]:
+    return [(name, f"{value:.3g}") for name, value in list(progress.eval_metrics.items())[:_MAX_SHOWN]]
 
 
 def _learning(values: Mapping[str, float]) -> list[tuple[str, str]]:

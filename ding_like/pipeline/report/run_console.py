@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import TracebackType
 
 from ding_like.pipeline.report.progress import Limits, Progress, Speed
 from ding_like.pipeline.report.views import LineView, choose_view
+from ding_like.utils.log import REPEATS
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +22,7 @@ class RunConsole:
     """Show a run from its opening lines to its summary; use it with `with`, so that the terminal is given back.
 
     On a terminal a panel is kept up to date below the log; elsewhere a line is logged every ten seconds. It draws in
-    the thread that calls it and starts none.
+    the thread that calls it; only in a `phase` another one shows that time goes by.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class RunConsole:
         self._next_s = clock() + self._view.every_s
 
     def __enter__(self) -> RunConsole:
+        REPEATS.begin()
         self._view.open(self._opening)
         return self
 
@@ -46,6 +49,15 @@ class RunConsole:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._view.close()
+        self._view.tell(REPEATS.take_summary())
+
+    def tell(self, lines: Sequence[str]) -> None:
+        """Show the opening lines of a run whose parts had to be built first."""
+        self._view.tell(lines)
+
+    def phase(self, what: str) -> AbstractContextManager[object]:
+        """Show, while the block runs, what is done that does not say how far it is: building envs, say."""
+        return self._view.phase(what)
 
     @property
     def is_due(self) -> bool:
@@ -55,6 +67,8 @@ class RunConsole:
     def start(self, progress: Progress) -> None:
         """Measure speed and time left from here: call it once, before the loop or after a resume."""
         self._speed.add(progress)
+        with suppress(OSError):  # the first update finds a terminal that has gone away
+            self._view.begin(progress, self._speed)
 
     def update(self, progress: Progress) -> None:
         """Show the newest state."""
@@ -73,9 +87,9 @@ class RunConsole:
         logger.info("%s", text)
 
     def close_summary(self, lines: Sequence[str]) -> None:
-        """Put the panel to rest and show the run's last lines below it."""
+        """Put the panel to rest and show the run's last lines below it, after what is to be said of warnings."""
         self._view.close()
-        self._view.tell(lines)
+        self._view.tell([*REPEATS.take_summary(), *lines])
 
 
 class NoConsole(RunConsole):
@@ -99,6 +113,13 @@ class NoConsole(RunConsole):
 
     def start(self, progress: Progress) -> None:
         """Measure nothing."""
+
+    def tell(self, lines: Sequence[str]) -> None:
+        """Show nothing."""
+
+    def phase(self, what: str) -> AbstractContextManager[object]:
+        """Show nothing."""
+        return nullcontext()
 
     def update(self, progress: Progress) -> None:
         """Show nothing."""

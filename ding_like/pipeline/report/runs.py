@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.report.progress import Limits
 from ding_like.types import Array
 
+# What a folder of several seeds says of them; each has a folder of its own in it.
+PLAN_FILE = "experiment.json"
 # A row of what a collector or evaluator reports: env step, and the returns of some episodes.
 _FIELDS = ("env_step", "reward_mean", "reward_std", "reward_min", "reward_max", "episode_count")
 
@@ -52,7 +54,8 @@ class Run:
     def env(self) -> str:
         """Return what the env is called, "" if the folder does not say."""
         env = self.config.get("env", {})
-        return str(env.get("env_id") or env.get("type") or "")
+        kind = str(env.get("type") or "")
+        return str(self.result.get("env") or (kind if ":" in kind else env.get("env_id") or kind))
 
     @property
     def policy(self) -> str:
@@ -65,11 +68,20 @@ class Run:
         return Limits(stop_value=self.config.get("env", {}).get("stop_value")).stop
 
 
+class NoReturnsError(ConfigError):
+    """Report that a run has no returns yet."""
+
+
 def read_run(folder: Path) -> Run:
-    """Return what a folder holds; raises ConfigError if it is not the folder of a run or has no returns yet."""
+    """Return what a folder holds.
+
+    Raises ConfigError if it is not the folder of a run, and of that kind NoReturnsError if it has no returns yet.
+    """
     if not folder.is_dir():
         raise ConfigError(f"there is no experiment folder '{folder}'.{_similar(folder)}")
     metrics = folder / "metrics.jsonl"
+    if not metrics.is_file() and (folder / "total_config.py").is_file():
+        raise NoReturnsError(f"'{folder}' has no returns yet: its run has written nothing.")
     if not metrics.is_file():
         raise ConfigError(
             f"'{folder}' holds no metrics.jsonl: it is not an experiment folder, or its run wrote nothing."
@@ -77,8 +89,40 @@ def read_run(folder: Path) -> Run:
     lines = _read_lines(metrics)
     training, evaluation = (_reports(lines, source) for source in ("collector", "evaluator"))
     if not len(training) and not len(evaluation):
-        raise ConfigError(f"{metrics} has no returns yet: no episode has ended in this run.")
+        raise NoReturnsError(f"'{folder}' has no returns yet: no episode has ended in its run.")
     return Run(folder, training, evaluation, read_settings(folder), read_result(folder))
+
+
+def refuse_seeds(folder: Path) -> None:
+    """Raise ConfigError if a folder holds several seeds, where one run is asked for."""
+    if not (folder / PLAN_FILE).is_file():
+        return
+    seeds = sorted(folder.glob("seed*/total_config.py"), key=lambda path: (len(path.parent.name), path.parent.name))
+    named = ", ".join(str(path.parent) for path in seeds[:8]) or "none of which has begun"
+    raise ConfigError(f"'{folder}' holds several seeds; give the folder of one: {named}.")
+def with_metric(run: Run, name: str) -> Run:
+    """Return a run whose reports are of another number than the return: what collector and evaluator say of `name`.
+
+    Raises ConfigError, with the numbers that there are, if neither says it.
+    """
+    lines = [line for line in _read_lines(run.folder / "metrics.jsonl") if line["source"] in ("collector", "evaluator")]
+    training, evaluation = (_reports_of(lines, source, name) for source in ("collector", "evaluator"))
+    if not len(training) and not len(evaluation):
+        known = sorted({key for line in lines for key in line} - {"source", "env_step", "train_iter", "time_s"})
+        raise ConfigError(f"'{run.folder}' has no metric '{name}'; there are: {', '.join(known)}.")
+    return replace(run, training=training, evaluation=evaluation)
+
+
+def _reports_of(lines: list[dict[str, Any]], source: str, name: str) -> Reports:
+    rows = [
+        (float(line["env_step"]), float(line[name]), float(line.get("episode_count", 1)))
+        for line in lines
+        if line["source"] == source and name in line and line["env_step"] >= 0
+    ]
+    table = np.array([row for row in rows if np.isfinite(row).all()], np.float64).reshape(-1, 3)
+    table = table[_is_last_word(table[:, 0])]
+    env_step, mean, count = table.T
+    return Reports(env_step, mean, np.zeros_like(mean), mean, mean, count)
 
 
 def read_settings(folder: Path) -> Mapping[str, Any]:

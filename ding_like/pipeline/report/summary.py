@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from ding_like.pipeline.report.interval import bootstrap_interval
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.runs import read_result, read_settings
 from ding_like.pipeline.report.text import interval, measure, short
+from ding_like.pipeline.roles.origin import env_name, function_name
 from ding_like.types import EnvManager
 from ding_like.utils.seeding import make_rng
 
@@ -33,9 +36,10 @@ def opening_lines(
     limits: Limits,
     overrides: Sequence[str] = (),
     learners: Sequence[str] = (),  # what is to be said of several, or of other workers
+    env_fn: Callable[..., Any] | None = None,  # of an `env_setting`, which stands in place of the config's env
 ) -> list[str]:
     """Return what a person wants to check in a run's first second: versions, config, env, policy, what ends it."""
-    env = cfg.env.get("env_id") or cfg.env.type
+    env = env_name(cfg.env) if env_fn is None else f"{function_name(env_fn)} of env_setting"
     shown = evaluator_env if collector_env is None else collector_env
     spaces = f"obs {describe_space(shown.observation_space)}  act {describe_space(shown.action_space)}"
     collect = "" if collector_env is None else f"{collector_env.num_lanes} to collect, "
@@ -50,7 +54,24 @@ def opening_lines(
         f"policy      {cfg.policy.type} on {device}  {size} parameters  seed {cfg.seed}",
         *learners,
         f"until       {limits.describe()}",
+        *_lines_of_no_update(cfg.policy, limits),
     ]
+
+
+def _lines_of_no_update(policy: Mapping[str, Any], limits: Limits) -> list[str]:
+    """Say it if the budget is used up before there are enough rows for an update."""
+    budget = limits.max_env_step
+    if policy.get("on_policy"):
+        return []
+    at_random, batch = policy.get("random_collect_size", 0), policy.get("learn", {}).get("batch_size", 0)
+    segment = policy.get("collect", {}).get("n_sample") or math.inf  # the last one may go beyond the budget
+    if budget <= at_random:
+        why, enough = f"end in the random phase (policy.random_collect_size={at_random:,})", at_random
+    elif budget + segment <= batch:
+        why, enough = f"bring fewer rows than policy.learn.batch_size={batch:,}", batch
+    else:
+        return []
+    return [f"no update   {budget:,} env steps {why}: nothing is learned. Give more than {enough:,}, or lower it."]
 
 
 def version_line() -> str:
@@ -97,7 +118,7 @@ def _override_lines(overrides: Sequence[str]) -> list[str]:
 
 def closing_lines(folder: str | Path, *, mode: str = "serial") -> list[str]:
     """Return the verdict on a finished run, the files it wrote, and what to type next; `mode` is what it ran in."""
-    exp = str(folder)
+    exp = shlex.quote(str(folder))
     found = [name for name in _FILES if (Path(folder) / name).is_file()]
     result = read_result(Path(folder))
     stop = Limits(stop_value=read_settings(Path(folder)).get("env", {}).get("stop_value")).stop
@@ -106,10 +127,10 @@ def closing_lines(folder: str | Path, *, mode: str = "serial") -> list[str]:
         _verdict(result, stop),
         f"took    {result['env_step']:,} env steps, {result['train_iter']:,} updates, "
         f"{result['duration_s']:.1f} s ({share:.0%} of it evaluation)",
-        f"wrote   {exp}/",
+        f"wrote   {folder}/",
         f"        {'  '.join(found)}",
         f"next    ding enjoy {exp}   ding plot {exp}",
-        f"        ding -m {mode} -c {exp}/total_config.py -s 1 -s 2",
+        f"        ding -m {mode} -c {shlex.quote(f'{folder}/total_config.py')} -s 1 -s 2",
     ]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.envs import EnvFactory, make_env
 from ding_like.envs.recorded import rendering
@@ -21,7 +24,8 @@ from ding_like.errors import ConfigError, EnvError
 from ding_like.pipeline.build import build_single_env
 from ding_like.pipeline.report.text import measure
 from ding_like.policy.random_policy import RandomActor
-from ding_like.types import Array, State
+from ding_like.types import Array, EnvManager, EvalMode, State
+from ding_like.utils.extras import pip_line
 from ding_like.utils.files import atomic_write
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator import play_episodes
@@ -43,6 +47,18 @@ _PALETTE_FRAMES = 12  # that the colours are chosen from
 _MIN_FRAMES = 30  # fewer are not taken for the sake of size
 _END_S = 1.0  # how long an episode's last frame stays
 _DEFAULT_FPS = 30
+# Of the episodes that a typical one is chosen from, which are played without a film.
+_NUM_UNSEEN = 10
+_MAX_UNSEEN_STEPS = 10_000
+_MAX_UNSEEN_S = 5.0  # of the processor, for envs of which so many steps would take long
+_MAX_TAKES = 4  # of an env that does not repeat itself
+
+
+class Filmed(NamedTuple):
+    """Hold what a film shows."""
+
+    returns: list[float]  # of its episodes
+    median_of: Sequence[float] = ()  # the returns among which that of the one episode is the median; empty: all shown
 
 
 def make_video(
@@ -51,10 +67,14 @@ def make_video(
     path: str | Path,
     *,
     seed: int = 0,
-    num_episodes: int = 1,
+    num_episodes: int | None = None,
     statistics: Sequence[Sequence[State]] = (),
-) -> list[float]:
-    """Play episodes with an eval mode, write them as a GIF to `path`, and return their returns.
+) -> Filmed:
+    """Play with an eval mode and write a GIF to `path`: the first `num_episodes` episodes, else a typical one.
+
+    A typical episode is that with the median return of ten, of fewer where ten take over 10,000 env steps or 5 s. It is
+    played again to be filmed; of an env that does not repeat an episode after `reset(seed)`, the take of four whose
+    return is nearest to the median is kept.
 
     `env_fn` makes an env that renders RGB arrays, `filmable` one from a config; its wrappers take over `statistics`, as
     `load_agent` returns them. An episode's first 1,000 steps and its end are filmed; of more than 150 frames every n-th
@@ -62,21 +82,59 @@ def make_video(
     cannot render.
     """
     if importlib.util.find_spec("PIL") is None:
-        raise ConfigError("a video needs pillow; install it with: pip install 'ding-like[viz]'.")
+        raise ConfigError(f"a video needs pillow; install it with: {pip_line('viz')}")
     with _no_window():
-        camera = Camera(env_fn(), num_episodes=num_episodes)
+        camera = Camera(env_fn(), num_episodes=num_episodes or 1)
         manager = build_single_env(lambda: camera)
         try:
             manager.launch()
             if any(statistics):
                 manager.adopt_wrapper_states(statistics)
-            camera.start()
-            rng = make_rng(seed, "video")
-            returns = play_episodes(manager, adapt_eval_mode(policy), num_episodes, rng=rng).returns
+            camera.check()
+            mode = adapt_eval_mode(policy)
+            if num_episodes is None:
+                filmed = _film_typical(manager, mode, camera, seed=seed)
+            else:
+                camera.start()
+                rng = make_rng(seed, "video")
+                filmed = Filmed(play_episodes(manager, mode, num_episodes, rng=rng).returns)
         finally:
             manager.close()
     with atomic_write(path) as file:
         file.write(camera.develop())
+    return filmed
+
+
+def _film_typical(manager: EnvManager, mode: EvalMode, camera: Camera, *, seed: int) -> Filmed:
+    """Leave the film of the episode with the median return in the camera."""
+
+    def play(number: int) -> EvalResult:
+        return play_episodes(manager, mode, 1, rng=make_rng(seed, "video", str(number)))
+
+    played = _play_unseen(play)
+    chosen = sorted(range(len(played)), key=played.__getitem__)[(len(played) - 1) // 2]
+    median, nearest = played[chosen], math.inf
+    film: list[Frame] = []
+    for _ in range(_MAX_TAKES):
+        camera.start()
+        (value,) = play(chosen).returns
+        if not film or abs(value - median) < abs(nearest - median):
+            film, nearest = camera.frames, value
+        if math.isclose(value, median, rel_tol=1e-6, abs_tol=1e-9):
+            break
+    camera.frames = film
+    return Filmed([nearest], played)
+
+
+def _play_unseen(play: Callable[[int], EvalResult]) -> list[float]:
+    """Return the returns of ten episodes, of fewer where these take long."""
+    # By the processor's time: a machine that is busy with other things films the same episode.
+    started, steps = time.process_time(), 0
+    returns: list[float] = []
+    while len(returns) < _NUM_UNSEEN and steps < _MAX_UNSEEN_STEPS and time.process_time() - started < _MAX_UNSEEN_S:
+        result = play(len(returns))
+        returns += result.returns
+        steps += result.env_steps
     return returns
 
 
@@ -98,7 +156,9 @@ def filmable(env_cfg: Mapping[str, Any], env_fn: Callable[..., Any] = make_env) 
                 return SoloEnv(env, RandomActor(env.action_space), render_mode="rgb_array")
             made: AnyEnv = env
             return made
-        except TypeError as error:
+        except (TypeError, ConfigError) as error:
+            if isinstance(error, ConfigError) and not isinstance(error.__cause__, TypeError):
+                raise
             name = cfg.get("type", getattr(env_fn, "__name__", "the env"))
             raise EnvError(f"{name} cannot be made with render_mode='rgb_array': {error}") from error
 
@@ -136,17 +196,24 @@ class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._num_episodes = num_episodes
         self._factor = min(num_episodes, _MAX_FACTOR)
-        self._frames: list[Frame] = []
         self._is_on = False
-        self._episode = 0
         self._return = 0.0
         self._length = 0  # of the episode, in steps
+        self._begin()
+
+    def _begin(self) -> None:
+        self.frames: list[Frame] = []
+        self._episode = 0
         self._time = 0  # of the film, in steps
         self._every = 1
 
-    def start(self) -> None:
-        """Film from the next reset on. Raises EnvError if the env, which has been reset, does not render."""
+    def check(self) -> None:
+        """Raise EnvError if the env, which has been reset, does not render."""
         self._shoot(is_last=False)
+
+    def start(self) -> None:
+        """Film from the next reset on, with a new film."""
+        self._begin()
         self._is_on = True
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
@@ -171,10 +238,10 @@ class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not self._is_on or self._episode >= self._num_episodes or (self._length > _FILMED_STEPS and not is_last):
             return
         if self._time % self._every == 0 or is_last:
-            self._frames.append(self._shoot(is_last=is_last))
+            self.frames.append(self._shoot(is_last=is_last))
         self._time += 1
-        if len(self._frames) >= _MAX_FRAMES * self._factor:
-            self._frames = _every_other(self._frames)
+        if len(self.frames) >= _MAX_FRAMES * self._factor:
+            self.frames = _every_other(self.frames)
             self._every *= 2
 
     def _shoot(self, *, is_last: bool) -> Frame:
@@ -190,7 +257,7 @@ class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def develop(self) -> bytes:
         """Return the film as a GIF of a few hundred kilobytes, at the env's own frame rate or faster to end soon."""
-        frames, width = self._frames, _MAX_WIDTH
+        frames, width = self.frames, _MAX_WIDTH
         film_s = len(frames) * self._every / float(self.metadata.get("render_fps") or _DEFAULT_FPS)
         while True:
             data = _encode(frames, width, min(film_s, _MAX_S * self._factor) / len(frames))

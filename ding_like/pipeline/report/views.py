@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.logging import RichHandler
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -26,6 +28,7 @@ from ding_like.pipeline.report.progress import (
     eta_text,
 )
 from ding_like.pipeline.report.text import clock
+from ding_like.pipeline.report.ticker import Ticker
 from ding_like.utils.log import PACKAGE_LOGGER
 
 logger = logging.getLogger(__name__)
@@ -41,7 +44,13 @@ class View(Protocol):
     every_s: float  # how often it wants news
 
     def open(self, lines: Sequence[str]) -> None:
-        """Show what the run is."""
+        """Begin to show the run; `lines` are told first."""
+
+    def begin(self, progress: Progress, speed: Speed) -> None:
+        """Show where it begins."""
+
+    def phase(self, what: str) -> AbstractContextManager[object]:
+        """Show, while the block runs, that something is done which does not say how far it is."""
 
     def show(self, progress: Progress, speed: Speed) -> None:
         """Show how far it is."""
@@ -74,6 +83,15 @@ class LineView:
         self._limits = limits
         self._intervals = EvalInterval()
 
+    def begin(self, progress: Progress, speed: Speed) -> None:
+        """Say nothing: the opening lines have."""
+
+    def phase(self, what: str) -> AbstractContextManager[object]:
+        started_s = time.monotonic()
+        return Ticker(
+            lambda: logger.info("%s: %s so far", what, clock(time.monotonic() - started_s)), every_s=self.every_s
+        )
+
     def open(self, lines: Sequence[str]) -> None:
         self.tell(lines)
 
@@ -89,11 +107,15 @@ class LineView:
 
 
 class PanelView:
-    """Keep a panel at the bottom of a terminal; it starts no thread, each `show` draws it once."""
+    """Keep a panel at the bottom of a terminal; each `show` draws it once, and in a phase a thread keeps time."""
 
     every_s = 0.4
 
     def __init__(self, console: Console, title: str, limits: Limits) -> None:
+        self._phase = ""  # what is done just now, beside taking turns
+        self._shown: tuple[Progress, Speed] | None = None
+        self._since_s = time.monotonic()  # when that was shown, or the panel was opened
+        self._startup_s = 0.0  # from then until the run began
         self._console = console
         self._title = title
         self._limits = limits
@@ -102,15 +124,39 @@ class PanelView:
 
     def open(self, lines: Sequence[str]) -> None:
         self.tell(lines)
+        self._since_s = time.monotonic()
         self._live.start()
 
+    def begin(self, progress: Progress, speed: Speed) -> None:
+        self._startup_s = max(time.monotonic() - self._since_s - progress.duration_s, 0.0)
+        self.show(progress, speed)
+
     def show(self, progress: Progress, speed: Speed) -> None:
-        self._live.update(self._panel(progress, speed), refresh=True)
+        self._shown, self._since_s = (progress, speed), time.monotonic()
+        self._draw()
+
+    @contextmanager
+    def phase(self, what: str) -> Iterator[None]:
+        outer, self._phase = self._phase, what
+        try:
+            if self._shown is None:
+                with suppress(OSError):
+                    self._draw()
+            with Ticker(self._draw, every_s=self.every_s):
+                yield
+        finally:
+            self._phase = outer
 
     def close(self) -> None:
+        self._live.transient = self._shown is None  # a panel that has shown nothing leaves nothing
         # A terminal that has gone away cannot be tidied up.
         with suppress(OSError):
+            if self._shown is not None and self._live.is_started:
+                self._live.update(self._panel())  # without the last phase; drawn by `stop`
             self._live.stop()
+
+    def _draw(self) -> None:
+        self._live.update(self._panel(), refresh=True)
 
     def tell(self, lines: Sequence[str]) -> None:
         for line in lines:
@@ -118,22 +164,32 @@ class PanelView:
             text.highlight_regex(r"^\S+", "bold")
             self._console.print(text, soft_wrap=True)
 
-    def _panel(self, progress: Progress, speed: Speed) -> Panel:
-        rows = Table.grid(padding=(0, 2, 0, 0))
-        rows.add_column(style="bold", no_wrap=True, min_width=7)
-        rows.add_column(overflow="ellipsis", no_wrap=True)
-        for label, pairs in describe_rows(progress, speed, self._intervals):
-            rows.add_row(label, _pairs_text(pairs))
+    def _panel(self) -> Panel:
+        duration_s = time.monotonic() - self._since_s
+        content: RenderableType = Text(self._phase)
+        if self._shown is not None:
+            progress, speed = self._shown
+            duration_s += self._startup_s + progress.duration_s
+            content = Group(self._bar(progress, speed), self._rows(progress, speed))
+        phase = f"{self._phase}   " if self._phase and self._shown is not None else ""
         return Panel(
-            Group(self._bar(progress, speed), rows),
-            title=f"[bold]{self._title}",
+            content,
+            title=f"[bold]{escape(self._title)}",
             title_align="left",
-            subtitle=clock(progress.duration_s),
+            subtitle=f"{phase}{clock(duration_s)}",
             subtitle_align="right",
             box=box.ROUNDED,
             border_style="cyan",
             width=max(min(self._console.width - _ROOM, _MAX_WIDTH), _MIN_WIDTH),
         )
+
+    def _rows(self, progress: Progress, speed: Speed) -> Table:
+        rows = Table.grid(padding=(0, 2, 0, 0))
+        rows.add_column(style="bold", no_wrap=True, min_width=7)
+        rows.add_column(overflow="ellipsis", no_wrap=True)
+        for label, pairs in describe_rows(progress, speed, self._intervals):
+            rows.add_row(label, _pairs_text(pairs))
+        return rows
 
     def _bar(self, progress: Progress, speed: Speed) -> Table | Text:
         """Return a bar up to the budget that runs out first; without a budget there is nothing to measure against."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ding_like.data.records import EvalResult
@@ -22,6 +22,7 @@ class Evaluation(NamedTuple):
     returns: Sequence[float]
     best_return: float  # mean of the best evaluation so far, this one included
     duration_s: float  # saving the best model included
+    metrics: Mapping[str, float] = {}  # of the env, means over episodes
 
 
 class EvaluateRole:
@@ -55,12 +56,35 @@ class EvaluateRole:
         started = time.perf_counter()
         self._prepare()
         stop, info = self._evaluator.eval(save_checkpoint, train_iter, env_step)
-        return Evaluation(stop, info["eval_episode_return"], self._evaluator.best_return, time.perf_counter() - started)
+        duration_s = time.perf_counter() - started
+        returns, metrics = info["eval_episode_return"], info.get("metrics", {})
+        return Evaluation(stop, returns, self._evaluator.best_return, duration_s, metrics)
 
     def final(self) -> EvalResult:
         """Return the final evaluation of a run: the last model plays episodes that no stop rule has seen."""
+        return self.play(self._final_episodes, number=_FINAL_NUMBER)
+
+    def conclude(self, train_iter: int, env_step: int, *, save_checkpoint: Callable[[str], None]) -> Evaluation:
+        """Return the final evaluation; write it down as those before it, and save the model if it is the best.
+
+        It ends no run: `stop` is False.
+        """
+        started = time.perf_counter()
+        self._prepare()
+        result = self._evaluator.eval_last(
+            self._final_episodes,
+            number=_FINAL_NUMBER,
+            train_iter=train_iter,
+            envstep=env_step,
+            save_ckpt_fn=save_checkpoint,
+        )
+        duration_s = time.perf_counter() - started
+        return Evaluation(False, result.returns, self._evaluator.best_return, duration_s, result.metrics)
+
+    @property
+    def _final_episodes(self) -> int:
         env = self._evaluator.env
-        return self.play(max(_FINAL_EPISODES, 0 if env is None else env.num_lanes), number=_FINAL_NUMBER)
+        return max(_FINAL_EPISODES, 0 if env is None else env.num_lanes)
 
     def _prepare(self) -> None:
         self.weights.take_asked()

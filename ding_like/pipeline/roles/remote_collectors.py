@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ding_like.comm.channels import Segment
+from ding_like.data.env_metrics import PREFIX, mean_metrics, of_stats
 from ding_like.types import Setting, State
 from ding_like.utils.interval import Interval
 from ding_like.utils.metrics import MetricsSink
@@ -25,6 +26,7 @@ class _Fare:
 
     mean_return: float = math.nan  # of its last episodes
     mean_length: float = math.nan
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of its envs
     taken: deque[tuple[float, int, int]] = field(default_factory=deque)  # (when it came, env steps, rows)
 
 
@@ -57,10 +59,11 @@ class RemoteCollectors:
         mean_return, mean_length = setting.pop("return", None), setting.pop("length", None)
         fare.mean_return = fare.mean_return if mean_return is None else float(mean_return)
         fare.mean_length = fare.mean_length if mean_length is None else float(mean_length)
+        fare.metrics = of_stats(setting) or fare.metrics
         fare.taken.append((self._clock(), segment.env_steps, len(segment.batch)))
         while len(fare.taken) > 2 and fare.taken[-1][0] - fare.taken[1][0] >= _WINDOW_S:
             fare.taken.popleft()
-        self.setting = setting
+        self.setting = {name: value for name, value in setting.items() if not name.startswith(PREFIX)}
 
     def note_put(self, *, train_iter: int, version: int, came_s: float) -> None:
         """Take note of rows that were put, which came at `came_s` and were collected by the weights of `version`."""
@@ -89,6 +92,11 @@ class RemoteCollectors:
         """Return the mean over collectors of the lengths of their last episodes, in env steps."""
         return _mean(fare.mean_length for fare in self._fares.values())
 
+    @property
+    def mean_metrics(self) -> dict[str, float]:
+        """Return the means over collectors of the envs' own metrics."""
+        return mean_metrics(fare.metrics for fare in self._fares.values())
+
     def rates(self) -> dict[str, tuple[float, float]]:
         """Return env steps and rows per second by collector, over the last ten seconds."""
         return {name: _rates(fare) for name, fare in self._fares.items()}
@@ -109,6 +117,7 @@ class RemoteCollectors:
         numbers = {
             "reward_mean": self.mean_return,
             "avg_envstep_per_episode": self.mean_length,
+            **self.mean_metrics,
             "PolicyLag": _mean(self._lags),
             "data_age_s": _mean(self._ages_s),
             "round_s": _mean(self._rounds_s),

@@ -8,8 +8,8 @@
 wrappers, `served` reloads. HTTP is in `comm/serve/`, the command in `entry/serve.py`.
 """
 
+from ding_like.pipeline.agent.checkpoints import CheckpointChoice
 from ding_like.pipeline.serve.agent import Agent, Blueprint
-from ding_like.pipeline.serve.checkpoints import CheckpointChoice
 from ding_like.pipeline.serve.served import ServedPolicy
 
 __all__ = ["Agent", "Blueprint", "CheckpointChoice", "ServedPolicy"]

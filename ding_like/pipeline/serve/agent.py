@@ -11,16 +11,12 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.serve.messages import ActRequest, ActResponse, by_flat_name
-from ding_like.config import compile_config, read_config
 from ding_like.data.rows import adapt_eval_mode
-from ding_like.envs import get_vec_env_setting, make_env
-from ding_like.envs.solo import SoloEnv
-from ding_like.errors import CheckpointError, ConfigError, DingError
-from ding_like.pipeline.build import build_policy, build_single_env, fit_policy_config
-from ding_like.pipeline.serve.observations import (
+from ding_like.errors import CheckpointError, ConfigError
+from ding_like.pipeline.agent.description import read_description
+from ding_like.pipeline.agent.observations import (
     ObservationReader,
     Rows,
     Space,
@@ -28,10 +24,10 @@ from ding_like.pipeline.serve.observations import (
     read_columns,
     read_is_first,
 )
-from ding_like.pipeline.serve.wrappers import ServerWrappers, WrapperSplit, split_wrappers
-from ding_like.pipeline.statistics import load_agent
-from ding_like.policy.random_policy import RandomActor
-from ding_like.types import Array, EvalMode, Obs, State
+from ding_like.pipeline.agent.weights import counter, load_weights
+from ding_like.pipeline.agent.wrappers import AgentWrappers, WrapperSplit, rows_split
+from ding_like.pipeline.build import build_policy
+from ding_like.types import Array, EvalMode, Obs
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng
 
@@ -75,32 +71,24 @@ class Blueprint:
     def of(
         cls, exp_name: str | Path, *, client_wraps: bool = False, on_cpu: bool = False, max_batch: int = MAX_BATCH
     ) -> Blueprint:
-        """Return the blueprint of an experiment's folder. An env is made to read its spaces, and closed again.
+        """Return the blueprint of an experiment's folder, whose env is not needed.
 
         With `client_wraps` clients apply the wrappers that need earlier steps; `on_cpu` overrides a config with a GPU.
         Raises ConfigError for a folder without a run, and for wrappers that cannot be applied here.
         """
-        config_file = Path(exp_name) / "total_config.py"
-        if not config_file.is_file():
+        description = read_description(exp_name)
+        if description.has_own_model:
             raise ConfigError(
-                f"'{exp_name}' is not an experiment folder: it has no total_config.py. Give the exp_name of a run."
+                f"the run in '{exp_name}' was given its model as an object, which its folder does not hold: serve a "
+                "run whose policy.model names a registered model."
             )
-        file = read_config(config_file)
-        cfg = compile_config(file.main_config, file.create_config, source=str(config_file), renew_dir=False, save=False)
-        _, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
-        env_cfg = env_cfgs[0]
-        split = split_wrappers(env_cfg, client_wraps=client_wraps)
-        manager = build_single_env(lambda: _one_player(make_env(env_cfg)))
-        try:
-            fitted = fit_policy_config(cfg.policy, manager)
-        finally:
-            manager.close()
+        split = rows_split(description.split(remembers=False, client_wraps=client_wraps))
+        fitted = dict(description.policy)
         if on_cpu:
             fitted["cuda"] = False
         elif fitted.get("cuda") and not torch.cuda.is_available():
             raise ConfigError("this run trained on a GPU (policy.cuda is True), and torch sees none here: give --cpu.")
-        name = str(cfg.env.get("env_id") or cfg.env.type)
-        return cls(fitted=fitted, split=split, name=name, max_batch=max_batch)
+        return cls(fitted=fitted, split=split, name=description.env_name, max_batch=max_batch)
 
     @property
     def action_space(self) -> Space:
@@ -120,10 +108,10 @@ class Blueprint:
                 "the policy is in DI-engine's style and keeps its state itself: with every request an episode begins."
             )
         mode = adapt_eval_mode(mode)
-        statistics = _load_weights(mode, state, path)
-        version = ServedVersion(number, path.name, _counter(state, "last_iter"), _counter(state, "last_step"))
+        statistics = load_weights(mode, state, path)
+        version = ServedVersion(number, path.name, counter(state, "last_iter"), counter(state, "last_step"))
         try:
-            return Agent(mode, ServerWrappers(self.split, statistics), self.reader, version)
+            return Agent(mode, AgentWrappers(self.split, statistics), self.reader, version)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
 
@@ -135,7 +123,7 @@ class Agent:
     `is_first` is set, a row is the first step of an episode.
     """
 
-    def __init__(self, mode: EvalMode, path: ServerWrappers, reader: ObservationReader, version: ServedVersion) -> None:
+    def __init__(self, mode: EvalMode, path: AgentWrappers, reader: ObservationReader, version: ServedVersion) -> None:
         self.version = version
         self._actor = mode.actor
         self._path = path
@@ -217,34 +205,3 @@ def describe_action(space: Space) -> dict[str, Any]:
     if isinstance(space, spaces.Box) and space.is_bounded():
         told |= {"low": space.low.tolist(), "high": space.high.tolist()}
     return told
-
-
-def _load_weights(mode: EvalMode, state: State, path: Path) -> Any:
-    """Load a checkpoint's weights into a mode; return the statistics of wrappers in it."""
-    own = mode.state_dict()
-    try:
-        statistics = load_agent(mode, dict(state))
-    except DingError as error:
-        raise CheckpointError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} is no checkpoint of this run's policy ({type(error).__name__}: {error})."
-        ) from error
-    expected, given = flatten_state(own), flatten_state({name: state[name] for name in own if name in state})
-    for name, tensor in given.items():
-        if name in expected and tensor.dtype != expected[name].dtype:
-            raise CheckpointError(
-                f"{path} has {name} as {tensor.dtype}, expected {expected[name].dtype}: it is of another model."
-            )
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise CheckpointError(f"{path} has numbers in {name} that are not finite: its training has failed.")
-    return statistics
-
-
-def _counter(state: State, name: str) -> int | None:
-    value = state.get(name)
-    return None if value is None else int(value)
-
-
-def _one_player(env: Any) -> Any:  # Any: an env, or a game
-    return SoloEnv(env, RandomActor(env.action_space)) if hasattr(env, "num_players") else env

@@ -11,8 +11,8 @@ from typing import Any
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.serve.messages import ActRequest, ActResponse
 from ding_like.errors import CheckpointError, DingError, SchemaError
+from ding_like.pipeline.agent.checkpoints import Candidate, CheckpointChoice
 from ding_like.pipeline.serve.agent import Agent, Blueprint, describe_agent
-from ding_like.pipeline.serve.checkpoints import Candidate, CheckpointChoice
 
 logger = logging.getLogger(__name__)
 

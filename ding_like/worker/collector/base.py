@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ding_like.data.env_metrics import mean_metrics
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
 from ding_like.types import Array, CollectMode, Config, EnvManager, State
+from ding_like.utils.bounds import FROM_1, Bounds
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.seeding import rng_state, set_rng_state
@@ -29,6 +31,7 @@ class BaseSerialCollector(ISerialCollector):
     The loop is made as soon as all are there, and made anew with another env manager; the env step count goes on.
     """
 
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"collect_print_freq": FROM_1}
     # Keys of a config that change nothing -> what does, or why nothing needs to; read by `config/check.py`.
     without_effect: ClassVar[Mapping[str, str]] = {
         "deepcopy_obs": "rows are copied where they are stored",
@@ -175,6 +178,11 @@ class LoopCollector(BaseSerialCollector):
         """Return the mean return of the last episodes, at most 100; NaN before the first."""
         recent = self._report.recent_returns
         return sum(recent) / len(recent) if recent else float("nan")
+
+    @property
+    def mean_metrics(self) -> dict[str, float]:
+        """Return the means of the envs' own metrics over the last episodes that had some, at most 100."""
+        return mean_metrics(self._report.recent_metrics)
 
     @property
     def mean_length(self) -> float:

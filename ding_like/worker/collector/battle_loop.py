@@ -20,6 +20,7 @@ class PlayerView:
         self._manager = manager
         self._own = slice(player, None, manager.num_players)
         self.num_lanes = manager.num_envs
+        self.metrics = manager.metrics
 
     @property
     def obs(self) -> Obs:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.env_metrics import ALWAYS, EpisodeMetrics
 from ding_like.data.obs import copy_obs, obs_to_columns, take_lanes, write_obs
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rollout import Rollout
@@ -91,6 +92,7 @@ class RolloutLoop:
         self._lanes = np.arange(lanes, dtype=np.int64)
         self._in_order: Array | None = None
         self.rollout = Rollout(lanes)
+        self._metrics = EpisodeMetrics(getattr(manager, "metrics", ALWAYS))
         self._record = record
         self._keeps_info = keeps_info
         self.env_steps = 0
@@ -286,7 +288,8 @@ class RolloutLoop:
     def _end_episode(self, lane: int, info: Mapping[str, Any]) -> EpisodeRecord:
         # An env that knows its score better than the sum of rewards (reward shaping) says so.
         total = float(info.get("eval_episode_return", self._return[lane]))
-        record = EpisodeRecord(lane, total, int(self._length[lane]), info.get("episode_info", {}))
+        metrics = self._metrics.of(info) if info else {}
+        record = EpisodeRecord(lane, total, int(self._length[lane]), info.get("episode_info", {}), metrics)
         self._closed.append(int(self._open_rows[lane]))
         self._begin_episode(lane)
         return record

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ding_like.data.env_metrics import mean_metrics
 from ding_like.data.records import CollectStats, EpisodeRecord
 from ding_like.types import State
 
@@ -21,10 +22,12 @@ class CollectReport:
         self.total = CollectStats()
         self.recent_returns: deque[float] = deque(maxlen=_RECENT)
         self.recent_lengths: deque[int] = deque(maxlen=_RECENT)
+        self.recent_metrics: deque[Mapping[str, float]] = deque(maxlen=_RECENT)  # of episodes that have some
         self._clear()
 
     def _clear(self) -> None:
         self._returns: list[float] = []
+        self._metrics: list[Mapping[str, float]] = []
         self._env_steps = 0
         self._samples = 0
         self._duration_s = 0.0
@@ -36,6 +39,9 @@ class CollectReport:
         self._returns += returns
         self.recent_returns.extend(returns)
         self.recent_lengths.extend(episode.length for episode in episodes)
+        metrics = [episode.metrics for episode in episodes if episode.metrics]
+        self._metrics += metrics
+        self.recent_metrics.extend(metrics)
         self._episode_steps += sum(episode.length for episode in episodes)
         self._env_steps += env_steps
         self._samples += samples
@@ -72,6 +78,7 @@ class CollectReport:
             "reward_std": float(returns.std()),
             "reward_max": float(returns.max()),
             "reward_min": float(returns.min()),
+            **mean_metrics(self._metrics),
             "total_envstep_count": self.total.env_steps,
             "total_train_sample_count": self.total.train_samples,
             "total_episode_count": self.total.episodes,
@@ -85,7 +92,9 @@ class CollectReport:
         return {
             "total": vars(self.total).copy(),
             "returns": list(self._returns),
+            "metrics": [dict(each) for each in self._metrics],
             "recent": [list(self.recent_returns), list(self.recent_lengths)],
+            "recent_metrics": [dict(each) for each in self.recent_metrics],
             "open": [self._env_steps, self._samples, self._episode_steps],
             "duration_s": self._duration_s,
         }
@@ -94,6 +103,8 @@ class CollectReport:
         """Take over what `state_dict` returned."""
         self.total = CollectStats(**state["total"])
         self._returns = list(state["returns"])
+        self._metrics = list(state.get("metrics", ()))  # points of earlier versions have none
+        self.recent_metrics = deque(state.get("recent_metrics", ()), maxlen=_RECENT)
         returns, lengths = state["recent"]
         self.recent_returns, self.recent_lengths = deque(returns, maxlen=_RECENT), deque(lengths, maxlen=_RECENT)
         self._env_steps, self._samples, self._episode_steps = state["open"]

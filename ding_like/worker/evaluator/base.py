@@ -112,15 +112,19 @@ class EpisodeEvaluator(BaseSerialEvaluator):
         self, mean: float, *, train_iter: int, save_ckpt_fn: Callable[[str], None] | None, whose: str = ""
     ) -> bool:
         """Take note of an evaluation's mean return; save the model if it is the best, and tell whether it is enough."""
-        if mean > self.best_return:
-            self.best_return = mean
-            if save_ckpt_fn is not None:
-                save_ckpt_fn("ckpt_best.pth.tar")
+        self._keep_best(mean, save_ckpt_fn)
         stop_value = self._cfg.get("stop_value")
         stop = stop_value is not None and mean >= stop_value and train_iter > 0
         if stop:
             self._logger.info("mean return %.4g%s reaches stop_value %.4g", mean, whose, stop_value)
         return stop
+
+    def _keep_best(self, mean: float, save_ckpt_fn: Callable[[str], None] | None, *, if_equal: bool = False) -> None:
+        """Save the model if its mean return is the best so far, or `if_equal` as good as the best."""
+        if mean > self.best_return or (if_equal and mean == self.best_return):
+            self.best_return = mean
+            if save_ckpt_fn is not None:
+                save_ckpt_fn("ckpt_best.pth.tar")
 
     def state_dict(self) -> State:
         """Return what an exact resume needs: evaluations are numbered, so their episodes repeat."""

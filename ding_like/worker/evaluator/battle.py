@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
 from ding_like.types import EvalMode, Setting
+from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.collector.battle_loop import BattleLoop
 from ding_like.worker.collector.interface import PolicyMode
@@ -36,6 +37,11 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         n_episode=None,
         stop_value=None,
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "eval_freq": FROM_1,
+        "n_episode": FROM_1,
+        "stop_value": ANY_NUMBER,
+    }
     config_types = {"n_episode": (int,), "stop_value": (int, float)}
 
     _policies: Sequence[EvalMode] = ()

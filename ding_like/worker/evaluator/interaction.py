@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ding_like.data.env_metrics import mean_metrics
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
 from ding_like.types import EnvManager, EvalMode, Setting
+from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_1, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.collector.interface import PolicyMode
 from ding_like.worker.collector.loop import RolloutLoop, step_until
@@ -39,6 +41,12 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         n_episode=None,
         stop_value=None,
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "eval_freq": FROM_1,
+        "render.render_freq": FINITE,
+        "n_episode": FROM_1,
+        "stop_value": ANY_NUMBER,
+    }
     config_types = {"figure_path": (str,), "n_episode": (int,), "stop_value": (int, float)}
     without_effect: ClassVar[Mapping[str, str]] = {
         "render.render_freq": "a video of the best model is made after the run; `ding enjoy EXP` makes more",
@@ -77,9 +85,9 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         """Play the episodes, log them, and call `save_ckpt_fn('ckpt_best.pth.tar')` if the mean return is a new best.
 
         Returns (stop, info): stop says that the mean reached `stop_value` after training began; info holds lists by
-        name, `eval_episode_return` among them. `force_render` is accepted for DI-engine's callers: videos are made from
-        checkpoints, in an env of their own. Raises ConfigError if the number of episodes
-        is given nowhere.
+        name, `eval_episode_return` among them, and `metrics`, the means of the env's own. `force_render` is accepted
+        for DI-engine's callers: videos are made from checkpoints, in an env of their own. Raises ConfigError if the
+        number of episodes is given nowhere.
         """
         n_episode = self._cfg.get("n_episode") if n_episode is None else n_episode
         if n_episode is None:
@@ -89,7 +97,26 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         self._last_eval_iter = train_iter
         self._log(result, train_iter=train_iter, envstep=envstep)
         stop = self._conclude(result.mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn)
-        return stop, {**result.info, "eval_episode_return": result.returns}
+        return stop, {**result.info, "eval_episode_return": result.returns, "metrics": result.metrics}
+
+    def eval_last(
+        self,
+        n_episode: int,
+        *,
+        number: int,
+        train_iter: int,
+        envstep: int,
+        save_ckpt_fn: Callable[[str], None] | None = None,
+    ) -> EvalResult:
+        """Play the closing evaluation of a run, which is on its log and counts for the best model but stops nothing.
+
+        Where its mean equals the best one, the last model is the best: it learned longest. The evaluations that a
+        resumed run goes on with are numbered as if this one had not been.
+        """
+        result = self.play(n_episode, number=number)
+        self._log(result, train_iter=train_iter, envstep=envstep)
+        self._keep_best(result.mean, save_ckpt_fn, if_equal=True)
+        return result
 
     def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> EvalResult:
         """Play the first `n_episode` episodes of evaluation `number` without logging them.
@@ -114,6 +141,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
             "reward_std": float(returns.std()),
             "reward_max": float(returns.max()),
             "reward_min": float(returns.min()),
+            **result.metrics,
             **{name: value for name, value in result.info.items() if isinstance(value, float)},
         }
         self._write(values, train_iter=train_iter, envstep=envstep)
@@ -135,10 +163,12 @@ def play_episodes(
     monitor = VectorEvalMonitor(env.num_lanes, n_episode)
     setting = dict(policy_kwargs or {})
     lengths: list[int] = []
+    metrics: list[Mapping[str, float]] = []
     for ended in step_until(loop, EpisodeQuota(n_episode, env.num_lanes), setting):
         for episode in ended:
             monitor.update_reward(episode.lane, episode.return_)
             lengths.append(episode.length)
+            metrics.append(episode.metrics)
             if episode.info:
                 monitor.update_info(episode.lane, episode.info)
     return EvalResult(
@@ -147,4 +177,5 @@ def play_episodes(
         info=monitor.get_episode_info() or {},
         env_steps=loop.env_steps,
         duration_s=time.perf_counter() - started,
+        metrics=mean_metrics(metrics),
     )

@@ -11,6 +11,7 @@ import torch
 
 from ding_like.errors import ConfigError
 from ding_like.types import State
+from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.evaluator.base import BaseSerialEvaluator
 
@@ -55,6 +56,10 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
         # A key of DI-engine's configs: see `without_effect`.
         multi_gpu=False,
     )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "eval_freq": FROM_1,
+        "stop_value": ANY_NUMBER,
+    }
     without_effect: ClassVar[Mapping[str, str]] = {"multi_gpu": "one process evaluates"}
     config_types = {"stop_value": (int, float, dict)}
 

@@ -16,6 +16,7 @@ from ding_like.config.tree import deep_merge
 from ding_like.data.rows import adapt_learn_mode, as_batch
 from ding_like.errors import ConfigError
 from ding_like.types import CheckpointPart, LearnMode, Reducer, State
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.log import build_logger, close_logger
@@ -77,6 +78,13 @@ class BaseLearner(Configurable):
             "save_ckpt_after_iter": 10000,
             "save_ckpt_after_run": True,
         },
+    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "train_iterations": FROM_1,
+        "dataloader.num_workers": FROM_0,
+        "hook.log_show_after_iter": FROM_1,
+        "hook.check_finite_after_iter": FROM_1,
+        "hook.save_ckpt_after_iter": FROM_1,
     }
     config_free = ("hook",)  # hooks of one's own
     without_effect: ClassVar[Mapping[str, str]] = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ding_like.errors import ConfigError
 from ding_like.types import State
+from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.limiter import RateLimiter
 from ding_like.worker.replay_buffer.preset import Parts, PresetBuffer
@@ -55,6 +56,20 @@ class AdvancedReplayBuffer(PresetBuffer):
             # Seconds between two log lines about what went in and out.
             "periodic_thruput": {"seconds": 60},
         },
+    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "max_use": Bounds(1, may_be_infinite=True),
+        "max_staleness": Bounds(0, is_above_low=True, may_be_infinite=True),
+        "alpha": FROM_0,
+        "beta": FROM_0,
+        "anneal_step": FROM_0,
+        "thruput_controller.push_sample_rate_limit.max": Bounds(0, may_be_infinite=True),
+        "thruput_controller.push_sample_rate_limit.min": FROM_0,
+        "thruput_controller.window_seconds": ABOVE_0,
+        "thruput_controller.sample_min_limit_ratio": FROM_0,
+        "monitor.sampled_data_attr.average_range": FROM_1,
+        "monitor.sampled_data_attr.print_freq": FROM_1,
+        "monitor.periodic_thruput.seconds": FROM_0,
     }
 
     clear_resets_push_count = False  # as in DI-engine: ids go on as well

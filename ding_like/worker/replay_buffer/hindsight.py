@@ -17,6 +17,7 @@ from ding_like.data.rows import as_batch
 from ding_like.data.schema import Schema
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
+from ding_like.utils.bounds import FROM_0, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.goals import Env, GoalRules
 from ding_like.worker.replay_buffer.preset import Parts, PresetBuffer, refuse_frame_stack
@@ -257,6 +258,7 @@ class HindsightReplayBuffer(PresetBuffer):
         "size_unit": "rows",
     }
     config_types = {"k": (int, float)}
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"k": FROM_0}
     needs_env: ClassVar[bool] = True
 
     def __init__(
@@ -284,8 +286,8 @@ class HindsightReplayBuffer(PresetBuffer):
         """Yield (path, message) for every contradiction in the buffer's section."""
         if cfg["strategy"] not in STRATEGIES:
             yield "strategy", f"is {cfg['strategy']!r}, expected {', '.join(map(repr, STRATEGIES))}"
-        if not 0 <= cfg["k"] < float("inf"):
-            yield "k", f"is {cfg['k']}, expected a finite number from 0 of relabelled rows for each that is not"
+        if not FROM_0.hold(cfg["k"]):
+            yield "k", f"is {cfg['k']}; give {FROM_0} relabelled rows for each that is not"
         if cfg["size_unit"] not in ("rows", "episodes"):
             yield "size_unit", f"is {cfg['size_unit']!r}, expected 'rows' or 'episodes'"
 

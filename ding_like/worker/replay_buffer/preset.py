@@ -10,6 +10,7 @@ import numpy as np
 
 from ding_like.config.tree import deep_merge
 from ding_like.errors import ConfigError
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.worker.replay_buffer.buffer import ReplayBuffer
 from ding_like.worker.replay_buffer.limiter import RateLimiter
 from ding_like.worker.replay_buffer.sampler import Sampler
@@ -37,6 +38,11 @@ class PresetBuffer(ReplayBuffer):
         "frame_stack": 0,
         # Seconds between two log lines about what went in and out.
         "periodic_thruput_seconds": 60,
+    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "replay_buffer_size": FROM_1,
+        "frame_stack": FROM_0,
+        "periodic_thruput_seconds": FROM_0,
     }
     without_effect: ClassVar[Mapping[str, str]] = {"deepcopy": "a buffer copies on push and on sample in any case"}
 

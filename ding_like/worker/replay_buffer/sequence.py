@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace as changed
-from typing import Any
+from typing import Any, ClassVar
 
 from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import SampleUnit
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
 from ding_like.worker.replay_buffer.buffer import ReplayBuffer
@@ -30,6 +31,7 @@ _WINDOWS: dict[str, Any] = {
     # Columns of which a window keeps its first row only: recurrent state.
     "initial_columns": [],
 }
+_WINDOW_BOUNDS = {"sequence_length": FROM_1, "num_streams": FROM_1, "burn_in": FROM_0}
 
 
 @BUFFER_REGISTRY.register("sequence")
@@ -41,6 +43,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     """
 
     config: dict[str, Any] = {**NaiveReplayBuffer.config, "type": "sequence", **_WINDOWS}
+    config_bounds: ClassVar[Mapping[str, Bounds]] = _WINDOW_BOUNDS
     config_types = {"num_streams": (int,)}
     unit: SampleUnit = "window"
 
@@ -96,6 +99,7 @@ class PrioritisedSequenceReplayBuffer(AdvancedReplayBuffer):
     """
 
     config: dict[str, Any] = {**AdvancedReplayBuffer.config, "type": "prioritised_sequence", **_WINDOWS}
+    config_bounds: ClassVar[Mapping[str, Bounds]] = _WINDOW_BOUNDS
     config_types = {"num_streams": (int,)}
     unit: SampleUnit = "window"
 

@@ -1,4 +1,4 @@
-"""Three agents cover three landmarks (MPE simple_spread) with QMIX; needs `pip install 'ding-like[mpe]'`."""
+"""Three agents cover three landmarks (MPE simple_spread) with QMIX; needs `pip install "ding-like[mpe]"`."""
 
 from easydict import EasyDict
 

@@ -29,7 +29,7 @@ def test_where_ray_is_missing_the_error_says_how_to_install_it(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr("ding_like.comm.ray.library.ENVIRONMENT", {})
 
-    with pytest.raises(ConfigError, match=r"pip install 'ding-like\[ray\]'"):
+    with pytest.raises(ConfigError, match=r'pip install "ding-like\[ray\]"'):
         load_ray()
 
 

@@ -163,5 +163,5 @@ def test_more_than_fits_into_a_frame_is_refused_with_what_to_do() -> None:
 def test_without_lz4_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lz4.frame", None)
 
-    with pytest.raises(ConfigError, match=r"pip install 'ding-like\[ray\]'"):
+    with pytest.raises(ConfigError, match=r'pip install "ding-like\[ray\]"'):
         pack_rows(rows())

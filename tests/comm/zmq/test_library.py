@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 def test_where_pyzmq_is_missing_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zmq", None)
 
-    with pytest.raises(ConfigError, match=r"pip install 'ding-like\[seed\]'"):
+    with pytest.raises(ConfigError, match=r'pip install "ding-like\[seed\]"'):
         open_socket("router", bind="tcp://127.0.0.1:0")
 
 

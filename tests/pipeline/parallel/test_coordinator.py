@@ -19,7 +19,7 @@ from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.config import compile_config
 from ding_like.data.segment_file import remove_segments
-from ding_like.errors import CheckpointError, CommError, ConfigError, TrainingError
+from ding_like.errors import CommError, ConfigError, TrainingError
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.worker import Coordinator
@@ -179,7 +179,7 @@ def test_a_second_one_in_the_same_folder_is_refused_until_the_first_has_ended(tm
     first = Coordinator(config(tmp_path))
     begin(first, tmp_path)
     status = status_of(first.core)
-    with pytest.raises(ConfigError, match="another coordinator runs in"):
+    with pytest.raises(ConfigError, match="run/ is in use by a run of this very process"):
         Coordinator(config(tmp_path))
     assert status_of(first.core) == status
     first.close()
@@ -294,7 +294,7 @@ def test_a_start_where_the_disk_takes_nothing_says_so(tmp_path: Path) -> None:
     (tmp_path / "run").rename(tmp_path / "moved")
     (tmp_path / "run").write_bytes(b"in the way")
 
-    with pytest.raises(CheckpointError, match=r"cannot start in .*run/: File exists. Make room or fix the disk"):
+    with pytest.raises(ConfigError, match=r"cannot make the experiment folder '.*run': File exists"):
         Coordinator(cfg)
 
 

@@ -121,7 +121,7 @@ def test_an_evaluation_may_take_as_long_as_it_was_leased_even_over_a_restart(tmp
     core.close()
 
 
-@pytest.mark.parametrize("name", ["eval_value", "train_iter", "judge_s"])
+@pytest.mark.parametrize("name", ["eval_value", "train_iter", "judge_s", "eval_lengths"])
 def test_a_learners_result_without_numbers_is_a_failed_attempt(tmp_path: Path, name: str) -> None:
     core = make_core(tmp_path)
     learner, learn, _, _ = begin(core)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from ding_like.pipeline.report.experiment import SeedsPlan
 
 
 def report(source: str, env_step: float, mean: float, *, std: float = 1.0, count: int = 4) -> dict[str, object]:
@@ -32,11 +34,13 @@ def write_run(
     seed: int = 0,
     stop_value: float = 475.0,
     result: dict[str, object] | None = None,
+    policy: str = "dqn",
+    env_id: str = "CartPole-v1",
 ) -> Path:
     """Write metrics, config and, if given, the result of a run; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    main = {"seed": seed, "env": {"env_id": "CartPole-v1", "stop_value": stop_value}, "policy": {"type": "dqn"}}
+    main = {"seed": seed, "env": {"env_id": env_id, "stop_value": stop_value}, "policy": {"type": policy}}
     (folder / "total_config.py").write_text(f"main_config = {main!r}\ncreate_config = {{}}\n")
     if result is not None:
         (folder / "result.json").write_text(json.dumps(result))
@@ -51,3 +55,28 @@ def training_and_evaluation(*, until: int = 4000, gain: float = 0.1) -> list[dic
         for step in steps
         for source in (("collector", "evaluator") if step % 500 == 0 else ("collector",))
     ]
+
+
+def write_seeds(
+    folder: Path,
+    scores: Mapping[int, float | None],
+    *,
+    more: Iterable[int] = (),
+    stop_value: float = 475.0,
+    env_step: int = 8000,
+) -> Path:
+    """Write an experiment of several seeds: the score of each, None of one that has not ended; return the folder.
+
+    `more` are seeds that have not begun.
+    """
+    for seed, score in scores.items():
+        result = None
+        if score is not None:
+            returns = [score - 1, score + 1]
+            result = {**RESULT, "eval_value": score, "eval_value_raw": returns, "stop": False, "env_step": env_step}
+        write_run(folder / f"seed{seed}", training_and_evaluation(), seed=seed, stop_value=stop_value, result=result)
+    folder.mkdir(parents=True, exist_ok=True)
+    seeds = (*scores, *more)
+    command = f"ding -m serial -c my_config.py -s {','.join(map(str, seeds))}"
+    SeedsPlan(seeds, "serial", command, "my_config.py", "00", (), ("--env-step", "8000"), 8000, 10**10).save(folder)
+    return folder

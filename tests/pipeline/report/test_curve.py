@@ -1,4 +1,5 @@
 import importlib.util
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -7,6 +8,7 @@ from PIL import Image
 
 from ding_like.errors import ConfigError
 from ding_like.pipeline.report.curve import average, group_runs, plot_groups, plot_run, save_plot, smooth, thin
+from ding_like.pipeline.report.plot import COLOURS
 from ding_like.pipeline.report.runs import read_run
 from tests.pipeline.report.run_folder import RESULT, report, training_and_evaluation, write_run
 
@@ -117,6 +119,60 @@ def test_comparison_goes_by_training_where_a_run_has_no_evaluation(tmp_path):
 
     assert plot.y_label == "training return, smoothed"
     assert [len(curve.x) for curve in plot.curves] == [40, 2, 1]
+
+
+def run_in(folder, env, lines):
+    run = read_run(write_run(folder, lines))
+    return replace(run, result={"env": env})
+
+
+def test_runs_of_different_envs_are_drawn_on_scales_of_their_own(tmp_path):
+    pole = run_in(tmp_path / "pole", "CartPole-v1", [report("evaluator", 10 * k, 100.0 * k) for k in range(6)])
+    swing = run_in(tmp_path / "swing", "Pendulum-v1", [report("evaluator", 10 * k, -1500.0 + k) for k in range(6)])
+
+    plot = plot_groups([pole, swing])
+
+    assert plot.title == "CartPole-v1, Pendulum-v1" and plot.stop_value is None
+    assert plot.subtitle.startswith("different envs, which do not compare") and plot.y_label.endswith("scaled by env")
+    assert [(curve.y.min(), curve.y.max()) for curve in plot.curves] == [(0.0, 1.0)] * 2
+    assert [curve.label for curve in plot.curves] == [
+        "pole: CartPole-v1, 0 to 500",
+        "swing: Pendulum-v1, -1,500 to -1,495",
+    ]
+
+
+def test_one_env_keeps_its_returns(tmp_path):
+    runs = [run_in(tmp_path / name, "CartPole-v1", [report("evaluator", 10, 90.0)]) for name in "ab"]
+
+    plot = plot_groups(runs)
+
+    assert [curve.y.tolist() for curve in plot.curves] == [[90.0], [90.0]] and plot.subtitle == ""
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+@pytest.mark.parametrize("env_step", [0, 512])
+def test_runs_of_one_point_are_seen(tmp_path, suffix, env_step):
+    runs = [read_run(write_run(tmp_path / name, [report("evaluator", env_step, 90.0)])) for name in "ab"]
+
+    path = save_plot(plot_groups(runs), tmp_path / f"compare{suffix}")
+
+    if suffix == ".svg":
+        drawing = path.read_text().partition("</g>")[0]
+        assert 'r="5.6"' in drawing and f'fill="{COLOURS[0]}"' in drawing
+        return
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("RGB"))[:450]  # without the legend
+    assert (pixels == (0xD5, 0x5E, 0x00)).all(axis=2).sum() >= 50, "a dot of 8 points"
+
+
+def test_the_interval_of_a_lone_evaluation_is_a_line(tmp_path):
+    run = read_run(write_run(tmp_path / "exp", [report("evaluator", 100, 90.0, std=20.0)], stop_value=1e10))
+
+    drawing = save_plot(plot_run(run), tmp_path / "curve.svg").read_text()
+
+    (line,) = [each for each in drawing.splitlines() if each.endswith('stroke-width="2" opacity="0.5"/>')]
+    top, bottom = (float(line.partition(f'{name}="')[2].partition('"')[0]) for name in ("y2", "y1"))
+    assert bottom - top > 100 and "<polygon" not in drawing
 
 
 def test_png_is_900_by_540_and_not_empty(tmp_path):

@@ -32,7 +32,7 @@ def test_run_gets_a_curve_and_a_film_of_its_best_checkpoint(tmp_path):
     write_pictures(make_folder(tmp_path), policy, seed=0, env_setting=setting(Lamp, made))
 
     assert (tmp_path / "curve.png").is_file() and (tmp_path / "agent.gif").is_file()
-    assert made[-1].actions == [1] * 5, "the best checkpoint played"
+    assert set(made[-1].actions) == {1}, "the best checkpoint played"
     assert policy.actor.action == 0, "the policy is as it was"
 
 
@@ -44,7 +44,7 @@ def test_picture_that_cannot_be_made_is_one_line(tmp_path, caplog):
     write_pictures(cfg, Weights(0), seed=0, env_setting=setting(BrokenLamp, []))
 
     curve, video = caplog.messages
-    assert curve.startswith("no curve: ") and "holds no metrics.jsonl" in curve
+    assert curve.startswith("no curve: ") and "its run has written nothing" in curve
     assert video.startswith("no video: ") and "RuntimeError: no OpenGL here" in video
     assert "\n" not in curve + video
 

@@ -2,6 +2,7 @@ import io
 import logging
 import sys
 import threading
+import time
 
 import pytest
 from rich.console import Console
@@ -170,3 +171,74 @@ def test_library_use_without_logging_shows_nothing(capfd):
         console.update(progress())
 
     assert capfd.readouterr() == ("", "")
+
+
+def wait_until(is_so, deadline_s=10.0) -> None:
+    """Wait until it is so; fail after the deadline."""
+    end = time.monotonic() + deadline_s
+    while not is_so():
+        assert time.monotonic() < end
+        threading.Event().wait(0.01)
+
+
+def test_the_panel_is_there_before_there_is_anything_to_report_and_keeps_time(log_to):
+    screen = log_to(io.StringIO())
+
+    with RunConsole("my_exp", Limits(max_env_step=1000)) as console:
+        with console.phase("building envs"):
+            assert "building envs" in screen.getvalue() and "my_exp" in screen.getvalue()
+            wait_until(lambda: "0:00:01" in screen.getvalue())
+        console.start(progress(0))
+        assert "0/1,000 env steps" in screen.getvalue()
+
+
+def test_a_phase_of_a_run_is_shown_below_its_panel(log_to):
+    screen = log_to(io.StringIO())
+
+    with RunConsole("my_exp", Limits(max_env_step=1000)) as console:
+        console.start(progress(500))
+        before, num_threads = len(screen.getvalue()), threading.active_count()
+        with console.phase("evaluating"):
+            assert len(screen.getvalue()) == before, "a short phase draws nothing"
+            wait_until(lambda: "evaluating" in screen.getvalue())
+        assert threading.active_count() == num_threads
+        console.update(progress(600))
+
+        with console.phase("drawing"):
+            wait_until(lambda: "drawing" in screen.getvalue())
+        console.close_summary(["solved  it"])
+
+    assert "evaluating" not in screen.getvalue().rpartition("600/1,000")[2]
+    assert "drawing" not in screen.getvalue().rpartition("600/1,000")[2], "what stays says no phase"
+
+
+def test_a_start_that_fails_leaves_no_panel(log_to):
+    screen = log_to(io.StringIO())
+
+    with pytest.raises(ValueError, match="no env"), RunConsole("my_exp", Limits()) as console:
+        with console.phase("building envs"):
+            raise ValueError("no env")
+
+    assert "\x1b[2K" in screen.getvalue().rpartition("building envs")[2], "it is wiped out"
+
+
+def test_elsewhere_a_long_phase_is_a_line(caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr("ding_like.pipeline.report.views.LineView.every_s", 0.01)
+
+    with RunConsole("my_exp", Limits()) as console, console.phase("building envs"):
+        wait_until(lambda: caplog.messages)
+
+    assert caplog.messages[0] == "building envs: 0:00:00 so far"
+
+
+def test_a_terminal_that_goes_away_in_a_phase_ends_nothing(log_to, monkeypatch):
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    terminal = log_to(LostTerminal())
+
+    with RunConsole("my_exp", Limits()) as console:
+        console.start(progress())
+        with console.phase("evaluating"):
+            terminal.is_lost = True
+            wait_until(lambda: terminal.num_lost > 0)
+        console.update(progress(600))

@@ -1,3 +1,5 @@
+import shlex
+
 import gymnasium
 import numpy as np
 import pytest
@@ -15,19 +17,19 @@ SPACES = EasyDict(
 )
 
 
-def open_with(folder, overrides=()) -> list[str]:
-    cfg = dict(
-        exp_name=str(folder), seed=3, env=dict(type="gymnasium", env_id="CartPole-v1", manager=dict(type="base"))
-    )
-    cfg["policy"] = dict(type="dqn", cuda=False)
+def open_with(folder, overrides=(), *, env=None, env_fn=None, max_env_step=100_000, **policy) -> list[str]:
+    env = {"type": "gymnasium", "env_id": "CartPole-v1", **(env or {})}
+    cfg = dict(exp_name=str(folder), seed=3, env=dict(**env, manager=dict(type="base")))
+    cfg["policy"] = dict(type="dqn", cuda=False, **policy)
     model = {"layer": {"weight": torch.zeros(100, 17), "bias": torch.zeros(100)}}
     return opening_lines(
         EasyDict(cfg),
         collector_env=SPACES,
         evaluator_env=SPACES,
         policy=EasyDict(eval_mode=EasyDict(state_dict=lambda: {"model": model})),
-        limits=Limits(100_000, stop_value=475),
+        limits=Limits(max_env_step, stop_value=475),
         overrides=overrides,
+        env_fn=env_fn,
     )
 
 
@@ -49,6 +51,38 @@ def test_opening_tells_versions_experiment_env_policy_and_end(tmp_path):
 )
 def test_opening_names_the_overrides(tmp_path, overrides, line):
     assert open_with(tmp_path, overrides)[2] == line
+
+
+def test_opening_names_the_env_that_trains(tmp_path):
+    def make_my_env(cfg): ...
+
+    of_class = open_with(tmp_path, env={"type": "tests.pipeline.report.films:Lamp"})[2]
+    of_function = open_with(tmp_path, env_fn=make_my_env)[2]
+
+    assert "tests.pipeline.report.films:Lamp (env_id 'CartPole-v1' is not used)  obs" in of_class
+    assert "make_my_env() of env_setting  obs" in of_function and "CartPole" not in of_function
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        (300, "300 env steps end in the random phase (policy.random_collect_size=500)"),
+        (500, "end in the random phase"),
+        (501, None),
+    ],
+)
+def test_opening_says_that_a_budget_within_the_random_phase_teaches_nothing(tmp_path, budget, words):
+    last = open_with(tmp_path, max_env_step=budget, random_collect_size=500, learn={"batch_size": 64})[-1]
+
+    assert words in last and "Give more than 500" in last if words else last.startswith("until")
+
+
+def test_opening_says_that_a_budget_below_a_batch_teaches_nothing(tmp_path):
+    policy = dict(learn={"batch_size": 64}, collect={"n_sample": 8})
+
+    assert "fewer rows than policy.learn.batch_size=64" in open_with(tmp_path, max_env_step=56, **policy)[-1]
+    assert open_with(tmp_path, max_env_step=57, **policy)[-1].startswith("until")
+    assert open_with(tmp_path, max_env_step=56, on_policy=True, **policy)[-1].startswith("until")
 
 
 @pytest.mark.parametrize(
@@ -90,3 +124,13 @@ def test_run_without_a_goal_names_none(tmp_path):
     write_run(tmp_path, [], result={**RESULT, "stop": False}, stop_value=1e10)
 
     assert "stop value" not in closing_lines(tmp_path)[0]
+
+
+def test_paths_with_spaces_are_quoted_in_what_to_type_next(tmp_path):
+    folder = write_run(tmp_path / "my run", [], result=RESULT)
+
+    *_, wrote, _, first, second = closing_lines(folder)
+
+    assert wrote == f"wrote   {folder}/"
+    assert shlex.split(first)[1:] == ["ding", "enjoy", str(folder), "ding", "plot", str(folder)]
+    assert shlex.split(second)[3:5] == ["-c", f"{folder}/total_config.py"]

@@ -29,7 +29,7 @@ def film(path, *, length=5, num_episodes=1, env=Lamp) -> list[tuple[np.ndarray, 
 
 
 def test_film_shows_every_step_under_a_caption_and_returns_the_return(tmp_path):
-    returns = make_video(MODE, lambda: Lamp("rgb_array"), tmp_path / "new" / "agent.gif")
+    returns = make_video(MODE, lambda: Lamp("rgb_array"), tmp_path / "new" / "agent.gif").returns
 
     frames = read_gif(tmp_path / "new" / "agent.gif")
     assert returns == [5.0]
@@ -59,7 +59,7 @@ def test_film_of_a_long_episode_is_thinned_evenly_and_keeps_its_end(tmp_path):
 
 
 def test_of_an_episode_without_end_its_beginning_and_its_end_are_filmed(tmp_path):
-    returns = make_video(MODE, lambda: Lamp("rgb_array", 4000), tmp_path / "agent.gif")
+    returns = make_video(MODE, lambda: Lamp("rgb_array", 4000), tmp_path / "agent.gif", num_episodes=1).returns
 
     *beginning, end = [int(pixels[-1, 0, 0]) for pixels, _ in read_gif(tmp_path / "agent.gif")]
     assert returns == [4000.0]
@@ -138,3 +138,49 @@ def test_env_fn_of_ones_own_is_told_to_render():
     env = filmable({"steps": 3}, lambda cfg: Lamp(cfg.render_mode, cfg.steps))()
 
     assert env.render_mode == "rgb_array" and env.length == 3
+
+
+class Dice(Lamp):
+    """Last as long as its seed says, or as any chance where it does not repeat itself."""
+
+    repeats = True
+
+    def reset(self, *, seed=None, options=None):
+        answer = super().reset(seed=seed)
+        rng = self.np_random if self.repeats else np.random.default_rng()
+        self.length = int(rng.integers(2, 60))
+        return answer
+
+
+class ForgetfulDice(Dice):
+    repeats = False
+
+
+def test_film_shows_the_episode_with_the_median_return_of_ten(tmp_path):
+    filmed = make_video(MODE, lambda: Dice("rgb_array"), tmp_path / "agent.gif", seed=3)
+
+    assert len(filmed.median_of) == 10 and len(set(filmed.median_of)) > 5
+    assert filmed.returns == [sorted(filmed.median_of)[4]]
+    assert len(read_gif(tmp_path / "agent.gif")) == filmed.returns[0] + 1
+
+
+def test_equal_seeds_film_the_same_episode(tmp_path):
+    films = [make_video(MODE, lambda: Dice("rgb_array"), tmp_path / name, seed=3) for name in ("a.gif", "b.gif")]
+
+    assert films[0] == films[1] and (tmp_path / "a.gif").read_bytes() == (tmp_path / "b.gif").read_bytes()
+    assert make_video(MODE, lambda: Dice("rgb_array"), tmp_path / "c.gif", seed=4).median_of != films[0].median_of
+
+
+def test_of_an_env_that_does_not_repeat_itself_the_take_nearest_to_the_median_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("ding_like.pipeline.report.video._MAX_TAKES", 30)
+
+    (value,), median_of = make_video(MODE, lambda: ForgetfulDice("rgb_array"), tmp_path / "agent.gif", seed=3)
+
+    assert len(read_gif(tmp_path / "agent.gif")) == value + 1
+    assert abs(value - sorted(median_of)[4]) <= 12, "of 30 takes from 2 to 59"
+
+
+def test_of_long_episodes_fewer_are_played(tmp_path, monkeypatch):
+    monkeypatch.setattr("ding_like.pipeline.report.video._MAX_UNSEEN_STEPS", 35)
+
+    assert make_video(MODE, lambda: Lamp("rgb_array", 10), tmp_path / "agent.gif").median_of == [10.0] * 4

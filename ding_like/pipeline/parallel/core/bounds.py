@@ -31,6 +31,7 @@ def check_evaluation(result: Mapping[str, Any], *, n_episode: int, version: int 
             raise SchemaError(f"an evaluation of {n_episode} episodes has {name} {values!r:.80}.")
         if not all(_is_number(value, least, most) for value in values):
             raise SchemaError(f"an evaluation has {name} {values!r:.80}; expected numbers from {least:g} to {most:g}.")
+    _check_metrics("metrics", result)
     found = result.get("version")
     if not _is_number(found, 0, MAX_COUNT) or (version is not None and found != version):
         raise SchemaError(f"an evaluation is of version {found!r:.80}; expected {version}.")
@@ -45,6 +46,10 @@ def check_learned(result: Mapping[str, Any]) -> None:
     raw = result.get("eval_value_raw", [])
     if not isinstance(raw, (list, tuple)) or not all(_is_number(value, -MAX_RETURN, MAX_RETURN) for value in raw):
         raise SchemaError(f"the returns of the last model are {raw!r:.80} (eval_value_raw).")
+    _check_metrics("eval_metrics", result)
+    lengths = result.get("eval_lengths", [])
+    if not isinstance(lengths, (list, tuple)) or not all(_is_number(value, 0, MAX_COUNT) for value in lengths):
+        raise SchemaError(f"the lengths of the last model's episodes are {lengths!r:.80} (eval_lengths).")
     for name, least in (
         ("eval_value", -MAX_RETURN),
         ("train_iter", 0),
@@ -54,6 +59,15 @@ def check_learned(result: Mapping[str, Any]) -> None:
     ):
         if name in result and not _is_number(result[name], least, MAX_RETURN):
             raise SchemaError(f"the learner's result has {name} {result[name]!r:.80}; expected a number.")
+
+
+def _check_metrics(name: str, result: Mapping[str, Any]) -> None:
+    """Raise SchemaError unless the metrics of envs, which a result may have under `name`, are numbers by name."""
+    metrics = result.get(name, {})
+    if not isinstance(metrics, Mapping) or len(metrics) > _MAX_STATS:
+        raise SchemaError(f"an evaluation has {name} {metrics!r:.80}; expected at most {_MAX_STATS} numbers by name.")
+    if not all(isinstance(key, str) and _is_number(value, -MAX_RETURN, MAX_RETURN) for key, value in metrics.items()):
+        raise SchemaError(f"an evaluation has {name} {metrics!r:.80}; expected numbers by name.")
 
 
 def bounded_stats(stats: Mapping[str, Any]) -> dict[str, Any]:

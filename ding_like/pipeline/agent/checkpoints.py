@@ -1,4 +1,4 @@
-"""Choose the checkpoint of a run to serve: its best, its newest, or one file."""
+"""Choose the checkpoint of a run to act by: its best, its newest, or one file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.roles.record import BEST_CHECKPOINT
+from ding_like.pipeline.roles.best_checkpoint import BEST_CHECKPOINT
 from ding_like.utils.checkpoint import load_state
 
 _ITERATION = re.compile(r"iteration_(\d{1,15})\.pth\.tar")
@@ -38,6 +38,14 @@ class Candidate(NamedTuple):
 
     path: Path
     stamp: FileStamp
+
+
+def last_checkpoint(folder: Path) -> Path:
+    """Return the checkpoint of a run's folder with the most updates. Raises CheckpointError if there is none."""
+    newest = next(Newest(folder / "ckpt").better(None), None)
+    if newest is None:
+        raise CheckpointError(f"there is no checkpoint in '{folder / 'ckpt'}': this run has saved none yet.")
+    return newest.path
 
 
 class CheckpointChoice(ABC):

@@ -1,0 +1,70 @@
+"""Compare experiments over their seeds: `ding compare A B`."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from ding_like.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ding_like.pipeline.report.compare import Comparison
+
+logger = logging.getLogger(__name__)
+
+
+class Compared(NamedTuple):
+    """Hold a comparison and the files that say it."""
+
+    comparison: Comparison
+    picture: Path
+    figures: Path
+
+
+def compare(experiments: Sequence[str | Path], out: str | Path | None = None) -> Compared:
+    """Compare experiments of one env: means, interquartile means, and probabilities of improvement, with intervals.
+
+    Folders of several seeds, of one run, and siblings `X_seed0`, `X_seed1` may be given. `out` is a .png file, by
+    default `compare.png` here; beside it the same name with .json holds the figures. Without matplotlib the picture is
+    an SVG of the curves alone. Raises ConfigError for fewer than two experiments, different envs, and an experiment of
+    which no seed has ended.
+    """
+    from ding_like.pipeline.report.compare import compare_experiments, curves_plot, write_comparison
+    from ding_like.pipeline.report.curve import save_plot
+    from ding_like.pipeline.report.experiment import read_experiments
+
+    picture = Path(out or "compare.png")
+    if picture.suffix != ".png":
+        other = picture.with_suffix(".png")
+        raise ConfigError(f"a comparison is drawn as .png, not as '{picture.name}': --out {other}")
+    comparison = compare_experiments(read_experiments(experiments))
+    figures = write_comparison(comparison, picture.with_suffix(".json"))
+    if importlib.util.find_spec("matplotlib") is None:
+        return Compared(comparison, save_plot(curves_plot(comparison), picture), figures)
+    from ding_like.pipeline.report.compare_png import draw_comparison
+
+    draw_comparison(comparison, picture)
+    return Compared(comparison, picture, figures)
+
+
+@click.command("compare", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("experiments", nargs=-1, required=True, metavar="A B [C]...")
+@click.option("-o", "--out", metavar="FILE.png", help="The picture; the figures go beside it. [compare.png]")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def command(experiments: tuple[str, ...], out: str | None, debug: bool) -> None:
+    """Compare experiments over their seeds.
+
+    A table of means and interquartile means with 95 % intervals, and how probable it is that a run of one beats a run
+    of another (Agarwal et al. 2021): ding compare dqn ppo
+    """
+    from ding_like.pipeline.report.compare import comparison_lines
+
+    compared = compare(experiments, out)
+    for line in comparison_lines(compared.comparison):
+        click.echo(line)
+    click.echo(f"\n{compared.picture}  {compared.figures}")

@@ -1,0 +1,32 @@
+"""Check the numbers that a run is given beside its config: limits, ports, counts of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ding_like.errors import ConfigError
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
+
+_OPTIONS: Mapping[str, Bounds] = {
+    "env_step": FROM_1,
+    "train_iter": FROM_1,
+    "learners": FROM_1,
+    "jobs": FROM_1,
+    "port": Bounds(0, 65535),
+    "retry_s": FROM_0,
+}
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an option of the command line whose number is out of range."""
+    for name, bounds in _OPTIONS.items():
+        if not bounds.hold(value := options.get(name)):
+            raise ConfigError(f"--{name.replace('_', '-')} is {value:g}; give {bounds}.")
+
+
+def check_limits(*, max_env_step: Any, max_train_iter: Any) -> None:
+    """Raise ConfigError for a limit that is no number of steps."""
+    for name, value in (("max_env_step", max_env_step), ("max_train_iter", max_train_iter)):
+        if isinstance(value, (str, bytes, bool)) or value is None or not FROM_1.hold(value):
+            raise ConfigError(f"{name} is {value!r}; give {FROM_1}, or leave it out for no limit.")

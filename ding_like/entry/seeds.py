@@ -1,0 +1,260 @@
+"""Train several seeds as one experiment: `ding -m serial -c CONFIG -s 0..4 -j 2`, `run_seeds()`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ding_like.entry.seed_numbers import checked_seeds, describe_seeds
+from ding_like.entry.serial_entry import NO_LIMIT, InputConfig, check_mode, load_config
+from ding_like.errors import ConfigError, TrainingError
+from ding_like.pipeline.interrupt import StopSignal
+from ding_like.pipeline.report.curve import plot_groups, save_plot
+from ding_like.pipeline.report.experiment import PLAN_FILE, Experiment, SeedsPlan, read_experiment, read_plan
+from ding_like.pipeline.report.progress import Limits
+from ding_like.pipeline.report.score_table import table_lines, write_scores
+from ding_like.pipeline.report.summary import version_line
+from ding_like.pipeline.seeds.run import Failure, SeedRuns, text_hash
+from ding_like.utils.child_runs import command_line
+from ding_like.utils.log import shown_as_by_the_command
+from ding_like.utils.run_folder import RunFolder
+
+logger = logging.getLogger(__name__)
+
+SERIAL = ("serial", "serial_onpolicy")
+
+
+@shown_as_by_the_command()
+def run_seeds(
+    input_cfg: InputConfig,
+    seeds: Iterable[int] = range(5),
+    jobs: int | None = None,
+    *,
+    mode: str | None = None,
+    max_train_iter: int = NO_LIMIT,
+    max_env_step: int = NO_LIMIT,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+    arguments: Sequence[str] = (),
+    command: str = "",
+) -> Experiment:
+    """Train a config with several seeds, `jobs` at a time in processes of their own, and return the experiment.
+
+    Its folder holds `seed<N>` for each, `log/seed<N>.txt`, `curve.png`, `scores.json` and `scores.md`. `mode` is by
+    default serial or serial_onpolicy, whichever the policy is of; other modes run one seed after another. `arguments`
+    are more of the `ding` command, for every seed; `jobs` is by default as many as the cores can do. A script calls
+    this under `if __name__ == "__main__":` or anywhere else: the processes do not import it. Raises ConfigError with
+    the config's faults before anything starts, and TrainingError at the end if a seed has failed.
+    """
+    seeds = checked_seeds(seeds)
+    is_file = isinstance(input_cfg, (str, Path))
+    own = [text for text in overrides if is_file and not text.startswith("system.")]
+    given = own if is_file else list(overrides)
+    name = None if exp_name is None else str(exp_name)
+    cfg = load_config(input_cfg, seed=seeds[0], overrides=given, exp_name=name, save=False, quiet=True)
+    mode = mode or ("serial_onpolicy" if cfg.policy.on_policy else "serial")
+    if mode in SERIAL:
+        check_mode(cfg, mode)
+    jobs = checked_jobs(jobs, mode, len(seeds), processes=_processes_of(cfg, arguments))
+    base = re.sub(r"_seed\d+$", "", name or _name_of(input_cfg, given))
+    with RunFolder() as held:
+        cfg = load_config(input_cfg, seed=seeds[0], overrides=given, exp_name=base, folder=held)
+        folder = Path(cfg.exp_name)
+        config = str(input_cfg) if isinstance(input_cfg, (str, Path)) else str(folder / "total_config.py")
+        limits = [("--env-step", max_env_step), ("--train-iter", max_train_iter)]
+        plan = SeedsPlan(
+            seeds=seeds,
+            mode=mode,
+            command=command or f"run_seeds(seeds={list(seeds)})",
+            config=config,
+            config_sha256=text_hash(config),
+            overrides=tuple(overrides) if is_file else (),
+            arguments=(*(word for flag, at in limits if at != NO_LIMIT for word in (flag, str(at))), *arguments),
+            max_env_step=max_env_step,
+            max_train_iter=max_train_iter,
+        )
+        plan.save(folder)
+        held.keep()
+        _tell(_opening(folder, plan, cfg, jobs))
+        return _run(folder, plan, SeedRuns(folder, plan, jobs=jobs))
+
+
+@shown_as_by_the_command()
+def resume_seeds(
+    folder: str | Path,
+    jobs: int | None = None,
+    *,
+    max_train_iter: int | None = None,
+    max_env_step: int | None = None,
+) -> Experiment:
+    """Go on with all seeds of an experiment that have not ended; with other limits, with all of its seeds.
+
+    Raises ConfigError if the folder is none of several seeds, and TrainingError at the end if a seed has failed.
+    """
+    folder = Path(folder)
+    plan = read_plan(folder)
+    if plan is None:
+        raise ConfigError(f"'{folder}' is no folder of several seeds: it has no {PLAN_FILE}.")
+    cfg = load_config(folder / "total_config.py", seed=plan.seeds[0], save=False, renew_dir=False, quiet=True)
+    jobs = checked_jobs(jobs, plan.mode, len(plan.seeds), processes=_processes_of(cfg, plan.arguments))
+    changed = {
+        name: int(limit)
+        for name, limit in (("max_env_step", max_env_step), ("max_train_iter", max_train_iter))
+        if limit is not None
+    }
+    more = [word for name, limit in changed.items() for word in (_FLAGS[name], str(limit))]
+    if changed:
+        plan = _with_limits(plan, changed)
+    with RunFolder() as held:
+        held.hold(folder)
+        _tell(_opening(folder, plan, cfg, jobs))
+        return _run(folder, plan, SeedRuns(folder, plan, jobs=jobs, resume_arguments=more))
+
+
+_FLAGS = {"max_env_step": "--env-step", "max_train_iter": "--train-iter"}
+
+
+def _with_limits(plan: SeedsPlan, changed: dict[str, int]) -> SeedsPlan:
+    """Return the plan with other limits, also for the seeds that have not begun."""
+    words = list(plan.arguments)
+    for name, limit in changed.items():
+        flag = _FLAGS[name]
+        if flag in words:
+            words[words.index(flag) + 1] = str(limit)
+        else:
+            words += [flag, str(limit)]
+    return replace(plan, arguments=tuple(words), **changed)
+
+
+def _run(folder: Path, plan: SeedsPlan, runs: SeedRuns) -> Experiment:
+    """Run the seeds, write what they amount to, and return it."""
+    with StopSignal() as signals:
+        plan.save(folder)
+        runs.run(signals)
+        experiment = _write(folder, runs.failures)
+        if signals.received is not None:
+            logger.info("interrupted: go on with  ding --resume %s", folder)
+            signals.leave()
+    if runs.failures:
+        raise TrainingError(_failed(folder, plan, runs.failures))
+    return experiment or read_experiment(folder)  # which says what is missing
+
+
+def _write(folder: Path, failures: Sequence[Failure]) -> Experiment | None:
+    """Write curve and scores of what there is, and show the table; None where no seed has returns yet."""
+    try:
+        experiment = read_experiment(folder)
+    except ConfigError as error:
+        logger.info("%s", error)
+        return None
+    written = [save_plot(plot_groups(experiment.runs), folder / "curve.png").name]
+    summary = write_scores(experiment)
+    _tell(["", *table_lines(summary), ""])
+    _tell([f"wrote   {folder}/", f"        {'  '.join([*written, 'scores.md', 'scores.json'])}"])
+    if not failures:
+        best = f"{folder}/seed{_best(experiment)}"
+        _tell([f"next    ding report {folder}   ding compare {folder} OTHER   ding enjoy {best}"])
+    return experiment
+
+
+def _best(experiment: Experiment) -> int | None:
+    found = max(experiment.ended or experiment.members, key=lambda member: member.score or float("-inf"))
+    return found.seed
+
+
+def _failed(folder: Path, plan: SeedsPlan, failures: Sequence[Failure]) -> str:
+    lines = [f"{len(failures)} of {len(plan.seeds)} seeds failed."]
+    for failure in failures:
+        lines.append(f"  seed {failure.seed} {failure.how}; {failure.log} ends with")
+        lines += [f"    {line}" for line in failure.lines]
+    lines.append(f"When the cause is mended, go on with those that have not ended:  ding --resume {folder}")
+    return "\n".join(lines)
+
+
+def _opening(folder: Path, plan: SeedsPlan, cfg: Any, jobs: int) -> list[str]:
+    """Return what a person wants to check in the first second."""
+    env = cfg.env.get("env_id") or cfg.env.type
+    until = Limits(plan.max_env_step, plan.max_train_iter, cfg.env.stop_value).describe()
+    return [
+        version_line(),
+        f"experiment  {folder}/  seeds {describe_seeds(plan.seeds)}, {jobs} at a time; each one's output is in log/",
+        f"env         {env}",
+        f"policy      {cfg.policy.type}",
+        f"until       {until}",
+    ]
+
+
+def _tell(lines: Iterable[str]) -> None:
+    for line in lines:
+        logger.info("%s", line)
+
+
+def _name_of(input_cfg: InputConfig, overrides: Sequence[str]) -> str:
+    """Return the folder that a config names, with overrides."""
+    from ding_like.config import read_config
+
+    named = [text.partition("=")[2] for text in overrides if text.startswith("exp_name=")]
+    main = read_config(input_cfg).main_config if isinstance(input_cfg, (str, Path)) else input_cfg[0]
+    return named[-1] if named else str(main.get("exp_name", "default_experiment"))
+
+
+def _processes_of(cfg: Any, arguments: Sequence[str]) -> int:
+    """Return how many processes compute for one seed."""
+    learners = 1
+    with suppress(ValueError, IndexError):
+        learners = int(arguments[list(arguments).index("--learners") + 1])
+    envs = 1 if "subprocess" in str(cfg.env.manager.type) else 0
+    return learners + envs
+
+
+def checked_jobs(jobs: int | None, mode: str, num_seeds: int, *, processes: int = 1) -> int:
+    """Return how many seeds run at a time: as many as asked for, or as the cores can do at `processes` for each.
+
+    Raises ConfigError for a number below 1, and for more than one in a mode that has processes of its own.
+    """
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"-j is {jobs}; give how many seeds run at a time, from 1.")
+    if mode not in SERIAL:
+        if jobs not in (None, 1):
+            raise ConfigError(
+                f"-j {jobs} is of modes {' and '.join(SERIAL)}: a run of mode {mode} has several processes of its own, "
+                "so that its seeds run one after another. Leave -j out."
+            )
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(num_seeds, max(cores // processes, 1) if jobs is None else jobs)
+
+
+# What is of the experiment as a whole, or of other commands, in `ding`'s options.
+_NOT_FORWARDED = frozenset(
+    "mode config seed env policy query exp_name env_step train_iter resume jobs overrides di_engine dry_run "
+    "debug".split()
+)
+
+
+def run_command(options: dict[str, Any], config: str) -> None:
+    """Run the seeds that the options of `ding -m MODE` name."""
+    forwarded: list[str] = []
+    for name, value in options.items():
+        if name not in _NOT_FORWARDED and value not in (None, False):
+            flag = f"--{name.replace('_', '-')}"
+            forwarded += [flag] if value is True else [flag, str(value)]
+    limits = {"max_env_step": options["env_step"], "max_train_iter": options["train_iter"]}
+    run_seeds(
+        config,
+        options["seed"],
+        options["jobs"],
+        mode=options["mode"],
+        overrides=options["overrides"],
+        exp_name=options["exp_name"],
+        arguments=forwarded,
+        command=command_line(sys.argv[1:]),
+        **{name: int(limit) for name, limit in limits.items() if limit is not None},
+    )

@@ -1,0 +1,104 @@
+"""Write gymnasium spaces as JSON, and read them again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from ding_like.data.hybrid_space import HybridSpace
+from ding_like.errors import CheckpointError
+from ding_like.types import Array
+
+# A gymnasium space is generic in what it samples, which differs from env to env: hence Space[Any] throughout.
+Space = spaces.Space[Any]
+Json = dict[str, Any]
+
+
+class OtherSpace(spaces.Space[Any]):
+    """Stand for a space that no policy takes, a Text say; `text` is what it printed as."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        raise NotImplementedError(f"of {self.text} no more is known than its name")
+
+    def contains(self, x: Any) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def space_to_json(space: Space) -> Json:
+    """Return a space as a plain dict for JSON; what is no Box, Discrete or a combination of these is a text."""
+    if isinstance(space, HybridSpace):
+        bounds = {"low": space.parameter_low.tolist(), "high": space.parameter_high.tolist()}
+        return {"space": "Hybrid", "n": space.num_choices, **bounds, "mask": space.parameter_mask.tolist()}
+    if isinstance(space, spaces.Box):
+        told = {"space": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
+        return {**told, "low": _numbers(space.low), "high": _numbers(space.high)}
+    if isinstance(space, spaces.Discrete):
+        return {"space": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
+    if isinstance(space, spaces.MultiDiscrete):
+        told = {"space": "MultiDiscrete", "nvec": np.asarray(space.nvec).tolist()}
+        return {**told, "start": np.asarray(space.start).tolist(), "dtype": str(space.dtype)}
+    if isinstance(space, spaces.MultiBinary):
+        return {"space": "MultiBinary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        return {"space": "Dict", "spaces": [[key, space_to_json(inner)] for key, inner in space.spaces.items()]}
+    if isinstance(space, spaces.Tuple):
+        return {"space": "Tuple", "spaces": [space_to_json(inner) for inner in space.spaces]}
+    return {"space": "other", "text": str(space)}
+
+
+def space_from_json(told: Json) -> Space:
+    """Return what `space_to_json` was given. Raises CheckpointError for another kind of dict."""
+    read = _READ.get(told.get("space", ""))
+    if read is None:
+        raise CheckpointError(f"a space is {told!r}, expected a dict whose 'space' is one of {', '.join(_READ)}.")
+    return read(told)
+
+
+def _box(told: Json) -> Space:
+    dtype, shape = np.dtype(told["dtype"]), tuple(told["shape"])
+    low, high = (np.broadcast_to(np.array(told[side], dtype), shape).copy() for side in ("low", "high"))
+    return spaces.Box(low, high, dtype=dtype.type)
+
+
+def _discrete(told: Json) -> Space:
+    dtype = np.dtype(told["dtype"])
+    more = {} if dtype == np.int64 else {"dtype": dtype.type}  # before gymnasium 1.3 there was no such argument
+    return spaces.Discrete(told["n"], start=told["start"], **more)
+
+
+def _multi_discrete(told: Json) -> Space:
+    return spaces.MultiDiscrete(
+        np.array(told["nvec"]), start=np.array(told["start"]), dtype=np.dtype(told["dtype"]).type
+    )
+
+
+def _multi_binary(told: Json) -> Space:
+    shape = told["shape"]
+    return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
+
+
+_READ = {
+    "Hybrid": lambda told: HybridSpace(told["n"], told["low"], told["high"], parameter_mask=told["mask"]),
+    "Box": _box,
+    "Discrete": _discrete,
+    "MultiDiscrete": _multi_discrete,
+    "MultiBinary": _multi_binary,
+    "Dict": lambda told: spaces.Dict([(key, space_from_json(inner)) for key, inner in told["spaces"]]),
+    "Tuple": lambda told: spaces.Tuple([space_from_json(inner) for inner in told["spaces"]]),
+    "other": lambda told: OtherSpace(told["text"]),
+}
+
+
+def _numbers(bound: Array) -> Any:
+    """Return bounds as one number where all are equal, as those of pictures are, else as lists."""
+    first = bound.reshape(-1)[:1]
+    return first.tolist()[0] if first.size and (bound == first).all() else bound.tolist()

@@ -1,0 +1,134 @@
+"""Make the saved state of a coordinator fit to go on from: of a run that is over, or whose files are gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ding_like.comm.rest.agent import host_name
+from ding_like.comm.weights.files import weights_file
+from ding_like.data.segment_file import segment_file
+from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.parallel.core.tasks import FAILED, FINISHED, QUEUED, TaskEntry
+from ding_like.utils.processes import runs_with
+
+STATE_FILE = "coordinator.sqlite"
+WORKERS_CONFIG = "parallel_config.py"  # by which workers on this machine are started
+
+
+class Reopened(NamedTuple):
+    """Say from where a run goes on."""
+
+    env_step: int
+    train_iter: int
+    lost_rows: int  # whose files are gone
+
+
+class SavedRun:
+    """Hold the state file of a run that no coordinator has open, until `close`.
+
+    Raises CheckpointError for a file that cannot be used.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self._store = StateStore(self._folder / STATE_FILE)
+        self._run: dict[str, Any] | None = dict(self._store.items("run")).get("run")
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._store.close()
+
+    def __enter__(self) -> SavedRun:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether the coordinator saved anything of the run."""
+        return self._run is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the run came to its end, or failed."""
+        return self._run is not None and bool(self._run["is_over"])
+
+    @property
+    def failure(self) -> str | None:
+        """Return why the run failed, None of one that did not."""
+        return None if self._run is None else self._run["failure"]
+
+    @property
+    def env_step(self) -> int:
+        """Return the env steps of the run."""
+        return 0 if self._run is None else int(self._run["book"]["env_step"])
+
+    @property
+    def train_iter(self) -> int:
+        """Return the updates that the learner has reported."""
+        return 0 if self._run is None else int(self._run["learn_iter"])
+
+    def workers_here(self) -> list[int]:
+        """Return the ids of the run's workers that still live on this machine."""
+        known = [worker["pid"] for _, worker in self._store.items("worker") if worker["host"] == host_name()]
+        config = f"{self._folder.resolve().name}/{WORKERS_CONFIG}"  # another process may have the id by now
+        return [pid for pid in known if runs_with(pid, config)]
+
+    def reopen(self, *, data: Path, policy: Path) -> Reopened:
+        """Let the run go on with other workers, from what is in the folders `data` and `policy`.
+
+        A run that is over is so no longer; weights and rows whose files have gone are forgotten.
+        """
+        assert self._run is not None, "there is a run to go on with"
+        with self._store.transaction():
+            self._forget_workers()
+            lost = self._forget_rows(data)
+            self._forget_weights(policy)
+            if self._run["is_over"]:
+                self._run.update(is_over=False, failure=None)
+                self._run["commander"].update(stop=False, final_policy=None, unconfirmed=None, learn_result=None)
+            self._queue_tasks()
+            self._store.put("run", "run", self._run)
+        return Reopened(self.env_step, self.train_iter, lost)
+
+    def _forget_workers(self) -> None:
+        for kind in ("worker", "secret", "answer"):
+            for key, _ in self._store.items(kind):
+                self._store.delete(kind, key)
+
+    def _forget_rows(self, data: Path) -> int:
+        """Forget all segments if the files of all are gone; those of some are found out, and left out, by the run."""
+        segments = self._store.items("segment")
+        if any(segment_file(data, entry["name"]).exists() for _, entry in segments):
+            return 0
+        for key, _ in segments:
+            self._store.delete("segment", key)
+        assert self._run is not None
+        self._run["book"]["once"] = {}  # segments are numbered from 1 again
+        return sum(entry["rows"] for _, entry in segments)
+
+    def _forget_weights(self, policy: Path) -> None:
+        for policy_id, version in self._store.items("policy"):
+            if not weights_file(policy, policy_id, version["attempt"], version["version"]).exists():
+                self._store.delete("policy", policy_id)
+
+    def _queue_tasks(self) -> None:
+        """Queue all tasks; the next learner knows by the attempt that it goes on from what an earlier one saved."""
+        assert self._run is not None
+        has_learner = False
+        for task_id, plain in self._store.items("task"):
+            task = TaskEntry(**plain)
+            if task.status in (FINISHED, FAILED) or task.kind == "eval":  # of weights that may be gone
+                self._store.delete("task", task_id)
+                continue
+            has_learner |= task.kind == "learn"
+            task.status, task.worker_id, task.is_asked_back, task.failures, task.failed_by = QUEUED, None, False, 0, []
+            self._store.put("task", task_id, task.to_plain())
+        if has_learner:
+            return
+        self._run["_num_tasks"] += 1
+        task_id = f"learn-{self._run['_num_tasks']}"
+        task = TaskEntry(task_id, "learn", "buffer", "policy", {}, attempt=max(self._run["book"]["learner_attempt"], 1))
+        self._store.put("task", task_id, task.to_plain())

@@ -1,0 +1,1 @@
+"""Run the seeds of one experiment side by side, each in a process of its own."""

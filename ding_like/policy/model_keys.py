@@ -1,0 +1,125 @@
+"""Hold `policy.model` against the arguments of the model that it names, and build the model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from easydict import EasyDict
+
+from ding_like.config.objects import with_objects
+from ding_like.config.report import suggestion
+from ding_like.errors import ConfigError, DingError, RegistryError
+from ding_like.utils.bounds import FINITE, FROM_0, FROM_1, Bounds
+from ding_like.utils.registries import MODEL_REGISTRY
+from ding_like.utils.user_code import raised_at, told
+
+# What a policy's section says of the model beside its arguments.
+_NO_ARGUMENTS = ("type", "import_names", "cfg_type")
+_SHAPES = ("obs_shape", "action_shape", "action_mask")  # the env's: a run fills them in
+
+
+def model_faults(policy: type[Any], section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (path, message) for what the model of a policy class does not take of `section`, that of its config."""
+    model = section.get("model") or {}
+    try:
+        name, cls = _model_class(model, _default_model(policy, section))
+    except RegistryError as error:
+        yield "model.type", str(error)
+        return
+    known = arguments_of(cls)
+    if known is None:
+        return
+    settable = {key: default for key, (default, _) in known.items() if key not in _SHAPES}
+    for key, value in model.items():
+        if key in _NO_ARGUMENTS or key in _SHAPES:
+            continue
+        if key not in known:
+            yield f"model.{key}", f"unknown key of model '{name}'; {_meant(key, settable)}"
+        else:
+            yield from _value_faults(key, value, known[key][1])
+
+
+def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, Sequence[str]]]) -> torch.nn.Module:
+    """Return the model of a policy's section; `default` gives (name, import_names) where it names none.
+
+    Raises ConfigError for arguments that the model does not take, and where code of the user's own raises.
+    """
+    settings = with_objects(section.get("model") or {})
+    name, import_names = ("", ()) if "type" in settings else default()
+    name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
+    settings.pop("cfg_type", None)
+    try:
+        model: torch.nn.Module = MODEL_REGISTRY.build(name, import_names=import_names, **settings)
+    except TypeError as error:
+        known = arguments_of(MODEL_REGISTRY.get(name, import_names))
+        takes = "" if known is None else f" It takes: {', '.join(known)}."
+        raise ConfigError(f"policy.model does not fit model '{name}': {told(error)}.{takes}") from error
+    except Exception as error:
+        if isinstance(error, DingError) or not raised_at(error):  # of our own code the traceback says more
+            raise
+        raise ConfigError(f"policy.model: model '{name}' cannot be made: {told(error)}.") from error
+    return model
+
+
+def arguments_of(cls: Any) -> dict[str, tuple[Any, str]] | None:
+    """Return {argument: (default, annotation)} of a model's constructor, with those that it hands to its base class.
+
+    None where it takes any: a constructor of a class without such a base, or a function, with `**kwargs`.
+    """
+    bases = [base for base in inspect.getmro(cls) if "__init__" in vars(base)] if inspect.isclass(cls) else [cls]
+    found: dict[str, tuple[Any, str]] = {}
+    for base in bases:
+        if base is torch.nn.Module:
+            break
+        try:
+            parameters = inspect.signature(base).parameters.values()
+        except (TypeError, ValueError):  # of a class written in C: nothing is known
+            return None
+        for each in parameters:
+            if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD):
+                found.setdefault(each.name, (each.default, str(each.annotation)))
+        if all(each.kind is not each.VAR_KEYWORD for each in parameters):
+            return found
+    return None
+
+
+def _model_class(model: Mapping[str, Any], default: tuple[str, Sequence[str]] | None) -> tuple[str, Any]:
+    name, import_names = ("", ()) if default is None else default
+    name, import_names = model.get("type", name), model.get("import_names", import_names)
+    return name, MODEL_REGISTRY.get(name, import_names) if name else None
+
+
+def _default_model(policy: type[Any], section: Mapping[str, Any]) -> tuple[str, Sequence[str]] | None:
+    """Return what a policy of this section would build; None where only a policy that has been made knows."""
+    unmade = object.__new__(policy)
+    unmade._cfg = EasyDict(section)
+    try:
+        found: tuple[str, Sequence[str]] = unmade.default_model()
+    except Exception:  # a policy of one's own may ask for anything that its constructor makes
+        return None
+    return found
+
+
+def _meant(key: str, known: Mapping[str, Any]) -> str:
+    parts = [name for name in known if name.endswith(f"_{key}") or name.startswith(f"{key}_")]
+    listed = f"its keys: {', '.join(known)}"
+    if parts:
+        return f"did you mean {' or '.join(map(repr, parts))}?\n{listed}"
+    near = suggestion(key, known, {})
+    return f"{near}\n{listed}" if near.startswith("did you mean") else listed
+
+
+def _value_faults(key: str, value: Any, annotation: str) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a value, as far as the annotation of its argument tells."""
+    kind = annotation.removesuffix(" | None")
+    if kind in ("Sequence[int]", "list[int]") and isinstance(value, (bool, int, float)):
+        yield f"model.{key}", f"expected a list of numbers, got {type(value).__name__} {value!r}; write [{value}]"
+        return
+    bounds: Bounds = FROM_1 if kind in ("Sequence[int]", "list[int]") else FROM_0 if kind == "int" else FINITE
+    for number in value if isinstance(value, (list, tuple)) else (value,):
+        if not bounds.hold(number):
+            yield f"model.{key}", f"is {value!r}; give {'each ' if bounds is FROM_1 else ''}{bounds}"
+            return

@@ -1,0 +1,55 @@
+"""Say which methods a policy of the user's own lacks, before anything calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ding_like.errors import ConfigError
+
+PAGE = "docs/own_algorithm.md"
+
+# A policy is any subclass of Policy, whose methods are looked up by name: hence Any.
+
+
+def lacks(policy: Any, what: str, why: str) -> ConfigError:
+    """Return the error of a policy that lacks something."""
+    name = getattr(policy.cfg, "type", "") or type(policy).__name__
+    return ConfigError(
+        f"policy '{name}' ({type(policy).__name__}) has no {what}, {why}; {PAGE} shows a policy of one's own."
+    )
+
+
+def check_learns(policy: Any, base: type[Any]) -> None:
+    """Raise ConfigError unless a policy has `grad` and `apply`, or DI-engine's `_forward_learn`."""
+    if callable(getattr(policy, "_forward_learn", None)):
+        return
+    missing = _not_own(policy, base, ("grad", "apply"))
+    if missing:
+        why = {"grad": "which fills the gradient of a minibatch", "apply": "which takes one step of the optimizer"}
+        raise lacks(
+            policy,
+            " and no ".join(f"{name}()" for name in missing),
+            f"{' and '.join(why[name] for name in missing)} (in DI-engine's style: _forward_learn)",
+        )
+
+
+def _not_own(policy: Any, base: type[Any], names: Iterable[str]) -> list[str]:
+    return [name for name in names if getattr(type(policy), name) is getattr(base, name)]
+
+
+def check_acts(policy: Any, mode: str) -> None:
+    """Raise ConfigError unless a policy has an actor of a mode, or DI-engine's methods."""
+    if callable(getattr(policy, f"_forward_{mode}", None)):
+        if mode == "collect" and not callable(getattr(policy, "_process_transition", None)):
+            raise lacks(policy, "_process_transition()", "which makes a row, and goes with its _forward_collect()")
+        return
+    if not hasattr(policy, f"_{mode}_actor"):
+        enabled = policy.get_attribute("enabled")
+        if mode not in enabled:
+            raise ConfigError(f"policy '{policy.cfg.type}' was built for {', '.join(enabled)} alone, not for {mode}.")
+        raise lacks(
+            policy,
+            f"actor to {mode} with",
+            f"_init_{mode}() must set self._{mode}_actor (in DI-engine's style: _forward_{mode})",
+        )

@@ -1,0 +1,59 @@
+"""Say which numbers a setting takes; classes keep theirs beside their defaults.
+
+A class declares `config_bounds = {"learn.batch_size": FROM_1}` beside its `config`, by the same paths; those of its
+base classes hold too. A config with another number is refused with the value and the range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class Bounds(NamedTuple):
+    """Hold the numbers from `low` to `high`, both among them; NaN is never one."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    is_above_low: bool = False  # `low` itself is too low
+    may_be_infinite: bool = False
+    also: tuple[float, ...] = ()  # numbers outside that mean something
+
+    def hold(self, value: Any) -> bool:
+        """Tell whether a value may stand there; what is no number is judged elsewhere."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value in self.also:
+            return True
+        is_low_enough = value <= self.high if self.may_be_infinite else value <= self.high and value < math.inf
+        is_high_enough = self.low < value if self.is_above_low else self.low <= value
+        return is_low_enough and is_high_enough and (self.may_be_infinite or value > -math.inf)
+
+    def __str__(self) -> str:
+        """Return the range as an error names it."""
+        also = "".join(f"{each:g}, or " for each in self.also)
+        if self.low == -math.inf:
+            return also + ("a number" if self.may_be_infinite else "a finite number")
+        if self.high == math.inf:
+            return also + (f"a number above {self.low:g}" if self.is_above_low else f"{self.low:g} or more")
+        if self.is_above_low:
+            return also + f"a number above {self.low:g} and at most {self.high:g}"
+        return also + f"a number from {self.low:g} to {self.high:g}"
+
+
+FROM_0 = Bounds(0)
+FROM_1 = Bounds(1)
+ABOVE_0 = Bounds(0, is_above_low=True)
+SHARE = Bounds(0, 1)
+SHARE_ABOVE_0 = Bounds(0, 1, is_above_low=True)
+FINITE = Bounds()
+ANY_NUMBER = Bounds(may_be_infinite=True)
+
+
+def bounds_of(cls: type[Any]) -> Iterator[tuple[str, Bounds]]:
+    """Yield (path, bounds) of a class's settings; what a sub-class says of a path replaces what its bases say."""
+    merged: dict[str, Bounds] = {}
+    for base in reversed(getattr(cls, "__mro__", (cls,))):  # a registry may hold functions
+        own = vars(base).get("config_bounds", {})
+        if isinstance(own, Mapping):
+            merged |= own
+    yield from merged.items()

@@ -1,0 +1,109 @@
+"""Send a run to Weights & Biases."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ding_like.utils.registries import TRACKER_REGISTRY
+from ding_like.utils.trackers.tracker import Report, Status, TrackedRun, TrackerRefusedError, numbers_of, values_of
+
+if TYPE_CHECKING:
+    from wandb import Run
+
+_EXIT_CODES = {"finished": 0, "interrupted": 255, "failed": 1}  # 255: how wandb marks a run as killed
+
+
+@TRACKER_REGISTRY.register("wandb")
+class WandbTracker:
+    """Show a run at wandb: curves over env steps, its config, its result, the learning curve and the video.
+
+    Offline its files lie in the run's folder, and `wandb sync` sends them later.
+    """
+
+    config: ClassVar[dict[str, Any]] = dict(
+        project="ding_like",
+        entity=None,  # a team; None: one's own
+        name=None,  # None: exp_name
+        group=None,
+        tags=[],
+        mode="online",  # or "offline"
+        # Seconds: how long a service that does not answer is waited for at the start, and the run's process at its end.
+        init_timeout_s=60.0,
+        finish_s=60.0,
+        # Between two batches of metrics.
+        every_s=5.0,
+    )
+    config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"entity": (str,), "name": (str,), "group": (str,)}
+    package: ClassVar[str] = "wandb"
+    extra: ClassVar[str] = "wandb"
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+        """Return (key, what is wrong) for every value that wandb cannot use."""
+        if cfg["mode"] not in ("online", "offline"):
+            return [("mode", f"is {cfg['mode']!r}; expected 'online' or 'offline'")]
+        return []
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._run: Run | None = None
+
+    def begin(self, run: TrackedRun) -> str:
+        import wandb
+        from wandb.errors import AuthenticationError, UsageError
+
+        cfg, run_id = self._settings, run.run_id or secrets.token_hex(4)
+        try:
+            self._run = wandb.init(
+                project=cfg["project"],
+                entity=cfg["entity"],
+                name=cfg["name"] or run.name,
+                group=cfg["group"],
+                tags=list(cfg["tags"]),
+                mode=cfg["mode"],
+                id=run_id,
+                resume="allow",
+                dir=str(run.folder),
+                config=dict(run.config),
+                allow_val_change=True,
+                settings=wandb.Settings(
+                    silent=True,
+                    console="off",
+                    init_timeout=float(cfg["init_timeout_s"]),
+                    finish_timeout=float(cfg["finish_s"]),
+                ),
+            )
+        except (AuthenticationError, UsageError) as error:
+            raise TrackerRefusedError(f"{error} (or set trackers.wandb.mode=offline)") from error
+        self._run.define_metric("env_step")
+        self._run.define_metric("*", step_metric="env_step")
+        return run_id
+
+    def describe(self) -> str:
+        assert self._run is not None, "begin comes first"
+        where = self._run.url or f"offline; send it later with  wandb sync {Path(self._run.dir).parent}"
+        return f"run {self._run.id}, {where}"
+
+    def send(self, reports: Sequence[Report]) -> None:
+        assert self._run is not None, "begin comes first"
+        for report in reports:
+            steps = {name: report[name] for name in ("env_step", "train_iter") if report[name] >= 0}
+            self._run.log({**values_of(report), **steps})
+
+    def finish(self, result: Mapping[str, Any], files: Sequence[Path], *, status: Status) -> None:
+        import wandb
+
+        assert self._run is not None, "begin comes first"
+        self._run.summary.update(numbers_of(result))
+        for path in files:
+            if path.suffix == ".png":
+                self._run.log({path.stem: wandb.Image(str(path))})
+            elif path.suffix == ".gif":
+                self._run.log({path.stem: wandb.Video(str(path), format="gif")})
+            else:
+                self._run.save(str(path), base_path=str(path.parent), policy="now")
+        self._run.finish(exit_code=_EXIT_CODES[status])
+        wandb.teardown()  # the service process ends, too

@@ -1,0 +1,111 @@
+"""Every number of a config has bounds beside its default, and what lies outside is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ding_like.config import compile_config
+from ding_like.config.parts import ENV_BOUNDS, ENV_TEMPLATE, PARTS, TOP_BOUNDS, TOP_TEMPLATE, class_defaults
+from ding_like.config.tree import leaves
+from ding_like.errors import ConfigError
+from ding_like.utils.bounds import ABOVE_0, ANY_NUMBER, FINITE, FROM_1, SHARE, SHARE_ABOVE_0, Bounds, bounds_of
+from ding_like.worker.replay_buffer.preset import PresetBuffer
+
+
+def registered() -> Iterator[tuple[str, type[Any]]]:
+    for part in PARTS:
+        for name in part.registry.names():
+            cls = part.registry.get(name)
+            if cls.__module__.startswith("ding_like."):  # other tests register what is only theirs
+                yield f"{part.name} {name}", cls
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+CLASSES = dict(registered())
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_number_of_a_class_has_bounds_that_its_default_keeps(name: str) -> None:
+    cls = CLASSES[name]
+    bounds = dict(bounds_of(cls))
+    defaults = dict(leaves(class_defaults(cls)))
+    typed = {path for path, types in getattr(cls, "config_types", {}).items() if {int, float} & set(types)}
+
+    bounds |= {f"other.replay_buffer.{path}": each for path, each in bounds_of(PresetBuffer)}  # which is the buffer's
+    without = {path for path, value in defaults.items() if is_number(value)} | typed
+    outside = {path: value for path, value in defaults.items() if path in bounds and not bounds[path].hold(value)}
+
+    assert not without - bounds.keys()
+    assert not outside
+
+
+def test_what_no_class_has_is_bounded_too() -> None:
+    top = {path for path, value in leaves(TOP_TEMPLATE) if is_number(value)}
+    env = {path for path, value in leaves(ENV_TEMPLATE) if is_number(value)}
+
+    assert TOP_BOUNDS.keys() == top
+    assert ENV_BOUNDS.keys() == env
+
+
+@pytest.mark.parametrize(
+    ("bounds", "inside", "outside", "text"),
+    [
+        (FROM_1, [1, 7, 1e9], [0, -1, 0.5, math.nan, math.inf], "1 or more"),
+        (ABOVE_0, [1e-9, 3], [0, -1e-9, math.inf, math.nan], "a number above 0"),
+        (SHARE, [0, 0.5, 1], [-0.1, 1.1, math.nan], "a number from 0 to 1"),
+        (SHARE_ABOVE_0, [1e-3, 1], [0, 1.1, math.nan], "a number above 0 and at most 1"),
+        (FINITE, [-5, 0, 5], [math.inf, -math.inf, math.nan], "a finite number"),
+        (ANY_NUMBER, [-5, math.inf, -math.inf], [math.nan], "a number"),
+        (Bounds(1, also=(-1,)), [-1, 1], [0, -2], "-1, or 1 or more"),
+        (Bounds(1, may_be_infinite=True), [1, math.inf], [0, math.nan], "1 or more"),
+    ],
+)
+def test_bounds_hold_what_they_say(bounds: Bounds, inside: list[float], outside: list[float], text: str) -> None:
+    assert all(map(bounds.hold, inside))
+    assert not any(map(bounds.hold, outside))
+    assert str(bounds) == text
+
+
+def test_what_is_no_number_is_judged_elsewhere() -> None:
+    assert all(map(FROM_1.hold, (None, "0", False, [0])))
+
+
+def faults_of(**policy: Any) -> str:
+    main = {"env": {"env_id": "CartPole-v1"}, "policy": policy}
+    with pytest.raises(ConfigError) as caught:
+        compile_config(main, {"env": {"type": "gymnasium"}, "policy": {"type": "dqn"}}, save=False)
+    return str(caught.value)
+
+
+def test_all_numbers_out_of_range_are_one_error_with_value_range_and_default() -> None:
+    text = faults_of(discount_factor=1.7, learn={"learning_rate": -1.0, "update_per_collect": 0})
+
+    assert "3 problems" in text
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert "policy.discount_factor is 1.7; give a number from 0 to 1 (default 0.97)" in rows
+    assert "policy.learn.learning_rate is -1.0; give a number above 0 (default 0.001)" in rows
+    assert "policy.learn.update_per_collect is 0; give 1 or more (default 3)" in rows
+
+
+def test_a_buffer_that_never_holds_a_batch_is_refused() -> None:
+    text = faults_of(learn={"batch_size": 64}, other={"replay_buffer": {"replay_buffer_size": 63}})
+
+    assert "is 63, fewer than the 64 of policy.learn.batch_size" in text
+    assert "give 64 or more" in text
+
+
+def test_a_sub_class_may_move_the_bounds_of_its_base() -> None:
+    class Base:
+        config_bounds = {"a": FROM_1, "b": FROM_1}
+
+    class Own(Base):
+        config_bounds = {"b": SHARE}
+
+    assert dict(bounds_of(Own)) == {"a": FROM_1, "b": SHARE}

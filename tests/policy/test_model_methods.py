@@ -1,0 +1,115 @@
+"""What a policy calls of its model is declared, and a model of one's own is held to it when the policy is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ding_like.errors import ConfigError
+from ding_like.model.fqf import FQF
+from ding_like.policy import create_policy, get_policy_cls
+from ding_like.policy.model_keys import arguments_of
+from ding_like.policy.model_methods import probe_model
+from tests.contracts.policy_cases import CASES, Case, make
+
+
+class Net(nn.Module):
+    """A Q network that gives `columns` more values than there are actions."""
+
+    def __init__(self, obs_shape: int = 3, action_shape: int = 4, *, columns: int = 0, axis: bool = False) -> None:
+        super().__init__()
+        self.linear = nn.Linear(obs_shape, action_shape + columns)
+        self._axis = axis
+
+    def q(self, obs: Tensor) -> Tensor:
+        values: Tensor = self.linear(obs)
+        return values.unsqueeze(0) if self._axis else values
+
+
+def dqn(model: Any, **section: Any) -> Any:
+    own = get_policy_cls(dict(type="dqn")).default_config()
+    own.model = dict(obs_shape=3, action_shape=4, **section)
+    return create_policy(own, model=model)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_the_models_of_the_package_are_what_their_policies_declare(case: Case) -> None:
+    policy = make(case)
+
+    probe_model(
+        policy._model,
+        policy.model_methods,
+        policy=type(policy),
+        obs_shape=policy.cfg.model.obs_shape,
+        sizes=policy._model_sizes(),
+    )
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_every_policy_says_at_once_what_a_bare_model_lacks(case: Case) -> None:
+    policy = make(case)
+    if not policy.model_methods:
+        pytest.skip("this policy's model is called by torch's own name, forward")
+
+    with pytest.raises(ConfigError) as caught:
+        create_policy(policy.cfg, model=nn.Linear(3, 4))
+
+    missing = [str(method) for method in policy.model_methods]
+    assert all(method in str(caught.value) for method in missing)
+    assert "docs/own_model.md" in str(caught.value)
+
+
+def test_a_model_with_the_methods_is_taken() -> None:
+    assert dqn(Net()).learn_mode is not None
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (
+            Net(columns=1),
+            r"Net.q\(obs\) gave \[\d, 5\] for obs of shape \[\d, 3\]; DQNPolicy expects q\(obs\) -> \[B, A\], ",
+        ),
+        (Net(axis=True), r"gave \[1, \d, 4\].*here \[\d, 4\]"),
+        (Net(obs_shape=2), r"Net.q\(obs\) raised for obs of shape .*RuntimeError: .*test_model_methods.py:\d+"),
+        (Net, r"expected a torch.nn.Module; give an instance of it: Net\(...\)"),
+    ],
+    ids=["width", "axes", "raises", "class"],
+)
+def test_a_model_that_does_not_fit_is_told_what_was_seen_and_expected(model: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        dqn(model)
+
+
+def test_a_probe_leaves_random_numbers_and_modes_as_they_were() -> None:
+    class Dropped(Net):
+        def q(self, obs: Tensor) -> Tensor:
+            return nn.functional.dropout(super().q(obs), training=self.training) + torch.rand(1)
+
+    model = Dropped()
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+
+    dqn(model)
+
+    assert torch.equal(torch.rand(2), expected)
+    assert model.training
+
+
+def test_a_model_may_also_be_named_by_its_import_path() -> None:
+    policy = dqn(None, type=f"{__name__}:Net")
+
+    assert type(policy._model) is Net
+
+
+def test_a_models_own_exception_is_shown_with_its_line() -> None:
+    with pytest.raises(ConfigError, match=r"model '.*:Net': .*unexpected keyword argument 'width'"):
+        dqn(None, type=f"{__name__}:Net", width=3)
+
+
+def test_arguments_that_are_handed_on_are_known() -> None:
+    assert "num_quantiles" in (arguments_of(FQF) or {})

@@ -1,0 +1,98 @@
+"""A policy of one's own that lacks a method, or whose code raises, is one message with the method and the page."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from torch import nn
+
+from ding_like.errors import ConfigError
+from ding_like.policy import Policy, create_policy
+from ding_like.policy.dqn import DQNPolicy
+
+
+class Bare(Policy):
+    config = dict(type="bare")
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "dqn", []
+
+
+class OnlyGrad(Bare):
+    def grad(self, batch: Any) -> Any:
+        return {}, None
+
+
+class NoRows(Bare):
+    def _forward_collect(self, data: Any, **kwargs: Any) -> Any:
+        return data
+
+
+class NoModel(Policy):
+    config = dict(type="no_model")
+
+
+class Broken(DQNPolicy):
+    def _init_learn(self) -> None:
+        raise LookupError("no learner")
+
+
+class BrokenModel(nn.Module):
+    def __init__(self, **kwargs: Any) -> None:
+        raise LookupError("no net")
+
+
+class NoPolicy:
+    config = dict(type="none")
+
+
+def make(cls: type[Any], **model: Any) -> Any:
+    section = cls.default_config() if issubclass(cls, Policy) else {}
+    section = {**section, "type": f"{__name__}:{cls.__name__}", "model": dict(obs_shape=3, action_shape=2, **model)}
+    return create_policy(section)
+
+
+@pytest.mark.parametrize(
+    ("cls", "mode", "lacks"),
+    [
+        (Bare, "learn_mode", ["grad()", "apply()"]),
+        (OnlyGrad, "learn_mode", ["has no apply()"]),
+        (Bare, "collect_mode", ["_init_collect() must set self._collect_actor", "_forward_collect"]),
+        (Bare, "eval_mode", ["_init_eval() must set self._eval_actor"]),
+        (NoRows, "collect_mode", ["_process_transition()"]),
+    ],
+)
+def test_a_mode_of_a_policy_that_lacks_a_method_names_it_and_the_page(
+    cls: type[Any], mode: str, lacks: list[str]
+) -> None:
+    policy = make(cls)
+
+    with pytest.raises(ConfigError) as caught:
+        getattr(policy, mode)
+
+    assert all(part in str(caught.value) for part in [*lacks, cls.__name__, "docs/own_algorithm.md"])
+
+
+@pytest.mark.parametrize(
+    ("cls", "model", "said"),
+    [
+        (NoModel, {}, r"NoModel\) has no default_model\(\)"),
+        (Broken, {}, r"\(Broken\) cannot be built: LookupError: no learner \(.*test_required.py:\d+\)"),
+        (Bare, dict(type=f"{__name__}:BrokenModel"), r"model .* cannot be made: LookupError: no net \(.*:\d+\)"),
+        (NoPolicy, {}, "NoPolicy, which has no learn_mode, collect_mode, eval_mode: derive it from"),
+    ],
+)
+def test_a_policy_that_cannot_be_built_says_why_and_where(cls: type[Any], model: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make(cls, **model)
+
+    assert re.search(said, str(caught.value)), caught.value
+
+
+def test_a_mode_that_a_policy_was_not_built_for_is_refused() -> None:
+    section = {**DQNPolicy.default_config(), "model": dict(obs_shape=3, action_shape=2)}
+
+    with pytest.raises(ConfigError, match="built for learn alone, not for collect"):
+        _ = DQNPolicy(section, enable_field=["learn"]).collect_mode

@@ -1,0 +1,57 @@
+"""Addresses that others reach."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from ding_like.utils.addresses import is_loopback, reachable, reachable_url
+
+
+class NoWayOut(socket.socket):
+    """Know no other network."""
+
+    def connect(self, address: Any) -> None:
+        raise OSError(101, "Network is unreachable")
+
+
+def named(*addresses: str) -> Any:
+    return lambda name, port, family: [(family, 1, 6, "", (each, 0)) for each in addresses]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.5", "learner.example", "fe80::1"])
+def test_an_address_of_its_own_is_what_others_reach(host: str) -> None:
+    assert reachable(host) == host
+
+
+def test_every_address_is_named_by_one_that_packets_leave_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket.socket, "connect", lambda self, address: None)
+    monkeypatch.setattr(socket.socket, "getsockname", lambda self: ("10.1.2.3", 5))
+
+    assert reachable("0.0.0.0") == "10.1.2.3"
+    assert reachable_url("http://0.0.0.0:7000") == "http://10.1.2.3:7000"
+
+
+@pytest.mark.parametrize(
+    ("known", "found"), [(("127.0.1.1", "10.0.0.5"), "10.0.0.5"), (("127.0.1.1",), "127.0.0.1"), ((), "127.0.0.1")]
+)
+def test_without_a_way_out_the_machines_name_says_it(
+    monkeypatch: pytest.MonkeyPatch, known: tuple[str, ...], found: str
+) -> None:
+    monkeypatch.setattr(socket, "socket", NoWayOut)
+    monkeypatch.setattr(socket, "getaddrinfo", named(*known))
+
+    assert reachable("0.0.0.0") == found
+
+
+def test_a_url_of_version_six_keeps_its_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", NoWayOut)
+    monkeypatch.setattr(socket, "getaddrinfo", named("2001:db8::7"))
+
+    assert reachable_url("http://[::]:7000") == "http://[2001:db8::7]:7000"
+
+
+def test_it_is_found_here() -> None:
+    assert reachable("0.0.0.0") != "0.0.0.0" and not is_loopback("10.0.0.1")

@@ -1,0 +1,68 @@
+"""Trackers for tests: one writes what it is told into a file, others fail or hang."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ding_like.utils.trackers.tracker import Report, Status, TrackedRun, TrackerRefusedError
+
+
+class FileTracker:
+    """Write every call as a line of `EXP/tracked.jsonl`."""
+
+    config: ClassVar[dict[str, Any]] = dict(every_s=0.05, finish_s=20.0)
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._file = Path()
+
+    def begin(self, run: TrackedRun) -> str:
+        self._file = run.folder / "tracked.jsonl"
+        self._write(begin=run.run_id, name=run.name, policy=run.config["policy"]["type"])
+        return run.run_id or "first"
+
+    def describe(self) -> str:
+        return "a file"
+
+    def send(self, reports: Sequence[Report]) -> None:
+        for report in reports:
+            self._write(report=report)
+
+    def finish(self, result: Mapping[str, Any], files: Sequence[Path], *, status: Status) -> None:
+        self._write(finish=status, result=result.get("eval_value"), files=[path.name for path in files])
+
+    def _write(self, **said: Any) -> None:
+        with open(self._file, "a", encoding="utf-8") as file:
+            file.write(json.dumps(said) + "\n")
+
+
+class RefusedTracker(FileTracker):
+    def begin(self, run: TrackedRun) -> str:
+        raise TrackerRefusedError("no API key")
+
+
+class FlakyTracker(FileTracker):
+    """Fail the first time that it sends."""
+
+    fails: ClassVar[int] = 1
+
+    def send(self, reports: Sequence[Report]) -> None:
+        if type(self).fails:
+            type(self).fails -= 1
+            raise ConnectionError("no route")
+        super().send(reports)
+
+
+class HangingTracker(FileTracker):
+    config: ClassVar[dict[str, Any]] = dict(every_s=0.05, finish_s=1.0)
+
+    def send(self, reports: Sequence[Report]) -> None:
+        threading.Event().wait(300)
+
+
+class AbsentTracker(FileTracker):
+    package: ClassVar[str] = "no_such_package_1"
+    extra: ClassVar[str] = "wandb"
