@@ -167,7 +167,7 @@ def circumstances(measured: Measured, code: Provenance | None = None) -> Row:
         "date": time.strftime("%Y-%m-%d"),
         **code.to_plain(),
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor(),
         "cpus": os.cpu_count(),
         "load_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "maths_settings": {name: os.environ[name] for name in _MATHS_SETTINGS if name in os.environ},
@@ -175,7 +175,7 @@ def circumstances(measured: Measured, code: Provenance | None = None) -> Row:
     }
 
 
-def _processor() -> str:
+def processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

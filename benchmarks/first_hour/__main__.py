@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.provenance import provenance
+from benchmarks.rounds import processor
 
 HERE = Path(__file__).parent
 STEPS = 8_000  # env steps of each run
@@ -99,8 +100,8 @@ PROJECTS = {
             "compare",
             [
                 "python -m rl_zoo3.plots.all_plots -a dqn soft_dqn -e Point -f seeds -o results --no-display",
-                "python -m rl_zoo3.plots.plot_from_file -i results.pkl --skip-timesteps --rliable --versus -o compare.png "
-                "--format png",
+                "python -m rl_zoo3.plots.plot_from_file -i results.pkl --skip-timesteps --rliable --versus "
+                "-o compare.png --format png",
             ],
         ),
     ),
@@ -188,7 +189,13 @@ def main() -> None:
     parser.add_argument("--allow-dirty", action="store_true")
     asked = parser.parse_args()
     where_from = provenance(allow_dirty=asked.allow_dirty).to_plain()
-    report: dict[str, Any] = {"env_steps": STEPS, "cpus": os.cpu_count(), **where_from, "date": time.strftime("%F")}
+    report: dict[str, Any] = {
+        "env_steps": STEPS,
+        "processor": processor(),
+        "cpus": os.cpu_count(),
+        **where_from,
+        "date": time.strftime("%F"),
+    }
     for name, binaries in (("ours", asked.ours), ("sb3", asked.sb3)):
         with tempfile.TemporaryDirectory() as folder:
             report[name] = do_project(name, binaries.resolve(), Path(folder))
