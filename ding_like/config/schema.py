@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -212,10 +213,19 @@ def _add_part(part: Part, section: Tree, main: Mapping[str, Any], schema: Schema
 
 def _choose(part: Part, section: Tree, in_main: Tree, default: str | None) -> _Choice:
     """Take the class from create_config, else from main_config, else the default one."""
-    import_names = section.get("import_names", in_main.get("import_names", []))
+    import_names = _joined(section.get("import_names", []), in_main.get("import_names", []))
     if "type" in in_main and "type" not in section:
         return _Choice(in_main["type"], import_names, f"{part.path}.type")
     return _Choice(section.get("type", default), import_names, f"create_config.{part.name}.type")
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Return the import_names of both configs; what is no list of names, to be refused, as it is."""
+    lists = [[names] if isinstance(names, str) else names for names in (first, second)]
+    for names in lists:
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+            return names
+    return list(dict.fromkeys(itertools.chain(*lists)))
 
 
 def _find_class(part: Part, choice: _Choice, main: Mapping[str, Any], faults: list[Fault]) -> type[Any] | None:

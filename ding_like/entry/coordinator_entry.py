@@ -177,7 +177,8 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
             start_workers(coordinator, children)
 
             def check() -> None:
-                if plan.run_folder is not None and coordinator.core.env_step:
+                # Also where it is interrupted: what is said then names the folder.
+                if plan.run_folder is not None and (coordinator.core.env_step or signals.received is not None):
                     plan.run_folder.keep()
                 if signals.received is not None:
                     coordinator.give_up()

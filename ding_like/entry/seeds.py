@@ -110,13 +110,12 @@ def resume_seeds(
         for name, limit in (("max_env_step", max_env_step), ("max_train_iter", max_train_iter))
         if limit is not None
     }
-    more = [word for name, limit in changed.items() for word in (_FLAGS[name], str(limit))]
     if changed:
         plan = _with_limits(plan, changed)
     with RunFolder() as held:
         held.hold(folder)
         _tell(_opening(folder, plan, cfg, jobs))
-        return _run(folder, plan, SeedRuns(folder, plan, jobs=jobs, resume_arguments=more))
+        return _run(folder, plan, SeedRuns(folder, plan, jobs=jobs, reopens=bool(changed)))
 
 
 _FLAGS = {"max_env_step": "--env-step", "max_train_iter": "--train-iter"}

@@ -85,7 +85,7 @@ class Registry(Generic[T]):
         """
         self._check_name(name)
         wanted = [import_names] if isinstance(import_names, str) else list(import_names)
-        failures = {module: reason for module in wanted if (reason := _try_import(_own_path(module)))}
+        failures = {module: reason for module in wanted if (reason := _try_import(own_path(module)))}
         own_failures = {module: reason for module, reason in failures.items() if not module.startswith("ding.")}
         if ":" in name:
             return self._import_path(name)
@@ -241,7 +241,7 @@ class Registry(Generic[T]):
         )
 
 
-def _own_path(module: str) -> str:
+def own_path(module: str) -> str:
     """Read DI-engine's module paths as ours."""
     return "ding_like." + module.removeprefix("ding.") if module.startswith("ding.") else module
 

@@ -409,7 +409,7 @@ def test_experiment_folder_that_cannot_be_made_is_told(create: dict[str, Any]) -
 def test_experiment_folder_that_is_a_file_is_told(create: dict[str, Any]) -> None:
     Path("run").write_text("a file")
 
-    with pytest.raises(ConfigError, match="cannot make the experiment folder 'run'"):
+    with pytest.raises(ConfigError, match="'run' is a file here, and is to name the run's folder"):
         compile_config({"exp_name": "run"}, create, renew_dir=False)
 
 

@@ -10,6 +10,7 @@ import json
 import logging
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,18 @@ from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
 from ding_like.envs.factory import env_class
 from ding_like.envs.hybrid import HybridRows, as_lane_env
 from ding_like.envs.solo import SoloEnv
-from ding_like.errors import CheckpointError, ConfigError
+from ding_like.envs.wrappers import find_wrapper
+from ding_like.errors import CheckpointError, ConfigError, RegistryError
 from ding_like.pipeline.agent.layers import FedEnv, Spec, WrapperLayer, describe_wrappers
 from ding_like.pipeline.agent.space_json import Space, space_from_json, space_to_json
 from ding_like.pipeline.agent.wrappers import WrapperSplit, split_at, split_wrappers
 from ding_like.pipeline.build import EnvSetting, build_single_env, fit_policy_config
 from ding_like.pipeline.report.runs import refuse_seeds
 from ding_like.policy.random_policy import RandomActor
+from ding_like.utils.code_files import import_code
 from ding_like.utils.files import atomic_write
 from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.registry import own_path
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +75,12 @@ class AgentDescription:
         return split_at(self._bare(), self.layers, first)
 
     def _bare(self) -> FedEnv:
+        """Return what stands in for the env; what registers the run's own wrappers is imported first."""
+        if not all(_is_known(layer.spec) for layer in self.layers):
+            for name in self.import_names:
+                # The env's own package need not be here; a wrapper that is missing then is named where it is made.
+                with suppress(ImportError, ConfigError):
+                    import_code(own_path(name))
         return FedEnv(
             self.observation_space, self.action_space, render_mode=self.render_mode, parameter_mask=self.parameter_mask
         )
@@ -119,6 +129,15 @@ class AgentDescription:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{AGENT_FILE} is damaged ({type(error).__name__}: {error}).") from error
+
+
+def _is_known(spec: Spec) -> bool:
+    """Tell whether a wrapper can be made without importing anything for it."""
+    try:
+        find_wrapper(spec.get("type") if isinstance(spec, Mapping) else spec)
+    except (ConfigError, RegistryError):
+        return False
+    return True
 
 
 def _layer_to_json(layer: WrapperLayer) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -55,13 +55,13 @@ class SeedRuns:
         plan: SeedsPlan,
         *,
         jobs: int,
-        resume_arguments: Sequence[str] = (),  # of `ding --resume` for each seed, such as other limits
+        reopens: bool = False,  # whether those that have ended go on too, to other limits of the plan
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
         self._plan = plan
         self._jobs = jobs
-        self._resume_arguments = tuple(resume_arguments)
+        self._reopens = reopens
         self._clock = clock
         self.failures: list[Failure] = []
 
@@ -72,7 +72,7 @@ class SeedRuns:
         """
         plan, folder = self._plan, self._folder
         ended = {seed for seed in plan.seeds if read_result(seed_folder(folder, seed))}
-        if self._resume_arguments:
+        if self._reopens:
             self._reopen(ended)
             ended = set()
         limits = Limits(plan.max_env_step, plan.max_train_iter)
@@ -144,7 +144,8 @@ class SeedRuns:
         """Return the arguments of `ding` by which a seed begins, or goes on where it has saved a point."""
         folder, plan = seed_folder(self._folder, seed), self._plan
         if has_point(folder):
-            return ["--resume", str(folder), *self._resume_arguments]
+            # The plan's limits, always: the seed's own point may be of before they were changed.
+            return ["--resume", str(folder), *_limits_of(plan)]
         _set_aside(folder)
         begin = ["-m", plan.mode, "-c", plan.config, "-s", str(seed), "--exp-name", str(folder), *plan.arguments]
         if _is_unchanged(plan):
@@ -156,6 +157,13 @@ class SeedRuns:
         saved = str(self._folder / "total_config.py")
         logger.warning("%s is not what it was when the experiment began: seed %d runs %s", plan.config, seed, saved)
         return [saved if word == plan.config else word for word in begin]
+
+
+def _limits_of(plan: SeedsPlan) -> list[str]:
+    """Return the limits of a plan as arguments of `ding`."""
+    words = plan.arguments
+    places = [words.index(flag) for flag in ("--env-step", "--train-iter") if flag in words]
+    return [word for place in places for word in words[place : place + 2]]
 
 
 def has_point(folder: Path) -> bool:

@@ -270,6 +270,26 @@ def test_a_policy_whose_module_is_not_there_is_named(tmp_path: Path) -> None:
         ding_like.load(run.folder)
 
 
+_OWN_WRAPPER = """
+import gymnasium
+from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
+
+@ENV_WRAPPER_REGISTRY.register("halved")
+class Halved(gymnasium.ObservationWrapper):
+    def observation(self, observation):
+        return observation / 2
+"""
+
+
+def test_a_module_that_registers_the_runs_wrappers_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "my_halves.py").write_text(_OWN_WRAPPER)
+    env = dict(wrappers=["halved"], import_names=[str(tmp_path / "my_halves.py")])
+    run = ding_like.train("dqn", "CartPole-v1", env_step=100, env=env, exp_name=str(tmp_path / "exp"))
+    obs = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
+
+    assert _in_a_process_without_envs(tmp_path, "exp", obs) == run.agent.act(obs).tolist()
+
+
 def test_a_run_that_was_given_its_model_asks_for_it(tmp_path: Path) -> None:
     run, _ = saved_run(tmp_path / "exp", "vectors")
     write_description(run.cfg, has_own_model=True)
