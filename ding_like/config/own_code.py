@@ -85,7 +85,7 @@ def _named_modules(part: str, section: Mapping[str, Any], in_main: Mapping[str, 
         wrappers = in_main.get("wrappers")
         named += [section.get("env_id"), in_main.get("env_id")]
         if isinstance(wrappers, (list, tuple)):
-            named += [each.get("type") for each in wrappers if isinstance(each, Mapping)]
+            named += [each.get("type") if isinstance(each, Mapping) else each for each in wrappers]
     if part == "policy" and isinstance(model := in_main.get("model"), Mapping):
         names = model.get("import_names", [])
         yield from (each for each in ([names] if isinstance(names, str) else names) if isinstance(each, str))

@@ -30,3 +30,10 @@ def check_limits(*, max_env_step: Any, max_train_iter: Any) -> None:
     for name, value in (("max_env_step", max_env_step), ("max_train_iter", max_train_iter)):
         if isinstance(value, (str, bytes, bool)) or value is None or not FROM_1.hold(value):
             raise ConfigError(f"{name} is {value!r}; give {FROM_1}, or leave it out for no limit.")
+
+
+def checked_limit(name: str, value: Any) -> int:
+    """Return a number of steps as a whole one. Raises ConfigError for what is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < float("inf"):
+        raise ConfigError(f"{name} is {value!r}, expected a number from 1, such as {name}=20_000.")
+    return int(value)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ding_like.entry.learners import RunArguments, is_first
+from ding_like.entry.limits import checked_limit
 from ding_like.entry.serial_entry import resume_serial
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build import EnvSetting
@@ -39,6 +40,9 @@ def resume_pipeline(
     go on with other `workers`, and on the cluster at another `address`. Of a run with a coordinator the result is
     returned. Raises CheckpointError if there is nothing to resume, and ConfigError while another process trains there.
     """
+    for name, limit in (("max_env_step", max_env_step), ("max_train_iter", max_train_iter)):
+        if limit is not None:
+            checked_limit(name, limit)
     with RunFolder() as folder:
         is_run = (Path(exp_name) / "total_config.py").is_file()
         if is_run and is_first():  # of torchrun's processes, one holds the folder for all

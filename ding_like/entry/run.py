@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ding_like.entry.limits import checked_limit
 from ding_like.entry.plot import plot
 from ding_like.entry.resume import resume_pipeline
 from ding_like.errors import ConfigError
@@ -92,8 +93,8 @@ class Run:
         """
         resume_pipeline(
             str(self.folder),
-            max_env_step=None if env_step is None else int(env_step),
-            max_train_iter=None if train_iter is None else int(train_iter),
+            max_env_step=None if env_step is None else checked_limit("env_step", env_step),
+            max_train_iter=None if train_iter is None else checked_limit("train_iter", train_iter),
         )
         return self
 

@@ -170,7 +170,10 @@ def _write(folder: Path, failures: Sequence[Failure]) -> Experiment | None:
 
 
 def _best(experiment: Experiment) -> int | None:
-    found = max(experiment.ended or experiment.members, key=lambda member: member.score or float("-inf"))
+    found = max(
+        experiment.ended or experiment.members,
+        key=lambda member: float("-inf") if member.score is None else member.score,
+    )
     return found.seed
 
 

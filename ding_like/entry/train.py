@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.entry.learners import RunArguments
+from ding_like.entry.limits import checked_limit
 from ding_like.entry.run import Run
 from ding_like.entry.serial_entry import NO_LIMIT, load_config, train_compiled
 from ding_like.entry.train_config import (
@@ -96,8 +97,4 @@ def _config(
 
 
 def _limit(name: str, value: float | None) -> int:
-    if value is None:
-        return NO_LIMIT
-    if not isinstance(value, (int, float)) or not value >= 1:
-        raise ConfigError(f"{name} is {value!r}, expected a number from 1, such as {name}=20_000.")
-    return int(min(value, NO_LIMIT))
+    return NO_LIMIT if value is None else checked_limit(name, value)

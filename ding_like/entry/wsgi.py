@@ -23,8 +23,10 @@ from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
+from ding_like.pipeline.roles.origin import origin_of
 from ding_like.utils.log import setup_console
 from ding_like.utils.run_folder import RunFolder
+from ding_like.utils.trackers import tracked
 
 logger = logging.getLogger(__name__)
 
@@ -57,14 +59,17 @@ def coordinator_app(
     atexit.register(coordinator.close)
     limits = Limits(plan.max_env_step, plan.max_train_iter, plan.cfg.env.stop_value)
     lines = opening(plan, limits, "of the server that was given this application")
-    threading.Thread(target=_watch, args=(plan.cfg, coordinator, limits, lines), name="watch", daemon=True).start()
+    watched = (plan.cfg, coordinator, limits, lines, plan.source)
+    threading.Thread(target=_watch, args=watched, name="watch", daemon=True).start()
     return app
 
 
-def _watch(cfg: Any, coordinator: Coordinator, limits: Limits, lines: Sequence[str]) -> None:
+def _watch(cfg: Any, coordinator: Coordinator, limits: Limits, lines: Sequence[str], source: str) -> None:
     try:
-        with RunConsole(cfg.exp_name, limits, opening=lines) as console:
-            result = CoordinatorRun(cfg, coordinator).watch(console, check=lambda: None)
+        with RunConsole(cfg.exp_name, limits, opening=lines) as console, tracked(cfg) as trackers:
+            trackers.follow()
+            run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="dist", source=source))
+            result = run.watch(console, check=lambda: None)
         logger.info("the run is over: the last model returns %g. Stop the server.", result.eval_value)
     except DingError as error:
         logger.error("%s", error)

@@ -14,7 +14,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from ding_like.errors import ConfigError, EnvError
-from ding_like.utils.bounds import FROM_1, Bounds
+from ding_like.utils.bounds import Bounds
 from ding_like.utils.code_files import close_modules, import_code, searched_folders
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.extras import install_hint, pip_line
@@ -48,7 +48,7 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
         "wrappers": [],  # dicts with `type` and keyword arguments, innermost first
     }
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "max_episode_steps": FROM_1,
+        "max_episode_steps": Bounds(1, also=(-1,)),  # -1: no limit, in gymnasium
     }
     config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
     config_types: ClassVar[dict[str, tuple[type, ...]]] = {

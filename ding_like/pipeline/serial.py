@@ -18,7 +18,7 @@ from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.learners.lock_step import Alone, LockStep, Turn
 from ding_like.pipeline.report.progress import Limits, Progress
 from ding_like.pipeline.report.run_console import RunConsole
-from ding_like.pipeline.roles.best_checkpoint import put_best_back, set_best_aside
+from ding_like.pipeline.roles.best_checkpoint import forget_earlier_best, put_best_back, set_best_aside
 from ding_like.pipeline.roles.evaluate import EvaluateRole, Evaluation
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.pipeline.roles.origin import Origin
@@ -135,6 +135,8 @@ class SerialRun:
             self._record.load_state_dict(state, best=best)
             put_best_back(self._cfg.exp_name)
         else:
+            if parts.evaluator is not None:
+                forget_earlier_best(self._cfg.exp_name)
             parts.learner.call_hook("before_run")
         self._lock_step.begin(goes_on=state is not None)
         self._turns = self._make_turns(is_leaving)

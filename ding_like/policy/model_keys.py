@@ -12,7 +12,7 @@ from easydict import EasyDict
 from ding_like.config.objects import with_objects
 from ding_like.config.report import suggestion
 from ding_like.errors import ConfigError, DingError, RegistryError
-from ding_like.utils.bounds import FINITE, FROM_0, FROM_1, Bounds
+from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import MODEL_REGISTRY
 from ding_like.utils.user_code import raised_at, told
 
@@ -39,7 +39,7 @@ def model_faults(policy: type[Any], section: Mapping[str, Any]) -> Iterator[tupl
         if key not in known:
             yield f"model.{key}", f"unknown key of model '{name}'; {_meant(key, settable)}"
         else:
-            yield from _value_faults(key, value, known[key][1])
+            yield from _value_faults(key, value, known[key][1], is_ours=cls.__module__.startswith("ding_like."))
 
 
 def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, Sequence[str]]]) -> torch.nn.Module:
@@ -112,13 +112,17 @@ def _meant(key: str, known: Mapping[str, Any]) -> str:
     return f"{near}\n{listed}" if near.startswith("did you mean") else listed
 
 
-def _value_faults(key: str, value: Any, annotation: str) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a value, as far as the annotation of its argument tells."""
+def _value_faults(key: str, value: Any, annotation: str, *, is_ours: bool) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a value, as far as the annotation of its argument tells.
+
+    Of models that are not ours, numbers may be any: an int may be an axis, say.
+    """
     kind = annotation.removesuffix(" | None")
     if kind in ("Sequence[int]", "list[int]") and isinstance(value, (bool, int, float)):
         yield f"model.{key}", f"expected a list of numbers, got {type(value).__name__} {value!r}; write [{value}]"
         return
-    bounds: Bounds = FROM_1 if kind in ("Sequence[int]", "list[int]") else FROM_0 if kind == "int" else FINITE
+    sizes = FROM_1 if kind in ("Sequence[int]", "list[int]") else FROM_0 if kind == "int" else FINITE
+    bounds: Bounds = sizes if is_ours else ANY_NUMBER
     for number in value if isinstance(value, (list, tuple)) else (value,):
         if not bounds.hold(number):
             yield f"model.{key}", f"is {value!r}; give {'each ' if bounds is FROM_1 else ''}{bounds}"

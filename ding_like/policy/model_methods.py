@@ -81,7 +81,8 @@ def probe_model(
     """Raise ConfigError unless the model's methods give what is expected of a batch of zeros."""
     batch = next(size for size in range(_BATCH, _BATCH + len(sizes) + 1) if size not in sizes.values())
     sizes = {**sizes, "B": batch}
-    with torch.no_grad(), _as_it_was(model):
+    device = next((each.device for each in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+    with torch.no_grad(), device, _as_it_was(model):
         for method in methods:
             given: dict[str, Any] = {"obs": _zeros(obs_shape, batch)}
             if "A" in sizes:

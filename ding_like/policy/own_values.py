@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ding_like.config.frozen import FrozenConfig, FrozenList
 from ding_like.errors import CheckpointError
 from ding_like.model.flat_params import FlatParams
 from ding_like.utils.checkpoint import check_model_state, encode_state
@@ -32,7 +33,7 @@ _PLAIN = (type(None), bool, int, float, str, bytes)
 _CODE = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, functools.partial, type,
     np.ufunc, np.dtype, torch.dtype, torch.device, torch.Size, enum.Enum, pathlib.PurePath, logging.Logger,
-    logging.LoggerAdapter, property, range, slice, FlatParams,
+    logging.LoggerAdapter, property, range, slice, FlatParams, FrozenConfig, FrozenList,
 )  # fmt: skip
 _SPACES = "gymnasium.spaces"
 # Whose objects are not looked into.
@@ -305,6 +306,10 @@ def _restore_container(entry: Entry, now: Any, *, where: str) -> Any:
     members = list(now) if isinstance(now, (list, tuple, deque)) else []
     members += [None] * (len(state) - len(members))
     fresh = [restore(each, members[i], where=f"{where}[{i}]") for i, each in enumerate(state)]
+    if kind == "deque" and isinstance(now, deque) and now.maxlen == entry["maxlen"]:
+        now.clear()
+        now.extend(fresh)
+        return now
     if kind == "deque":
         return deque(fresh, maxlen=entry["maxlen"])
     if kind == "list" and isinstance(now, list):

@@ -52,6 +52,7 @@ class _Child:
     process: subprocess.Popen[bytes] | None = None
     started_s: float = 0.0
     watch: threading.Thread | None = field(default=None, repr=False)
+    is_asked: bool = False  # to leave
 
 
 class ChildRuns:
@@ -111,7 +112,8 @@ class ChildRuns:
         """Ask one to save a point and leave, or forget it if it has not been started."""
         self._waiting = [child for child in self._waiting if child.name != name]
         child = self._started.get(name)
-        if child is not None and child.process is not None and child.process.poll() is None:
+        if child is not None and child.process is not None and child.process.poll() is None and not child.is_asked:
+            child.is_asked = True  # once: a second signal would end it before it has saved its point
             child.process.terminate()
             child.process.send_signal(signal.SIGCONT)  # one that was stopped hears it too
 
@@ -125,7 +127,7 @@ class ChildRuns:
         """End all that is left; may be called again."""
         self.stop_all()
         processes = [child.process for child in self._started.values() if child.process is not None]
-        end_processes(processes, own_s=0.0, asked_s=self._grace_s)
+        end_processes(processes, own_s=self._grace_s, asked_s=0.0)
         for child in self._started.values():
             self._release(child)
         self._started = {}

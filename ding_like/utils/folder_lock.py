@@ -94,6 +94,21 @@ class FolderLock:
 _held: weakref.WeakSet[FolderLock] = weakref.WeakSet()
 
 
+def is_held(folder: Path) -> bool:
+    """Tell whether a process holds a run's folder."""
+    try:
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _leave_all_to_parent() -> None:
     for lock in list(_held):
         lock.leave_to_parent()

@@ -483,7 +483,7 @@ def test_an_env_that_cannot_be_made_is_an_env_error_with_the_cause(make: Make) -
     with pytest.raises(EnvError, match=r"cannot be made: FileNotFoundError: no simulator") as caught:
         make([UnmakeableEnv])
 
-    assert "in __init__" in str(caught.value.__cause__.__cause__)
+    assert "in __init__" in str(caught.value.__cause__)
 
 
 def test_an_env_that_takes_its_process_down_when_made_is_an_env_error(make: Make) -> None:

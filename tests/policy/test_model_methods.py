@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ding_like.errors import ConfigError
 from ding_like.model.fqf import FQF
 from ding_like.policy import create_policy, get_policy_cls
-from ding_like.policy.model_keys import arguments_of
+from ding_like.policy.model_keys import arguments_of, model_faults
 from ding_like.policy.model_methods import probe_model
 from tests.contracts.policy_cases import CASES, Case, make
 
@@ -84,6 +84,19 @@ def test_a_model_that_does_not_fit_is_told_what_was_seen_and_expected(model: Any
         dqn(model)
 
 
+def test_a_model_that_is_on_another_device_is_tried_there() -> None:
+    def on_meta(**settings: Any) -> Net:
+        model = Net(**settings).to("meta")
+        assert {each.device.type for each in model.parameters()} == {"meta"}
+        return model
+
+    policy = get_policy_cls(dict(type="dqn"))
+    probe_model(on_meta(), policy.model_methods, policy=policy, obs_shape=3, sizes={"A": 4})
+
+    with pytest.raises(ConfigError, match=r"Net.q\(obs\) gave"):
+        probe_model(on_meta(columns=1), policy.model_methods, policy=policy, obs_shape=3, sizes={"A": 4})
+
+
 def test_a_probe_leaves_random_numbers_and_modes_as_they_were() -> None:
     class Dropped(Net):
         def q(self, obs: Tensor) -> Tensor:
@@ -113,3 +126,13 @@ def test_a_models_own_exception_is_shown_with_its_line() -> None:
 
 def test_arguments_that_are_handed_on_are_known() -> None:
     assert "num_quantiles" in (arguments_of(FQF) or {})
+
+
+def test_numbers_of_a_model_of_ones_own_may_be_any_and_ours_are_sizes() -> None:
+    policy = get_policy_cls(dict(type="dqn"))
+    own = {"type": f"{__name__}:Net", "columns": -1}
+
+    assert list(model_faults(policy, {"model": own})) == []
+    assert [path for path, _ in model_faults(policy, {"model": {"encoder_hidden_size_list": [0]}})] == [
+        "model.encoder_hidden_size_list"
+    ]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from ding_like.config.frozen import FrozenConfig
 from ding_like.errors import CheckpointError
 from ding_like.policy import Policy
 from ding_like.policy.dqn import DQNPolicy
@@ -208,6 +209,19 @@ def test_a_checkpoint_without_the_policys_own_loads_the_model():
     mode.load_state_dict({"model": {name: torch.zeros_like(each) for name, each in policy._model.state_dict().items()}})
 
     assert policy._counter == 1 and float(policy._model.weight.detach().abs().sum()) == 0
+
+
+def test_a_section_of_a_frozen_config_is_no_state():
+    class Sectioned(OwnPolicy):
+        def _init_learn(self) -> None:
+            super()._init_learn()
+            self._settings = FrozenConfig({"learn": {"learning_rate": 0.1, "betas": [0.9, 0.99]}}).learn
+
+    policy = Sectioned(CFG)
+
+    policy.learn_mode.load_state_dict(policy.learn_mode.state_dict())
+
+    assert policy._settings.betas == [0.9, 0.99]
 
 
 def test_a_policy_that_only_acts_needs_none_of_it():

@@ -173,8 +173,11 @@ class CoordinatorRun:
             f"{measure(refuted['said'])}: the run goes on"
         )
 
-    def _save_best(self, policy: Mapping[str, Any]) -> None:
-        """Make a checkpoint of the weights with the best evaluation; on a full disk it is tried again."""
+    def _save_best(self, policy: Mapping[str, Any], *, gives_up: bool = False) -> None:
+        """Make a checkpoint of the weights with the best evaluation; on a full disk it is tried again.
+
+        With `gives_up` a full disk is the caller's to wait for: nobody looks again.
+        """
         self._unsaved_best = None
         try:
             state = read_weights(
@@ -196,6 +199,8 @@ class CoordinatorRun:
             if not is_full(error):
                 raise
             self._unsaved_best = policy
+            if gives_up:
+                raise
             if self._words.pass_s():
                 logger.warning("%s waits for room on the disk: %s", path, error)
 
@@ -228,6 +233,8 @@ class CoordinatorRun:
         )
 
     def _conclude(self, view: RunView) -> RunResult:
+        if self._unsaved_best is not None:
+            self._save_best(self._unsaved_best, gives_up=True)
         learned = _learned(view)
         return self._record.conclude(
             learned["eval_value_raw"],

@@ -103,7 +103,9 @@ def _seed_row(experiment: Experiment, member: Member) -> dict[str, Any]:
     elif member.run is not None:
         last = member.run.evaluation if len(member.run.evaluation) else member.run.training
         row["env_step"] = int(last.env_step[-1])
-    if member.run is not None and len(member.run.evaluation):
+    if result.get("best_eval") is not None:
+        row["best_eval"] = result["best_eval"]
+    elif member.run is not None and len(member.run.evaluation):
         row["best_eval"] = float(member.run.evaluation.mean.max())
     return row
 

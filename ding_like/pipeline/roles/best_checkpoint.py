@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 BEST_CHECKPOINT = "ckpt/ckpt_best.pth.tar"
@@ -24,6 +25,10 @@ def set_best_aside(exp_name: str | Path) -> None:
 
 def put_best_back(exp_name: str | Path) -> None:
     """Have the best checkpoint be what it was before a closing evaluation that a resumed run has never played."""
-    earlier = Path(exp_name, _EARLIER)
-    if earlier.is_file():
-        os.replace(earlier, Path(exp_name, BEST_CHECKPOINT))
+    with suppress(FileNotFoundError):  # there is none, or another learner of the run was quicker
+        os.replace(Path(exp_name, _EARLIER), Path(exp_name, BEST_CHECKPOINT))
+
+
+def forget_earlier_best(exp_name: str | Path) -> None:
+    """Delete what a run of before kept in a folder in which another one begins."""
+    Path(exp_name, _EARLIER).unlink(missing_ok=True)

@@ -6,7 +6,8 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -24,6 +25,8 @@ from ding_like.pipeline.report.seeds_view import choose_seeds_view
 from ding_like.pipeline.report.text import measure
 from ding_like.pipeline.seeds.standing import SeedStanding, Standings
 from ding_like.utils.child_runs import ChildRuns, Ended, last_lines
+from ding_like.utils.files import retry
+from ding_like.utils.folder_lock import FolderLock, is_held
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +82,7 @@ class SeedRuns:
         standings = Standings(
             plan.seeds, lambda seed: seed_folder(folder, seed) / "metrics.jsonl", limits, clock=self._clock
         )
+        self._wait_until_free(ended, signals)
         with ChildRuns(self._jobs, grace_s=_GRACE_S) as children:
             for seed in plan.seeds:
                 if seed in ended:
@@ -96,6 +100,17 @@ class SeedRuns:
         for folder in folders:
             (folder / "result.json").unlink()
 
+    def _wait_until_free(self, ended: Container[int], signals: StopSignal) -> None:
+        """Let the processes of seeds whose command was killed save their points and leave."""
+        folders = [seed_folder(self._folder, seed) for seed in self._plan.seeds if seed not in ended]
+
+        def look() -> None:
+            if signals.received is None and any(is_held(folder) for folder in folders):
+                raise BlockingIOError("held")
+
+        with suppress(BlockingIOError):  # the new process says who holds it
+            retry(look, BlockingIOError, timeout_s=_GRACE_S, max_wait_s=0.5)
+
     def _watch(self, children: ChildRuns, standings: Standings, signals: StopSignal) -> None:
         view, is_leaving = choose_seeds_view(str(self._folder)), False
         shown_s = self._clock()
@@ -106,7 +121,8 @@ class SeedRuns:
                     logger.info("interrupted: %d seeds save a point and leave", len(children.running))
                     children.stop_all()
                 for ended in children.wait(min(_LOOK_S, view.every_s)):
-                    self._note(ended, standings.seeds[int(ended.name)], is_leaving=is_leaving)
+                    asked = is_leaving or signals.received is not None
+                    self._note(ended, standings.seeds[int(ended.name)], is_leaving=asked)
                 for name in children.running:
                     standings.seeds[int(name)].state = "runs"
                 standings.look()
@@ -191,5 +207,6 @@ def _set_aside(folder: Path) -> None:
     if not folder.exists():
         return
     aside = folder.with_name(f"{folder.name}_unfinished_{datetime.now():%y%m%d_%H%M%S}")
-    folder.rename(aside)
+    with FolderLock(folder):  # raises where its process still runs
+        folder.rename(aside)
     logger.info("%s has saved no point to go on from: it begins again, and what was there is in %s", folder, aside)

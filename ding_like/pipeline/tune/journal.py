@@ -55,21 +55,6 @@ def held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_held(folder: Path) -> bool:
-    """Tell whether a process holds a run's folder."""
-    try:
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
 def open_study(folder: Path, plan: StudyPlan) -> optuna.Study:
     """Return the study of a folder that this process holds, begun or as far as it is."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)

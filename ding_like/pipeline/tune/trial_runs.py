@@ -21,9 +21,10 @@ from ding_like.pipeline.report.experiment import seed_folder
 from ding_like.pipeline.report.runs import PLAN_FILE, read_result
 from ding_like.pipeline.report.text import measure
 from ding_like.pipeline.seeds.tail import MetricsTail
-from ding_like.pipeline.tune.journal import ask, is_held, overrides_of, running
+from ding_like.pipeline.tune.journal import ask, overrides_of, running
 from ding_like.pipeline.tune.plan import StudyPlan, trial_folder, trial_log
 from ding_like.utils.child_runs import ChildRuns, Ended, last_lines
+from ding_like.utils.folder_lock import FolderLock, is_held
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class TrialRuns:
                 if children.is_over and (is_leaving or not self._waits):
                     return
                 for ended in children.wait(_LOOK_S):
-                    self._note(ended, children, is_leaving=is_leaving)
+                    self._note(ended, children, is_leaving=is_leaving or signals.received is not None)
                 if self._plan.prune and not is_leaving:
                     self._prune(children)
 
@@ -136,7 +137,7 @@ class TrialRuns:
             logger.info("trial %d ended early, at %s %d, behind the others%s", trial.number, *at, self._so_far())
         elif is_leaving:
             pass  # it goes on when the study does
-        elif ended.status < 0 and self._restarts.get(ended.name, 0) < _MAX_RESTARTS:
+        elif (ended.status < 0 or ended.was_asked) and self._restarts.get(ended.name, 0) < _MAX_RESTARTS:
             self._restarts[ended.name] = self._restarts.get(ended.name, 0) + 1
             logger.warning("trial %d %s and is started again", trial.number, ended.how)
             self._start(trial, children)
@@ -201,4 +202,5 @@ def mean_value(results: Sequence[Any]) -> float | None:
 def _set_aside(folder: Path) -> None:
     """Rename what a trial left that died before it saved a point, so that it can begin again in its place."""
     if folder.exists():
-        folder.rename(folder.with_name(f"{folder.name}_unfinished_{datetime.now():%y%m%d_%H%M%S_%f}"))
+        with FolderLock(folder):  # raises where its process still runs
+            folder.rename(folder.with_name(f"{folder.name}_unfinished_{datetime.now():%y%m%d_%H%M%S_%f}"))

@@ -54,7 +54,8 @@ class Trackers:
         """Start the trackers; of a run that may go back to a saved point `metrics` is where it says so."""
         if not self._wanted:
             return
-        config = _plain(self._cfg)
+        # Without where other trackers send it, which may hold a password.
+        config = {key: value for key, value in _plain(self._cfg).items() if key != "trackers"}
         for name, settings in self._wanted.items():
             self._processes.append(_Process(name, _plain(settings), config))
         if metrics is not None:
@@ -106,7 +107,8 @@ class _Process:
         with suppress(OSError, ValueError):
             assert stdin is not None, "a pipe was asked for"
             sent = os.write(stdin.fileno(), data)
-            if sent < len(data):  # it hangs: half of a message would be misread
+            if sent < len(data):  # half of a message would be misread
+                logger.warning("%s does not listen, or its config is too large for it: it is ended", self._name)
                 self._end_now()
 
     def _log(self) -> None:

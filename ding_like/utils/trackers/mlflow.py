@@ -93,9 +93,8 @@ class MlflowTracker:
         return self._client
 
     def describe(self) -> str:
-        return (
-            f"run {self._run_id} of experiment '{self._settings['experiment']}' at {self._uri or 'the default store'}"
-        )
+        store = re.sub(r"//[^@/]*@", "//", self._uri or "the default store")  # no password in logs
+        return f"run {self._run_id} of experiment '{self._settings['experiment']}' at {store}"
 
     def _send_params(self, config: Mapping[str, Any]) -> None:
         from mlflow.entities import Param

@@ -138,13 +138,14 @@ def test_a_study_whose_first_trials_all_fail_ends() -> None:
     assert len(PlayedChildren.started) == 3
 
 
-def test_a_trial_whose_process_is_killed_is_started_again() -> None:
+@pytest.mark.parametrize("status", [-9, 143], ids=["killed", "asked to leave"])
+def test_a_trial_whose_process_is_killed_is_started_again(status: int) -> None:
     deaths = {"1": 2}
 
     def play(name: str, words: list[str]) -> int:
         if deaths.get(name):
             deaths[name] -= 1
-            return -9
+            return status
         return ends_with_its_nstep(name, words)
 
     study = run(make_plan(), play)
