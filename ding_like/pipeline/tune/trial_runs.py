@@ -20,6 +20,7 @@ from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.report.experiment import seed_folder
 from ding_like.pipeline.report.runs import PLAN_FILE, read_result
 from ding_like.pipeline.report.text import measure
+from ding_like.pipeline.seeds.run import text_hash
 from ding_like.pipeline.seeds.tail import MetricsTail
 from ding_like.pipeline.tune.journal import ask, overrides_of, running
 from ding_like.pipeline.tune.plan import StudyPlan, trial_folder, trial_log
@@ -55,6 +56,7 @@ class TrialRuns:
         self._restarts: dict[str, int] = {}
         self._waits: list[optuna.Trial] = []  # for another process to leave their folder
         self._wait_ends_s = 0.0
+        self._has_changed = False  # the config file, which was said
 
     def run(self, signals: StopSignal) -> None:
         """Run to the end, or until `signals` has received one; whoever opened it lets it act then.
@@ -118,6 +120,11 @@ class TrialRuns:
         if resume_store(str(folder)).steps() or (folder / PLAN_FILE).is_file():
             return ["--resume", str(folder)]
         _set_aside(folder)
+        if not self._has_changed and plan.config_sha256 and text_hash(plan.config) != plan.config_sha256:
+            self._has_changed = True
+            logger.warning(
+                "%s was changed since the study began: trials from %d on are of it", plan.config, trial.number
+            )
         seeds = range(plan.first_seed, plan.first_seed + plan.seeds)
         words = ["-m", plan.mode, "-c", plan.config, "--exp-name", str(folder)]
         for seed in seeds:

@@ -125,6 +125,16 @@ def test_the_same_seed_draws_the_same_settings_also_after_a_stop() -> None:
     assert [trial.params for trial in study.get_trials()] == whole
 
 
+def test_a_config_that_changes_meanwhile_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    Path("c.py").write_text("changed = True")
+
+    run(make_plan(config_sha256="of what it was"), ends_with_its_nstep)
+
+    assert [m for m in caplog.messages if "was changed" in m] == [
+        "c.py was changed since the study began: trials from 0 on are of it"
+    ]
+
+
 def test_a_trial_that_fails_by_itself_is_noted_and_the_others_go_on() -> None:
     study = run(make_plan(), lambda name, words: 1 if name == "2" else ends_with_its_nstep(name, words))
 
