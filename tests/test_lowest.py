@@ -70,7 +70,10 @@ def test_the_suite_installs_what_the_env_suites_need() -> None:
 
     missing = {
         extra: sorted(set(found[extra]) - set(found["test"]))
-        for extra in ("atari", "box2d", "dmc", "minigrid", "mpe", "petting_zoo")
+        for extra in ("atari", "box2d", "dmc", "minigrid", "mpe", "pettingzoo")
     }
     # `make setup` asks for the extra `classic`, and gymnasium's suites for the same pygame.
-    assert {extra: left for extra, left in missing.items() if left} == {"box2d": ["pygame-ce>=2.5"]}
+    assert {extra: left for extra, left in missing.items() if left} == {
+        "box2d": ["pygame-ce>=2.5"],
+        "pettingzoo": ["pygame-ce>=2.5"],
+    }

@@ -187,7 +187,11 @@ def _check_actions(policy: str, cls: Any, env: GivenEnv, section: Mapping[str, A
     takes = getattr(cls, "action_spaces", None)
     if takes is None or kind in takes:
         return
-    fitting = [name for name in POLICY_REGISTRY.names() if kind in (POLICY_REGISTRY.get(name).action_spaces or ())]
+    fitting = [
+        name
+        for name in POLICY_REGISTRY.names()
+        if kind in (getattr(POLICY_REGISTRY.get(name), "action_spaces", None) or ())
+    ]
     advice = f"policies that do: {', '.join(fitting)}" if fitting else "wrap the env so that they are"
     raise ConfigError(f"policy '{policy}' takes actions of {' or '.join(takes)}, {called(env)} has {space}: {advice}.")
 

@@ -50,7 +50,9 @@ def check_model(
 
     What it gives is asked of models of the user's own alone.
     """
-    methods: Sequence[ModelMethod] = policy.model_methods
+    is_own = not policy.__module__.startswith("ding_like.")
+    # A subclass of the user's own may call other methods than the policy that it is derived from.
+    methods: Sequence[ModelMethod] = () if is_own and "model_methods" not in vars(policy) else policy.model_methods
     if not isinstance(model, nn.Module):
         hint = f"; give an instance of it: {model.__name__}(...)" if isinstance(model, type) else ""
         raise ConfigError(f"model is {model!r}, expected a torch.nn.Module{hint}.")

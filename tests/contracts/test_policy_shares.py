@@ -76,7 +76,9 @@ def test_two_learners_with_half_of_the_rows_learn_what_one_does(name: str) -> No
             assert first == second == value, path
             continue
         assert torch.equal(first, second), f"{path}: the learners differ"
-        torch.testing.assert_close(first, value, rtol=1e-6, atol=1e-6, msg=lambda text, path=path: f"{path}: {text}")
+        # Sums of the same terms in another order: how far apart they are goes by the largest. Weights are below 1.
+        atol = 1e-6 * max(1.0, float(value.abs().max()) if value.numel() else 0.0)
+        torch.testing.assert_close(first, value, rtol=1e-6, atol=atol, msg=lambda text, path=path: f"{path}: {text}")
     after = alone.learn_mode.state_dict()["model"]
     assert max(float((after[name] - before[name]).abs().max()) for name in before) > 1e-4, "it learned"
 

@@ -211,7 +211,10 @@ def test_what_the_object_store_holds_is_in_the_metrics_beside_the_rates(
     watch: Any = FullStore()
     plan = plan_run(CONFIG, RunArguments("ray", 0, NO_LIMIT, 1500, dynamic_seed=True), exp_name="exp")
 
-    ray_entry._train(plan.claimed(), ray_entry.Place(host, "threads", None, watch), resumes=False)
+    with RunFolder() as folder:
+        ray_entry._train(
+            plan.claimed(folder), ray_entry.Place(host, "threads", None, watch), resumes=False, on_begin=folder.keep
+        )
 
     lines = [json.loads(line) for line in Path("exp/metrics.jsonl").read_text().splitlines()]
     assert any(each.get("store_used_bytes") == 3.0 and "rows_per_sec" in each for each in lines)

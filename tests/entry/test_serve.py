@@ -133,7 +133,7 @@ def test_the_lines_that_are_printed_work_as_they_are(token: str | None, exp: Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["none"], r"ConfigError: 'none' is not an experiment folder: it has no total_config.py"),
+        (["none"], r"ConfigError: there is no folder 'none': give the folder of a run"),
         (["{exp}", "--checkpoint", "oldest"], r"CheckpointError: there is no checkpoint 'oldest'; --checkpoint takes"),
         (["{exp}", "--host", "0.0.0.0"], r"ConfigError: a policy served on 0.0.0.0 .* give --token-file FILE"),
         (["{exp}", "--token-file", "none"], r"ConfigError: the token file none cannot be read: No such file"),

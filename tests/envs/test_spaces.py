@@ -73,7 +73,7 @@ def test_a_float64_bound_beyond_float32_means_no_bound() -> None:
     ],
 )
 def test_a_space_without_fixed_shape_is_refused_by_name_and_place(inner: Any) -> None:
-    with pytest.raises(EnvError, match=f"{type(inner).__name__} at 'task/mission'.*wrapper"):
+    with pytest.raises(EnvError, match=f"{type(inner).__name__} at 'task/mission'.*[wW]rapper"):
         ObsLayout(spaces.Dict({"x": spaces.Discrete(2), "task": spaces.Dict({"mission": inner})}))
 
 

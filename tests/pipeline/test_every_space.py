@@ -230,7 +230,7 @@ def test_an_observation_that_nothing_holds_is_refused_with_a_way_out(
 ) -> None:
     kind = "Text at 'words'" if isinstance(space, spaces.Dict) else type(space).__name__
 
-    with pytest.raises((ConfigError, EnvError), match=rf"observation space {kind}.*wrapper"):
+    with pytest.raises((ConfigError, EnvError), match=rf"observation space {kind}.*[wW]rapper"):
         run("ppo", space, ACTIONS["discrete"])
 
     assert not trained and not SpaceEnv.happened

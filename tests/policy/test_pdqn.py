@@ -219,9 +219,9 @@ def test_random_actions_are_uniform_in_choice_and_parameters_and_drawn_per_row()
 def test_greedy_rows_have_noise_on_their_parameters_and_random_ones_are_as_many_as_eps_says() -> None:
     policy = make_policy(collect=dict(noise_sigma=0.05))
     obs = np.tile(OBS[:1], (30_000, 1))
-    greedy = act(policy.eval_mode.actor, obs[:1])[0]
+    greedy = act(policy.eval_mode.actor, obs)  # of as many rows: a row alone may differ in its last bit
 
-    noise = act(policy.collect_mode.actor, obs, eps=0.0)[:, 1:] - greedy[1:]
+    noise = act(policy.collect_mode.actor, obs, eps=0.0)[:, 1:] - greedy[:, 1:]
     by_lane = act(policy.collect_mode.actor, obs, eps=np.repeat([0.0, 0.6], 15_000), noise_sigma=0.0)
 
     np.testing.assert_allclose(noise.std(axis=0), 0.05 * HALF, rtol=0.03)

@@ -284,7 +284,7 @@ def test_values_count_in_the_unit_of_the_returns() -> None:
 
 @pytest.mark.parametrize(
     ("learn", "message"),
-    [(dict(seq_len=0), "seq_len.*at least 1"), (dict(backend="autograd"), "backend.*has no effect.*recurrent")],
+    [(dict(seq_len=0), "seq_len.*give 1 or more"), (dict(backend="autograd"), "backend.*has no effect.*recurrent")],
 )
 def test_contradictions_in_the_config_are_told(learn: dict[str, Any], message: str, tmp_path: Any) -> None:
     main = dict(exp_name=str(tmp_path / "exp"), env=dict(env_id="CartPole-v1"), policy=dict(learn=learn))

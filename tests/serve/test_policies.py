@@ -147,6 +147,9 @@ class OldStyle(Policy):
         self._steps: dict[int, int] = {}
         return torch.nn.Linear(3, 4)
 
+    def _forward_learn(self, data: Any) -> dict[str, float]:
+        return {}
+
     def _forward_eval(self, data: dict[int, Any], **kwargs: Any) -> dict[int, dict[str, Any]]:
         self._steps.update({env_id: self._steps.get(env_id, -1) + 1 for env_id in data})
         return {env_id: {"action": self._model(obs).argmax() * 0 + self._steps[env_id]} for env_id, obs in data.items()}

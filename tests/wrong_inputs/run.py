@@ -21,8 +21,11 @@ import pytest
 from ding_like.entry import serial_entry
 from ding_like.entry.cli import main
 from ding_like.errors import DingError
+from ding_like.utils.registries import REGISTRIES
 from tests.wrong_inputs.cases import MY_CONFIG, Case
 
+# Of places on sys.path: temporary folders, and what setuptools adds when it is imported.
+_OF_TESTS = ("pytest-of-", "setuptools/_vendor")
 DEADLINE_S = 60.0  # for one answer: what never ends is a failure and no hang
 _BUDGET = ("--env-step", "16")
 _TRAINS = ("serial", "serial_onpolicy")
@@ -63,7 +66,13 @@ def mend(folder: Path, case: Case) -> None:
 def answer_of(typed: str, folder: Path, *, missing: Sequence[str] = ()) -> Answer:
     """Return what a command or script answers in a folder, where some packages are not installed."""
     out, err = io.StringIO(), io.StringIO()
-    with _in_folder(folder), _without(missing), _deadline(typed), pytest.MonkeyPatch.context() as patch:
+    with (
+        _in_folder(folder),
+        _only_what_is_shipped(),
+        _without(missing),
+        _deadline(typed),
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setattr(serial_entry, "write_pictures", lambda *args, **kwargs: None)  # a second each
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = _command(typed) if typed.startswith("ding ") else _script(typed)
@@ -106,7 +115,8 @@ def _in_folder(folder: Path) -> Iterator[None]:
     """Work in a folder, and forget its modules afterwards: others have modules of the same names."""
     before, path, modules = os.getcwd(), list(sys.path), set(sys.modules)
     os.chdir(folder)
-    sys.path.insert(0, str(folder))
+    # What other tests of this process have added is not there for a user, who is told where Python looked.
+    sys.path[:] = [str(folder), *(place for place in path if not any(part in place for part in _OF_TESTS))]
     try:
         yield
     finally:
@@ -120,6 +130,26 @@ def _in_folder(folder: Path) -> Iterator[None]:
 def _is_below(module: Any, folder: Path) -> bool:
     file = getattr(module, "__file__", None)
     return file is not None and (not os.path.isabs(file) or Path(file).is_relative_to(folder))
+
+
+@contextlib.contextmanager
+def _only_what_is_shipped() -> Iterator[None]:
+    """Hide what other tests, or other wrong inputs, have registered; what is shipped and imported meanwhile stays."""
+    before = {registry: dict(registry._classes) for registry in REGISTRIES.values()}
+    for registry, classes in before.items():
+        for name in [name for name, cls in classes.items() if not _is_shipped(cls)]:
+            del registry._classes[name]
+    try:
+        yield
+    finally:
+        for registry, classes in before.items():
+            now = {name: cls for name, cls in registry._classes.items() if _is_shipped(cls)}
+            registry._classes.clear()
+            registry._classes.update(now | classes)
+
+
+def _is_shipped(cls: Any) -> bool:
+    return str(cls.__module__).startswith(("ding_like.", "dizoo."))
 
 
 @contextlib.contextmanager

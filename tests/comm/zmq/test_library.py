@@ -25,7 +25,7 @@ def test_where_pyzmq_is_missing_the_error_says_how_to_install_it(monkeypatch: py
 def test_a_pyzmq_without_curve_is_refused_where_keys_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_zmq(), "has", lambda name: name != "curve")
 
-    with pytest.raises(ConfigError, match=r"without CURVE.*pip install --force-reinstall 'ding-like\[seed\]'"):
+    with pytest.raises(ConfigError, match=r"without CURVE.*pip install --force-reinstall \"ding-like\[seed\]\""):
         load_curve()
 
 

@@ -19,7 +19,7 @@ from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
-from ding_like.errors import EnvError, TrainingError
+from ding_like.errors import EnvError
 from ding_like.pipeline.build import seed_processes as module
 from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.build.seed_processes import seed_processes
@@ -144,7 +144,7 @@ def test_an_env_that_cannot_be_made_ends_the_start_and_leaves_nothing(run, tmp_p
     run = run(run_as=run_as)
     (tmp_path / "raise-make").touch()
 
-    with pytest.raises(TrainingError, match=r"actor_process1: RuntimeError: there is no door"):
+    with pytest.raises(EnvError, match=r"actor_process1: the env cannot be made: RuntimeError: there is no door"):
         run.processes.start()
 
     assert run.processes.pids == {}
