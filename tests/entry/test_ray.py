@@ -24,6 +24,7 @@ from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.entry.system_run import clear_errors
 from ding_like.errors import CheckpointError, ConfigError, EnvError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
+from ding_like.utils.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config"
