@@ -172,7 +172,7 @@ def do_project(name: str, binaries: Path, folder: Path) -> dict[str, Any]:
 
 def _run(command: str, folder: Path, settings: dict[str, str]) -> str:
     done = subprocess.run(
-        command, shell=True, cwd=folder, env=settings, capture_output=True, text=True, timeout=_LIMIT_S
+        ["bash", "-c", command], cwd=folder, env=settings, capture_output=True, text=True, timeout=_LIMIT_S
     )
     if done.returncode:
         raise RuntimeError(f"{command}\nended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")

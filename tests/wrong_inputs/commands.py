@@ -36,7 +36,7 @@ START = (
     Case("learners of mode ray", "ding -m ray -c my_config.py --learners 2", ("--learners is not of mode ray", "system.ray.grad.workers"), "ding -m ray -c my_config.py system.ray.grad.workers=2 --dry-run"),
     Case("nothing to be in mode dist", "ding -m dist -c my_config.py", ("mode dist needs to know what to be", "-M coordinator"), "ding -m dist --help"),
     Case("a collector without a coordinator", "ding -m dist -M collector -c my_config.py", ("--coordinator URL",), "ding -m dist --help"),
-    Case("a coordinator's address without http://", "ding -m dist -M collector -c my_config.py --coordinator localhost:7311", ("localhost:7311", "http://localhost:7311"), "ding -m dist --help"),
+    Case("a coordinator's address without http://", "ding -m dist -M collector -c my_config.py --coordinator localhost:7311 --retry-s 1", ("localhost:7311", "http://localhost:7311"), "ding -m dist --help"),
     Case("a port that is not", "ding -m dist -M coordinator -c my_config.py --port 99999", ("--port is 99999", "from 0 to 65535"), "ding -m dist --help"),
     Case("half of what joins a run of mode seed", "ding -m seed -M actor -c my_config.py", ("to join a run give both", "--address HOST:PORT"), "ding -m seed -c my_config.py --dry-run"),
     Case("a key file that is not there", "ding -m dist -M coordinator -c my_config.py --key-file nothing.json", ("nothing.json", "ding keys"), "ding keys nothing.json"),

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.wrong_inputs.cases import Case
-from tests.wrong_inputs.judge import faults_of, train, try_case
+from tests.wrong_inputs.judge import faults_of
 from tests.wrong_inputs.open_cases import OPEN
 from tests.wrong_inputs.page import PAGE, entry, normal, shown
 from tests.wrong_inputs.table import CASES
+from tests.wrong_inputs.typist import Typist
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("run") / "here")
+def typist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Typist]:
+    made = Typist(tmp_path_factory.mktemp("run"))
+    yield made
+    made.close()
 
 
 def _marks(case: Case) -> list[pytest.MarkDecorator]:
@@ -25,8 +29,8 @@ def _marks(case: Case) -> list[pytest.MarkDecorator]:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=_marks(case)) for case in CASES])
-def test_a_wrong_input_is_answered_with_fault_and_fix(case: Case, tmp_path: Path, trained: Path) -> None:
-    trial = try_case(case, tmp_path / "here", trained)
+def test_a_wrong_input_is_answered_with_fault_and_fix(case: Case, tmp_path: Path, typist: Typist) -> None:
+    trial = typist.try_case(case, tmp_path / "here")
 
     assert not faults_of(case, trial), trial.answer.text[-2000:]
     if shown(case) and not case.varies:
