@@ -162,7 +162,7 @@ class SeedRuns:
         if has_point(folder):
             # The plan's limits, always: the seed's own point may be of before they were changed.
             return ["--resume", str(folder), *_limits_of(plan)]
-        _set_aside(folder)
+        set_aside(folder)
         begin = ["-m", plan.mode, "-c", plan.config, "-s", str(seed), "--exp-name", str(folder), *plan.arguments]
         if _is_unchanged(plan):
             return [*begin, *plan.overrides]
@@ -202,11 +202,11 @@ def _ending(folder: Path, seed: int) -> str:
     return f"last model returns {measure(float(result['eval_value']))} after {result['env_step']:,} env steps{why}"
 
 
-def _set_aside(folder: Path) -> None:
-    """Rename what a seed left that died before it saved a point, so that it can begin again in its place."""
+def set_aside(folder: Path) -> None:
+    """Rename what a seed or trial left that died before it saved a point, so that it can begin again in its place."""
     if not folder.exists():
         return
-    aside = folder.with_name(f"{folder.name}_unfinished_{datetime.now():%y%m%d_%H%M%S}")
+    aside = folder.with_name(f"{folder.name}_unfinished_{datetime.now():%y%m%d_%H%M%S_%f}")
     with FolderLock(folder):  # raises where its process still runs
         folder.rename(aside)
     logger.info("%s has saved no point to go on from: it begins again, and what was there is in %s", folder, aside)

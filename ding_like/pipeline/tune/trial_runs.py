@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,16 @@ import optuna
 from optuna.trial import TrialState
 
 from ding_like.errors import TrainingError
-from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.report.experiment import seed_folder
 from ding_like.pipeline.report.runs import PLAN_FILE, read_result
 from ding_like.pipeline.report.text import measure
-from ding_like.pipeline.seeds.run import text_hash
+from ding_like.pipeline.seeds.run import has_point, set_aside, text_hash
 from ding_like.pipeline.seeds.tail import MetricsTail
 from ding_like.pipeline.tune.journal import ask, overrides_of, running
 from ding_like.pipeline.tune.plan import StudyPlan, trial_folder, trial_log
 from ding_like.utils.child_runs import ChildRuns, Ended, last_lines
-from ding_like.utils.folder_lock import FolderLock, is_held
+from ding_like.utils.folder_lock import is_held
 
 logger = logging.getLogger(__name__)
 
@@ -117,9 +115,9 @@ class TrialRuns:
     def _command(self, trial: optuna.Trial) -> list[str]:
         """Return the arguments of `ding` by which a trial begins, or goes on where it has saved a point."""
         plan, folder = self._plan, trial_folder(self._folder, trial.number)
-        if resume_store(str(folder)).steps() or (folder / PLAN_FILE).is_file():
+        if has_point(folder) or (folder / PLAN_FILE).is_file():
             return ["--resume", str(folder)]
-        _set_aside(folder)
+        set_aside(folder)
         if not self._has_changed and plan.config_sha256 and text_hash(plan.config) != plan.config_sha256:
             self._has_changed = True
             logger.warning(
@@ -204,10 +202,3 @@ def mean_value(results: Sequence[Any]) -> float | None:
     """Return the mean of what runs' results say that their last models return; None while one has not ended."""
     values = [float(result["eval_value"]) for result in results if result]
     return sum(values) / len(values) if len(values) == len(results) else None
-
-
-def _set_aside(folder: Path) -> None:
-    """Rename what a trial left that died before it saved a point, so that it can begin again in its place."""
-    if folder.exists():
-        with FolderLock(folder):  # raises where its process still runs
-            folder.rename(folder.with_name(f"{folder.name}_unfinished_{datetime.now():%y%m%d_%H%M%S_%f}"))
