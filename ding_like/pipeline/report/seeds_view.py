@@ -6,7 +6,6 @@ import logging
 from contextlib import suppress
 from typing import Protocol
 
-from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.logging import RichHandler
@@ -16,13 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ding_like.pipeline.report.text import clock
+from ding_like.pipeline.report.views import framed
 from ding_like.pipeline.seeds.standing import SeedStanding, Standings, returns_text
 from ding_like.utils.log import PACKAGE_LOGGER
 
 logger = logging.getLogger(__name__)
 
-_MIN_WIDTH, _MAX_WIDTH = 40, 110
-_ROOM = 3  # columns left free on the right: a terminal writes ^C behind the panel
+_WIDTHS = (40, 110)  # of the panel, the least and the most
 _BAR_WIDTH = 16
 _STYLES = {"waits": "dim", "runs": "cyan", "ended": "green", "failed": "bold red", "stopped": "yellow"}
 
@@ -90,16 +89,8 @@ class SeedsPanel:
         shown = sorted(shown, key=_is_settled)[: max(room, 1)] if len(shown) > room else shown
         for standing in shown:
             table.add_row(*_cells(standing, standings))
-        return Panel(
-            table,
-            title=f"[bold]{self._title}",
-            title_align="left",
-            subtitle=f"{standings.counts()}   {clock(standings.duration_s)}   {standings.eta_text} left",
-            subtitle_align="right",
-            box=box.ROUNDED,
-            border_style="cyan",
-            width=max(min(self._console.width - _ROOM, _MAX_WIDTH), _MIN_WIDTH),
-        )
+        subtitle = f"{standings.counts()}   {clock(standings.duration_s)}   {standings.eta_text} left"
+        return framed(table, self._console, title=self._title, subtitle=subtitle, widths=_WIDTHS)
 
 
 def _is_settled(standing: SeedStanding) -> bool:

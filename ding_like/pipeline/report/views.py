@@ -33,7 +33,7 @@ from ding_like.utils.log import PACKAGE_LOGGER
 
 logger = logging.getLogger(__name__)
 
-_MIN_WIDTH, _MAX_WIDTH = 20, 100
+_WIDTHS = (20, 100)  # of the panel, the least and the most
 # Columns left free on the right: a terminal writes ^C behind the panel, which must not wrap and move it.
 _ROOM = 3
 
@@ -172,16 +172,8 @@ class PanelView:
             duration_s += self._startup_s + progress.duration_s
             content = Group(self._bar(progress, speed), self._rows(progress, speed))
         phase = f"{self._phase}   " if self._phase and self._shown is not None else ""
-        return Panel(
-            content,
-            title=f"[bold]{escape(self._title)}",
-            title_align="left",
-            subtitle=f"{phase}{clock(duration_s)}",
-            subtitle_align="right",
-            box=box.ROUNDED,
-            border_style="cyan",
-            width=max(min(self._console.width - _ROOM, _MAX_WIDTH), _MIN_WIDTH),
-        )
+        subtitle = f"{phase}{clock(duration_s)}"
+        return framed(content, self._console, title=self._title, subtitle=subtitle, widths=_WIDTHS)
 
     def _rows(self, progress: Progress, speed: Speed) -> Table:
         rows = Table.grid(padding=(0, 2, 0, 0))
@@ -204,6 +196,21 @@ class PanelView:
         bar = ProgressBar(total=1.0, completed=fraction, complete_style="cyan", finished_style="green")
         line.add_row(bar, f"{done:,}/{limit:,.0f} {unit}   ETA {eta_text(speed)}")
         return line
+
+
+def framed(content: RenderableType, console: Console, *, title: str, subtitle: str, widths: tuple[int, int]) -> Panel:
+    """Return content in the frame of a run's panel, as wide as the console has room, within the least and the most."""
+    least, most = widths
+    return Panel(
+        content,
+        title=f"[bold]{escape(title)}",
+        title_align="left",
+        subtitle=subtitle,
+        subtitle_align="right",
+        box=box.ROUNDED,
+        border_style="cyan",
+        width=max(min(console.width - _ROOM, most), least),
+    )
 
 
 def _pairs_text(pairs: Sequence[tuple[str, str]]) -> Text:

@@ -156,6 +156,17 @@ def test_a_panel_of_many_seeds_fits_the_terminal_and_shows_those_at_work(tmp_pat
     assert all(f"seed {seed} " in last for seed in range(45, 50)) and last.count("seed ") <= 12
 
 
+def test_a_folders_name_may_look_like_markup(tmp_path: Path, clock: Clock) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=12, color_system=None)
+    panel = SeedsPanel(console, "exp[/x]")
+
+    panel.show(standings(tmp_path, clock))
+    panel.close()
+
+    assert "exp[/x]" in screen.getvalue()
+
+
 def test_elsewhere_it_is_a_line_of_the_log(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="ding_like")
 
