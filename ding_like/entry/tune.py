@@ -93,11 +93,13 @@ def resume_study(study: str | Path, *, trials: int | None = None, jobs: int | No
 def _run(folder: Path, plan: StudyPlan, jobs: int | None) -> optuna.Study:
     from ding_like.entry.seeds import checked_jobs
     from ding_like.pipeline.interrupt import StopSignal
-    from ding_like.pipeline.tune.journal import held, open_study
+    from ding_like.pipeline.tune.journal import open_study
     from ding_like.pipeline.tune.trial_runs import TrialRuns
+    from ding_like.utils.folder_lock import FolderLock
 
     jobs = checked_jobs(jobs, plan.mode, plan.trials)
-    with held(folder), StopSignal() as signals:
+    folder.mkdir(parents=True, exist_ok=True)
+    with FolderLock(folder, resume=("ding", "tune", "--resume"), named_by="--study"), StopSignal() as signals:
         plan.save(folder)
         study = open_study(folder, plan)
         for line in _opening(folder, plan, study, jobs):

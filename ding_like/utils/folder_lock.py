@@ -16,7 +16,9 @@ import socket
 import sys
 import time
 import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -45,21 +47,31 @@ class Holder(NamedTuple):
     inode: int  # of the file: a copy of it says nothing of its own folder
 
 
+Tell = Callable[[Holder | None], str]  # what a second process is told, of who holds the folder
+
+
 class FolderLock:
     """Hold a folder that is there, for this process alone, until `close` or the end of the process.
 
     Raises ConfigError, and changes nothing, while another process holds it, and where no file can be made in it.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        resume: Sequence[str] = ("ding", "--resume"),
+        named_by: str = "--exp-name",
+    ) -> None:
+        """Take the lock; `resume` is the command that goes on in the folder, `named_by` the option that names it."""
         self.folder = Path(folder)
         self._descriptor: int | None = None
         try:
-            self._descriptor = _take(self.folder)
+            self._descriptor = _take(self.folder, partial(_in_use, self.folder, resume=resume, named_by=named_by))
         except OSError as error:
             raise ConfigError(
                 f"a run cannot begin in '{self.folder}/': {error.strerror} ({self.folder / LOCK_FILE}). Make room, or "
-                "give an --exp-name where files can be written."
+                f"give {named_by} a place where files can be written."
             ) from error
         _held.add(self)
         with suppress(OSError):  # of a full disk: it is held all the same, without a word of who does
@@ -128,13 +140,13 @@ def holder_of(folder: str | os.PathLike[str]) -> Holder | None:
     return None
 
 
-def _take(folder: Path) -> int:
-    """Return the descriptor of the folder's lock file, locked."""
+def _take(folder: Path, tell: Tell) -> int:
+    """Return the descriptor of the folder's lock file, locked; `tell` says who has it."""
     path = folder / LOCK_FILE
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            _lock(descriptor, folder)
+            _lock(descriptor, folder, tell)
             seen, own = os.stat(path), os.fstat(descriptor)
             if (seen.st_dev, seen.st_ino) == (own.st_dev, own.st_ino):
                 return descriptor
@@ -146,15 +158,15 @@ def _take(folder: Path) -> int:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path) -> None:
+def _lock(descriptor: int, folder: Path, tell: Tell) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise ConfigError(_in_use(folder, _read(descriptor))) from None
+        raise ConfigError(tell(_read(descriptor))) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        _check_by_word(descriptor, folder)
+        _check_by_word(descriptor, folder, tell)
         logger.warning(
             "%s/ is on a file system without locks (%s): that no other process trains in it is known by %s alone.",
             folder,
@@ -163,13 +175,13 @@ def _lock(descriptor: int, folder: Path) -> None:
         )
 
 
-def _check_by_word(descriptor: int, folder: Path) -> None:
+def _check_by_word(descriptor: int, folder: Path, tell: Tell) -> None:
     """Raise ConfigError if the file says that a process holds it which lives, or of which that is not known here."""
     holder = _read(descriptor)
     if holder is None or (holder.machine == machine_mark() and start_of(holder.pid) != holder.start):
         return
     fix = f" If that process has ended, delete {folder / LOCK_FILE} and try again."
-    raise ConfigError(_in_use(folder, holder) + ("" if holder.machine == machine_mark() else fix))
+    raise ConfigError(tell(holder) + ("" if holder.machine == machine_mark() else fix))
 
 
 def _this_process(descriptor: int) -> Holder:
@@ -196,9 +208,9 @@ def _read(descriptor: int) -> Holder | None:
     return holder if holder.inode == os.fstat(descriptor).st_ino else None
 
 
-def _in_use(folder: Path, holder: Holder | None) -> str:
+def _in_use(folder: Path, holder: Holder | None, *, resume: Sequence[str], named_by: str) -> str:
     """Return what a second process is told."""
-    again = "wait for its end, or give another --exp-name to a new run."
+    again = f"wait for its end, or give another {named_by} to a new run."
     if holder is None:
         return f"{folder}/ is in use: another process trains in it, and two would write the same files; {again}"
     is_here = holder.machine == machine_mark()
@@ -206,10 +218,10 @@ def _in_use(folder: Path, holder: Holder | None) -> str:
         return f"{folder}/ is in use by a run of this very process, since {holder.since}; {again}"
     where = "" if is_here else f"on {holder.host} "
     stop = f"stop it with  kill {holder.pid}  {where}(it saves a point first) and go on"
-    resume = shlex.join(["ding", "--resume", str(folder)])
+    command = shlex.join([*resume, str(folder)])
     if is_here and state_of(holder.pid) == "T":
         stop = f"it is paused, and  kill -CONT {holder.pid}  lets it go on; or {stop}"
     return (
         f"{folder}/ is in use: process {holder.pid} on {holder.host} (`{holder.command}`) has trained in it since "
-        f"{holder.since}, and two would write the same files; {stop} with  {resume} ; or {again}"
+        f"{holder.since}, and two would write the same files; {stop} with  {command} ; or {again}"
     )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +11,9 @@ import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from ding_like.errors import ConfigError
 from ding_like.pipeline.tune.plan import StudyPlan
 
 JOURNAL_FILE = "journal.log"
-LOCK_FILE = ".lock"
 _NAME = "study"
 # Trials that are drawn at random before there is something to learn from.
 _RANDOM_TRIALS = 5
@@ -32,27 +27,6 @@ class _OwnedLock:
 
     def release(self) -> None:
         """Do nothing."""
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold a study's folder for this process; raises ConfigError while another has it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            raise ConfigError(
-                f"{folder}/ is in use: process {pid or '?'} runs this study. Wait for its end, stop it with "
-                f"kill {pid or 'PID'}, or give another --study."
-            ) from None
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def open_study(folder: Path, plan: StudyPlan) -> optuna.Study:

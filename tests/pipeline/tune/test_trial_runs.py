@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ding_like.entry.tune import resume_study
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.interrupt import StopSignal
+from ding_like.pipeline.seeds.run import text_hash
 from ding_like.pipeline.tune.plan import StudyPlan, read_study_plan, trial_folder
 from ding_like.utils.child_runs import Ended
 
@@ -18,8 +23,9 @@ optuna = pytest.importorskip("optuna")
 
 from ding_like.pipeline.tune import results  # noqa: E402
 from ding_like.pipeline.tune import trial_runs as module  # noqa: E402
-from ding_like.pipeline.tune.journal import ask, held, open_study  # noqa: E402
+from ding_like.pipeline.tune.journal import ask, open_study  # noqa: E402
 
+ROOT = Path(__file__).parents[3]
 STUDY = Path("study")
 # A child's name and its arguments -> how its process ended.
 Play = Callable[[str, list[str]], int]
@@ -235,9 +241,28 @@ def test_a_trial_of_several_seeds_is_worth_their_mean() -> None:
     assert [trial.value for trial in study.trials] == [2.0, 2.0]
 
 
+_HOLDS = """
+import sys
+from ding_like.utils.folder_lock import FolderLock
+with FolderLock("study"):
+    print("holds", flush=True)
+    sys.stdin.read()
+"""
+
+
 def test_a_study_is_of_one_process_at_a_time() -> None:
-    with held(STUDY), pytest.raises(ConfigError, match="is in use: process"), held(STUDY):
-        pass
+    Path("c.py").write_text("")
+    make_plan(config_sha256=text_hash("c.py")).save(STUDY)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDS], env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "holds\n"
+
+        with pytest.raises(ConfigError, match=r"(?s)is in use: process.*ding tune --resume study.*another --study"):
+            resume_study(STUDY)
+
+        other.communicate(timeout=20)
 
 
 def test_the_plan_is_read_as_it_was_written() -> None:
