@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ding_like.errors import ConfigError
 from ding_like.pipeline.report.runs import PLAN_FILE, NoReturnsError, Run, read_result, read_run, read_settings
-from ding_like.utils.files import atomic_write
+from ding_like.utils.plan_file import load_plan, save_plan
 
 FORMAT = 1  # of that file
 
@@ -32,8 +31,7 @@ class SeedsPlan:
 
     def save(self, folder: Path) -> None:
         """Write it into the experiment's folder."""
-        with atomic_write(folder / PLAN_FILE) as file:
-            file.write(json.dumps({"format": FORMAT, **asdict(self)}, indent=2).encode())
+        save_plan(folder / PLAN_FILE, self, version=FORMAT)
 
 
 def read_plan(folder: Path) -> SeedsPlan | None:
@@ -41,21 +39,8 @@ def read_plan(folder: Path) -> SeedsPlan | None:
 
     Raises ConfigError for a file that is damaged, or of another version.
     """
-    path = folder / PLAN_FILE
-    if not path.is_file():
-        return None
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        version = said.pop("format")
-        if version == FORMAT:
-            said["seeds"] = tuple(map(int, said["seeds"]))
-            said |= {name: tuple(said[name]) for name in ("overrides", "arguments")}
-            return SeedsPlan(**said)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"{path} is damaged ({error}); each of its seeds can still be read: {folder}/seed0, for instance."
-        ) from error
-    raise ConfigError(f"{path} is of format {version!r}, this version of ding_like reads format {FORMAT}.")
+    still = f"each of its seeds can still be read: {folder}/seed0, for instance."
+    return load_plan(folder / PLAN_FILE, SeedsPlan, version=FORMAT, still=still)
 
 
 def seed_folder(folder: Path, seed: int) -> Path:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ding_like.errors import ConfigError
 from ding_like.pipeline.tune.space import Param, parse_params
-from ding_like.utils.files import atomic_write
+from ding_like.utils.plan_file import load_plan, save_plan
 
 PLAN_FILE = "study.json"
 FORMAT = 1  # of that file
@@ -41,8 +38,7 @@ class StudyPlan:
 
     def save(self, folder: Path) -> None:
         """Write it into the study's folder."""
-        with atomic_write(folder / PLAN_FILE) as file:
-            file.write(json.dumps({"format": FORMAT, **asdict(self)}, indent=2).encode())
+        save_plan(folder / PLAN_FILE, self, version=FORMAT)
 
 
 def read_study_plan(folder: Path) -> StudyPlan | None:
@@ -50,17 +46,8 @@ def read_study_plan(folder: Path) -> StudyPlan | None:
 
     Raises ConfigError for a file that is damaged, or of another version.
     """
-    path = folder / PLAN_FILE
-    if not path.is_file():
-        return None
-    try:
-        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version = said.pop("format")
-        if version == FORMAT:
-            return StudyPlan(**{**said, **{name: tuple(said[name]) for name in ("params", "overrides", "limits")}})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is damaged ({error}); its trials are runs that can still be read.") from error
-    raise ConfigError(f"{path} is of format {version!r}, this version of ding_like reads format {FORMAT}.")
+    still = "its trials are runs that can still be read."
+    return load_plan(folder / PLAN_FILE, StudyPlan, version=FORMAT, still=still)
 
 
 def trial_folder(folder: Path, number: int) -> Path:

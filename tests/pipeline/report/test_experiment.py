@@ -90,6 +90,16 @@ def test_a_damaged_plan_is_named(tmp_path: Path, text: str, words: str) -> None:
         read_experiment(tmp_path)
 
 
+@pytest.mark.parametrize(("name", "value"), [("seeds", ["a"]), ("seeds", 3), ("overrides", "nstep=1")])
+def test_a_plan_with_values_of_another_kind_is_damaged(tmp_path: Path, name: str, value: object) -> None:
+    SeedsPlan((0, 7), "serial", "ding ...", "c.py", "00", ("a=1",), (), 5, 10**10).save(tmp_path)
+    path = tmp_path / "experiment.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+
+    with pytest.raises(ConfigError, match="is damaged"):
+        read_plan(tmp_path)
+
+
 def test_a_plan_survives_being_written(tmp_path: Path) -> None:
     plan = SeedsPlan((0, 7), "serial", "ding ...", "c.py", "00", ("a=1",), ("--env-step", "5"), 5, 10**10)
 
