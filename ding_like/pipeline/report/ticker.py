@@ -9,6 +9,7 @@ from types import TracebackType
 
 # A call that took t seconds is followed by none for this many times t.
 _REST = 100.0
+_LEAVE_S = 5.0  # for a call that hangs, on a terminal that was stopped say: the work does not wait for it
 
 
 class Ticker:
@@ -28,7 +29,7 @@ class Ticker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(_LEAVE_S)
 
     def _run(self) -> None:
         wait_s = self._every_s
