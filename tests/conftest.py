@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -22,6 +23,20 @@ def know_own_shared_memory() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         record_shared_memory(monkeypatch)
         yield
+
+
+@pytest.fixture
+def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run the test in an empty folder; return the folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the pictures at the end of a run: matplotlib takes longer than a small run."""
+    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+    monkeypatch.setattr("ding_like.entry.system_run.write_pictures", lambda *args, **kwargs: None)
 
 
 @pytest.fixture(autouse=True)

@@ -8,13 +8,10 @@ import pytest
 
 from ding_like.entry.cli import main
 
+pytestmark = pytest.mark.usefixtures("in_tmp")
+
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def run(*arguments: str) -> int:

@@ -18,11 +18,7 @@ from ding_like.utils import full_disk
 from ding_like.utils.folder_lock import LOCK_FILE, FolderLock
 from tests.pipeline.test_serial import make_configs
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 
 @pytest.fixture

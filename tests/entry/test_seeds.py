@@ -23,12 +23,9 @@ from ding_like.utils.folder_lock import FolderLock
 from tests.pipeline.report.run_folder import write_seeds
 from tests.pipeline.test_serial import make_configs
 
+pytestmark = pytest.mark.usefixtures("in_tmp")
+
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def write_config(name: str = "my_config.py", *, more: str = "", **resume: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +10,7 @@ from ding_like.entry import parallel_pipeline, serial_pipeline
 from ding_like.errors import ConfigError
 from tests.pipeline.test_serial import make_configs
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 
 def configs(buffer: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -18,11 +18,7 @@ from ding_like.pipeline.report.progress import EvalInterval, Limits, Progress, S
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from tests.pipeline.test_serial import make_configs
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 
 def configs(manager: str = "base", metrics: tuple[str, ...] = ("distance",)) -> tuple[dict[str, Any], dict[str, Any]]:

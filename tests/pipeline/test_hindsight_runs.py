@@ -14,11 +14,7 @@ from ding_like.config import compile_config
 from ding_like.entry import parallel_pipeline, resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 
 def configs(**policy: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -18,15 +18,11 @@ from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_on
 from tests.contracts.policy_cases import assert_equal_states
 from tests.policy.hybrid import register_aim
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "dizoo/gym_hybrid/config"
 PIPELINES = {"pdqn": serial_pipeline, "ppo": serial_pipeline_onpolicy}
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
 def configs(policy: str, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:

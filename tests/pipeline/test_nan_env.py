@@ -15,13 +15,9 @@ from ding_like.errors import EnvError
 from tests.pipeline.nan_env import make_nan_env
 from tests.pipeline.test_serial import make_configs
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 MANAGERS = ["base", pytest.param("subprocess", marks=pytest.mark.slow)]
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
 def train(manager: str, broken: dict[str, Any]) -> None:

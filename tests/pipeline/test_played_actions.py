@@ -18,14 +18,10 @@ from ding_like.envs.manager.subprocess import SubprocessEnvManager
 from ding_like.worker import NaiveReplayBuffer
 from tests.pipeline.test_serial import make_configs
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 ROOT = Path(__file__).parents[2]
 TICTACTOE = ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py"
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
 @pytest.fixture

@@ -18,13 +18,9 @@ from ding_like.pipeline.checkpoint import resume_store
 from ding_like.utils.checkpoint import load_state
 from tests.pipeline.test_serial import make_configs
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
 def lines(exp: Path) -> list[dict]:

@@ -9,6 +9,8 @@ from ding_like.entry import eval as evaluate
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 
 def make_configs(**changes):
     main = dict(
@@ -25,13 +27,6 @@ def make_configs(**changes):
     )
     main["policy"].update(changes)
     return main, dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dqn"))
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    # Drawing takes longer than these runs; tests/entry/test_cli.py looks at the pictures of a run.
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
 def read(path) -> list[dict]:

@@ -9,6 +9,8 @@ import torch
 from ding_like.entry import eval as evaluate
 from ding_like.entry import resume_pipeline, serial_pipeline
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 
 def make_configs(policy_type: str, **changes):
     main = dict(
@@ -24,12 +26,6 @@ def make_configs(policy_type: str, **changes):
         ),
     )
     return main, dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=policy_type))
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
 def vectors(policy) -> list[torch.Tensor]:

@@ -24,6 +24,8 @@ from tests.leaks import SHARED_MEMORY
 from tests.pipeline.test_resume import equal_tensors, lines, wait_for, weights
 from tests.pipeline.test_serial import make_configs
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 ROOT = Path(__file__).parents[2]
 
 RUN = """
@@ -46,12 +48,6 @@ def configs(*, exp_name: str = "exp", **manager: Any) -> tuple[dict[str, Any], d
     main["env"]["manager"] = manager
     create["env_manager"] = dict(type="subprocess")
     return main, create
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
 @pytest.fixture

@@ -9,10 +9,7 @@ import pytest
 from ding_like.errors import ConfigError
 from ding_like.utils.run_folder import RunFolder
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_tmp")
 
 
 def fail(name: str, *files: str, fresh: bool = True, keep: bool = False, content: str = "x") -> None:

@@ -14,11 +14,7 @@ import pytest
 from ding_like.entry import resume_pipeline, serial_pipeline
 from tests.pipeline.test_serial import make_configs
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 
 def configs(**trackers: Any) -> tuple[dict[str, Any], dict[str, Any]]:

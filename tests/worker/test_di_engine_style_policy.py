@@ -24,6 +24,8 @@ from ding_like.worker import (
     SampleSerialCollector,
 )
 
+pytestmark = pytest.mark.usefixtures("in_tmp")
+
 LENGTH = 3
 
 
@@ -94,11 +96,6 @@ class RecordingPolicy(Policy):
     def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         self.seen["train_sample"] += transitions
         return transitions
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

@@ -21,13 +21,9 @@ from ding_like.pipeline.checkpoint import resume_store
 from tests.pipeline.test_resume import equal_tensors, lines
 from tests.pipeline.test_serial import make_configs
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
 def ppo_configs() -> tuple[dict[str, Any], dict[str, Any]]:

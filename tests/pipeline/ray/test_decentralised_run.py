@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,7 @@ from tests.pipeline.ray import runs
 from tests.pipeline.ray.test_run import endless, noting_host
 from tests.pipeline.ray.test_scheme import dqn
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_tmp")
 
 
 def lose(kind: str, configs: Any, *, keeps_point_at: int = 0) -> str:

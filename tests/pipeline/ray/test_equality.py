@@ -16,13 +16,9 @@ from ding_like.pipeline.roles.train import TrainRole
 from ding_like.pipeline.turns import has_priorities, rows_of, store_of
 from tests.pipeline.ray import runs
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 UPDATES = 1000
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
 def state_of(policy: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,7 @@ from tests.pipeline.ray import runs
 from tests.pipeline.ray.test_run import LosableHost, endless
 from tests.pipeline.ray.test_scheme import dqn
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_tmp")
 
 
 # --- other numbers of workers

@@ -22,10 +22,7 @@ from tests.pipeline.ray import runs
 from tests.pipeline.ray.match_env import Match
 from tests.pipeline.ray.test_scheme import dqn, ppo
 
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_tmp")
 
 
 def endless(configs: Any) -> Any:

@@ -18,6 +18,8 @@ from ding_like.pipeline.ray import Learner, Scheme
 from tests.pipeline.ray import runs
 from tests.pipeline.ray.match_env import BEST
 
+pytestmark = pytest.mark.usefixtures("in_tmp")
+
 COLLECTION = {
     "central": dict(workers=0),
     "rounds": dict(workers=2),
@@ -30,11 +32,6 @@ GRADIENTS: dict[str, dict[str, Any]] = {
     "each its own": dict(grad_workers=2, grad_comm="async"),
     "decentralised": dict(grad_workers=2, decentralized=True),
 }
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def match(configs: Any) -> Any:

@@ -18,6 +18,8 @@ from ding_like.pipeline.report.experiment import read_experiments
 from tests.pipeline.report.recorded import scores_of, write_recorded
 from tests.pipeline.report.run_folder import RESULT, training_and_evaluation, write_run, write_seeds
 
+pytestmark = pytest.mark.usefixtures("in_tmp")
+
 # What rliable 1.2.0 (arch 7.2, pandas 2.3, 50,000 resamples) says of the recorded scores.
 RLIABLE = {
     ("dqn", "mean"): (366.55, 287.65, 441.13),
@@ -26,11 +28,6 @@ RLIABLE = {
     ("ppo", "iqm"): (233.7833333, 200.1833333, 429.0833333),
 }
 RLIABLE_IMPROVEMENT = (0.78, 0.4, 1.0)
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

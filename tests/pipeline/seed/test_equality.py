@@ -10,13 +10,9 @@ from tests.pipeline.ray import runs
 from tests.pipeline.ray.test_equality import assert_equal
 from tests.pipeline.seed import runs as seed_runs
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 UPDATES = 500
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
 
 
 @pytest.mark.parametrize(

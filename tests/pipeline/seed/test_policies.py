@@ -20,6 +20,8 @@ from ding_like.pipeline.seed.settings import SeedSettings, read_seed
 from tests.pipeline.ray import runs
 from tests.pipeline.seed import runs as seed_runs
 
+pytestmark = pytest.mark.usefixtures("in_tmp")
+
 DIZOO = Path(__file__).parents[3] / "dizoo"
 CONFIGS = {path.stem.removesuffix("_config"): path for path in sorted(DIZOO.rglob("*_config.py"))}
 TRAINED = (
@@ -31,11 +33,6 @@ _SMALL = {
     "env": {"collector_env_num": 2, "evaluator_env_num": 1, "n_evaluator_episode": 1},
     "policy": {"random_collect_size": 0},
 }
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def small(name: str) -> Any:

@@ -15,17 +15,14 @@ from tests.policy.test_ppo import Knower, make_policy
 from tests.worker.collector.test_sample import Rows, keys
 from tests.worker.scripted_manager import CountingActor, ScriptedManager
 
+pytestmark = pytest.mark.usefixtures("in_tmp")
+
 GAMMA = 0.9
 LENGTHS = st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3), min_size=1, max_size=4)
 # (lane, episode, step) at which something breaks.
 FAULTS = st.sets(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 3)), max_size=8)
 property_test = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 Key = tuple[int, int, int]
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 class Book:

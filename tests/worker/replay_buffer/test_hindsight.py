@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,14 +15,11 @@ from ding_like.worker import create_buffer
 from ding_like.worker.replay_buffer import HindsightReplayBuffer
 from tests.worker.replay_buffer.goal_env import LineEnv
 
+pytestmark = pytest.mark.usefixtures("in_tmp")
+
 Array = np.ndarray
 STRATEGIES = ("future", "final", "episode")
 ALL = 1e12  # k with which no row keeps its goal
-
-
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def make_buffer(size: int = 1000, *, seed: int = 0, make_env: Any = LineEnv, **cfg: Any) -> HindsightReplayBuffer:
