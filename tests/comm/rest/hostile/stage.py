@@ -1,4 +1,4 @@
-"""A coordinator in the middle of a run, and a stranger who sends it whatever bytes he likes."""
+"""A coordinator in the middle of a run, and a client that sends it any bytes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import begin, make_core
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 60.0
 SECRETS = {"collector": "c" * 64, "learner": "e" * 64, "admin": "a" * 64}
 
 
 class _Registrar:
-    """Be a service whose workers register with secrets."""
+    """Service whose workers register with secrets."""
 
     def __init__(self, service: LockedService) -> None:
         self._service = service
@@ -39,7 +39,7 @@ class _Registrar:
 
 
 class Stage:
-    """Hold a run with a learner, a collector and a task of each, served with keys."""
+    """Run with a learner, a collector and a task of each, served with keys."""
 
     def __init__(self, folder: Path) -> None:
         self.core: Any = make_core(folder)

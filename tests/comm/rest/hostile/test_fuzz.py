@@ -19,7 +19,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     made.close()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(request=REQUESTS)
 def test_any_request_is_answered_and_none_breaks_the_coordinator(stage: Stage, request: Any) -> None:
     assert 200 <= send_one(stage, request) < 500
