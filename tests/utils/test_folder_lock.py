@@ -71,8 +71,8 @@ def test_a_process_that_was_killed_holds_nothing(other, tmp_path, number):
 
 
 def test_children_of_a_killed_process_do_not_hold_it(tmp_path):
-    more = "import os, time; child = os.fork(); print(child, flush=True) if child else None; sys.stdin.read()"
-    process = hold(tmp_path, more)
+    # The child says its number, and not its parent: a child that has not run yet has not let go of the lock either.
+    process = hold(tmp_path, "import os; os.fork() or print(os.getpid(), flush=True); sys.stdin.read()")
     assert process.stdout is not None
     child = int(process.stdout.readline())
     try:
