@@ -36,7 +36,7 @@ Answer = Callable[[str, str, bytes, dict[str, str]], Reply]  # of method, path, 
 
 
 class Between:
-    """Stand where workers look for their coordinator, and answer as told; `heads` are what was asked with."""
+    """Server at the address of the coordinator that answers as the test says; `heads` are the requests."""
 
     def __init__(self, answer: Answer) -> None:
         heads: list[dict[str, str]] = []
@@ -76,7 +76,7 @@ class Between:
 
 
 class Parts:
-    """Make servers, clients and what stands between, and close them."""
+    """Servers, clients and relays between them; `close` closes all."""
 
     def __init__(self) -> None:
         self.service = Service()
@@ -175,9 +175,8 @@ def test_a_wrong_key_is_one_clear_error_at_once(parts: Parts) -> None:
         register(client)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_an_answer_that_was_changed_on_its_way_is_as_none(parts: Parts) -> None:
+    changes: list[Callable[[Reply], Reply]] = [
         lambda reply: reply._replace(headers={}),
         lambda reply: reply._replace(headers={ANSWER_HEADER: "0" * 64}),
         lambda reply: reply._replace(body=reply.body.replace(b"7", b"9")),
@@ -191,22 +190,20 @@ def test_a_wrong_key_is_one_clear_error_at_once(parts: Parts) -> None:
         lambda reply: reply._replace(
             body=gzip.compress(reply.body), headers={**reply.headers, "Content-Encoding": "gzip"}
         ),
-    ],
-)
-def test_an_answer_that_was_changed_on_its_way_is_as_none(parts: Parts, change: Callable[[Reply], Reply]) -> None:
-    lies = [2]
+    ]
+    lies: list[Callable[[Reply], Reply]] = []
 
     def lie(path: str, reply: Reply) -> Reply:
-        if "heartbeat" not in path or not lies[0]:
-            return reply
-        lies[0] -= 1
-        return change(reply)
+        return lies.pop()(reply) if "heartbeat" in path and lies else reply
 
-    client = parts.client(parts.between(through(parts.server(), lie)).url, retry_s=10.0)
+    client = parts.client(parts.between(through(parts.server(), lie)).url, retry_s=60.0)
     worker = register(client)
 
-    assert client.heartbeat(worker, m.Heartbeat("idle")).env_step == 7
-    assert lies == [0] and [asked[0] for asked in parts.service.asked].count("heartbeat") == 1, "it was acted on once"
+    for number, change in enumerate(changes):
+        lies += [change] * 2
+        assert client.heartbeat(worker, m.Heartbeat("idle")).env_step == 7
+        asked = [name for name, *_ in parts.service.asked]
+        assert not lies and asked.count("heartbeat") == number + 1, f"change {number}: it is acted on once"
 
 
 def test_an_answer_to_another_request_is_as_none(parts: Parts) -> None:
@@ -336,11 +333,8 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_number(parts: Parts) -> 
 # --- clocks
 
 
-@pytest.mark.parametrize("jump_s", [600.0, -600.0, 86_400.0])
 @pytest.mark.parametrize("side", ["worker", "coordinator"])
-def test_a_jump_of_the_walls_clock_ends_nobody(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch, side: str, jump_s: float
-) -> None:
+def test_a_jump_of_the_walls_clock_ends_nobody(parts: Parts, monkeypatch: pytest.MonkeyPatch, side: str) -> None:
     """The worker is this thread, the coordinator all others."""
     real, here, jumped = time.time, threading.current_thread(), [0.0]
     monkeypatch.setattr(
@@ -350,14 +344,12 @@ def test_a_jump_of_the_walls_clock_ends_nobody(
     client.hello()
     worker = register(client)
 
-    jumped[0] = jump_s
+    for jumped[0] in (600.0, -600.0, 86_400.0):
+        assert client.heartbeat(worker, m.Heartbeat("idle")).env_step == 7
+        assert client.status() == {"run": 1}
 
-    assert client.heartbeat(worker, m.Heartbeat("idle")).env_step == 7
-    assert client.status() == {"run": 1}
 
-
-@pytest.mark.parametrize("jump_s", [600.0, -600.0])
-@pytest.mark.parametrize("side", ["worker", "coordinator"])
+@pytest.mark.parametrize(("side", "jump_s"), [("worker", 600.0), ("coordinator", -600.0)])
 def test_a_clock_that_jumps_all_the_same_is_measured_again(parts: Parts, side: str, jump_s: float) -> None:
     """As after a sleep of the machine, or a coordinator that starts again with another time."""
     jumped = {"worker": 0.0, "coordinator": 0.0}

@@ -27,11 +27,3 @@ def test_a_caller_is_held_to_its_rate() -> None:
         limit.check("a")
     with pytest.raises(RefusedError):
         limit.check("a")
-
-
-def test_callers_are_remembered_within_bounds() -> None:
-    limit = RateLimit(1.0, 1.0, clock=lambda: 0.0)
-    for number in range(10_500):
-        limit.check(f"caller{number}")
-
-    assert len(limit._left) == 10_000

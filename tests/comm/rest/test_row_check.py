@@ -36,9 +36,8 @@ def test_good_rows_pass() -> None:
     check(rows())
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_rows_of_no_env_are_refused_even_as_the_first() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         (dict(obs=np.zeros((4, 2), np.float32)), "column obs has rows"),
         (dict(next_obs=np.zeros((4, 3, 1), np.float32)), "column next_obs has rows"),
         (dict(obs=with_one("obs", np.nan)), "column obs has numbers that are not finite"),
@@ -48,22 +47,21 @@ def test_good_rows_pass() -> None:
         (dict(action=np.array([0, 1, -1, 0])), "column action has numbers"),
         (dict(action=np.zeros(4, np.float32)), "column action has numbers"),
         (dict(action=np.zeros((4, 1), np.int64)), "column action has rows"),
-    ],
-)
-def test_rows_of_no_env_are_refused_even_as_the_first(changes: Any, said: str) -> None:
-    with pytest.raises(SegmentError, match=said) as caught:
-        RowCheck(BOX, spaces.Discrete(2))(rows(**changes))
+    ]
+    for changes, said in cases:
+        with pytest.raises(SegmentError, match=said) as caught:
+            RowCheck(BOX, spaces.Discrete(2))(rows(**changes))
+            pytest.fail(f"{changes} passes")
+        assert caught.value.code == "schema"
 
-    assert caught.value.code == "schema"
 
-
-@pytest.mark.parametrize("changes", [dict(extra=np.zeros(4)), dict(reward=np.ones(4, np.float64))])
-def test_columns_are_those_of_the_first_segment(changes: Any) -> None:
+def test_columns_are_those_of_the_first_segment() -> None:
     check = RowCheck(BOX, spaces.Discrete(2))
     check(rows())
 
-    with pytest.raises(SegmentError, match="column"):
-        check(rows(**changes))
+    for changes in (dict(extra=np.zeros(4)), dict(reward=np.ones(4, np.float64))):
+        with pytest.raises(SegmentError, match="column"):
+            check(rows(**changes))
     short = rows()
     del short["reward"]
     with pytest.raises(SegmentError, match="'reward' is missing"):
@@ -118,21 +116,19 @@ def test_rows_that_are_sequences_pass_where_the_policys_rows_are() -> None:
     RowCheck(box, spaces.Discrete(2), SEQUENCES)(sequences())
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_sequences_that_are_not_the_policys_are_refused() -> None:
+    check = RowCheck(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), SEQUENCES)
+    cases: list[tuple[dict[str, Any], str]] = [
         (dict(obs=np.ones((2, 4, 3), np.float32)), "column 'obs' has rows"),
         (dict(obs=np.ones((2, 5, 2), np.float32)), "column 'obs' has rows"),
         (dict(action=np.zeros((2, 4), np.int64)), "column 'action' has rows"),
         (dict(action=np.array([[0, 1, 1, 0, 0], [0, 0, 0, 0, 2]])), "column action has numbers"),
         (dict(reward=np.array([[0, 0, 0, 0, 0], [0, 0, 0, np.nan, 0]], np.float32)), "are not finite"),
-    ],
-)
-def test_sequences_that_are_not_the_policys_are_refused(changes: Any, said: str) -> None:
-    check = RowCheck(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), SEQUENCES)
-
-    with pytest.raises(SegmentError, match=said):
-        check(sequences(**changes))
+    ]
+    for changes, said in cases:
+        with pytest.raises(SegmentError, match=said):
+            check(sequences(**changes))
+            pytest.fail(f"{changes} passes")
 
 
 def test_sequences_of_another_env_are_refused_even_where_the_schema_has_them() -> None:

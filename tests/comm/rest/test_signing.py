@@ -51,9 +51,8 @@ def test_a_signed_request_has_its_role() -> None:
     assert check(header(signer(role="learner"))).role == "learner"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_anything_that_was_changed_is_refused() -> None:
+    changes: list[dict[str, Any]] = [
         dict(method="PUT"),
         dict(path="/v1/x"),
         dict(path="/v1/x?a=2"),
@@ -67,24 +66,23 @@ def test_a_signed_request_has_its_role() -> None:
         dict(turn="main:2"),
         dict(turn="other:1"),
         dict(turn=""),
-    ],
-)
-def test_anything_that_was_changed_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(RefusedError, match="signature does not fit"):
-        check(header(), **change)
+    ]
+    for change in changes:
+        with pytest.raises(RefusedError, match="signature does not fit"):
+            check(header(), **change)
+            pytest.fail(f"{change} is let in")
 
 
-@pytest.mark.parametrize("now_s", [1000.0 - 302, 1000.0 + 302, 1000.0 + 3600])
-def test_a_request_of_another_time_is_refused_for_its_clock(now_s: float) -> None:
-    with pytest.raises(RefusedError, match="more than 300 s") as caught:
-        check(header(), now_s=now_s)
+def test_a_request_of_another_time_is_refused_for_its_clock() -> None:
+    for off_s in (-302, 302, 3600):
+        with pytest.raises(RefusedError, match="more than 300 s") as caught:
+            check(header(), now_s=1000.0 + off_s)
+        assert caught.value.code == "bad_clock"
+    assert check(header(), now_s=1299.0).role == "collector"
 
-    assert caught.value.code == "bad_clock"
 
-
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_no_known_key_signed_is_refused() -> None:
+    texts = [
         "",
         "Bearer x",
         "DL2 key=collector",
@@ -96,13 +94,12 @@ def test_a_request_of_another_time_is_refused_for_its_clock(now_s: float) -> Non
         header(signer(key=b"x" * 32)),
         header().upper(),
         "DL2 key=collector,ts=1000,nonce=" + "0" * 32 + ",sig=" + "0" * 64,
-    ],
-)
-def test_what_no_known_key_signed_is_refused(text: str) -> None:
-    with pytest.raises(RefusedError) as caught:
-        check(text)
-
-    assert caught.value.status == 401
+    ]
+    for text in texts:
+        with pytest.raises(RefusedError) as caught:
+            check(text)
+            pytest.fail(f"{text!r} is let in")
+        assert caught.value.status == 401, text
 
 
 def test_only_who_has_a_workers_secret_speaks_for_it() -> None:
@@ -184,36 +181,15 @@ def test_a_number_is_taken_again_only_when_signed_anew() -> None:
     memory.take("collector", "w", Stamp("main", 6), "a")
 
 
-def test_ten_minutes_of_785_requests_a_second_are_all_taken() -> None:
-    """However many there were, each worker's last is all that is kept."""
+def test_of_however_many_requests_each_workers_last_is_all_that_is_kept() -> None:
     memory = TurnMemory()
-    for number in range(1, 472):
-        for worker in range(1000):
+    for number in range(1, 50):
+        for worker in range(100):
             memory.take("collector", f"w{worker}", Stamp("main", number), f"{number}-{worker}")
 
     with pytest.raises(RefusedError, match="overtaken"):
         memory.take("collector", "w7", Stamp("main", 1), "1-7")
-    assert memory.sizes() == {"collector": 1000}
-
-
-@pytest.mark.slow
-def test_ten_minutes_of_785_signed_requests_a_second_are_all_let_in() -> None:
-    clock = [0.0]
-    verifier, memory = Verifier(KEYS, clock=lambda: clock[0]), TurnMemory()
-    made = Signer("collector", KEYS["collector"], incarnation="one", secret=SECRET, clock=lambda: clock[0])
-    made.offset_s = 0.0
-    for number in range(785 * 600):
-        clock[0] = number / 785
-        turn, worker = number // 1000 + 1, f"collector-{number % 1000}"
-        headers, _ = made.sign("POST", "/v1/x", BODY, turn=f"main:{turn}", worker=worker)
-        signed = verifier.check(
-            headers["Authorization"], Head("POST", "/v1/x", len(BODY), body_hash(BODY), worker, "one", f"main:{turn}")
-        )
-        verifier.check_clock(signed)
-        verifier.check_own(signed, SECRET)
-        memory.take(signed.role, worker, Stamp("main", turn), signed.nonce)
-
-    assert clock[0] > 599.0
+    assert memory.sizes() == {"collector": 100}
 
 
 def test_one_role_pushes_nobody_of_another_out_and_no_client_locks_another_out() -> None:
