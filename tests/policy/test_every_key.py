@@ -17,7 +17,6 @@ from ding_like.config import compile_config, deep_merge, to_plain
 from ding_like.config.tree import get_path, set_path
 from ding_like.entry import serial_pipeline
 from ding_like.errors import ConfigError, TrainingError
-from ding_like.pipeline.build import training_process
 from ding_like.policy import create_policy, get_policy_cls
 from ding_like.utils import log
 from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of
@@ -262,42 +261,67 @@ def changed(name: str, key: str) -> dict[str, Any]:
     return {**{path: other for path, other in beside.items() if path in known}, key: value}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with training_process():
-        yield
+# In the suite each key is changed once, for the first of these policies that has it, which are one of a family each.
+FIRST = ["dqn", "ppo", "sac", "r2d2", *POLICIES]
+OF_A_BOX = ("action_low", "action_high", "action_bound")
 
 
-EVERY = [(name, key) for name in POLICIES for key in leaves(defaults_of(name)) if key not in without_effect(name)]
-CONTINUOUS = [(name, key) for name in ("ppo box", "a2c box") for key in ("action_low", "action_high", "action_bound")]
+def owner_of(key: str) -> str:
+    if key in OF_A_BOX:
+        return "ppo box"
+    return next(name for name in FIRST if key in leaves(defaults_of(name)) and key not in without_effect(name))
 
 
-@pytest.mark.parametrize(("name", "key"), [*EVERY, *CONTINUOUS])
-def test_another_value_changes_something_or_is_refused(
-    name: str, key: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def fault_of(name: str, key: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Return what is wrong: another value of a key changes nothing, and is not refused by its name either."""
     monkeypatch.setattr(log, "_warned", set())
+    caplog.clear()
     changes = changed(name, key)
-    default = get_path(defaults_of(name), key)
-    assert changes[key] != default, "the other value is the default"
+    if changes[key] == get_path(defaults_of(name), key):
+        return "the other value is the default"
     beside = {path: value for path, value in changes.items() if path != key}
     try:
         cfg = section_of(name, changes)
         if key in OF_A_RUN:
-            assert differ(run(name, {}), run(name, {key: changes[key]}))
-            return
+            return None if differ(run(name, {}), run(name, {key: changes[key]})) else "does nothing"
         other = effects(CASES[name], cfg)
     except ConfigError as error:
         # Refused by its name, or by that of what it needs, so that the reader knows which key is meant.
         names = "|".join(path.rpartition(".")[2] for path in changes)
-        assert re.search(rf"\b({names})\b", str(error)), error
-        return
+        return None if re.search(rf"\b({names})\b", str(error)) else str(error)
     if f"policy.{key} is {changes[key]!r}, but has no effect" in caplog.text:
-        return
+        return None
     if key in ("action_low", "action_high"):  # one alone is no range
         beside = {}
-    assert differ(effects_of(name, tuple(beside.items())), other), f"{name}: {key} does nothing"
+    return None if differ(effects_of(name, tuple(beside.items())), other) else "does nothing"
+
+
+def test_every_key_of_every_policy_has_another_value_here() -> None:
+    known = {key for name in POLICIES for key in leaves(defaults_of(name)) if key not in without_effect(name)}
+
+    assert known - set(VALUES) == set()
+
+
+@pytest.mark.usefixtures("in_tmp", "no_pictures")
+@pytest.mark.parametrize("key", VALUES)
+def test_another_value_changes_something_or_is_refused(
+    key: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = owner_of(key)
+
+    assert fault_of(name, key, caplog, monkeypatch) is None, name
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_tmp", "no_pictures")
+@pytest.mark.parametrize("name", [*POLICIES, "ppo box", "a2c box"])
+def test_another_value_of_every_key_changes_something_or_is_refused(
+    name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [key for key in leaves(defaults_of(name)) if key not in without_effect(name)]
+    found = {key: fault_of(name, key, caplog, monkeypatch) for key in (OF_A_BOX if name.endswith("box") else keys)}
+
+    assert {key: fault for key, fault in found.items() if fault} == {}
 
 
 @functools.cache

@@ -1,7 +1,5 @@
 """REINFORCE with a baseline: whole returns, the loss against a slow walk and finite differences, its model."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -11,12 +9,9 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
 from ding_like.model.pg import PG
 from ding_like.policy.pg import PGPolicy
+from tests.policy.on_policy import KINDS, act
 
 GAMMA = 0.9
-KINDS = {
-    "discrete": dict(action_space="discrete", model=dict(action_shape=3)),
-    "continuous": dict(action_space="continuous", model=dict(action_shape=2)),
-}
 
 
 def make_policy(dtype: torch.dtype = torch.float32, **changes) -> PGPolicy:
@@ -26,13 +21,6 @@ def make_policy(dtype: torch.dtype = torch.float32, **changes) -> PGPolicy:
     cfg = deep_merge(deep_merge(cfg, dict(discount_factor=GAMMA)), changes)
     space = cfg["action_space"] or "discrete"
     return PGPolicy(cfg, PG(**cfg["model"], action_space=space).to(dtype))
-
-
-def act(policy, obs, *, seed: int = 0):
-    rows = len(obs)
-    return policy.collect_mode.actor.act(
-        obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed)
-    )
 
 
 def make_rollout(policy, steps: int = 12, lanes: int = 3, *, seed: int = 0) -> Rollout:
@@ -105,8 +93,7 @@ def in_float64(batch: TransitionBatch) -> TransitionBatch:
     return batch.with_columns(**exact, advantage=exact["return_"] - exact["value"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("learn", [dict(), dict(entropy_weight=0.1, value_weight=0.25)])
+@pytest.mark.parametrize(("kind", "learn"), [("one", {}), ("clipped", dict(entropy_weight=0.1, value_weight=0.25))])
 def test_loss_equals_a_slow_walk_over_rows(kind, learn):
     policy = make_policy(torch.float64, learn=learn, **KINDS[kind])
     batch = in_float64(policy.segment(make_rollout(make_policy(**KINDS[kind])))[0])
@@ -117,7 +104,7 @@ def test_loss_equals_a_slow_walk_over_rows(kind, learn):
     assert priority is None
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["one", "clipped"])
 def test_gradient_equals_finite_differences(kind):
     policy = make_policy(torch.float64, learn=dict(entropy_weight=0.1), **KINDS[kind])
     batch = in_float64(policy.segment(make_rollout(make_policy(**KINDS[kind])))[0])
@@ -152,33 +139,3 @@ def test_a_shorter_mean_is_refused_by_its_name():
     cfg = deep_merge(to_plain(PGPolicy.default_config()), dict(collect=dict(gae_lambda=0.9)))
 
     assert [path for path, _ in PGPolicy.check_config(cfg)] == ["collect.gae_lambda"]
-
-
-def test_every_row_is_learned_from_once():
-    policy = make_policy(learn=dict(batch_size=10))
-    batch, _ = policy.segment(make_rollout(policy))
-
-    parts = list(policy.minibatches(batch, np.random.default_rng(0)))
-
-    assert [len(part) for part in parts] == [9, 9, 9, 9]
-    seen = np.concatenate([np.asarray(part["obs"]) for part in parts])
-    assert sorted(seen.tolist()) == sorted(batch["obs"].tolist())
-
-
-def test_state_round_trip_continues_bit_equal():
-    first, second = make_policy(), make_policy()
-    batches = [first.segment(make_rollout(first, seed=seed))[0] for seed in range(4)]
-    train(first, batches[:2])
-    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
-
-    train(first, batches[2:])
-    train(second, batches[2:])
-
-    assert torch.equal(first._params.data_vector, second._params.data_vector)
-
-
-def train(policy, batches) -> None:
-    for seed, batch in enumerate(batches):
-        for minibatch in policy.minibatches(batch, np.random.default_rng(seed)):
-            policy.grad(minibatch)
-            policy.apply()

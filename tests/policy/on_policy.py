@@ -1,0 +1,91 @@
+"""What the tests of PPO, A2C and PG share: small policies, made-up rows, a bandit."""
+
+import numpy as np
+import torch
+
+from ding_like.config import deep_merge, to_plain
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.rollout import Rollout
+from ding_like.policy.ppo import PPOPolicy
+
+SMALL = dict(encoder_hidden_size_list=[8, 8], activation="tanh", actor_head_layer_num=0, critic_head_layer_num=0)
+KINDS = {
+    "one": dict(action_space="discrete", model=dict(action_shape=3)),
+    "several": dict(action_space="discrete", model=dict(action_shape=[3, 2])),
+    "clipped": dict(
+        action_space="continuous", action_low=[-2.0, 0.0], action_high=[2.0, 1.0], model=dict(action_shape=2)
+    ),
+    "squashed": dict(
+        action_space="continuous",
+        action_bound="tanh",
+        action_low=[-2.0, 0.0],
+        action_high=[2.0, 1.0],
+        model=dict(action_shape=2, sigma_type="conditioned"),
+    ),
+}
+
+
+def make_policy(cls=PPOPolicy, /, *, network=None, **changes):
+    torch.manual_seed(0)
+    cfg = to_plain(cls.default_config())
+    cfg["model"] = dict(obs_shape=3, action_shape=3, **SMALL)
+    return cls(deep_merge(cfg, changes), model=network)
+
+
+def act(policy, obs, *, seed: int = 0):
+    rows = len(obs)
+    return policy.collect_mode.actor.act(
+        obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed)
+    )
+
+
+def make_batch(policy, rows: int = 24, *, seed: int = 0) -> TransitionBatch:
+    """Return rows of the policy's own actions, with advantages and returns made up."""
+    rng = np.random.default_rng(seed)
+    obs = rng.normal(size=(rows, 3)).astype(np.float32)
+    made_up = {name: rng.normal(size=rows).astype(np.float32) for name in ("advantage", "return_", "value")}
+    return TransitionBatch({"obs": obs, **act(policy, obs, seed=seed), **made_up})
+
+
+def make_rollout(policy, steps: int = 6, lanes: int = 4, *, seed: int = 0) -> Rollout:
+    rng = np.random.default_rng(seed)
+    rollout = Rollout(lanes)
+    obs = rng.normal(size=(steps + 1, lanes, 3)).astype(np.float32)
+    for t in range(steps):
+        rollout.append(
+            {
+                "obs": obs[t],
+                **act(policy, obs[t], seed=seed + t),
+                "next_obs": obs[t + 1],
+                "reward": rng.normal(size=lanes).astype(np.float32),
+                "terminated": rng.random(lanes) < 0.2,
+                "truncated": rng.random(lanes) < 0.2,
+                "lane": np.arange(lanes),
+            }
+        )
+    return rollout
+
+
+def train(policy, batch, *, seed: int = 0):
+    infos = []
+    for minibatch in policy.minibatches(batch, np.random.default_rng(seed)):
+        info, _ = policy.grad(minibatch)
+        policy.apply()
+        infos.append({name: float(value) for name, value in info.items()})
+    return infos
+
+
+def play_bandit(policy, turns: int) -> list[float]:
+    """Train on a bandit whose best action is the first of each choice, or a raw 0.5; return the mean reward a turn."""
+    rng, rewards = np.random.default_rng(0), []
+    for turn in range(turns):
+        obs = rng.normal(size=(128, 3)).astype(np.float32)
+        columns = act(policy, obs, seed=turn)
+        chosen = columns["action_raw" if "action_raw" in columns else "action"].reshape(128, -1)
+        reward = -np.abs(chosen - (0.5 if chosen.dtype.kind == "f" else 0)).sum(axis=1).astype(np.float32)
+        flags = {"terminated": np.ones(128, bool), "truncated": np.zeros(128, bool), "lane": np.arange(128)}
+        rollout = Rollout(128)
+        rollout.append({"obs": obs, "next_obs": obs, **columns, "reward": reward, **flags})
+        train(policy, policy.segment(rollout)[0], seed=turn)
+        rewards.append(float(reward.mean()))
+    return rewards
