@@ -58,8 +58,14 @@ bench: $(FULL) ## measure the package
 stale: $(FULL) ## list recordings that are old beside what they depend on, and how to make them again
 	$(BIN)/python -m benchmarks.stale
 
-mutate: $(FULL) ## break the package one line at a time and see that the tests notice
-	$(BIN)/python -m tests.mutation
+# In a clone: Cosmic Ray writes each mutant into the sources that it tests.
+mutate: $(FULL) ## mutate a file and run tests on each mutant: make mutate FILE=ding_like/rl_utils/td.py TESTS=tests/rl_utils
+	$(PIP) install -q "cosmic-ray>=8.4,<9"
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && git clone -q . "$$folder" && cd "$$folder" && \
+	export PATH="$(BIN):$$PATH" PYTHONPATH="$$folder" && \
+	printf '[cosmic-ray]\nmodule-path = "%s"\ntimeout = 300.0\nexcluded-modules = []\ntest-command = "%s"\n[cosmic-ray.distributor]\nname = "local"\n' \
+	    "$(FILE)" "python -m pytest -q -x $(TESTS)" > mutate.toml && \
+	cosmic-ray init mutate.toml mutate.sqlite && cosmic-ray exec mutate.toml mutate.sqlite && cr-report --show-diff --surviving-only mutate.sqlite
 
 learn-short: $(FULL) ## train DQN and PPO on CartPole for a minute
 	$(BIN)/pytest -n 2 -m learning_short --timeout 900

@@ -1,1 +1,0 @@
-"""Break the package on purpose, one line at a time, and see that the tests notice."""
