@@ -19,6 +19,7 @@ _CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", sorted(_CASES))
 def test_a_fault_is_found_once_its_fix_is_taken_out(fault: str) -> None:

@@ -1,4 +1,4 @@
-"""100,000 operations of a parallel run that breaks everywhere: no invariant is violated, and every seed plays again."""
+"""A parallel run with faults everywhere violates no invariant, and each seed replays the same run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from tests.simulation.scheduler import SimulationFailure
 from tests.simulation.simulation import simulate
 
 _ROOT = Path(__file__).parents[2]
-_OPERATIONS, _PARTS = 100_000, 20
+_OPERATIONS = 5_000  # a part
+_PARTS = [*range(4), *(pytest.param(part, marks=pytest.mark.slow) for part in range(4, 20))]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("part", range(_PARTS))
+@pytest.mark.parametrize("part", _PARTS)
 def test_no_invariant_is_violated(part: int) -> None:
     done, seed = 0, 1000 * part
-    while done < _OPERATIONS // _PARTS:
+    while done < _OPERATIONS:
         try:
             done += simulate(seed, operations=1500).operations
         except SimulationFailure as failure:
