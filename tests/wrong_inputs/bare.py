@@ -32,7 +32,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 class Bare:
-    """Be an environment without optional packages; those that are linked in are taken from this one."""
+    """Virtual environment without optional packages; those that are linked in are taken from this one."""
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         run(sys.executable, "-m", "venv", "--without-pip", str(folder))

@@ -23,7 +23,7 @@ ONPOLICY = "ding -m serial_onpolicy -c my_config.py"
 
 
 class Case(NamedTuple):
-    """Hold one wrong input. What is typed is a `ding` command, or a Python script if it does not begin with "ding "."""
+    """One wrong input. What is typed is a `ding` command, or a Python script if it does not begin with "ding "."""
 
     name: str
     typed: str
@@ -38,7 +38,6 @@ class Case(NamedTuple):
     missing: tuple[str, ...] = ()  # packages that are not installed
     status: int = 1
     varies: bool = False  # the answer differs from machine to machine: the page's may be another
-    is_slow: bool = False
     fix_installs: bool = False  # the fix installs a package, which tests/wrong_inputs/test_extras.py does
 
 

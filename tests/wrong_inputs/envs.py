@@ -67,29 +67,15 @@ IDS = (
 )  # fmt: skip
 
 WRAPPERS = (
-    lines(
-        "wrappers as one text",
-        'main_config["env"]["wrappers"] = "obs_norm"\n',
-        'main_config["env"]["wrappers"] = ["obs_norm"]\n',
-        "env.wrappers", "list", "obs_norm",
-    ),
+    lines("wrappers as one text", 'main_config["env"]["wrappers"] = "obs_norm"\n', 'main_config["env"]["wrappers"] = ["obs_norm"]\n', "env.wrappers", "list", "obs_norm"),
     key("wrappers typed without quotes", "env.wrappers=[{'type': 'obs_norm'}]", "\"env.wrappers=[{'type': 'obs_norm'}]\"", "'obs_norm}]' is neither", "into quotes", "\"env.wrappers=[{'type': 'obs_norm'}]\""),
     key("a wrapper's path without quotes", "env.wrappers=[{type:my_module:MyWrapper}]", "\"env.wrappers=[{'type': 'obs_norm'}]\"", "env.wrappers", "expected list, got str '[{type:my_module:MyWrapper}]'"),
     key("an unknown wrapper", "\"env.wrappers=[{'type': 'obs_nrm'}]\"", "\"env.wrappers=[{'type': 'obs_norm'}]\"", "obs_nrm", "obs_norm"),
     key("a wrapper without a type", "\"env.wrappers=[{'clip': 5}]\"", "\"env.wrappers=[{'type': 'obs_norm', 'clip': 5}]\"", "env.wrappers", "type"),
     key("a wrapper's argument misspelt", "\"env.wrappers=[{'type': 'obs_norm', 'clp': 5}]\"", "\"env.wrappers=[{'type': 'obs_norm', 'clip': 5}]\"", "obs_norm", "clp", "clip"),
     key("a wrapper that does not fit the env", "\"env.wrappers=[{'type': 'rescale_action'}]\"", "\"env.wrappers=[{'type': 'act_scale'}]\"", "rescale_action", "Box"),
-    lines(
-        "a class in place of a wrapper's name",
-        'import gymnasium\n\nmain_config["env"]["wrappers"] = [gymnasium.wrappers.TimeLimit]\n',
-        'main_config["env"]["wrappers"] = [dict(type="TimeLimit", max_episode_steps=20)]\n',
-        "env.wrappers", "TimeLimit",
-    ),
-    lines(
-        "a number for a wrapper",
-        'main_config["env"]["wrappers"] = [3]\n', 'main_config["env"]["wrappers"] = []\n',
-        "env.wrappers", "3",
-    ),
+    lines("a class in place of a wrapper's name", 'import gymnasium\n\nmain_config["env"]["wrappers"] = [gymnasium.wrappers.TimeLimit]\n', 'main_config["env"]["wrappers"] = [dict(type="TimeLimit", max_episode_steps=20)]\n', "env.wrappers", "TimeLimit"),
+    lines("a number for a wrapper", 'main_config["env"]["wrappers"] = [3]\n', 'main_config["env"]["wrappers"] = []\n', "env.wrappers", "3"),
 )  # fmt: skip
 
 OWN = (

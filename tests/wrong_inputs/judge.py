@@ -14,7 +14,7 @@ _MESSAGE = re.compile(r"^(?:\w+Error|Error): ", re.MULTILINE)
 
 
 class Trial(NamedTuple):
-    """Hold what a wrong input and its fix were answered."""
+    """Answers to a wrong input and to its fix."""
 
     answer: Answer
     left: list[str]  # files and folders that the wrong input made
@@ -30,7 +30,7 @@ def train(folder: Path) -> Path:
     return folder / "my_exp"
 
 
-def try_case(case: Case, folder: Path, trained: Path, *, with_fix: bool = True) -> Trial:
+def try_case(case: Case, folder: Path, trained: Path, *, with_fix: bool) -> Trial:
     """Type the wrong input in a new folder, then the fix; `trained` is the folder of a run."""
     folder.mkdir()
     if case.needs_run:

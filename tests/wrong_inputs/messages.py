@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Text(NamedTuple):
-    """Hold one text of a source file; where it is put together, "1" stands for the parts that only a run knows."""
+    """One text of a source file. Where it is put together, "1" stands for the parts that only a run knows."""
 
     file: str
     line: int

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.wrong_inputs.cases import MY_CONFIG, Case
 from tests.wrong_inputs.judge import train, try_case
-from tests.wrong_inputs.open_cases import OPEN
-from tests.wrong_inputs.table import SECTIONS
+from tests.wrong_inputs.table import CASES, SECTIONS
 
 PAGE = Path(__file__).parents[2] / "docs/wrong_inputs.md"
 
@@ -27,11 +25,6 @@ The commands run in a folder with this `my_config.py`, to which lines may be add
 
 Exit status: 1, or 2 where the command line itself cannot be read. `--debug` shows the traceback.
 """
-
-
-def shown(case: Case) -> bool:
-    """Tell whether the page shows a case: those do that are answered as they should be."""
-    return case.name not in OPEN
 
 
 def entry(case: Case, answer: str) -> str:
@@ -58,21 +51,16 @@ def normal(text: str, folder: Path) -> str:
 def page(folder: Path) -> str:
     """Return the page, with answers of now; what is tried is tried in `folder`."""
     trained = train(folder / "trained")
-    parts = [_HEAD.format(count=sum(map(shown, _cases())), config=MY_CONFIG)]
+    parts = [_HEAD.format(count=len(CASES), config=MY_CONFIG)]
     number = 0
     for title, cases in SECTIONS.items():
         parts.append(f"## {title}\n")
-        for case in filter(shown, cases):
+        for case in cases:
             number += 1
             here = folder / f"case_{number}"
             trial = try_case(case, here, trained, with_fix=False)
             parts.append(entry(case, normal(trial.answer.error or trial.answer.out, here)))
     return "\n".join(parts)
-
-
-def _cases() -> Iterator[Case]:
-    for cases in SECTIONS.values():
-        yield from cases
 
 
 def _typed(typed: str, config: str) -> str:

@@ -32,7 +32,7 @@ _TRAINS = ("serial", "serial_onpolicy")
 
 
 class Answer(NamedTuple):
-    """Hold what came back."""
+    """Exit status and output of a command or script."""
 
     status: int
     out: str

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.wrong_inputs.cases import Case
 from tests.wrong_inputs.judge import faults_of
-from tests.wrong_inputs.open_cases import OPEN
-from tests.wrong_inputs.page import PAGE, entry, normal, shown
-from tests.wrong_inputs.table import CASES
+from tests.wrong_inputs.page import PAGE, entry, normal
+from tests.wrong_inputs.table import CASES, SECTIONS
 from tests.wrong_inputs.typist import Typist
 
 
@@ -23,40 +21,41 @@ def typist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Typist]:
     made.close()
 
 
-def _marks(case: Case) -> list[pytest.MarkDecorator]:
-    marks = [pytest.mark.slow] if case.is_slow else []
-    return [*marks, pytest.mark.xfail(strict=False, reason="open")] if case.name in OPEN else marks
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("section", SECTIONS)
+def test_wrong_inputs_are_answered_with_fault_and_fix(section: str, tmp_path: Path, typist: Typist) -> None:
+    faults, page = [], PAGE.read_text(encoding="utf-8")
+    for number, case in enumerate(SECTIONS[section]):
+        folder = tmp_path / str(number)
+        trial = typist.try_case(case, folder, with_fix=False)
+        faults += [f"{case.name}: {fault}\n{trial.answer.text[-2000:]}" for fault in faults_of(case, trial)]
+        if not case.varies and normal(trial.answer.error or trial.answer.out, folder) not in page:
+            faults.append(f"{case.name}: not as on the page; write it again: python -m tests.wrong_inputs")
+
+    assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=_marks(case)) for case in CASES])
-def test_a_wrong_input_is_answered_with_fault_and_fix(case: Case, tmp_path: Path, typist: Typist) -> None:
-    trial = typist.try_case(case, tmp_path / "here")
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_fixes_that_the_answers_name_work(section: str, tmp_path: Path, typist: Typist) -> None:
+    faults = []
+    for number, case in enumerate(SECTIONS[section]):
+        trial = typist.try_case(case, tmp_path / str(number), with_fix=True)
+        faults += [f"{case.name}: {fault}" for fault in faults_of(case, trial)]
 
-    assert not faults_of(case, trial), trial.answer.text[-2000:]
-    if shown(case) and not case.varies:
-        answer = normal(trial.answer.error or trial.answer.out, tmp_path / "here")
-        assert answer in PAGE.read_text(encoding="utf-8"), "write the page again: python -m tests.wrong_inputs --write"
-
-
-def test_the_table_has_what_users_do() -> None:
-    names = [case.name for case in CASES]
-
-    assert len(names) == len(set(names)) >= 102
+    assert not faults, "\n".join(faults)
 
 
-@pytest.fixture(scope="module")
-def text_of_page() -> str:
-    return PAGE.read_text(encoding="utf-8")
+def test_the_page_shows_the_cases_of_the_table() -> None:
+    names, text = [case.name for case in CASES], PAGE.read_text(encoding="utf-8")
+    missing = []
+    for case in CASES:
+        before, after = entry(case, "ANSWER\n").split("ANSWER\n")
+        on_page = text.partition(before)[2].partition("\n### ")[0].partition("\n## ")[0]
+        if before not in text or after.strip() not in on_page:
+            missing.append(case.name)
 
-
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES if shown(case)])
-def test_the_page_shows_the_case_as_the_table_has_it(case: Case, text_of_page: str) -> None:
-    before, after = entry(case, "ANSWER\n").split("ANSWER\n")
-    on_page = text_of_page.partition(before)[2].partition("\n### ")[0].partition("\n## ")[0]
-
-    assert before in text_of_page, "write the page again: python -m tests.wrong_inputs --write"
-    assert after.strip() in on_page
-
-
-def test_the_page_has_no_case_that_the_table_has_not(text_of_page: str) -> None:
-    assert re.findall(r"^### (.+)$", text_of_page, re.MULTILINE) == [case.name for case in CASES if shown(case)]
+    assert len(names) == len(set(names)) > 250
+    assert re.findall(r"^### (.+)$", text, re.MULTILINE) == names
+    assert not missing, "write the page again: python -m tests.wrong_inputs"

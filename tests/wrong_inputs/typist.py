@@ -1,6 +1,7 @@
 """Type wrong inputs in a process of their own: what other tests have imported or registered plays no part there.
 
-The process reads a line of JSON for each, `{"case": NAME, "folder": PATH}`, and answers with a line, the Trial.
+The process reads a line of JSON for each, `{"case": NAME, "folder": PATH, "with_fix": BOOL}`, and answers with a line:
+the Trial.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from tests.wrong_inputs.run import Answer
 from tests.wrong_inputs.table import CASES
 
 ROOT = Path(__file__).parents[2]
-_CLOSE_S = 20.0
+_CLOSE_S = 60.0
 
 
 class Typist:
-    """Hold the process; `folder` is where it trains the run that some cases need, and keeps its log."""
+    """Process that types wrong inputs; `folder` is where it trains the run that some cases need, and keeps its log."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "typist.txt"
@@ -31,10 +32,11 @@ class Typist:
                 cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
 
-    def try_case(self, case: Case, folder: Path) -> Trial:
+    def try_case(self, case: Case, folder: Path, *, with_fix: bool) -> Trial:
         """Return what becomes of a case in a new folder."""
         assert self._process.stdin is not None and self._process.stdout is not None, "pipes were asked for"
-        self._process.stdin.write(json.dumps({"case": case.name, "folder": str(folder)}) + "\n")
+        asked = {"case": case.name, "folder": str(folder), "with_fix": with_fix}
+        self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, f"the process that types has ended: {self._log.read_text()[-2000:]}"
@@ -54,7 +56,8 @@ def main() -> None:
     cases, trained = {case.name: case for case in CASES}, train(Path(sys.argv[1]) / "here")
     for line in sys.stdin:
         asked = json.loads(line)
-        answers.write(json.dumps(try_case(cases[asked["case"]], Path(asked["folder"]), trained)) + "\n")
+        case, folder = cases[asked["case"]], Path(asked["folder"])
+        answers.write(json.dumps(try_case(case, folder, trained, with_fix=asked["with_fix"])) + "\n")
         answers.flush()
 
 
