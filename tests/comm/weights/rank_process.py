@@ -1,8 +1,8 @@
 """Be a rank in a process of its own: python -m tests.comm.weights.rank_process ROLE PORT RANK [WORLD_SIZE].
 
-ROLE is `worker`, `dies` (by SIGKILL, when half of the weights have come), `silent` (takes no word), `twice` (answers
-each push twice) or `trainer` (pushes weights to rank 1). With WORLD_SIZE it joins the default group. The store is a
-TCPStore at PORT; a trainer with PORT 0 holds one, says its port and pushes nothing. All end with their standard input.
+ROLE is `worker`, `dies` (by SIGKILL, when half of the weights have come), `silent` (takes no word) or
+`trainer` (pushes weights to rank 1). With WORLD_SIZE it joins the default group. The store is a TCPStore at PORT; a
+trainer with PORT 0 holds one, says its port and pushes nothing. All end with their standard input.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker
 from ding_like.comm.channels import Weights
 from ding_like.comm.learner_group import use_loopback
-from ding_like.comm.weights import gloo_transport, torch_dist
-from ding_like.comm.weights.node_store import UPDATED
-from ding_like.comm.weights.torch_dist import DistWeightReader
+from ding_like.comm.weights import gloo_transport
 
 # So many that a transfer can be met half way: 100 MB, of which all are 1 or more.
 NUMBERS = 25_000_000
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 def state(value: float, *, numbers: int = NUMBERS) -> dict[str, torch.Tensor]:
@@ -71,32 +68,6 @@ class HalfWay:
         return body
 
 
-class HalfWayOfArrays(HalfWay):
-    """Stand for `numpy` in another receiver's module."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
-
-    def empty(self, nbytes: int, dtype: type) -> Any:
-        body = np.zeros(nbytes, dtype)
-        die_when_half_has_come(torch.from_numpy(body))
-        return body
-
-
-def read_and_die(store: str) -> None:
-    """Read what rank 0 publishes by a FileStore, and die when half of it has come."""
-    torch_dist.np = HalfWayOfArrays()  # type: ignore[assignment]  # for this process, which ends by it
-    DistWeightReader(store, rank=1, world_size=2, timeout_s=TIMEOUT_S).newest("policy", timeout_s=TIMEOUT_S)
-
-
-class AnswersTwice(WeightUpdateWorker):
-    def _answer_push(self, push_id: str, answer: str) -> None:
-        super()._answer_push(push_id, answer)
-        self._store.get(self._key("taken"), timeout_s=TIMEOUT_S)  # the test has seen the first answer taken
-        self._store.delete(self._key("taken"))
-        self._say("out", UPDATED)
-
-
 def work(role: str, store: dist.Store, rank: int) -> None:
     def report(weights: Weights) -> None:
         numbers = weights.state["w"]
@@ -104,8 +75,7 @@ def work(role: str, store: dist.Store, rank: int) -> None:
 
     if role == "dies":
         gloo_transport.torch = HalfWay()  # type: ignore[assignment]  # for this process, which ends by it
-    kind = AnswersTwice if role == "twice" else WeightUpdateWorker
-    worker = kind(store, rank, on_weights=report, timeout_s=TIMEOUT_S, idle_timeout_s=TIMEOUT_S)
+    worker = WeightUpdateWorker(store, rank, on_weights=report, timeout_s=TIMEOUT_S, idle_timeout_s=TIMEOUT_S)
     say("ready")
     if role == "silent":
         sys.stdin.read()

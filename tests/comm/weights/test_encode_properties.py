@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import string
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ def travelled(encoded: Encoded) -> Weights:
     return decode(Encoded(json.loads(json.dumps(encoded.head)), encoded.body.copy()))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.dictionaries(KEYS, st.dictionaries(KEYS, tensors(), max_size=3) | tensors(), max_size=5), st.booleans())
 def test_every_state_comes_back_bit_for_bit(state: dict[str, Any], is_rounded: bool) -> None:
     flat = flatten_state(state)
@@ -91,14 +93,6 @@ def test_every_file_is_one_that_safetensors_opens(tmp_path: Path, state: dict[st
             vector = file.get_tensor(name)
             assert vector.dtype == DTYPES[name]
             assert vector.view(torch.uint8).numpy().tobytes()[: end - start] == encoded.body[start:end].tobytes()
-
-
-def test_a_thousand_tensors_travel() -> None:
-    state = {f"layer.{number}": torch.full((number % 7, 3), float(number)) for number in range(1000)}
-
-    found = travelled(encode(Weights("p", Version(0, 0), state)))
-
-    assert all(torch.equal(found.state[name], tensor) for name, tensor in state.items())
 
 
 def test_views_of_one_storage_arrive_as_tensors_of_their_own() -> None:
@@ -146,15 +140,23 @@ BAD_LAYOUTS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("described", BAD_LAYOUTS)
-def test_a_layout_that_is_nonsense_is_refused(described: Any) -> None:
-    with pytest.raises(CommError):
-        Layout.parse(described)
+def is_refused(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except CommError:
+        return True
+    return False
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_a_layout_that_is_nonsense_is_refused() -> None:
+    taken = [described for described in BAD_LAYOUTS if not is_refused(partial(Layout.parse, described))]
+
+    assert taken == []
+
+
+def test_a_head_that_is_nonsense_is_refused() -> None:
+    encoded = encode(Weights("p", Version(1, 2), a_state()))
+    changes: list[dict[str, Any]] = [
         {"policy_id": None},
         {"policy_id": ""},
         {"policy_id": "p" * 2000},
@@ -165,19 +167,15 @@ def test_a_layout_that_is_nonsense_is_refused(described: Any) -> None:
         {"version": [1, True]},
         {"version": [1, 2**60]},
         {"layout": None},
-    ],
-)
-def test_a_head_that_is_nonsense_is_refused(change: dict[str, Any]) -> None:
-    encoded = encode(Weights("p", Version(1, 2), a_state()))
+    ]
+    taken = [
+        each for each in changes if not is_refused(partial(decode, encoded._replace(head={**encoded.head, **each})))
+    ]
 
-    with pytest.raises(CommError):
-        decode(encoded._replace(head={**encoded.head, **change}))
-
-
-@pytest.mark.parametrize("head", [None, [], "head", 3])
-def test_a_head_that_is_no_object_is_refused(head: Any) -> None:
-    with pytest.raises(CommError, match="no JSON object"):
-        decode(Encoded(head, np.zeros(0, np.uint8)))
+    assert taken == []
+    for head in (None, [], "head", 3):
+        with pytest.raises(CommError, match="no JSON object"):
+            decode(Encoded(head, np.zeros(0, np.uint8)))  # type: ignore[arg-type]
 
 
 def test_bytes_of_another_length_are_refused() -> None:
@@ -205,7 +203,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(JSON)
 def test_any_json_is_a_layout_or_refused(described: Any) -> None:
     try:
@@ -228,40 +226,43 @@ def with_vector(data: bytes, **change: Any) -> bytes:
     return replaced(data, json.dumps(head, separators=(",", ":")).encode())
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: b"",
-        lambda data: data[:7],
-        lambda data: data[:100],
-        lambda data: data[:-1],
-        lambda data: data + b"\0",
-        lambda data: (2**63).to_bytes(8, "little") + data[8:],
-        lambda data: b"\xff" * 8 + data[8:],
-        lambda data: (0).to_bytes(8, "little") + data[8:],
-        lambda data: replaced(data, b"{}"),
-        lambda data: replaced(data, b"[]"),
-        lambda data: replaced(data, b"\xff\xfe"),
-        lambda data: replaced(data, b"NaN"),
-        lambda data: replaced(data, b"[" * 100_000),
-        lambda data: replaced(data, b'{"__metadata__":{"ding_like.weights":"{\\"version\\":NaN}"}}'),
-        lambda data: replaced(data, b'{"__metadata__":{"ding_like.weights":3}}'),
-        lambda data: with_vector(data, data_offsets=[0, 36]),
-        lambda data: with_vector(data, data_offsets=[-64, 36]),
-        lambda data: with_vector(data, data_offsets=[64, 2**60]),
-        lambda data: with_vector(data, shape=[10**12]),
-        lambda data: with_vector(data, dtype="I32"),
-        lambda data: with_vector(data, dtype="F64"),
-    ],
-)
-def test_a_file_that_is_not_as_it_would_be_written_is_refused(tmp_path: Path, change: Any) -> None:
+FILE_CHANGES: list[Callable[[bytes], bytes]] = [
+    lambda data: b"",
+    lambda data: data[:7],
+    lambda data: data[:100],
+    lambda data: data[:-1],
+    lambda data: data + b"\0",
+    lambda data: (2**63).to_bytes(8, "little") + data[8:],
+    lambda data: b"\xff" * 8 + data[8:],
+    lambda data: (0).to_bytes(8, "little") + data[8:],
+    lambda data: replaced(data, b"{}"),
+    lambda data: replaced(data, b"[]"),
+    lambda data: replaced(data, b"\xff\xfe"),
+    lambda data: replaced(data, b"NaN"),
+    lambda data: replaced(data, b"[" * 100_000),
+    lambda data: replaced(data, b'{"__metadata__":{"ding_like.weights":"{\\"version\\":NaN}"}}'),
+    lambda data: replaced(data, b'{"__metadata__":{"ding_like.weights":3}}'),
+    lambda data: with_vector(data, data_offsets=[0, 36]),
+    lambda data: with_vector(data, data_offsets=[-64, 36]),
+    lambda data: with_vector(data, data_offsets=[64, 2**60]),
+    lambda data: with_vector(data, shape=[10**12]),
+    lambda data: with_vector(data, dtype="I32"),
+    lambda data: with_vector(data, dtype="F64"),
+]
+
+
+def test_a_file_that_is_not_as_it_would_be_written_is_refused(tmp_path: Path) -> None:
     write_weights(tmp_path, encode(Weights("p", Version(1, 2), a_state())))
     path = tmp_path / "p" / "1-2.safetensors"
-    data = change(path.read_bytes())
-    path.write_bytes(data)
+    good, taken = path.read_bytes(), []
+    for number, change in enumerate(FILE_CHANGES):
+        data = change(good)
+        path.write_bytes(data)
+        sha256 = hashlib.sha256(data).hexdigest()
+        if not is_refused(partial(read_weights, tmp_path, "p", 1, 2, sha256=sha256)):
+            taken.append((number, data[:200]))
 
-    with pytest.raises(CommError):
-        read_weights(tmp_path, "p", 1, 2, sha256=hashlib.sha256(data).hexdigest())
+    assert taken == []
 
 
 def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
@@ -272,7 +273,7 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
         read_weights(tmp_path, "p", 1, 3, sha256=written.sha256)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**16), st.integers(0, 255))
 def test_a_changed_byte_of_the_head_is_refused_or_makes_another_file_of_weights(
     tmp_path: Path, at: int, value: int

@@ -119,31 +119,26 @@ def test_a_collect_mode_loads_what_it_gave() -> None:
     assert target.state["returns"] == {"count": 9}
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda state: state.pop("1.bias"), "lack '1.bias'"),
-        (lambda state: state.update(more=torch.zeros(1)), "'more', which is not expected"),
-        (lambda state: state.update({"1.bias": torch.zeros(4)}), r"'1.bias' as float32 \[4\]"),
-        (lambda state: state.update({"1.bias": torch.zeros(3).double()}), "'1.bias' as float64"),
-    ],
-)
-def test_what_does_not_fit_changes_nothing_and_is_named(change: Any, said: str) -> None:
+def test_what_does_not_fit_changes_nothing_and_is_named() -> None:
     model = module()
     before = {name: tensor.clone() for name, tensor in state_of(model).items()}
-    wrong = {name: torch.ones_like(tensor) for name, tensor in before.items()}
-    change(wrong)
+    ones = {name: torch.ones_like(tensor) for name, tensor in before.items()}
+    for wrong, said in (
+        ({name: each for name, each in ones.items() if name != "1.bias"}, "lack '1.bias'"),
+        ({**ones, "more": torch.zeros(1)}, "'more', which is not expected"),
+        ({**ones, "1.bias": torch.zeros(4)}, r"'1.bias' as float32 \[4\]"),
+        ({**ones, "1.bias": torch.zeros(3).double()}, "'1.bias' as float64"),
+    ):
+        with pytest.raises(CommError, match=said):
+            load_into(model, wrong)
 
-    with pytest.raises(CommError, match=said):
-        load_into(model, wrong)
-
-    assert_equal(state_of(model), before)
+        assert_equal(state_of(model), before)
 
 
-@pytest.mark.parametrize("source", [3, "weights", [torch.zeros(1)], {"a": object()}])
-def test_what_holds_no_weights_is_refused(source: Any) -> None:
-    with pytest.raises(CommError):
-        state_of(source)
+def test_what_holds_no_weights_is_refused() -> None:
+    for source in (3, "weights", [torch.zeros(1)], {"a": object()}):
+        with pytest.raises(CommError):
+            state_of(source)
 
 
 def test_keys_of_a_tensordict_that_join_to_one_name_are_refused() -> None:

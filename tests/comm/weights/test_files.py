@@ -56,22 +56,15 @@ def test_tensors_that_share_memory_or_are_views_are_saved_each(tmp_path: Path) -
     assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
 
 
-def test_another_hash_than_announced_is_refused(tmp_path: Path) -> None:
-    publish(tmp_path)
-
-    with pytest.raises(CommError, match=r"1-0\.safetensors of policy have another hash"):
-        read_weights(tmp_path, "policy", 1, 0, sha256="0" * 64)
-
-
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
-def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     written = publish(tmp_path)
     path = tmp_path / "policy" / "1-0.safetensors"
     data = path.read_bytes()
-    path.write_bytes({"cut": data[:-1], "flipped": data[:-1] + bytes([data[-1] ^ 1]), "empty": b""}[damage])
+    for damaged in (data[:-1], data[:-1] + bytes([data[-1] ^ 1]), b""):
+        path.write_bytes(damaged)
 
-    with pytest.raises(CommError, match="another hash"):
-        read_weights(tmp_path, "policy", 1, 0, sha256=written.sha256)
+        with pytest.raises(CommError, match=r"1-0\.safetensors of policy have another hash"):
+            read_weights(tmp_path, "policy", 1, 0, sha256=written.sha256)
 
 
 def test_bytes_that_are_no_weights_are_refused_even_with_the_right_hash(tmp_path: Path) -> None:
@@ -165,13 +158,13 @@ def test_a_whole_state_comes_back_with_its_types(tmp_path: Path) -> None:
     assert types == {"count": int, "mean": float, "seen": bool, "last": float}
 
 
-@pytest.mark.parametrize("value", ["text", None, [1, 2], 2**63, np.array(["a"]), {1: torch.zeros(1)}])
-def test_a_value_that_cannot_travel_is_named(value: object) -> None:
-    with pytest.raises(CommError, match="extra"):
-        flatten_state({"model": {}, "extra": value})
+def test_a_value_that_cannot_travel_is_named() -> None:
+    for value in ("text", None, [1, 2], 2**63, np.array(["a"]), {1: torch.zeros(1)}):
+        with pytest.raises(CommError, match="extra"):
+            flatten_state({"model": {}, "extra": value})
 
 
-@pytest.mark.parametrize("names", [["a", "a/b"], ["a~odd"], ["/".join("a" * 50)]])
-def test_names_that_no_state_has_are_refused(names: list[str]) -> None:
-    with pytest.raises(CommError, match="weights have"):
-        unflatten_state({name: torch.zeros(1) for name in names})
+def test_names_that_no_state_has_are_refused() -> None:
+    for names in (["a", "a/b"], ["a~odd"], ["/".join("a" * 50)]):
+        with pytest.raises(CommError, match="weights have"):
+            unflatten_state({name: torch.zeros(1) for name in names})

@@ -13,9 +13,8 @@ from torch.distributed import HashStore, PrefixStore, TCPStore
 
 from ding_like.comm.weights.node_store import open_store
 from ding_like.errors import CommError
-from tests.comm.weights.fake_nodes import FakeNodes
 
-KINDS = ("dict", "hash", "file", "tcp", "prefix", "fake")
+KINDS = ("dict", "hash", "file", "tcp", "prefix")
 
 
 def tcp_store() -> TCPStore:
@@ -30,7 +29,6 @@ def make(kind: str, folder: Path) -> Any:
         "file": lambda: FileStore(str(folder / "store"), -1),
         "tcp": tcp_store,
         "prefix": lambda: PrefixStore("run", tcp_store()),
-        "fake": FakeNodes,
     }
     return makers[kind]()
 
@@ -46,15 +44,10 @@ def test_what_is_set_is_read_until_it_is_deleted(kind: str, tmp_path: Path) -> N
     assert open_store(raw).get("key", timeout_s=1.0) == "wört"
     store.delete("key")
     store.delete("key")
-    assert store.get("key", timeout_s=0.0) is None
+    assert store.get("key", timeout_s=0.01) is None
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_wait_for_what_does_not_come_ends(kind: str, tmp_path: Path) -> None:
-    assert open_store(make(kind, tmp_path)).get("key", timeout_s=0.01) is None
-
-
-@pytest.mark.parametrize("kind", ["dict", "hash", "tcp", "prefix"])
+@pytest.mark.parametrize("kind", ["dict", "tcp"])
 def test_a_waiting_thread_is_woken_by_another_one_with_the_same_store(kind: str, tmp_path: Path) -> None:
     raw = make(kind, tmp_path)
     found: list[str | None] = []
@@ -120,7 +113,7 @@ def test_a_store_that_cannot_wait_is_asked_once() -> None:
     assert store.get("key", timeout_s=60.0) == "word"
 
 
-@pytest.mark.parametrize("raw", [None, [], "store", 3])
-def test_what_is_no_store_is_refused(raw: Any) -> None:
-    with pytest.raises(CommError, match="is no store: give a dict, a TCPStore"):
-        open_store(raw)
+def test_what_is_no_store_is_refused() -> None:
+    for raw in (None, [], "store", 3):
+        with pytest.raises(CommError, match="is no store: give a dict, a TCPStore"):
+            open_store(raw)

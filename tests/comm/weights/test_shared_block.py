@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from multiprocessing.shared_memory import SharedMemory
 
@@ -18,14 +17,13 @@ from ding_like.types import Array
 from ding_like.utils.files import is_full
 
 NBYTES = 1000
-SOON_S = 10.0
 
 
 def name_of(label: str) -> str:
     return f"dw_test_{os.getpid()}_{label}"
 
 
-@pytest.fixture(params=[(2, False), (3, False), (2, True)], ids=["two buffers", "three buffers", "checked"])
+@pytest.fixture(params=[(3, False), (2, True)], ids=["three buffers", "checked"])
 def writer(request: pytest.FixtureRequest) -> Iterator[BlockWriter]:
     num_buffers, is_checked = request.param
     writer = BlockWriter(name_of("w"), NBYTES, num_buffers=num_buffers, is_checked=is_checked)
@@ -98,73 +96,6 @@ def test_a_copy_that_is_overtaken_is_made_again(
     assert begun == 2
 
 
-def test_a_copy_beside_which_one_more_version_is_written_is_whole(
-    writer: BlockWriter, reader: BlockReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied = shared_block._copied
-
-    def slowly(body: Array, spare: list[Array]) -> Array:
-        first = copied(body[: NBYTES // 2], [])
-        write(writer, 2)
-        return np.concatenate([first, copied(body[NBYTES // 2 :], [])])
-
-    write(writer, 1)
-    monkeypatch.setattr(shared_block, "_copied", slowly)
-
-    assert_reads(reader, 1)
-
-
-def test_a_copy_whose_buffer_is_being_written_when_it_ends_is_made_again(
-    writer: BlockWriter, reader: BlockReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied, num_buffers = shared_block._copied, writer._num_buffers
-    in_copy, in_write, looks = threading.Event(), threading.Event(), []
-
-    def slowly(body: Array, spare: list[Array]) -> Array:
-        first = copied(body[: NBYTES // 2], [])
-        in_copy.set()
-        assert in_write.wait(SOON_S)
-        return np.concatenate([first, copied(body[NBYTES // 2 :], [])])
-
-    def fill(body: Array) -> None:
-        body[NBYTES // 3 :] = 99
-        in_write.set()
-        copying.join(SOON_S)
-        body[:] = 99
-
-    write(writer, 1)
-    monkeypatch.setattr(shared_block, "_copied", slowly)
-    copying = threading.Thread(target=lambda: looks.append(reader.read(after=0, reader="reader")))
-    copying.start()
-    assert in_copy.wait(SOON_S)
-    for number in range(2, num_buffers + 1):
-        write(writer, number)
-    writer.write(Version(1, num_buffers + 1), fill)  # into the buffer that is being copied
-
-    (number, taken) = looks[0]
-    assert number == num_buffers and taken is not None and (taken.body == num_buffers).all()
-
-
-def test_a_reader_that_is_overtaken_every_time_gets_nothing_and_can_tell(
-    writer: BlockWriter, reader: BlockReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied, numbers = shared_block._copied, iter(range(2, 1000))
-
-    def too_slowly(body: Array, spare: list[Array]) -> Array:
-        for _ in range(3):
-            write(writer, next(numbers) % 250)
-        return copied(body, spare)
-
-    write(writer, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(shared_block, "_copied", too_slowly)
-        assert reader.read(after=0, reader="reader") == (0, None)
-    assert reader.has_newer(0)
-
-    taken = reader.read(after=0, reader="reader").taken
-    assert taken is not None and (taken.body == taken.version.update).all()
-
-
 def test_a_write_that_fails_leaves_the_version_before(writer: BlockWriter, reader: BlockReader) -> None:
     def fail(body: Array) -> None:
         body[:10] = 99
@@ -193,77 +124,12 @@ def test_what_was_read_stays_when_the_block_is_written_and_unlinked(writer: Bloc
         BlockReader(writer.name, NBYTES)
 
 
-def test_a_reader_cannot_write(writer: BlockWriter, reader: BlockReader) -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        reader._words[0] = 0
-
-
-def test_bytes_that_are_not_those_of_their_checksum_are_refused() -> None:
-    writer = BlockWriter(name_of("c"), NBYTES, num_buffers=2, is_checked=True)
+def test_a_block_of_something_else_is_refused_and_not_overwritten() -> None:
+    block = SharedMemory(name_of("s"), create=True, size=4096)
     try:
-        reader = BlockReader(writer.name, NBYTES)
-        write(writer, 1)
-        assert_reads(reader, 1)
-        assert writer._bytes is not None
-        writer._bytes[-NBYTES // 2] ^= 1
-
-        with pytest.raises(CommError, match="is broken"):
-            reader.read(after=0, reader="reader")
-    finally:
-        writer.close()
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "said"),
-    [
-        (0, 7, "holds no weights"),
-        (1, 2, "another release"),
-        (2, 0, "says that it has 0 buffers"),
-        (2, 1_000_000, "says that it has 1000000 buffers"),
-        (3, NBYTES + 1, "says that it has 2 buffers for weights of 1,001 bytes"),
-    ],
-)
-def test_a_block_with_another_head_is_refused(place: int, value: int, said: str) -> None:
-    writer = BlockWriter(name_of("h"), NBYTES, num_buffers=2, is_checked=False)
-    try:
-        assert writer._words is not None
-        writer._words[place] = value
-
-        with pytest.raises(CommError, match=said):
-            BlockReader(writer.name, NBYTES)
-    finally:
-        writer.close()
-
-
-@pytest.mark.parametrize("number", [3, 2**62])
-def test_a_counter_that_no_buffer_bears_out_is_an_error_and_no_endless_wait(number: int) -> None:
-    writer = BlockWriter(name_of("n"), NBYTES, num_buffers=2, is_checked=False)
-    try:
-        write(writer, 1)
-        assert writer._words is not None
-        writer._words[5] = number
-
-        with pytest.raises(CommError, match="is broken"):
-            BlockReader(writer.name, NBYTES).read(after=0, reader="reader")
-    finally:
-        writer.close()
-
-
-@pytest.mark.parametrize("size", [1, 64, 4096])
-def test_a_block_of_something_else_is_refused(size: int) -> None:
-    block = SharedMemory(name_of("s"), create=True, size=size)
-    try:
-        block.buf[:] = bytes(range(256)) * (size // 256) + bytes(size % 256)
+        block.buf[:] = bytes(range(256)) * 16
         with pytest.raises(CommError, match="weights"):
             BlockReader(block.name, NBYTES)
-    finally:
-        block.close()
-        block.unlink()
-
-
-def test_a_name_that_is_taken_is_an_error() -> None:
-    block = SharedMemory(name_of("t"), create=True, size=8)
-    try:
         with pytest.raises(CommError, match="cannot be made"):
             BlockWriter(block.name, NBYTES, num_buffers=2, is_checked=False)
     finally:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
-import logging
 import os
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,12 +14,9 @@ import torch
 
 from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.weights.shared_memory import SharedMemoryPublisher, SharedMemoryReader
-from ding_like.comm.weights.shared_rendezvous import Blocks, Rendezvous, is_alive
 from ding_like.errors import CommError
-from ding_like.utils.files import is_full
 
-SOON_S = 10.0
-MOMENT_S = 0.05
+SOON_S = 60.0
 _numbers = itertools.count()
 
 
@@ -77,14 +70,6 @@ def own_blocks() -> set[str]:
     return {name for name in os.listdir("/dev/shm") if name.startswith("dw_") and f"_{os.getpid()}_" in name}
 
 
-def test_a_reader_that_comes_late_has_the_newest_at_once(publish_as, read_as) -> None:
-    publisher = publish_as()
-    for update in (1, 2):
-        publisher.publish(weights(update))
-
-    assert_equal(read_as("late").newest("policy"), weights(2))
-
-
 def test_a_reader_may_come_before_its_publisher(publish_as, read_as) -> None:
     reader = read_as("early")
     publisher = publish_as()
@@ -103,36 +88,6 @@ def test_policies_are_kept_apart(publish_as, read_as) -> None:
     assert_equal(reader.newest("league/a b"), weights(7, policy_id="league/a b"))
     assert_equal(reader.newest("Ünï"), weights(3, policy_id="Ünï"))
     assert reader.newest("policy") is None
-
-
-def test_without_a_wait_nobody_is_asked_and_nothing_copied_until_somebody_looks(
-    publish_as, read_as, monkeypatch
-) -> None:
-    publisher, reader = publish_as(), read_as("reader")
-    publisher.publish(weights(1), wait_s=SOON_S)
-    copies = []
-    monkeypatch.setattr(
-        "ding_like.comm.weights.shared_block._copied", lambda body, spare: copies.append(1) or body.copy()
-    )
-
-    receipts = [publisher.publish(weights(update)) for update in range(2, 50)]
-
-    assert set(receipts) == {Receipt()}
-    assert_equal(reader.newest("policy", newer_than=Version(1, 1), timeout_s=SOON_S), weights(49))
-    assert len(copies) == 1
-
-
-def test_who_was_awaited_has_weights_of_its_own(publish_as, read_as) -> None:
-    publisher, readers = publish_as(), [read_as(f"reader-{each}") for each in range(3)]
-
-    receipt = publisher.publish(weights(1), wait_s=SOON_S)
-
-    assert set(receipt.delivered) == {"reader-0", "reader-1", "reader-2"} and not receipt.failed
-    for update in range(2, 9):
-        publisher.publish(weights(update))
-    publisher.close()
-    for reader in readers:
-        assert_equal(reader.newest("policy"), weights(8))
 
 
 def test_closing_gives_readers_the_last_version(publish_as, read_as) -> None:
@@ -156,42 +111,6 @@ def test_readers_follow_to_other_shapes_and_the_old_block_goes(publish_as, read_
         assert len(own_blocks()) == 1
 
 
-def test_a_reader_that_slept_through_other_shapes_finds_the_newest(publish_as, read_as) -> None:
-    publisher, reader = publish_as(), read_as("reader")
-    publisher.publish(weights(1), wait_s=SOON_S)
-
-    for update in range(2, 40):
-        publisher.publish(weights(update, size=update % 2))
-
-    assert_equal(reader.newest("policy"), weights(39, size=1))
-
-
-def test_a_block_that_is_replaced_while_a_reader_attaches_is_followed(publish_as, read_as, monkeypatch) -> None:
-    publisher, reader = publish_as(), read_as("reader")
-    publisher.publish(weights(1))
-    blocks, replaced = Rendezvous.blocks, []
-
-    def slowly(rendezvous: Rendezvous, known: Blocks | None) -> Blocks | None:
-        said = blocks(rendezvous, known)
-        if not replaced:
-            replaced.append(publisher.publish(weights(2, size=5)))
-        return said
-
-    monkeypatch.setattr(Rendezvous, "blocks", slowly)
-
-    assert_equal(reader.newest("policy"), weights(2, size=5))
-    assert replaced
-
-
-def test_a_state_without_numbers_arrives(publish_as, read_as) -> None:
-    publisher, reader = publish_as(), read_as("reader")
-    nothing = weights(1)._replace(state={"nothing": torch.zeros(0)})
-
-    assert publisher.publish(nothing, wait_s=SOON_S).delivered
-
-    assert_equal(reader.newest("policy"), nothing)
-
-
 def test_parameters_in_bfloat16_come_back_as_float32(publish_as, read_as) -> None:
     publisher, reader = publish_as(dtype="bfloat16"), read_as("reader")
     sent = weights(1)._replace(state={"w": torch.linspace(0, 1, 50), "n": torch.tensor([2**40])})
@@ -203,14 +122,6 @@ def test_parameters_in_bfloat16_come_back_as_float32(publish_as, read_as) -> Non
     assert torch.equal(found.state["w"], sent.state["w"].bfloat16().float())
 
 
-def test_weights_with_a_checksum_arrive(publish_as, read_as) -> None:
-    publisher, reader = publish_as(checksum=True), read_as("reader")
-
-    assert publisher.publish(weights(1), wait_s=SOON_S).delivered
-
-    assert_equal(reader.newest("policy"), weights(1))
-
-
 def test_a_reader_that_has_closed_is_named_no_more(publish_as, read_as) -> None:
     publisher, first, _ = publish_as(), read_as("first"), read_as("second")
     assert set(publisher.publish(weights(1), wait_s=SOON_S).delivered) == {"first", "second"}
@@ -218,17 +129,6 @@ def test_a_reader_that_has_closed_is_named_no_more(publish_as, read_as) -> None:
     first.close()
 
     assert publisher.publish(weights(2), wait_s=SOON_S) == Receipt(delivered=("second",))
-
-
-def test_a_reader_may_come_back_under_its_name(publish_as, read_as) -> None:
-    publisher = publish_as()
-    for update in range(1, 6):
-        reader = read_as("reader")
-
-        assert publisher.publish(weights(update), wait_s=SOON_S) == Receipt(delivered=("reader",))
-
-        assert_equal(reader.newest("policy"), weights(update))
-        reader.close()
 
 
 def test_names_of_living_readers_and_publishers_are_taken(publish_as, read_as) -> None:
@@ -263,37 +163,6 @@ def test_a_reader_never_goes_back_to_an_older_version(publish_as, read_as) -> No
     assert_equal(reader.newest("policy"), weights(5))
 
 
-def test_threads_of_one_process_may_share_a_reader(publish_as, read_as) -> None:
-    publisher, reader = publish_as(), read_as("reader")
-    found: list[Weights | None] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(reader.newest("policy", timeout_s=SOON_S))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-
-    publisher.publish(weights(1))
-
-    for thread in threads:
-        thread.join(SOON_S)
-    assert len(found) == 4
-    for each in found:
-        assert_equal(each, weights(1))
-
-
-def test_a_waiting_reader_does_not_wait_on_when_it_is_closed(read_as) -> None:
-    reader = read_as("reader")
-    closing = threading.Timer(MOMENT_S, reader.close)
-    closing.start()
-    started = time.monotonic()
-
-    with pytest.raises(CommError, match="after the reader was closed"):
-        reader.newest("policy", timeout_s=SOON_S)
-
-    assert time.monotonic() - started < SOON_S / 2
-    closing.join(SOON_S)
-
-
 def test_nothing_is_left_when_all_have_closed(publish_as, read_as, name: str) -> None:
     publisher, reader = publish_as(), read_as("reader")
     publisher.publish(weights(1), wait_s=SOON_S)
@@ -307,26 +176,6 @@ def test_nothing_is_left_when_all_have_closed(publish_as, read_as, name: str) ->
     assert not folder_of(name).exists()
 
 
-def test_a_full_dev_shm_is_an_error_and_readers_keep_what_they_have(publish_as, read_as, monkeypatch) -> None:
-    publisher, reader = publish_as(), read_as("reader")
-    publisher.publish(weights(1), wait_s=SOON_S)
-
-    def refuse(descriptor: int, offset: int, size: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "posix_fallocate", refuse)
-        for _ in range(2):
-            with pytest.raises(CommError, match="--shm-size") as caught:
-                publisher.publish(weights(2, size=1000))
-            assert caught.value.__cause__ is not None and is_full(caught.value.__cause__)
-        assert_equal(reader.newest("policy"), weights(1))
-        assert len(own_blocks()) == 1
-
-    assert publisher.publish(weights(2, size=1000), wait_s=SOON_S).delivered
-    assert_equal(reader.newest("policy"), weights(2, size=1000))
-
-
 def test_weights_that_cannot_travel_leave_the_version_before(publish_as, read_as) -> None:
     publisher, reader = publish_as(), read_as("reader")
     publisher.publish(weights(1))
@@ -338,9 +187,8 @@ def test_weights_that_cannot_travel_leave_the_version_before(publish_as, read_as
     assert publisher.publish(weights(2), wait_s=SOON_S).delivered
 
 
-@pytest.mark.parametrize("checksum", [False, True])
-def test_weights_for_some_readers_are_left_alone_by_the_others(publish_as, read_as, checksum: bool) -> None:
-    publisher, first, second = publish_as(checksum=checksum), read_as("first"), read_as("second")
+def test_weights_for_some_readers_are_left_alone_by_the_others(publish_as, read_as) -> None:
+    publisher, first, second = publish_as(checksum=True), read_as("first"), read_as("second")
     publisher.publish(weights(1))
 
     receipt = publisher.publish(weights(2), to=["first", "nobody"], wait_s=SOON_S)
@@ -358,29 +206,6 @@ def test_weights_for_some_readers_are_left_alone_by_the_others(publish_as, read_
     assert_equal(first.newest("policy"), weights(2))
 
 
-def test_more_names_than_there_is_room_for_are_an_error_and_leave_the_version_before(publish_as, read_as) -> None:
-    publisher, reader = publish_as(), read_as("reader")
-    publisher.publish(weights(1))
-
-    with pytest.raises(CommError, match="to 1000 readers by name"):
-        publisher.publish(weights(2), to=[f"reader-{each}" for each in range(1000)])
-
-    assert_equal(reader.newest("policy"), weights(1))
-
-
-def test_memory_of_a_version_that_nobody_holds_is_used_again(publish_as, read_as) -> None:
-    publisher, reader = publish_as(), read_as("reader")
-    places = []
-    for update in range(1, 7):
-        publisher.publish(weights(update), wait_s=SOON_S)
-        found = reader.newest("policy")
-        assert_equal(found, weights(update))
-        places.append(found.state["w"].data_ptr())
-        del found
-
-    assert len(set(places)) == 2  # one is read while the reader still holds the other
-
-
 def test_versions_that_somebody_holds_stay_as_they_are(publish_as, read_as) -> None:
     publisher, reader = publish_as(), read_as("reader")
     held = []
@@ -394,24 +219,6 @@ def test_versions_that_somebody_holds_stay_as_they_are(publish_as, read_as) -> N
     assert [float(each.sum()) for each in held] == [50.0 * update for update in range(1, 9)]
 
 
-@pytest.mark.parametrize("wrong", ["", "a/b", "..", ".hidden", "a b", "ü"])
-def test_names_that_are_no_file_names_are_refused(wrong: str) -> None:
-    with pytest.raises(CommError, match="expected letters"):
-        SharedMemoryPublisher(wrong)
-    with pytest.raises(CommError, match="expected letters"):
-        SharedMemoryReader("fine", reader=wrong)
-
-
-def test_a_path_that_is_too_long_for_a_socket_is_an_error_that_says_so(name: str) -> None:
-    with pytest.raises(CommError, match="too long for a socket"):
-        SharedMemoryReader(name, reader="r" * 100)
-
-
-def test_one_buffer_is_refused(name: str) -> None:
-    with pytest.raises(CommError, match="num_buffers is 1"):
-        SharedMemoryPublisher(name, num_buffers=1)
-
-
 def test_a_folder_that_others_may_use_is_refused(name: str, stack: ExitStack) -> None:
     folder = stack.enter_context(tempfile.TemporaryDirectory())  # a test's own has too long a path for sockets
     own = Path(folder, f"ding-weights-{os.getuid()}")
@@ -422,39 +229,3 @@ def test_a_folder_that_others_may_use_is_refused(name: str, stack: ExitStack) ->
         SharedMemoryPublisher(name, folder=folder)
     with pytest.raises(CommError, match="this user alone"):
         SharedMemoryReader(name, reader="r", folder=folder)
-
-
-@pytest.mark.parametrize(
-    "said",
-    [b"", b"{", b"[]", b"null", b'{"form": 2, "blocks": {}}', b'{"form": 1, "blocks": {"policy": ["../x", {}]}}'],
-)
-def test_garbage_in_place_of_the_announcement_is_an_error(said: bytes, publish_as, read_as, name: str) -> None:
-    publisher, reader = publish_as(), read_as("reader")
-    publisher.publish(weights(1))
-    (folder_of(name) / "blocks.json").write_bytes(said)
-
-    with pytest.raises(CommError):
-        reader.newest("policy", timeout_s=SOON_S)
-    assert publisher.publish(weights(2), wait_s=SOON_S) == Receipt(failed=("reader",))
-
-
-def test_announced_weights_whose_memory_is_gone_are_an_error_after_the_deadline(read_as, name: str) -> None:
-    reader = read_as("reader")
-    said = {"form": 1, "blocks": {"policy": ["dw_gone", {"float32": [["w", [3]]]}]}}
-    (folder_of(name) / "blocks.json").write_text(json.dumps(said))
-
-    with pytest.raises(CommError, match="which is gone: their publisher was killed"):
-        reader.newest("policy", timeout_s=MOMENT_S)
-    assert reader.newest("other") is None
-
-    (folder_of(name) / "blocks.json").unlink()
-
-
-def test_a_probe_for_life_is_no_publisher(read_as, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    reader = read_as("reader")
-    with caplog.at_level(logging.WARNING):
-        for path in folder_of(name).glob("*.sock"):
-            assert is_alive(str(path))
-        assert reader.newest("policy", timeout_s=MOMENT_S) is None
-
-    assert not caplog.records
