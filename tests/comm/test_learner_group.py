@@ -112,9 +112,8 @@ def test_a_rank_that_differs_in_one_bit_is_found(pair: list[dict[str, Any]]) -> 
 # --- joining
 
 
-@pytest.mark.parametrize(
-    ("places", "wanted"),
-    [
+def test_nccl_is_chosen_where_each_rank_has_a_gpu() -> None:
+    cases: list[tuple[list[tuple[int, int, int]], str]] = [
         ([(0, 2, 0), (1, 2, 0)], GLOO),
         ([(0, 2, 1), (1, 2, 1)], GLOO),
         ([(0, 2, 2), (1, 2, 2)], GLOO_AND_NCCL),
@@ -122,10 +121,9 @@ def test_a_rank_that_differs_in_one_bit_is_found(pair: list[dict[str, Any]]) -> 
         ([(0, 2, 8), (1, 2, 8), (0, 2, 2), (1, 2, 2)], GLOO_AND_NCCL),
         ([(0, 2, 8), (1, 2, 8), (0, 1, 0)], GLOO),
         ([], GLOO),
-    ],
-)
-def test_nccl_is_chosen_where_each_rank_has_a_gpu(places: list[tuple[int, int, int]], wanted: str) -> None:
-    assert choose_backend([Place(*each) for each in places]) == wanted
+    ]
+    for places, wanted in cases:
+        assert choose_backend([Place(*each) for each in places]) == wanted, places
 
 
 def free_port() -> int:
@@ -135,6 +133,7 @@ def free_port() -> int:
         return port
 
 
+@pytest.mark.slow
 def test_ranks_join_by_the_environment(tmp_path: Path) -> None:
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     with (
@@ -214,6 +213,7 @@ def sums(group: LearnerGroup, number: int = 1000) -> None:
         group.sum_int([1])
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_named_after_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner_group, "SILENT_S", 2.5)
     with beside(tmp_path, "sums_until_failure", timeout_s=1.0) as (group, other):
@@ -233,6 +233,7 @@ def test_a_rank_that_lives_and_does_not_come_is_told_apart(tmp_path: Path, monke
         group.sum_int([1])
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_says_why(tmp_path: Path) -> None:
     with (
         beside(tmp_path, "fails") as (group, _),

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.channels import Segment, Version
-from ding_like.comm.local import LocalControl, LocalRows
-from ding_like.comm.weights.local import LocalWeights
+from ding_like.comm.local import LocalRows
 from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.update_ratio import UpdateRatio
 from ding_like.worker import create_buffer
@@ -130,7 +129,7 @@ def test_rows_go_on_from_a_saved_state_with_the_part_of_an_update_that_was_left(
 
 
 class Watched:
-    """Keep what a store is told."""
+    """Store that records what it is given."""
 
     def __init__(self) -> None:
         self.pushed_at: list[int] = []
@@ -189,8 +188,3 @@ def test_without_priorities_a_store_is_told_nothing() -> None:
     assert store.updates == []
 
 
-def test_the_same_name_is_the_same_end() -> None:
-    weights, control = LocalWeights(), LocalControl()
-
-    assert weights.reader("a") is weights.reader("a") is not weights.reader("b")
-    assert control.member("a") is control.member("a") is not control.member("b")

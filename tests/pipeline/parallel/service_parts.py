@@ -7,42 +7,49 @@ from typing import Any
 
 import numpy as np
 
+import ding_like
 from ding_like.comm.rest import messages as m
 from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.index import BufferIndex
+from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.update_ratio import UpdateRatio
+from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.worker import NaiveReplayBuffer
 from ding_like.worker.commander.naive import NaiveCommander
+from tests.support import Clock
 
-PACKAGE = __import__("ding_like").__version__
-
-
-class Clock:
-    """Stand still until told otherwise."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+PACKAGE = ding_like.__version__
 
 
-def make_core(folder: Path, *, size: int = 40, clock: Clock | None = None, **cfg: Any) -> CoordinatorCore:
+RATIO = UpdateRatio(warmup_steps=16, steps=8, updates=4, max_lead=16)
+
+
+def make_core(
+    folder: Path,
+    *,
+    size: int = 40,
+    clock: Clock | None = None,
+    ratio: UpdateRatio | OnPolicyRatio = RATIO,
+    eval_freq: int = 100,
+    max_env_step: float = float("inf"),
+    **cfg: Any,
+) -> CoordinatorCore:
     """Return a core on the state file of a folder; ratio: 8 env steps allow 4 updates, after 16 at random."""
     settings: dict[str, Any] = dict(segment_rows=8, lease_ttl_s=10.0, max_failures=2)
     settings.update(cfg)
-    commander = NaiveCommander({}, eval_freq=100, n_episode=2, stop_value=10.0, max_env_step=float("inf"))
+    commander = NaiveCommander({}, eval_freq=eval_freq, n_episode=2, stop_value=10.0, max_env_step=max_env_step)
 
-    def make_index(buffer_id: str) -> BufferIndex:
+    def make_index(buffer_id: str) -> BufferIndex | OnPolicyIndex:
+        if isinstance(ratio, OnPolicyRatio):
+            return OnPolicyIndex(size, ratio.batch_rows, batch_segments=ratio.batch_segments)
         buffer = NaiveReplayBuffer(
             {"replay_buffer_size": size}, exp_name=str(folder), instance_name=buffer_id, rng=np.random.default_rng(0)
         )
         return BufferIndex(buffer, size)
 
     return CoordinatorCore(
-        CoreConfig(UpdateRatio(warmup_steps=16, steps=8, updates=4, max_lead=16), size, **settings),
+        CoreConfig(ratio, size, **settings),
         clock=clock or Clock(),
         wall_clock=lambda: 1000.0,
         store=StateStore(folder / "state.sqlite"),

@@ -1,4 +1,4 @@
-"""What the coordinator decides: who does what, what is taken, what is given."""
+"""Decisions of the coordinator about rows: what is taken in, drawn, weighted, removed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import pytest
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
+from ding_like.pipeline.parallel.core.index import BufferIndex
 from ding_like.pipeline.parallel.core.status import status_of
-from ding_like.pipeline.update_ratio import UpdateRatio
-from tests.pipeline.parallel.service_parts import Clock, announced, begin, claim, evaluated, join, make_core
+from ding_like.worker import AdvancedReplayBuffer
+from tests.pipeline.parallel.service_parts import announced, begin, claim, evaluated, join, make_core
+from tests.support import Clock
 
 
 def send(core: Any, worker: str, task: m.Task, *segments: m.SegmentInfo) -> m.SendDataReply:
@@ -25,17 +27,6 @@ def sample(core: Any, worker: str, task: m.Task, have: int = 0, batches: int = 4
     message = m.Sample(task.task_id, task.attempt, 2, batches, 0, have)
     reply: m.SampleReply = core.sample(worker, task.buffer_id, message)
     return reply
-
-
-@pytest.mark.parametrize(("steps", "allowed"), [(0, 0), (16, 0), (17, 0), (18, 1), (24, 4), (26, 5)])
-def test_updates_are_allowed_by_env_steps(steps: int, allowed: int) -> None:
-    assert UpdateRatio(16, 8, 4, 16).allowed_updates(steps) == allowed
-
-
-def test_credit_is_what_updates_need_and_the_lead() -> None:
-    ratio = UpdateRatio(16, 8, 4, 16)
-
-    assert ratio.credit(0, 0) == 32 and ratio.credit(32, 0) == 0 and ratio.credit(32, 4) == 8
 
 
 def test_two_collectors_are_never_ahead_by_more_than_the_lead(tmp_path: Path) -> None:
@@ -75,15 +66,28 @@ def test_a_segment_counts_once_however_often_it_is_sent(tmp_path: Path) -> None:
     assert core.env_step == 16 and core.book.buffers["buffer"].count == 16
 
 
-@pytest.mark.parametrize("rows", [0, -1, 41])
-def test_a_segment_that_cannot_fit_is_rejected_by_name(tmp_path: Path, rows: int) -> None:
-    core = make_core(tmp_path)
+def test_a_segment_that_cannot_be_is_rejected_by_name_and_the_good_ones_are_taken(tmp_path: Path) -> None:
+    core = make_core(tmp_path, size=100)
     _, _, collector, task = begin(core)
+    good = announced(collector, 0)
+    bad = [
+        *((replace(good, name=f"{collector}.1", rows=rows), "schema") for rows in (0, -1, 101)),
+        (replace(good, name=f"{collector}.1", env_steps=-100), "schema"),
+        *(
+            (replace(good, name=name), "malformed")
+            for name in ("nonumber", "collector-start1.1", f"{collector}.x", ".1")
+        ),
+    ]
 
-    reply = send(core, collector, task, announced(collector, 0, rows=rows), announced(collector, 1))
+    for number, (each, code) in enumerate(bad, start=2):
+        for _ in range(2):  # a rejected one is no duplicate later
+            reply = send(core, collector, task, each, announced(collector, number))
+            assert [(found.name, found.code) for found in reply.rejected] == [(each.name, code)], each
+    core.close()
+    core = make_core(tmp_path, size=100)
 
-    assert [each.code for each in reply.rejected] == ["schema"] and len(reply.accepted) == 1
-    assert core.env_step == 8
+    assert core.env_step == core.book.buffers["buffer"].count == 8 * len(bad), "the good ones are saved"
+    core.close()
 
 
 def test_batches_are_granted_by_the_ratio_and_rows_are_those_of_the_index(tmp_path: Path) -> None:
@@ -206,19 +210,6 @@ def test_the_run_ends_when_solved_and_judged(tmp_path: Path) -> None:
     assert [command.name for command in core.heartbeat(collector, m.Heartbeat("idle")).commands] == ["stop"]
 
 
-def test_a_task_that_fails_too_often_ends_the_run_with_its_words(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
-    _, _, collector, task = begin(core)
-
-    first = core.fail_task(collector, task.task_id, m.FailTask(task.attempt, "EnvError", "the env broke"))
-    again = claim(core, collector)
-    second = core.fail_task(collector, again.task_id, m.FailTask(again.attempt, "EnvError", "the env broke"))
-
-    assert not first.shutdown and second.shutdown
-    assert core.failure is not None
-    assert "collect-2 at collector-start0" in core.failure and "the env broke" in core.failure
-
-
 def test_failures_of_several_workers_with_nothing_done_between_end_the_run(tmp_path: Path) -> None:
     core = make_core(tmp_path, max_failures=3)
     _, _, one, task = begin(core)
@@ -297,37 +288,6 @@ def test_another_collector_is_asked_when_the_evaluating_one_leaves(tmp_path: Pat
     assert core.task_info(two, task_two.task_id, m.TaskInfo(task_two.attempt, {})).finish
 
 
-@pytest.mark.parametrize("name", ["nonumber", "collector-start1.00000000", "collector-start0.x", ".1"])
-def test_a_segment_that_is_not_the_workers_own_is_rejected_alone(tmp_path: Path, name: str) -> None:
-    core = make_core(tmp_path)
-    _, _, collector, task = begin(core)
-
-    reply = send(core, collector, task, announced(collector, 0), replace(announced(collector, 1), name=name))
-    core.close()
-    core = make_core(tmp_path)
-
-    assert [(each.name, each.code) for each in reply.rejected] == [(name, "malformed")]
-    assert core.env_step == 8 and core.book.buffers["buffer"].count == 8, "the good one is saved"
-
-
-def test_a_rejected_segment_is_rejected_again_and_is_no_duplicate(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
-    _, _, collector, task = begin(core)
-
-    replies = [send(core, collector, task, announced(collector, 0, rows=99)) for _ in range(2)]
-
-    assert [len(reply.rejected) for reply in replies] == [1, 1]
-
-
-def test_env_steps_never_go_back(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
-    _, _, collector, task = begin(core)
-
-    reply = send(core, collector, task, replace(announced(collector, 0), env_steps=-100))
-
-    assert [each.code for each in reply.rejected] == ["schema"] and core.env_step == 0
-
-
 def test_a_task_is_used_for_its_kind_only(tmp_path: Path) -> None:
     core = make_core(tmp_path)
     learner, learn, collector, task = begin(core)
@@ -345,28 +305,14 @@ def test_a_task_is_used_for_its_kind_only(tmp_path: Path) -> None:
     assert core.learn_iter == 0 and core.env_step == 0 and "other" not in core.book.buffers
 
 
-@pytest.mark.parametrize("have", [-1, 2, 10**9])
-def test_a_learner_cannot_have_segments_that_there_are_not(tmp_path: Path, have: int) -> None:
+def test_a_learner_cannot_have_segments_that_there_are_not(tmp_path: Path) -> None:
     core = make_core(tmp_path)
     learner, learn, collector, task = begin(core)
     send(core, collector, task, announced(collector, 0))
 
-    with pytest.raises(RefusedError, match="up to 1 only"):
-        sample(core, learner, learn, have=have)
-
-
-@pytest.mark.parametrize("result", [{}, {"returns": [], "version": 1}, {"returns": ["a"], "version": 1}])
-def test_an_evaluation_without_returns_is_refused_and_stays_open(tmp_path: Path, result: dict[str, Any]) -> None:
-    core = make_core(tmp_path)
-    learner, learn, collector, task = begin(core)
-    core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 100, "x", 1))
-    core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {}))
-    evaluation = claim(core, collector)
-
-    with pytest.raises(RefusedError) as caught:
-        core.finish_task(collector, evaluation.task_id, m.FinishTask(evaluation.attempt, result))
-
-    assert caught.value.code == "schema" and core.num_open("eval") == 1
+    for have in (-1, 2, 10**9):
+        with pytest.raises(RefusedError, match="up to 1 only"):
+            sample(core, learner, learn, have=have)
 
 
 def test_registering_again_renews_the_lease(tmp_path: Path) -> None:
@@ -380,22 +326,6 @@ def test_registering_again_renews_the_lease(tmp_path: Path) -> None:
     core.tick()
 
     assert collector in core.workers
-
-
-def test_updates_keep_to_the_ratio_when_both_sides_take_what_they_get(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
-    learner, learn, collector, task = begin(core)
-    number = 0
-    for _ in range(200):
-        while core.task_info(collector, task.task_id, m.TaskInfo(task.attempt, {})).credit:
-            send(core, collector, task, announced(collector, number))
-            number += 1
-        sample(core, learner, learn, have=number, batches=3)
-
-        behind = (core.env_step - 16) - core.granted_updates * 2  # 4 updates for 8 env steps
-        assert 0 <= behind <= 16 + 1
-
-    assert core.granted_updates > 500
 
 
 def test_segments_that_cannot_be_read_are_never_drawn_again(tmp_path: Path) -> None:
@@ -444,3 +374,66 @@ def test_the_weights_whose_evaluation_ended_the_run_are_kept_and_told_to_the_lea
     told = core.task_info(learner, learn.task_id, m.TaskInfo(learn.attempt, {}))
     assert told.finish and told.policy is not None and told.policy.version == 100 and core.pinned() >= {(1, 100)}
     core.close()
+
+
+SIZE = 64
+
+
+def prioritised(folder: Path) -> BufferIndex:
+    cfg = {"replay_buffer_size": SIZE, "alpha": 1.0, "beta": 1.0}
+    buffer = AdvancedReplayBuffer(cfg, exp_name=str(folder), instance_name="buffer", rng=np.random.default_rng(0))
+    return BufferIndex(buffer, SIZE)
+
+
+def add(index: BufferIndex, number: int, *, rows: int = 8) -> None:
+    index.add(index.number(announced("w", number, rows=rows)))
+
+
+def weights_by_row(batches: m.Batches) -> dict[int, set[float]]:
+    assert batches.weights is not None
+    found: dict[int, set[float]] = {}
+    for unique_id, weight in zip(batches.unique_ids.tolist(), batches.weights.tolist(), strict=True):
+        found.setdefault(unique_id, set()).add(weight)
+    return found
+
+
+def test_rows_in_place_of_unreadable_ones_have_their_own_weights(tmp_path: Path) -> None:
+    index = prioritised(tmp_path)
+    for number in range(8):
+        add(index, number)
+    places = np.arange(SIZE)
+    unique_ids = (places // 8 + 1) * m.ROWS_PER_SEGMENT + places % 8
+    index.set_priorities(places, unique_ids, np.linspace(0.1, 9.0, SIZE).astype(np.float32))
+    for number in range(5):
+        index.quarantine(f"w.{number:08d}")
+
+    batches = index.draw(SIZE, 1, 0)
+
+    assert batches is not None
+    assert (batches.unique_ids // m.ROWS_PER_SEGMENT > 5).all()
+    # Importance weights are 1/p up to a factor: p * w is one number, whoever was replaced.
+    priorities = np.linspace(0.1, 9.0, SIZE)[batches.places]
+    products = priorities * np.asarray(batches.weights)
+    assert products.max() / products.min() < 1.001
+    assert all(len(weights) == 1 for weights in weights_by_row(batches).values())
+
+
+def test_a_priority_for_a_row_that_is_gone_is_not_written_to_the_one_in_its_place(tmp_path: Path) -> None:
+    index = prioritised(tmp_path)
+    for number in range(8):
+        add(index, number)
+    places = np.arange(SIZE)
+    unique_ids = (places // 8 + 1) * m.ROWS_PER_SEGMENT + places % 8
+    index.set_priorities(places, unique_ids, np.full(SIZE, 1.0, np.float32))
+    for number in range(8, 12):  # half of the rows are others now
+        add(index, number)
+    new_ids = unique_ids.copy()
+    new_ids[:32] += 8 * m.ROWS_PER_SEGMENT
+    assert index.set_priorities(places, new_ids, np.full(SIZE, 1.0, np.float32)) == SIZE
+
+    written = index.set_priorities(places, unique_ids, np.where(places < 32, 1e6, 1.0).astype(np.float32))
+
+    assert written == 32, "only rows that are still there"
+    batches = index.draw(SIZE, 1, 0)
+    assert batches is not None and batches.weights is not None
+    assert np.ptp(batches.weights) < 1e-6 and 0.3 < (batches.places < 32).mean() < 0.7, "all rows are equally likely"

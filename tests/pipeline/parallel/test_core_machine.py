@@ -18,7 +18,8 @@ from ding_like.comm.rest.service import Stamp
 from ding_like.comm.rest.wire import encode
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.status import status_of
-from tests.pipeline.parallel.service_parts import Clock, announced, evaluated, join, make_core
+from tests.pipeline.parallel.service_parts import announced, evaluated, join, make_core
+from tests.support import Clock
 
 SIZE = 16
 WORKERS = (("learner", 0), ("collector", 0), ("collector", 1), ("learner", 1))

@@ -10,24 +10,20 @@ import numpy as np
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
-from ding_like.pipeline.parallel.core.index import BufferIndex
-from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
-from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio, least_lead
-from ding_like.worker import NaiveReplayBuffer
-from ding_like.worker.commander.naive import NaiveCommander
-from tests.pipeline.parallel.service_parts import Clock, claim, evaluated, join
+from tests.pipeline.parallel.service_parts import claim, evaluated, join, make_core
+from tests.support import Clock
 
 SIZE = 4096
 
 
 class Play:
-    """Let collectors and a learner take turns with a core; `segment(order)` says (rows, env steps) of what comes."""
+    """Collectors and a learner that take turns with a core; `segment(order)` gives (rows, env steps) of a segment."""
 
     def __init__(self, folder: Path, ratio: Any, *, segment: Any, collectors: int = 2, **cfg: Any) -> None:
         self.folder, self.ratio, self.segment, self.rng = folder, ratio, segment, random.Random(0)
-        self.cfg = CoreConfig(ratio, SIZE, **{"segment_rows": 4, **cfg})
+        self.cfg = cfg
         self.clock = Clock()
         self.core = self.make_core()
         self.learner = join(self.core, "learner")
@@ -48,24 +44,13 @@ class Play:
         self.rows = 0
 
     def make_core(self) -> CoordinatorCore:
-        def make_index(buffer_id: str) -> Any:
-            if isinstance(self.ratio, OnPolicyRatio):
-                return OnPolicyIndex(SIZE, self.ratio.batch_rows, batch_segments=self.ratio.batch_segments)
-            buffer = NaiveReplayBuffer(
-                {"replay_buffer_size": SIZE},
-                exp_name=str(self.folder),
-                instance_name="b",
-                rng=np.random.default_rng(0),
-            )
-            return BufferIndex(buffer, SIZE)
-
-        return CoordinatorCore(
-            self.cfg,
+        return make_core(
+            self.folder,
+            size=SIZE,
             clock=self.clock,
-            wall_clock=lambda: 1000.0,
-            store=StateStore(self.folder / "state.sqlite"),
-            commander=NaiveCommander({}, eval_freq=10**9, stop_value=float("inf")),
-            make_index=make_index,
+            ratio=self.ratio,
+            eval_freq=10**9,
+            **{"segment_rows": 4, **self.cfg},
         )
 
     def restart(self) -> None:
@@ -144,8 +129,7 @@ def sequence_ratio(per_row: int, *, warmup: int) -> UpdateRatio:
     return UpdateRatio(warmup, STEPS * per_row, UPDATES, lead)
 
 
-@pytest.mark.parametrize("warmup", [0, 80])
-@pytest.mark.parametrize("per_row", [1, 10])
+@pytest.mark.parametrize(("per_row", "warmup"), [(1, 80), (10, 0)])
 def test_updates_follow_env_steps_where_rows_are_sequences(tmp_path: Path, per_row: int, warmup: int) -> None:
     ratio = sequence_ratio(per_row, warmup=warmup)
     play = Play(
@@ -189,8 +173,7 @@ def test_rows_that_are_longer_than_anybody_said_stop_nobody(tmp_path: Path) -> N
     play.core.close()
 
 
-@pytest.mark.parametrize("warmup", [0, 200])
-@pytest.mark.parametrize("share", [2, 3])
+@pytest.mark.parametrize(("share", "warmup"), [(2, 0), (3, 200)])
 def test_updates_follow_episodes_where_these_are_collected(tmp_path: Path, warmup: int, share: int) -> None:
     rng = random.Random(1)
 

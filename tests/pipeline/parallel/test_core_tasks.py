@@ -1,7 +1,8 @@
-"""What workers say is held against what they can have done; who fails at everything does not end the others' run."""
+"""Workers and tasks of the coordinator: claims, failures, evaluations, the end, workers that are lost."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.agent import TaskHandle, TaskLeftError, WorkerAgent
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from tests.pipeline.parallel.service_parts import Clock, announced, begin, claim, evaluated, join, make_core
+from ding_like.pipeline.parallel.service import LockedService
+from tests.pipeline.parallel.service_parts import PACKAGE, announced, begin, claim, evaluated, join, make_core
+from tests.support import Clock, wait_until
 
 
 def publish(core: CoordinatorCore, learner: str, learn: m.Task, version: int) -> None:
@@ -68,9 +72,10 @@ def test_what_fast_envs_take_in_the_time_is_accepted_and_adds_up(tmp_path: Path)
 # --- evaluations
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_an_evaluation_that_cannot_have_been_played_is_a_failed_attempt(tmp_path: Path) -> None:
+    changes: list[dict[str, Any]] = [
+        {"returns": []},
+        {"returns": ["a", "b"]},
         {"returns": [9.0]},
         {"returns": [9.0, 9.0, 9.0]},
         {"returns": [1.7e308, 1.7e308]},
@@ -87,21 +92,21 @@ def test_what_fast_envs_take_in_the_time_is_accepted_and_adds_up(tmp_path: Path)
         {"duration_s": 100.0},
         {"version": 99},
         {"version": 10**300},
-    ],
-)
-def test_an_evaluation_that_cannot_have_been_played_is_a_failed_attempt(tmp_path: Path, change: dict[str, Any]) -> None:
-    core, _, _, collector, evaluation = to_evaluate(tmp_path)
-    result = {**evaluated(evaluation, 9.0, 9.0).result, **change}
+    ]
+    core, _, _, collector, evaluation = to_evaluate(tmp_path, max_failures=100)
+    for change in changes:
+        result = {**evaluated(evaluation, 9.0, 9.0).result, **change}
+        with pytest.raises(RefusedError) as caught:
+            core.finish_task(collector, evaluation.task_id, m.FinishTask(evaluation.attempt, result))
+            pytest.fail(f"{change} is taken")
+        assert caught.value.code == "schema" and len(caught.value.message) < 300, change
+        again = claim(core, collector)
+        assert (again.task_id, again.attempt) == (evaluation.task_id, evaluation.attempt + 1), change
+        evaluation = again
+    assert not core.is_over and core.num_open("eval") == 1
 
-    with pytest.raises(RefusedError) as caught:
-        core.finish_task(collector, evaluation.task_id, m.FinishTask(evaluation.attempt, result))
+    core.finish_task(collector, evaluation.task_id, evaluated(evaluation, 9.0, 9.0))
 
-    assert caught.value.code == "schema" and len(caught.value.message) < 300
-    task = core.tasks.tasks[evaluation.task_id]
-    assert (task.status, task.failures) == ("queued", 1) and not core.is_over
-    again = claim(core, collector)
-    assert again.attempt == evaluation.attempt + 1
-    core.finish_task(collector, again.task_id, evaluated(again, 9.0, 9.0))
     assert core.num_open("eval") == 0
     core.close()
 
@@ -121,15 +126,16 @@ def test_an_evaluation_may_take_as_long_as_it_was_leased_even_over_a_restart(tmp
     core.close()
 
 
-@pytest.mark.parametrize("name", ["eval_value", "train_iter", "judge_s", "eval_lengths"])
-def test_a_learners_result_without_numbers_is_a_failed_attempt(tmp_path: Path, name: str) -> None:
-    core = make_core(tmp_path)
+def test_a_learners_result_without_numbers_is_a_failed_attempt(tmp_path: Path) -> None:
+    core = make_core(tmp_path, max_failures=100)
     learner, learn, _, _ = begin(core)
 
-    with pytest.raises(RefusedError, match=name):
-        core.finish_task(learner, learn.task_id, m.FinishTask(learn.attempt, {name: "many"}))
+    for name in ("eval_value", "train_iter", "judge_s", "eval_lengths"):
+        with pytest.raises(RefusedError, match=name):
+            core.finish_task(learner, learn.task_id, m.FinishTask(learn.attempt, {name: "many"}))
+        learn = claim(core, learner)
 
-    assert not core.is_over and core.tasks.tasks[learn.task_id].status == "queued"
+    assert not core.is_over and learn.attempt == 5
     core.close()
 
 
@@ -170,20 +176,6 @@ def test_one_that_is_started_again_is_the_same(tmp_path: Path) -> None:
         fail(core, collector, claim(core, collector))
 
     assert core.is_over
-    core.close()
-
-
-def test_a_task_that_fails_with_everybody_ends_the_run(tmp_path: Path) -> None:
-    core = make_core(tmp_path, max_failures=2)
-    _, _, one, task = begin(core)
-    two = join(core, "collector", 1)
-    core.tick()
-    other = claim(core, two)
-
-    fail(core, one, task)
-    fail(core, two, other)
-
-    assert core.is_over and "failed 2 times" in str(core.failure)
     core.close()
 
 
@@ -270,7 +262,8 @@ def test_an_end_that_the_judge_confirms_is_one(tmp_path: Path) -> None:
 def test_a_run_at_its_limit_ends_whatever_the_judge_says(tmp_path: Path) -> None:
     core, learner, learn, collector, evaluation = to_evaluate(tmp_path)
     core.finish_task(collector, evaluation.task_id, evaluated(evaluation, 1e9, 1e9))
-    core._commander._max_env_step = 0.0
+    core.close()
+    core = make_core(tmp_path, max_env_step=0.0)
 
     assert core.finish_task(learner, learn.task_id, m.FinishTask(learn.attempt, judged(1.0))).shutdown
     core.close()
@@ -338,3 +331,148 @@ def test_a_silent_worker_is_removed_from_the_table_and_its_task_is_free(tmp_path
     assert core.tasks.tasks[task.task_id].status == "queued"
     assert [key for key, _ in core._store.items("worker")] == [learner]
     core.close()
+
+
+def register(core: Any, role: str, number: int, pid: int) -> str:
+    return str(core.register(m.Register(role, "host", pid, PACKAGE, f"start{number}")).worker_id)
+
+
+def send(core: Any, worker: str, task: m.Task, number: int) -> m.SendDataReply:
+    info = announced(worker, number)
+    reply: m.SendDataReply = core.send_data(worker, task.task_id, m.SendData(task.attempt, (info,)))
+    return reply
+
+
+def sample(core: Any, learner: str, learn: m.Task, **changes: Any) -> m.SampleReply:
+    own = dict(batch_size=4, num_batches=4, cur_learner_iter=0, have_segments_up_to=0)
+    asked = m.Sample(learn.task_id, learn.attempt, **{**own, **changes})
+    reply: m.SampleReply = core.sample(learner, learn.buffer_id, asked)
+    return reply
+
+
+def test_a_dead_process_gives_its_task_back_at_once(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, _, collector, task = begin(core)  # all of pid 1
+    other = register(core, "collector", 5, pid=77)
+
+    assert core.lost("host", 77, "killed") is False, "it had done nothing"
+    assert other not in core.workers
+    send(core, collector, task, 0)
+    core.leave(learner, m.Leave("away"))
+    assert core.lost("host", 1, "killed") is True
+    replacement = join(core, "collector", 9)
+    again = claim(core, replacement)
+    assert (again.task_id, again.attempt) == (task.task_id, task.attempt + 1)
+    with pytest.raises(RefusedError) as caught:
+        core.task_info(replacement, task.task_id, m.TaskInfo(task.attempt, {}))
+    assert caught.value.code == "stale_attempt"
+
+
+def test_one_that_left_by_itself_is_remembered_to_have_worked(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    _, _, collector, task = begin(core)
+    send(core, collector, task, 0)
+    core.leave(collector, m.Leave("it failed"))
+
+    assert core.lost("host", 1, "ended") is True and core.lost("elsewhere", 1, "ended") is False
+
+
+def test_what_a_dead_learner_had_not_saved_is_granted_again(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    for number in range(4):  # 32 rows: 8 updates after the first 16
+        send(core, collector, task, number)
+    have = sample(core, learner, learn).new_segments[-1].serial
+    while core.waiting_updates:
+        sample(core, learner, learn, have_segments_up_to=have)
+    assert core.granted_updates == 8
+    core.lost("host", 1, "killed")
+
+    second = join(core, "learner", 2)
+    again = claim(core, second)
+    reply = sample(core, second, again, cur_learner_iter=3, num_batches=256)
+
+    assert again.attempt == learn.attempt + 1
+    granted = 0 if reply.batches is None else reply.batches.num_batches
+    assert core.granted_updates == 3 + granted and core.granted_updates + core.waiting_updates == 8
+
+
+def test_a_first_learner_is_granted_nothing_twice(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    for number in range(4):
+        send(core, collector, task, number)
+    for _ in range(5):
+        sample(core, learner, learn)  # it asks as if it knew of no segment
+
+    assert core.granted_updates + core.waiting_updates == 8
+
+
+def test_segments_that_cannot_be_read_are_told_once_to_set_aside(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    learner, learn, collector, task = begin(core)
+    send(core, collector, task, 0)
+    name = f"{collector}.00000000"
+    for _ in range(2):
+        core.update(learner, learn.buffer_id, m.Update(learn.task_id, learn.attempt, 0, {}, bad_segments=(name,)))
+
+    assert core.take_spoiled() == [name] and core.take_spoiled() == []
+
+
+def test_a_failure_is_told_without_control_characters(tmp_path: Path) -> None:
+    core = make_core(tmp_path, max_failures=1)
+    _, _, collector, task = begin(core)
+
+    core.fail_task(collector, task.task_id, m.FailTask(task.attempt, "E", "bad\x1b[31m\nroot: all is well\x00"))
+
+    assert core.failure is not None and core.failure.isprintable() and "root: all is well" in core.failure
+
+
+def test_few_wait_at_once_and_the_others_are_answered(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    service = LockedService(core, max_waiting=2)
+    claim(core, join(core, "learner"))
+    idle = join(core, "learner", 1)
+    ends: list[object] = []
+
+    def ask() -> None:
+        try:
+            ends.append(service.claim(idle, m.Claim(wait_s=60.0)).task)
+        except RefusedError as error:
+            ends.append(error.code)
+
+    threads = [threading.Thread(target=ask) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(ends) == 3, "an answer to three")
+    service.leave(idle, m.Leave("away"))
+    for thread in threads:
+        thread.join()
+
+    assert ends == [None] * 3 + ["unknown"] * 2
+    core.close()
+
+
+def test_a_wait_is_of_a_minute_at_most(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    worker = join(core, "collector")
+
+    for wait_s in (-1.0, 61.0):
+        with pytest.raises(RefusedError, match="wait_s"):
+            LockedService(core).claim(worker, m.Claim(wait_s=wait_s))
+    core.close()
+
+
+def test_a_worker_that_leaves_hands_its_task_back(tmp_path: Path) -> None:
+    core = make_core(tmp_path)
+    agent = WorkerAgent(LockedService(core), "learner", incarnation="leaver")
+    agent.register()
+
+    def do(task: m.Task, handle: TaskHandle) -> dict[str, Any]:
+        raise TaskLeftError("asked to leave")
+
+    agent.run(do)
+    agent.close()
+
+    learn = claim(core, join(core, "learner", 2))
+    assert learn.attempt == 2 and not core.is_over
