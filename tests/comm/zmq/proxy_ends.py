@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from ding_like.comm.zmq.proxy import HELLO, Proxy, ProxyCounts
 from ding_like.comm.zmq.sockets import Poller, Socket, open_socket
 
-SOON_S = 10.0
+SOON_S = 60.0
 MOMENT_S = 0.05
 
 

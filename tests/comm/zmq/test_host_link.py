@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -16,93 +18,80 @@ from ding_like.comm.zmq.sockets import reached_by, tcp_endpoint
 from ding_like.errors import CommError
 
 
-def serve(welcome: Any = dict) -> RowServer:  # Any: what a RowServer takes
-    return RowServer(tcp_endpoint("127.0.0.1"), welcome=welcome).start()
+@pytest.fixture
+def serve() -> Iterator[Any]:
+    """Return what starts the driver's end."""
+    with ExitStack() as opened:
+
+        def make(welcome: Any = dict) -> RowServer:  # Any: what a RowServer takes
+            return opened.enter_context(closing(RowServer(tcp_endpoint("127.0.0.1"), welcome=welcome).start()))
+
+        yield make
 
 
-def test_machines_have_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_have_different_numbers(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = iter([6, 6, 6, 7])
     monkeypatch.setattr(secrets, "randbelow", lambda _: next(drawn))
     rows = serve()
-    try:
-        first = join_as_host(rows.endpoint, keys=None, patience_s=5.0)
-        second = join_as_host(rows.endpoint, keys=None, patience_s=5.0)
-        assert (first.number, second.number) == (7, 8)
-        assert [state.role for state in rows.sources().values()] == ["host", "host"]
-        first.close()
-        second.close()
-    finally:
-        rows.close()
+    first = join_as_host(rows.endpoint, keys=None, patience_s=60.0)
+    second = join_as_host(rows.endpoint, keys=None, patience_s=60.0)
+    assert (first.number, second.number) == (7, 8)
+    assert [state.role for state in rows.sources().values()] == ["host", "host"]
+    first.close()
+    second.close()
 
 
-def test_a_run_with_no_number_left_refuses_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_no_number_left_refuses_with_the_reason(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "randbelow", lambda _: 6)
     rows = serve()
-    try:
-        first = join_as_host(rows.endpoint, keys=None, patience_s=5.0)
-        with pytest.raises(CommError, match="host7 .* cannot join: host7 has joined already"):
-            join_as_host(rows.endpoint, keys=None, patience_s=5.0)
-        first.close()
-    finally:
-        rows.close()
+    first = join_as_host(rows.endpoint, keys=None, patience_s=60.0)
+    with pytest.raises(CommError, match="host7 .* cannot join: host7 has joined already"):
+        join_as_host(rows.endpoint, keys=None, patience_s=60.0)
+    first.close()
 
 
-def test_the_number_of_a_machine_that_is_gone_is_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_a_machine_that_is_gone_is_given_again(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "randbelow", lambda _: 6)
     monkeypatch.setattr(row_book, "_HOST_S", 0.0)
     rows = serve()
-    try:
-        first = join_as_host(rows.endpoint, keys=None, patience_s=5.0)
-        first.close()
-        later_s = time.time() + 10.0
-        monkeypatch.setattr(time, "time", lambda: later_s)
-        second = join_as_host(rows.endpoint, keys=None, patience_s=5.0)
-        assert second.number == first.number and second.run_id > first.run_id
-        second.close()
-    finally:
-        rows.close()
+    first = join_as_host(rows.endpoint, keys=None, patience_s=60.0)
+    first.close()
+    later_s = time.time() + 10.0
+    monkeypatch.setattr(time, "time", lambda: later_s)
+    second = join_as_host(rows.endpoint, keys=None, patience_s=60.0)
+    assert second.number == first.number and second.run_id > first.run_id
+    second.close()
 
 
-def test_a_driver_that_is_not_ready_is_asked_again() -> None:
+def test_a_driver_that_is_not_ready_is_asked_again(serve: Any) -> None:
     answers = iter([None, {"clients": "tcp://0.0.0.0:17"}])
     rows = serve(lambda: next(answers))
-    try:
-        link = join_as_host(rows.endpoint, keys=None, patience_s=10.0)
-        assert link.welcome == {"clients": "tcp://127.0.0.1:17"}
-        link.close()
-    finally:
-        rows.close()
+    link = join_as_host(rows.endpoint, keys=None, patience_s=60.0)
+    assert link.welcome == {"clients": "tcp://127.0.0.1:17"}
+    link.close()
 
 
-def test_a_link_hears_that_the_run_is_over_and_of_a_call_to_wake() -> None:
+def test_a_link_hears_that_the_run_is_over_and_of_a_call_to_wake(serve: Any) -> None:
     rows = serve()
-    try:
-        link = join_as_host(rows.endpoint, keys=None, patience_s=5.0)
-        called = threading.Event()
-        timer = threading.Timer(0.05, lambda: (called.set(), link.wake()))
-        timer.start()
-        assert link.wait_until(called.is_set, timeout_s=10.0)
-        assert not link.wait_until(link.is_over, timeout_s=0.05)
-        rows.stop_all()
-        assert link.wait_until(link.is_over, timeout_s=10.0)
-        timer.join()
-        link.close()
-        link.close()
-    finally:
-        rows.close()
+    link = join_as_host(rows.endpoint, keys=None, patience_s=60.0)
+    called = threading.Event()
+    timer = threading.Timer(0.05, lambda: (called.set(), link.wake()))
+    timer.start()
+    assert link.wait_until(called.is_set, timeout_s=60.0)
+    assert not link.wait_until(link.is_over, timeout_s=0.05)
+    rows.stop_all()
+    assert link.wait_until(link.is_over, timeout_s=60.0)
+    timer.join()
+    link.close()
+    link.close()
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "other", "found"),
-    [
+def test_an_endpoint_of_every_address_is_reached_by_the_one_that_is_known() -> None:
+    for endpoint, other, found in (
         ("tcp://0.0.0.0:1", "tcp://10.0.0.1:2", "tcp://10.0.0.1:1"),
         ("tcp://*:1", "tcp://host:2", "tcp://host:1"),
         ("tcp://[::]:1", "tcp://[fe80::1]:2", "tcp://[fe80::1]:1"),
         ("tcp://10.0.0.2:1", "tcp://10.0.0.1:2", "tcp://10.0.0.2:1"),
         ("ipc:///x/y", "tcp://10.0.0.1:2", "ipc:///x/y"),
-    ],
-)
-def test_an_endpoint_of_every_address_is_reached_by_the_one_that_is_known(
-    endpoint: str, other: str, found: str
-) -> None:
-    assert reached_by(endpoint, other) == found
+    ):
+        assert reached_by(endpoint, other) == found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import numpy as np
@@ -35,6 +35,7 @@ class Servers:
 
     def __init__(self, opened: ExitStack) -> None:
         self._opened = opened
+        self._threads = opened.enter_context(ThreadPoolExecutor())
         folder = opened.enter_context(EndpointFolder())
         self.socket: Socket = opened.enter_context(open_socket("router", bind=folder.endpoint("clients")))
         self._poller = Poller(self.socket)
@@ -42,12 +43,16 @@ class Servers:
 
     def client(self, **settings: float) -> InferenceClient:
         client = InferenceClient(
-            self.socket.endpoint, name="actor1", run_id=3, **{"request_timeout_s": 0.2, "patience_s": 5.0, **settings}
+            self.socket.endpoint, name="actor1", run_id=3, **{"request_timeout_s": 0.2, "patience_s": 60.0, **settings}
         )
         self._opened.callback(client.close)
         return client
 
-    def request(self, timeout_s: float = 5.0) -> Request:
+    def asking(self, client: InferenceClient, state: dict | None = None) -> Future[Reply]:
+        """Ask in another thread, as an actor does."""
+        return self._threads.submit(client.infer, OBS, {"noise": OBS}, lanes=LANES, is_first=FIRST, state=state or {})
+
+    def request(self, timeout_s: float = 60.0) -> Request:
         assert self._poller.wait(timeout_s), "no request came"
         address, *frames = self.socket.receive() or []
         self.addresses.append(bytes(address))
@@ -68,43 +73,15 @@ def servers() -> Iterator[Servers]:
         yield Servers(opened)
 
 
-class Asking:
-    """Ask in another thread, as an actor does; `result` waits for what comes of it."""
-
-    def __init__(self, ask: Callable[[], object]) -> None:
-        self._found: list[object] = []
-        self._failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                self._found.append(ask())
-            except BaseException as error:
-                self._failed.append(error)
-
-        self._thread = threading.Thread(target=run)
-        self._thread.start()
-
-    def result(self):
-        self._thread.join(10)
-        assert not self._thread.is_alive()
-        if self._failed:
-            raise self._failed[0]
-        return self._found[0]
-
-
-def asking(client: InferenceClient, state: dict | None = None) -> Asking:
-    return Asking(lambda: client.infer(OBS, {"noise": OBS}, lanes=LANES, is_first=FIRST, state=state or {}))
-
-
 def test_a_request_carries_what_a_server_needs(servers):
     client = servers.client()
     client.least = Version(2, 30)
 
-    answer = asking(client)
+    answer = servers.asking(client)
     request = servers.request()
     servers.reply(request.id)
 
-    assert answer.result().version == Version(1, 7)
+    assert answer.result(60).version == Version(1, 7)
     assert (request.client, request.run_id, request.least, request.lanes) == ("actor1", 3, (2, 30), None)
     np.testing.assert_array_equal(request.obs, OBS)
     np.testing.assert_array_equal(request.inputs["columns/noise"], OBS)
@@ -112,36 +89,36 @@ def test_a_request_carries_what_a_server_needs(servers):
 
 
 def test_lanes_travel_where_there_is_state_and_the_state_stays(servers):
-    answer = asking(servers.client(), STATE)
+    answer = servers.asking(servers.client(), STATE)
     request = servers.request()
     servers.reply(request.id, state={"h": OUTPUT[:, :1]})
 
     np.testing.assert_array_equal(request.lanes, LANES)
     np.testing.assert_array_equal(request.is_first, FIRST)
     assert request.state == {}
-    np.testing.assert_array_equal(answer.result().state["h"], OUTPUT[:, :1])
+    np.testing.assert_array_equal(answer.result(60).state["h"], OUTPUT[:, :1])
 
 
 def test_a_request_without_an_answer_is_sent_again_with_its_id_and_the_state(servers):
     client = servers.client()
 
-    answer = asking(client, STATE)
+    answer = servers.asking(client, STATE)
     first, second = servers.request(), servers.request()
     servers.reply(second.id)
-    answer.result()
+    answer.result(60)
 
     assert first.id == second.id and client.num_resent == 1
     np.testing.assert_array_equal(second.state["h"], STATE["h"])
 
 
 def test_a_server_that_lacks_the_state_is_given_it_at_once(servers):
-    client = servers.client(request_timeout_s=5.0)
+    client = servers.client(request_timeout_s=60.0)
 
-    answer = asking(client, STATE)
+    answer = servers.asking(client, STATE)
     servers.send(encode_unknown(servers.request().id))
-    request = servers.request(timeout_s=2.0)
+    request = servers.request(timeout_s=30.0)
     servers.reply(request.id)
-    answer.result()
+    answer.result(60)
 
     np.testing.assert_array_equal(request.state["h"], STATE["h"])
 
@@ -149,43 +126,43 @@ def test_a_server_that_lacks_the_state_is_given_it_at_once(servers):
 def test_answers_to_other_requests_and_garbage_are_dropped(servers):
     client = servers.client()
 
-    answer = asking(client)
+    answer = servers.asking(client)
     request = servers.request()
     servers.reply(request.id + 5, output=-OUTPUT)
     servers.send([b"garbage"])
     servers.send([b'{"kind":"reply","id":1,"version":[1,1],"server":"s","arrays":[["output","float32",[9]]]}', b"1234"])
     servers.reply(request.id)
 
-    np.testing.assert_array_equal(answer.result().output, OUTPUT)
+    np.testing.assert_array_equal(answer.result(60).output, OUTPUT)
     assert client.num_dropped == 3
 
 
 def test_of_two_answers_the_first_counts(servers):
     client = servers.client()
-    answer = asking(client)
+    answer = servers.asking(client)
     request = servers.request()
     servers.reply(request.id)
     servers.reply(request.id, output=-OUTPUT, version=Version(0, 0))
-    np.testing.assert_array_equal(answer.result().output, OUTPUT)
+    np.testing.assert_array_equal(answer.result(60).output, OUTPUT)
 
-    answer = asking(client)
+    answer = servers.asking(client)
     servers.reply(servers.request().id, output=2 * OUTPUT)
 
-    np.testing.assert_array_equal(answer.result().output, 2 * OUTPUT)
+    np.testing.assert_array_equal(answer.result(60).output, 2 * OUTPUT)
     assert client.num_dropped == 1
     assert client.take_version() == Version(1, 7)
 
 
 def test_the_next_request_names_the_server_that_answered(servers):
     client = servers.client()
-    answer = asking(client)
+    answer = servers.asking(client)
     servers.reply(servers.request().id, server="server2.4")
-    answer.result()
+    answer.result(60)
 
-    answer = asking(client)
+    answer = servers.asking(client)
     request = servers.request()
     servers.reply(request.id)
-    answer.result()
+    answer.result(60)
 
     assert request.follows == "server2.4"
 
@@ -195,9 +172,9 @@ def test_the_oldest_version_since_it_was_asked_for_is_said(servers):
     assert client.take_version() is None
 
     for version in (Version(1, 9), Version(1, 4), Version(2, 0)):
-        answer = asking(client)
+        answer = servers.asking(client)
         servers.reply(servers.request().id, version=version)
-        answer.result()
+        answer.result(60)
 
     assert client.take_version() == Version(1, 4)
     assert client.take_version() is None
@@ -205,9 +182,9 @@ def test_the_oldest_version_since_it_was_asked_for_is_said(servers):
 
 def test_latencies_are_counted_until_they_are_asked_for(servers):
     client = servers.client()
-    answer = asking(client)
+    answer = servers.asking(client)
     servers.reply(servers.request().id)
-    answer.result()
+    answer.result(60)
 
     found = client.take_latency()
 
@@ -225,38 +202,38 @@ def test_patience_ends_with_an_error_that_says_what_to_look_for(servers):
 def test_what_cannot_be_answered_now_is_asked_again(servers):
     client = servers.client(request_timeout_s=0.1)
 
-    answer = asking(client)
+    answer = servers.asking(client)
     servers.send(encode_refusal(servers.request().id, Refusal("too new", is_final=False)))
     servers.reply(servers.request().id)
 
-    np.testing.assert_array_equal(answer.result().output, OUTPUT)
+    np.testing.assert_array_equal(answer.result(60).output, OUTPUT)
 
 
 def test_what_is_refused_for_good_is_an_error_with_the_reason(servers):
-    answer = asking(servers.client())
+    answer = servers.asking(servers.client())
     servers.send(encode_refusal(servers.request().id, Refusal("of another shape", is_final=True)))
 
     with pytest.raises(CommError, match="refused: of another shape"):
-        answer.result()
+        answer.result(60)
 
 
 def test_another_number_of_lanes_is_an_error(servers):
-    answer = asking(servers.client())
+    answer = servers.asking(servers.client())
     servers.reply(servers.request().id, output=OUTPUT[:1])
 
     with pytest.raises(CommError, match="answered 1 lanes in place of 2"):
-        answer.result()
+        answer.result(60)
 
 
 def test_stop_ends_a_request_that_waits(servers):
     client = servers.client(request_timeout_s=30.0, patience_s=60.0)
-    answer = asking(client)
+    answer = servers.asking(client)
     servers.request()
 
     client.stop()
 
     with pytest.raises(CommError, match="was stopped"):
-        answer.result()
+        answer.result(60)
     with pytest.raises(CommError, match="was stopped"):
         client.infer(OBS, {}, lanes=LANES, is_first=FIRST)
 

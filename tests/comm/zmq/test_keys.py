@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from ding_like.comm.zmq.keys import (
     remove_clients,
     renew_clients,
 )
-from ding_like.comm.zmq.library import load_zmq
 from ding_like.comm.zmq.sockets import Poller, Socket, open_socket, tcp_endpoint
 from ding_like.errors import ConfigError
 
@@ -62,20 +60,11 @@ def test_secrets_are_not_shown(path: Path) -> None:
     assert keys.own.secret not in repr(keys) and keys.server.secret not in repr(keys)
 
 
-def test_keys_are_given_to_a_child_process(path: Path) -> None:
-    keys = load_seed_keys(path)
-
-    assert pickle.loads(pickle.dumps(keys)) == keys
-
-
-@pytest.mark.parametrize("name", ["one", "two", None])
-def test_listed_clients_and_the_drivers_own_processes_are_admitted(server: Socket, path: Path, name: str) -> None:
-    keys = load_seed_keys(client_file(path, name) if name else path)
-
-    assert gets_through(server, keys, wait_s=10.0)
-
-
-def test_a_stranger_without_a_key_is_refused(server: Socket) -> None:
+def test_listed_clients_and_the_drivers_own_processes_are_admitted_and_nobody_without_a_key(
+    server: Socket, path: Path
+) -> None:
+    for file in (client_file(path, "one"), client_file(path, "two"), path):
+        assert gets_through(server, load_seed_keys(file), wait_s=60.0)
     assert not gets_through(server, None, wait_s=REFUSED_S)
 
 
@@ -108,18 +97,18 @@ def test_a_renewed_clients_old_key_is_refused_by_a_run_under_way_and_its_new_one
     assert [each.name for each in written] == ["keys.json", "keys.one.json", "keys.three.json"]
     assert not gets_through(server, old, wait_s=REFUSED_S)
     for name in ("one", "two", "three"):
-        assert gets_through(server, load_seed_keys(client_file(path, name)), wait_s=10.0)
+        assert gets_through(server, load_seed_keys(client_file(path, name)), wait_s=60.0)
 
 
 def test_a_removed_client_is_refused_by_a_run_under_way(server: Socket, path: Path) -> None:
     one = load_seed_keys(client_file(path, "one"))
-    assert gets_through(server, one, wait_s=10.0)
+    assert gets_through(server, one, wait_s=60.0)
 
     remove_clients(path, ["one"])
 
     assert not gets_through(server, one, wait_s=REFUSED_S)
     assert list(load_seed_keys(path).clients) == ["two"] and not client_file(path, "one").exists()
-    assert gets_through(server, load_seed_keys(client_file(path, "two")), wait_s=10.0)
+    assert gets_through(server, load_seed_keys(client_file(path, "two")), wait_s=60.0)
 
 
 def test_while_the_key_file_cannot_be_read_only_the_drivers_own_processes_are_admitted(
@@ -129,7 +118,7 @@ def test_while_the_key_file_cannot_be_read_only_the_drivers_own_processes_are_ad
     path.write_text("{")
 
     assert not gets_through(server, one, wait_s=REFUSED_S)
-    assert gets_through(server, own, wait_s=10.0)
+    assert gets_through(server, own, wait_s=60.0)
 
 
 def test_servers_of_two_runs_in_one_process_admit_their_own_clients_only(server: Socket, tmp_path: Path) -> None:
@@ -137,41 +126,12 @@ def test_servers_of_two_runs_in_one_process_admit_their_own_clients_only(server:
     make_seed_keys(tmp_path / "other/keys.json", ["one"])
     other = load_seed_keys(tmp_path / "other/keys.json")
     with open_socket("router", bind=tcp_endpoint("127.0.0.1"), keys=other) as second:
-        assert gets_through(second, load_seed_keys(tmp_path / "other/keys.one.json"), wait_s=10.0)
-        assert gets_through(server, load_seed_keys(tmp_path / "keys.one.json"), wait_s=10.0)
+        assert gets_through(second, load_seed_keys(tmp_path / "other/keys.one.json"), wait_s=60.0)
+        assert gets_through(server, load_seed_keys(tmp_path / "keys.one.json"), wait_s=60.0)
         crossed = load_seed_keys(tmp_path / "keys.one.json")
         assert not gets_through(second, SeedKeys(crossed.path, other.server_public, crossed.own), wait_s=REFUSED_S)
     # The thread that admits is still there for the first.
-    assert gets_through(server, load_seed_keys(tmp_path / "keys.two.json"), wait_s=10.0)
-
-
-def test_sockets_with_keys_can_be_opened_again_at_once(path: Path) -> None:
-    keys = load_seed_keys(path)
-    for _ in range(20):
-        with open_socket("router", bind=tcp_endpoint("127.0.0.1"), keys=keys) as router:
-            assert gets_through(router, keys, wait_s=10.0)
-
-
-def test_questions_that_are_none_are_refused_and_the_next_one_is_answered(server: Socket, path: Path) -> None:
-    zmq = load_zmq()
-    from ding_like.comm.zmq.sockets import own_context
-
-    asker = own_context(zmq).socket(zmq.REQ)
-    asker.linger = 0
-    try:
-        asker.connect("inproc://zeromq.zap.01")
-        for question in ([b""], [b"1.0"], [b"1.0", b"1", b"x", b"", b"", b"NULL"], [b"x"] * 12):
-            asker.send_multipart(question)
-            assert asker.poll(5000)
-            assert asker.recv_multipart()[2] == b"400"
-    finally:
-        asker.close(0)
-    assert gets_through(server, load_seed_keys(path), wait_s=10.0)
-
-
-def test_a_worker_cannot_admit_others(path: Path) -> None:
-    with pytest.raises(ConfigError, match="is the key file of a worker, and cannot admit others"):
-        open_socket("router", bind=tcp_endpoint("127.0.0.1"), keys=load_seed_keys(client_file(path, "one")))
+    assert gets_through(server, load_seed_keys(tmp_path / "keys.two.json"), wait_s=60.0)
 
 
 def test_files_that_are_there_are_not_overwritten(path: Path, tmp_path: Path) -> None:
@@ -186,10 +146,10 @@ def test_files_that_are_there_are_not_overwritten(path: Path, tmp_path: Path) ->
     assert raised.value.filename == str(tmp_path / "new.one.json") and not (tmp_path / "new.json").exists()
 
 
-@pytest.mark.parametrize("names", [["local"], [""], ["a/b"], ["../x"], ["a", "a"], ["x" * 65]])
-def test_names_that_are_no_names_are_refused(tmp_path: Path, names: list[str]) -> None:
-    with pytest.raises(ConfigError, match="names of clients"):
-        make_seed_keys(tmp_path / "keys.json", names)
+def test_names_that_are_no_names_are_refused(tmp_path: Path) -> None:
+    for names in (["local"], [""], ["a/b"], ["../x"], ["a", "a"], ["x" * 65]):
+        with pytest.raises(ConfigError, match="names of clients"):
+            make_seed_keys(tmp_path / "keys.json", names)
     assert not list(tmp_path.iterdir())
 
 
@@ -198,10 +158,13 @@ def test_a_client_that_is_not_listed_cannot_be_removed(path: Path) -> None:
         remove_clients(path, ["three"])
 
 
-@pytest.mark.parametrize("change", [renew_clients, remove_clients])
-def test_a_workers_file_is_not_changed_as_a_drivers(path: Path, change: object) -> None:
-    with pytest.raises(ConfigError, match="key file of a worker; expected the driver's"):
-        change(client_file(path, "one"), ["one"])  # type: ignore[operator]  # one of two functions
+def test_a_workers_file_is_not_used_as_a_drivers(path: Path) -> None:
+    worker = client_file(path, "one")
+    for change in (renew_clients, remove_clients):
+        with pytest.raises(ConfigError, match="key file of a worker; expected the driver's"):
+            change(worker, ["one"])
+    with pytest.raises(ConfigError, match="is the key file of a worker, and cannot admit others"):
+        open_socket("router", bind=tcp_endpoint("127.0.0.1"), keys=load_seed_keys(worker))
 
 
 def spoil(path: Path, **changes: object) -> Path:
@@ -209,16 +172,15 @@ def spoil(path: Path, **changes: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", "7", '{"collector": "00"}', "[" * 9999, '{"server": 1, "client": 2}']
-    + ['{"server": {"public": "x"}, "client": {}}', '{"server": [], "local": [], "clients": []}'],
-)
-def test_a_file_that_is_no_key_file_is_one_clear_error(path: Path, text: str) -> None:
-    path.write_text(text)
+def test_a_file_that_is_no_key_file_is_one_clear_error(path: Path) -> None:
+    for text in (
+        "", "[]", "{}", "7", '{"collector": "00"}', "[" * 9999, '{"server": 1, "client": 2}',
+        '{"server": {"public": "x"}, "client": {}}', '{"server": [], "local": [], "clients": []}',
+    ):  # fmt: skip
+        path.write_text(text)
 
-    with pytest.raises(ConfigError, match="cannot be read as a file of CURVE keys.*ding keys --curve FILE"):
-        load_seed_keys(path)
+        with pytest.raises(ConfigError, match="cannot be read as a file of CURVE keys.*ding keys --curve FILE"):
+            load_seed_keys(path)
 
 
 def test_a_key_file_that_others_can_read_is_refused(path: Path) -> None:

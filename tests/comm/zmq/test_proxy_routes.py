@@ -29,26 +29,10 @@ def loads(routes: Routes) -> list[int]:
     return sorted(len(server.clients) for server in routes.servers.values())
 
 
-def test_a_client_stays_with_its_server() -> None:
-    routes, clients = make(servers=3, clients=6)
-    first = [ask(routes, client) for client in clients]
-
-    for _ in range(5):
-        assert [ask(routes, client) for client in reversed(clients)] == first[::-1]
-
-
 def test_clients_are_shared_out_evenly_at_their_first_request() -> None:
     routes, clients = make(servers=3, clients=8)
 
     assert sorted(Counter(ask(routes, client) for client in clients).values()) == [2, 3, 3]
-
-
-def test_there_is_no_server_before_one_has_joined() -> None:
-    routes, (client,) = make(servers=0, clients=1)
-
-    assert routes.server_of(client) is None
-    routes.join(b"server")
-    assert ask(routes, client) == b"server"
 
 
 def test_the_clients_of_a_lost_server_go_to_the_others() -> None:

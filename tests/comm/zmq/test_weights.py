@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +19,9 @@ from ding_like.comm.zmq.keys import load_seed_keys, make_seed_keys
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, Socket, open_socket
 from ding_like.comm.zmq.weights import Broadcaster, WeightSocket, ZmqWeightReader
 from ding_like.errors import CommError
+from tests.support import wait_until
 
-SOON_S = 10.0
+SOON_S = 60.0
 MOMENT_S = 0.05
 
 
@@ -56,20 +57,6 @@ def test_a_reader_that_joins_late_gets_the_newest_at_once(broadcaster: Broadcast
         assert reader.wait(MOMENT_S) is None
 
 
-def test_publishing_fails_once_what_sends_has_failed(broadcaster: Broadcaster, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any) -> None:
-        raise MemoryError("no room for a copy")
-
-    monkeypatch.setattr(broadcaster, "_send", fail)
-    broadcaster.publish(weights(0))
-    with WeightSocket(broadcaster.endpoint, name="reader") as reader:
-        reader.take()
-        broadcaster._thread.join(SOON_S)  # type: ignore[union-attr]  # it was started
-
-        with pytest.raises(CommError, match="no room for a copy"):
-            broadcaster.publish(weights(1))
-
-
 def test_a_slow_reader_gets_the_newest_and_none_in_between(broadcaster: Broadcaster) -> None:
     with WeightSocket(broadcaster.endpoint, name="slow") as slow:
         broadcaster.publish(weights(0))
@@ -81,21 +68,6 @@ def test_a_slow_reader_gets_the_newest_and_none_in_between(broadcaster: Broadcas
 
         assert_is(slow.wait(SOON_S), 1)
         assert_is(slow.wait(SOON_S), 499)
-
-
-def test_a_reader_that_takes_nothing_has_one_message_under_way(broadcaster: Broadcaster) -> None:
-    with WeightSocket(broadcaster.endpoint, name="idle") as idle, ZmqWeightReader(broadcaster.endpoint, name="quick"):
-        assert broadcaster.wait_for_readers(2, SOON_S)
-        for update in range(20):
-            receipt = broadcaster.publish(weights(update), to=["quick"], wait_s=SOON_S)
-            assert receipt.delivered == ("quick",)
-        broadcaster.publish(weights(20))
-        for update in range(21, 40):
-            broadcaster.publish(weights(update), wait_s=MOMENT_S / 10)
-
-        assert idle.socket.raw.poll(1000 * SOON_S)
-        assert idle.socket.receive() is not None
-        assert idle.socket.receive() is None
 
 
 def test_a_reader_may_be_there_before_its_publisher(endpoint: str) -> None:
@@ -153,12 +125,8 @@ def test_a_reader_that_has_gone_is_forgotten(broadcaster: Broadcaster) -> None:
     with WeightSocket(broadcaster.endpoint, name="reader"):
         assert broadcaster.wait_for_readers(1, SOON_S)
 
-    deadline_s = time.monotonic() + SOON_S
-    update = 0
-    while broadcaster.readers and time.monotonic() < deadline_s:
-        broadcaster.publish(weights(update := update + 1), wait_s=MOMENT_S)
-
-    assert broadcaster.readers == {}
+    updates = itertools.count(1)
+    wait_until(lambda: broadcaster.publish(weights(next(updates)), wait_s=MOMENT_S) and not broadcaster.readers)
 
 
 def garbled(frames: list[Any], place: int, byte: int) -> list[Any]:
@@ -209,21 +177,19 @@ def test_no_garbled_byte_is_ever_loaded(wire: Socket) -> None:
         assert_is(reader.wait(SOON_S), 1)
 
 
-@pytest.mark.parametrize("cut", ["no body", "half a body", "two bodies", "no head", "nothing"])
-def test_a_torn_message_is_never_loaded(wire: Socket, cut: str) -> None:
+def test_a_torn_message_is_never_loaded(wire: Socket) -> None:
     with WeightSocket(wire.endpoint, name="reader") as reader:
         asker, (head, body) = identity_of_asker(wire), frames_of(1)
-        torn = {
-            "no body": [head],
-            "half a body": [head, bytes(body)[: len(body) // 2]],
-            "two bodies": [head, body, body],
-            "no head": [body],
-            "nothing": [b""],
-        }
-        wire.send([asker, *torn[cut]])
+        messages = [[head], [head, bytes(body)[: len(body) // 2]], [head, body, body], [body], [b""]]
+        for number, frames in enumerate(messages, 1):
+            wire.send([asker, *frames])
+            assert Poller(reader.socket).wait(SOON_S)
 
-        assert reader.wait(MOMENT_S) is None
-        assert reader.num_refused == 1
+            assert reader.take() is None
+            assert reader.num_refused == number
+        wire.send([asker, *encode({"kind": "probe"})])
+        assert Poller(reader.socket).wait(SOON_S)
+        assert reader.take() is None and reader.num_refused == len(messages), "a probe is well-formed, and no news"
 
 
 def test_weights_that_were_garbled_are_asked_for_again(wire: Socket) -> None:
@@ -249,9 +215,9 @@ def test_a_head_that_was_sealed_with_another_layout_is_refused(wire: Socket) -> 
         assert reader.num_refused == 1
 
 
-@pytest.mark.parametrize(
-    "frames",
-    [
+def test_a_publisher_outlives_what_is_no_question(broadcaster: Broadcaster) -> None:
+    broadcaster.publish(weights(1))
+    messages = [
         [b""],
         [b"{}"],
         [b"[" * 100_000],
@@ -261,20 +227,14 @@ def test_a_head_that_was_sealed_with_another_layout_is_refused(wire: Socket) -> 
         [b'{"kind":"ask","name":"","number":1,"has":{},"arrays":[]}'],
         [b'{"kind":"weights","name":"x","number":1,"has":{},"arrays":[]}'],
         [b"x"] * 5_000,
-    ],
-    ids=range(9),
-)
-def test_a_publisher_outlives_what_is_no_question(broadcaster: Broadcaster, frames: list[bytes]) -> None:
-    broadcaster.publish(weights(1))
+    ]
     with open_socket("dealer", connect=broadcaster.endpoint) as stranger:
-        stranger.send(frames, wait_s=SOON_S)
+        for number, frames in enumerate(messages, 1):
+            stranger.send(frames, wait_s=SOON_S)
+            wait_until(lambda number=number: broadcaster.num_garbled == number, f"{frames[0][:50]!r} to be counted")
 
         with WeightSocket(broadcaster.endpoint, name="reader") as reader:
             assert_is(reader.wait(SOON_S), 1)
-            deadline_s = time.monotonic() + SOON_S
-            while broadcaster.num_garbled == 0 and time.monotonic() < deadline_s:
-                broadcaster.wait_for_readers(2, MOMENT_S)
-            assert broadcaster.num_garbled == 1
             assert list(broadcaster.readers) == ["reader"]
 
 
@@ -309,19 +269,9 @@ def test_a_snapshot_before_the_period_has_passed_is_not_taken(endpoint: str) -> 
 
         assert not broadcaster.is_due
         assert not broadcaster.snapshot()
-
-
-@pytest.mark.parametrize("period", [-1.0, float("nan"), float("inf")])
-def test_a_period_that_is_none_is_refused(period: float) -> None:
-    with pytest.raises(CommError, match="period"):
-        Broadcaster(None, period)
-
-
-def test_an_endpoint_that_is_taken_is_said_at_the_start(endpoint: str) -> None:
-    with Broadcaster() as first:
-        port = first.start()
-        with Broadcaster(endpoint=f"tcp://127.0.0.1:{port}") as second, pytest.raises(CommError, match=str(port)):
-            second.start()
+    for period in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(CommError, match="period"):
+            Broadcaster(None, period)
 
 
 def test_closing_waits_for_a_reader_that_takes_the_last_version(endpoint: str) -> None:
@@ -332,38 +282,6 @@ def test_closing_waits_for_a_reader_that_takes_the_last_version(endpoint: str) -
             broadcaster.publish(weights(9, size=100_000))
 
         assert_is(reader.newest("policy", timeout_s=SOON_S), 9)
-
-
-def test_closing_does_not_wait_for_long_for_a_reader_that_takes_nothing(endpoint: str) -> None:
-    with WeightSocket(endpoint, name="busy"), Broadcaster(endpoint=endpoint) as broadcaster:
-        broadcaster.start()
-        assert broadcaster.wait_for_readers(1, SOON_S)
-        broadcaster.publish(weights(1))
-        started_s = time.monotonic()
-        broadcaster.close()
-
-        assert time.monotonic() - started_s < 5.0
-
-
-def test_closing_does_not_wait_for_a_reader_that_has_gone(endpoint: str) -> None:
-    with Broadcaster(endpoint=endpoint) as broadcaster:
-        broadcaster.start()
-        with WeightSocket(endpoint, name="gone") as gone:
-            assert broadcaster.wait_for_readers(1, SOON_S)
-            broadcaster.publish(weights(1))
-            assert gone.socket.raw.poll(1000 * SOON_S)  # it is sent, and never taken
-        started_s = time.monotonic()
-        broadcaster.close()
-
-        assert time.monotonic() - started_s < 1.5  # less than a living one is given
-
-
-def test_a_probe_is_no_news(wire: Socket) -> None:
-    with WeightSocket(wire.endpoint, name="reader") as reader:
-        wire.send([identity_of_asker(wire), *encode({"kind": "probe"})])
-
-        assert reader.wait(MOMENT_S) is None
-        assert reader.num_refused == 0
 
 
 def test_a_closed_reader_says_so() -> None:

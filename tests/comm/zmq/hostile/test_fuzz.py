@@ -33,26 +33,25 @@ def stage() -> Iterator[Stage]:
 def test_malformed_messages_disturb_nobody(stage: Stage) -> None:
     strangers = Strangers(stage.endpoints, seed=0)
     try:
-        for _ in range(8):
+        for _ in range(4):
             strangers.send(40)
             stage.check()
     finally:
         strangers.close()
 
     assert set(strangers.counts) >= {*MAKERS, "replays", "no ZeroMQ"}
-    assert stage.rows.counts.garbled > 20 and stage.proxy.counts.malformed > 0 and stage.weights.num_garbled > 20
+    assert stage.rows.counts.garbled > 10 and stage.proxy.counts.malformed > 0 and stage.weights.num_garbled > 10
 
 
-@pytest.mark.parametrize("key", ["none", "old"])
-def test_where_there_are_keys_nothing_of_a_stranger_is_read(tmp_path: Path, key: str) -> None:
+def test_where_there_are_keys_nothing_of_a_stranger_is_read(tmp_path: Path) -> None:
     make_seed_keys(tmp_path / "keys.json", ["one"])
     old = load_seed_keys(client_file(tmp_path / "keys.json", "one"))
     renew_clients(tmp_path / "keys.json", ["one"])
     stage = Stage(load_seed_keys(tmp_path / "keys.json"))
-    strangers = Strangers(stage.endpoints, seed=1, keys=old if key == "old" else None, wait_s=0.0)
+    strangers = Strangers(stage.endpoints, seed=1, keys=old, wait_s=0.0)
     try:
         before = state_of(stage)
-        for _ in range(4):
+        for _ in range(2):
             strangers.send(40)
             stage.check()
         assert state_of(stage) == before
