@@ -1,6 +1,5 @@
 """Discrete SAC: losses against a slow walk and finite differences, masks, temperature, acting, state."""
 
-import copy
 import math
 
 import numpy as np
@@ -14,8 +13,9 @@ from ding_like.errors import ConfigError
 from ding_like.model.discrete_qac import DiscreteQAC
 from ding_like.pipeline.build import training_process
 from ding_like.policy.discrete_sac import DiscreteSACPolicy
+from tests.policy.continuous import GAMMA, act, double, train
 
-ACTIONS, GAMMA = 3, 0.9
+ACTIONS = 3
 MODEL = dict(obs_shape=3, action_shape=ACTIONS, actor_head_hidden_size=8, critic_head_hidden_size=8)
 
 
@@ -74,7 +74,7 @@ def board_and_legal(row, prefix: str) -> tuple[torch.Tensor, list[int]]:
 def slow_losses(policy, batch, *, alpha: float, ignore_done: bool) -> dict[str, float]:
     """Go row by row and action by action, as the paper says."""
     actor, critic, target_critic = (
-        copy.deepcopy(module).double() for module in (policy._model.actor, policy._model.critic, policy._critic.target)
+        double(module) for module in (policy._model.actor, policy._model.critic, policy._critic.target)
     )
 
     def soft_value(critics, obs, legal) -> tuple[float, float]:
@@ -118,9 +118,10 @@ def test_losses_equal_a_slow_walk_over_rows_and_actions(case):
     assert priority is None
 
 
-@pytest.mark.parametrize("case", ["one step", "weights", "masks"])
-@pytest.mark.parametrize(("network", "loss"), [("critic", "critic_loss"), ("actor", "actor_loss")])
-def test_gradients_equal_finite_differences(case, network, loss):
+@pytest.mark.parametrize(
+    ("case", "network"), [("weights", "critic"), ("masks", "critic"), ("one step", "actor"), ("masks", "actor")]
+)
+def test_gradients_equal_finite_differences(case, network):
     batch, changes = CASES[case]
     policy = make_policy(torch.float64, **changes)
     params = policy._networks()[network].params
@@ -132,31 +133,10 @@ def test_gradients_equal_finite_differences(case, network, loss):
         sides = []
         for step in (1e-6, -1e-6):
             params.data_vector.copy_(start + step * direction)
-            sides.append(float(policy.grad(batch)[0][loss]))
+            sides.append(float(policy.grad(batch)[0][f"{network}_loss"]))
         assert (sides[0] - sides[1]) / 2e-6 == pytest.approx(float(gradient @ direction), rel=1e-5, abs=1e-7)
 
     assert gradient.abs().max() > 1e-3
-
-
-@pytest.mark.parametrize(("log_space", "slope"), [(True, 1.0), (False, 0.2)])
-def test_temperature_follows_the_gap_to_the_target_entropy(log_space, slope):
-    policy = make_policy(learn=dict(log_space=log_space, target_entropy=0.3))
-
-    info, _ = policy.grad(make_batch())
-
-    # d/d log(alpha) of log(alpha) * (entropy - target), or of alpha * (entropy - target).
-    expected = slope * (float(info["entropy"].mean()) - 0.3)
-    assert float(policy._temperature.params.grad_vector) == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(("target", "rises"), [(1.2, True), (0.1, False)])
-def test_alpha_rises_where_the_entropy_is_below_its_target(target, rises):
-    policy = make_policy(learn=dict(target_entropy=target))
-
-    policy.grad(make_batch())
-    policy.apply()
-
-    assert (policy._temperature.network.log_alpha.item() > math.log(0.2)) == rises
 
 
 def test_where_one_action_is_legal_alpha_stays():
@@ -170,16 +150,6 @@ def test_where_one_action_is_legal_alpha_stays():
     # There is nothing to choose: neither the entropy nor its target can be anything but 0.
     assert not info["entropy"].any() and policy._temperature.params.grad_vector.item() == 0.0
     assert not policy._actor.params.grad_vector.any()
-
-
-def test_a_fixed_temperature_stays():
-    policy = make_policy(learn=dict(auto_alpha=False, alpha=0.5))
-
-    info, _ = policy.grad(make_batch())
-    policy.apply()
-
-    assert policy._temperature.network.log_alpha.item() == pytest.approx(math.log(0.5))
-    assert "alpha_loss" not in info and float(info["alpha"]) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("bad", [1e9, math.inf])
@@ -213,66 +183,20 @@ def test_where_nothing_is_allowed_next_nothing_follows():
     assert np.array_equal(info["target_q_value"], batch["reward"])
 
 
-def act(policy, mode, obs, *, seed: int = 0):
-    rows = len(obs)
-    return getattr(policy, mode).actor.act(
-        obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed)
-    )
-
-
 def test_collecting_draws_from_the_softmax_and_evaluation_does_the_most_likely():
     policy, obs = make_policy(), make_batch()["obs"]
     policy._actor.params.data_vector.mul_(3)
     with torch.no_grad():
         pi = policy._model.actor(torch.from_numpy(obs)).softmax(dim=1).numpy()
 
-    drawn = act(policy, "collect_mode", np.tile(obs[:1], (20_000, 1)))
-    done = act(policy, "eval_mode", obs)
+    drawn = act(policy.collect_mode.actor, np.tile(obs[:1], (20_000, 1)))
+    done = act(policy.eval_mode.actor, obs)
 
-    assert list(drawn) == ["action"], "rows made at random have no more"
-    np.testing.assert_allclose(np.bincount(drawn["action"], minlength=ACTIONS) / 20_000, pi[0], atol=0.015)
-    assert np.array_equal(done["action"], pi.argmax(axis=1)) and len(np.unique(done["action"])) > 1
-
-
-def test_only_the_critics_have_targets_and_these_follow_by_momentum():
-    policy = make_policy()
-    before = policy._critic.target_params.data_vector.clone()
-
-    policy.grad(make_batch())
-    policy.apply()
-
-    expected = before.lerp(policy._critic.params.data_vector, 0.25)
-    torch.testing.assert_close(policy._critic.target_params.data_vector, expected)
-    assert policy._actor.target is None
+    np.testing.assert_allclose(np.bincount(drawn, minlength=ACTIONS) / 20_000, pi[0], atol=0.015)
+    assert np.array_equal(done, pi.argmax(axis=1)) and len(np.unique(done)) > 1
 
 
-def test_priorities_are_mean_absolute_td_errors_of_the_two_critics():
-    info, priority = make_policy(priority=True).grad(make_batch())
-
-    expected = (info["q_value"] - info["target_q_value"]).abs().mean(dim=0)
-    np.testing.assert_allclose(priority, expected.numpy(), rtol=1e-6)
-
-
-def test_state_round_trip_continues_bit_equal():
-    first, second = make_policy(), make_policy()
-    batches = [make_batch(seed=seed) for seed in range(6)]
-    train(first, batches[:3])
-    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
-
-    train(first, batches[3:])
-    train(second, batches[3:])
-
-    for one, other in zip(first._networks().values(), second._networks().values(), strict=True):
-        assert torch.equal(one.params.data_vector, other.params.data_vector)
-    assert torch.equal(first._critic.target_params.data_vector, second._critic.target_params.data_vector)
-
-
-def train(policy, batches) -> None:
-    for batch in batches:
-        policy.grad(batch)
-        policy.apply()
-
-
+@pytest.mark.slow
 def test_learning_finds_the_soft_optimum():
     # One step a game, the third action is worth 1 more than the others: the best policy is softmax(reward / alpha).
     policy = make_policy(learn=dict(auto_alpha=False, alpha=0.5, learning_rate=1e-2))

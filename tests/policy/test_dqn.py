@@ -1,4 +1,6 @@
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,103 +34,91 @@ def make_batch(rows: int = 16, *, seed: int = 0, discount: bool = True) -> Trans
     return TransitionBatch(columns)
 
 
-@torch.no_grad()
-def slow_loss(policy: DQNPolicy, batch: TransitionBatch, *, double: bool, huber: bool, ignore_done: bool) -> float:
-    """Go row by row, as the paper says."""
-    losses = []
+def masked(batch: TransitionBatch, *, seed: int = 0, beside: bool = False) -> TransitionBatch:
+    """Return a batch whose observations are dicts with an action mask; the taken action is legal."""
+    rng = np.random.default_rng(seed)
+    columns = dict(batch.columns)
+    for name in ("obs", "next_obs"):
+        mask = rng.random((len(batch), 4)) < 0.5
+        mask[np.arange(len(batch)), columns["action"]] = True
+        columns[f"{name}/action_mask"] = mask.astype(np.int8)
+        columns[f"{name}/state"] = columns.pop(name)
+        if beside:
+            columns[f"{name}/more"] = rng.integers(0, 3, len(batch))
+    return TransitionBatch(columns)
+
+
+def weighted(seed: int = 0) -> TransitionBatch:
+    """Return n-step rows with discounts and weights that differ from row to row, one of them 0."""
+    rng = np.random.default_rng(100 + seed)
+    return make_batch(seed=seed).with_columns(
+        weight=np.linspace(0.0, 2.0, 16).astype(np.float32)[rng.permutation(16)],
+        discount=rng.choice([0.97, 0.97**2, 0.97**3], 16).astype(np.float32),
+        reward=(3.0 * rng.normal(size=16)).astype(np.float32),  # on both sides of Huber's corner
+    )
+
+
+def slow_update(policy: Any, batch: TransitionBatch) -> tuple[torch.Tensor, float, list[float]]:
+    """Return (gradient, weighted loss, TD errors), row by row in float64, without policy code."""
+    cfg = policy._cfg
+    model, target = copy.deepcopy(policy._model).double(), copy.deepcopy(policy._target_model).double()
+    for parameter in model.parameters():
+        parameter.grad = None
+    state = "/state" if "obs/state" in batch.columns else ""
+    total, errors = torch.zeros((), dtype=torch.float64), []
     for row in batch:
-        q_next = policy._target_model.q(torch.tensor(row["next_obs"][None]))[0]
-        online = policy._model.q(torch.tensor(row["next_obs"][None]))[0]
-        value = q_next[int(online.argmax())] if double else q_next.max()
-        goes_on = ignore_done or not row["terminated"]
-        target = float(row["reward"]) + (float(row.get("discount", 0.97)) * float(value) if goes_on else 0.0)
-        error = float(policy._model.q(torch.tensor(row["obs"][None]))[0, int(row["action"])]) - target
-        loss = error**2 if not huber else (0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5)
-        losses.append(loss * float(row.get("weight", 1.0)))
-    return float(np.mean(losses))
+        obs, next_obs = (torch.tensor(row[f"{key}{state}"], dtype=torch.float64)[None] for key in ("obs", "next_obs"))
+        with torch.no_grad():
+            following = target.q(next_obs)[0]
+            judge = model.q(next_obs)[0] if cfg.double else following
+        legal = np.flatnonzero(row["next_obs/action_mask"]).tolist() if state else range(4)
+        value = float(following[max(legal, key=lambda action: float(judge[action]))])
+        goes_on = cfg.learn.ignore_done or not row["terminated"]
+        y = float(row["reward"]) + (float(row.get("discount", 0.97)) * value if goes_on else 0.0)
+        error = model.q(obs)[0, int(row["action"])] - y
+        size = error.abs()
+        mse = cfg.learn.loss == "mse"
+        each = error**2 if mse else 0.5 * error**2 if float(size.detach()) <= 1.0 else size - 0.5
+        weight = float(row["weight"]) if cfg.priority_IS_weight else 1.0
+        total = total + weight * each / len(batch)
+        errors.append(float(size.detach()))
+    total.backward()
+    gradient = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()])
+    return gradient, float(total.detach()), errors
 
 
-@pytest.mark.parametrize("double", [True, False])
-@pytest.mark.parametrize("loss", ["huber", "mse"])
-@pytest.mark.parametrize("ignore_done", [True, False])
+WEIGHTS = dict(priority=True, priority_IS_weight=True)
+VARIANTS: dict[str, tuple[Callable[[], TransitionBatch], dict[str, Any]]] = {
+    "as it is": (make_batch, {}),
+    "one step": (lambda: make_batch(discount=False), dict(double=False)),
+    "weights": (weighted, dict(**WEIGHTS, nstep=3, learn=dict(loss="mse"))),
+    "weights, huber, single": (weighted, dict(**WEIGHTS, nstep=3, double=False, learn=dict(loss="huber"))),
+    "weights not asked for": (weighted, dict(priority=True, learn=dict(loss="huber"), model=dict(dueling=False))),
+    "ignore_done": (make_batch, dict(learn=dict(ignore_done=True), model=dict(dueling=False))),
+    "masks": (lambda: masked(weighted()), WEIGHTS),
+    "masks, single": (lambda: masked(weighted()), dict(double=False)),
+}
+
+
 @pytest.mark.parametrize("backend", ["auto", "autograd"])
-def test_loss_equals_a_slow_walk_over_rows(double, loss, ignore_done, backend):
-    policy = make_policy(double=double, learn=dict(loss=loss, ignore_done=ignore_done, backend=backend))
+@pytest.mark.parametrize("name", VARIANTS)
+def test_an_update_equals_a_slow_walk_over_rows(name, backend):
+    make_rows, changes = VARIANTS[name]
+    policy, batch = make_policy(**deep_merge(changes, dict(learn=dict(backend=backend)))), make_rows()
     assert (policy._by_hand is not None) == (backend == "auto")
     # A target network of its own, so that mixing up the two shows.
-    with torch.no_grad():
-        policy._target_params.data_vector.add_(0.1 * torch.randn_like(policy._target_params.data_vector))
-    batch = make_batch()
+    target = policy._target_params.data_vector
+    target.add_(0.3 * torch.randn(target.shape, generator=torch.Generator().manual_seed(3)))
 
     info, priority = policy.grad(batch)
 
-    expected = slow_loss(policy, batch, double=double, huber=loss == "huber", ignore_done=ignore_done)
-    assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-5)
-    assert priority is None
-
-
-def test_importance_weights_scale_each_row():
-    policy = make_policy(priority=True, priority_IS_weight=True)
-    batch = make_batch().with_columns(weight=np.linspace(0, 2, 16).astype(np.float32))
-
-    info, _ = policy.grad(batch)
-
-    expected = slow_loss(policy, batch, double=True, huber=False, ignore_done=False)
-    assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("loss", ["huber", "mse"])
-def test_both_backends_learn_the_same(loss):
-    policies = [make_policy(priority=True, learn=dict(loss=loss, backend=backend)) for backend in ("auto", "autograd")]
-    for seed in range(20):
-        batch = make_batch(seed=seed).with_columns(weight=np.linspace(0.5, 1.5, 16).astype(np.float32))
-        results = []
-        for policy in policies:
-            results.append(policy.grad(batch))
-            policy.apply()
-        (info, priority), (other_info, other_priority) = results
-        np.testing.assert_allclose(priority, other_priority, rtol=1e-4, atol=1e-5)
-        assert float(info["total_loss"]) == pytest.approx(float(other_info["total_loss"]), rel=1e-4)
-
-    torch.testing.assert_close(policies[0]._params.data_vector, policies[1]._params.data_vector, rtol=1e-3, atol=1e-4)
-
-
-def test_priorities_are_absolute_td_errors():
-    policy = make_policy(priority=True, learn=dict(loss="mse"))
-
-    info, priority = policy.grad(make_batch())
-
-    assert float((priority**2).mean()) == pytest.approx(float(info["total_loss"]), rel=1e-5)
-
-
-def test_one_step_rows_without_discount_use_gamma():
-    policy = make_policy()
-    with_column = make_batch(discount=False).with_columns(discount=np.full(16, 0.97, np.float32))
-
-    first, _ = policy.grad(make_batch(discount=False))
-    second, _ = policy.grad(with_column)
-
-    assert float(first["total_loss"]) == pytest.approx(float(second["total_loss"]), rel=1e-6)
-
-
-@pytest.mark.parametrize("backend", ["auto", "autograd"])
-@pytest.mark.parametrize("dueling", [True, False])
-def test_gradient_equals_plain_autograd(backend, dueling):
-    policy = make_policy(double=False, learn=dict(backend=backend), model=dict(dueling=dueling))
-    twin = copy.deepcopy(policy._model)
-    batch = make_batch().to("cpu")
-
-    policy.grad(make_batch())
-
-    with torch.no_grad():
-        value = policy._target_model.q(batch["next_obs"]).amax(1)
-        target = batch["reward"] + batch["discount"] * value * (~batch["terminated"])
-    q = twin.q(batch["obs"]).gather(1, batch["action"][:, None])[:, 0]
-    for parameter in twin.parameters():
-        parameter.grad = None
-    torch.nn.functional.mse_loss(q, target).backward()
-    for mine, theirs in zip(policy._model.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(mine.grad, theirs.grad)
+    gradient, total, errors = slow_update(policy, batch)
+    torch.testing.assert_close(policy._params.grad_vector.double(), gradient, rtol=1e-4, atol=1e-6)
+    assert float(info["total_loss"]) == pytest.approx(total, rel=1e-5)
+    if policy._cfg.priority:  # errors, not weighted ones
+        np.testing.assert_allclose(priority, errors, rtol=1e-4, atol=1e-5)
+    else:
+        assert priority is None
 
 
 def test_target_network_is_copied_every_so_many_updates():
@@ -200,24 +190,6 @@ def test_acting_sees_each_update():
     np.testing.assert_allclose(policy.eval_mode.actor.infer.forward.array(obs), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_state_round_trip_continues_bit_equal():
-    first = make_policy(learn=dict(target_update_freq=2))
-    for seed in range(3):
-        first.grad(make_batch(seed=seed))
-        first.apply()
-    second = make_policy(learn=dict(target_update_freq=2))
-    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
-
-    for policy in (first, second):
-        for seed in range(3, 6):
-            policy.grad(make_batch(seed=seed))
-            policy.apply()
-
-    assert torch.equal(first._params.data_vector, second._params.data_vector)
-    assert torch.equal(first._target_params.data_vector, second._target_params.data_vector)
-    assert second._params.is_intact()
-
-
 def test_a_checkpoint_of_another_shape_is_refused_and_changes_nothing():
     policy = make_policy()
     before = policy._params.data_vector.clone()
@@ -258,26 +230,12 @@ def test_seed_row_functions_are_derived():
     assert np.isfinite(result["total_loss"])
 
 
-def masked(batch: TransitionBatch, *, seed: int = 0, beside: bool = False) -> TransitionBatch:
-    """Return a batch whose observations are dicts with an action mask; the taken action is legal."""
-    rng = np.random.default_rng(seed)
-    columns = dict(batch.columns)
-    for name in ("obs", "next_obs"):
-        mask = rng.random((len(batch), 4)) < 0.5
-        mask[np.arange(len(batch)), columns["action"]] = True
-        columns[f"{name}/action_mask"] = mask.astype(np.int8)
-        columns[f"{name}/state"] = columns.pop(name)
-        if beside:
-            columns[f"{name}/more"] = rng.integers(0, 3, len(batch))
-    return TransitionBatch(columns)
-
-
 @pytest.mark.parametrize("eps", [0.0, 0.5, 1.0])
 def test_only_legal_actions_are_taken(eps):
     policy, batch = make_policy(), masked(make_batch(200))
     obs = {"state": batch["obs/state"], "action_mask": batch["obs/action_mask"]}
 
-    out = policy._collect_actor.act(
+    out = policy.collect_mode.actor.act(
         obs, lanes=np.arange(200), is_first=np.zeros(200, bool), rng=np.random.default_rng(0), eps=eps
     )
 
@@ -285,26 +243,6 @@ def test_only_legal_actions_are_taken(eps):
     if eps == 1.0:
         legal = [set(np.flatnonzero(mask)) for mask in obs["action_mask"]]
         assert set().union(*legal) == set(out["action"].tolist()) == {0, 1, 2, 3}
-
-
-@pytest.mark.parametrize("backend", ["auto", "autograd"])
-@pytest.mark.parametrize("double", [True, False])
-def test_the_target_looks_at_legal_next_actions_only(double, backend):
-    policy, batch = make_policy(double=double, learn=dict(backend=backend)), masked(make_batch())
-
-    info, _ = policy.grad(batch)
-
-    expected = []
-    with torch.no_grad():
-        for row in batch:
-            legal = np.flatnonzero(row["next_obs/action_mask"]).tolist()
-            next_obs = torch.tensor(row["next_obs/state"][None])
-            target_q = policy._target_model.q(next_obs)[0]
-            chooser = policy._model.q(next_obs)[0] if double else target_q
-            best = max(legal, key=lambda action: float(chooser[action]))
-            value = 0.0 if row["terminated"] else float(target_q[best])
-            expected.append(float(row["reward"]) + float(row["discount"]) * value)
-    np.testing.assert_allclose(np.asarray(info["target_q_value"]), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_mask_after_the_end_that_allows_nothing_leaves_the_target_finite():
@@ -318,19 +256,9 @@ def test_a_mask_after_the_end_that_allows_nothing_leaves_the_target_finite():
 
 def test_dict_observations_are_learned_from_through_torch():
     policy = make_policy(model=dict(obs_shape={"state": 3, "more": {"one_hot": [3]}}))
-    batch = masked(make_batch(), beside=True)
 
-    info, _ = policy.grad(batch)
+    info, _ = policy.grad(masked(make_batch(), beside=True))
     before = policy._params.data_vector.clone()
     policy.apply()
 
     assert np.isfinite(float(info["total_loss"])) and not torch.equal(before, policy._params.data_vector)
-
-
-def test_importance_weights_are_left_out_unless_the_config_asks_for_them():
-    batch = make_batch()
-    weighted = batch.with_columns(weight=np.linspace(0, 2, 16).astype(np.float32))
-
-    losses = [float(make_policy(priority=True).grad(rows)[0]["total_loss"]) for rows in (batch, weighted)]
-
-    assert losses[0] == losses[1]

@@ -24,6 +24,8 @@ from ding_like.policy.ppo import PPOPolicy
 from ding_like.policy.ppo_offpolicy import PPOOffPolicy
 from ding_like.worker.collector.loop import RolloutLoop
 from ding_like.worker.learner.base import BaseLearner
+from tests.contracts.policy_cases import CASES, make
+from tests.contracts.policy_cases import rows_of as contract_rows
 from tests.policy.on_policy import KINDS, SMALL, act, make_batch, make_policy, make_rollout, play_bandit, train
 from tests.worker.scripted_manager import CountingActor, ScriptedManager
 
@@ -192,6 +194,27 @@ def test_loss_equals_a_slow_walk_over_rows(kind, learn, backend):
     assert 0 < float(info["clip_fraction"]) < 1
     assert float(info["total_loss"]) == pytest.approx(slow_loss(policy, batch), rel=1e-5, abs=1e-6)
     assert priority is None
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "value_norm"),
+    [("ppo", True, True), ("ppo", False, False), ("ppo several", True, False), ("ppo box", True, True)],
+)
+def test_both_backends_have_one_gradient(name, share, value_norm):
+    learn = dict(value_norm=value_norm, entropy_weight=0.1, dual_clip=1.5, value_clip=0.1)
+    model = dict(share_encoder=share)
+    policies = [make(CASES[name], learn=dict(learn, backend=backend), model=model) for backend in BACKENDS]
+    assert [policy._learns_by_hand for policy in policies] == [True, False]
+    batch = contract_rows(CASES[name], policies[0], masked=name != "ppo box")
+    noise = np.random.default_rng(0).normal(scale=0.3, size=len(batch)).astype(np.float32)
+    batch = batch.with_columns(log_prob=batch["log_prob"] + noise)  # ratios on both sides of the clip
+
+    for policy in policies:
+        policy.grad(next(iter(policy.minibatches(batch, np.random.default_rng(0)))))
+
+    vectors = [policy.grad_vectors()[0] for policy in policies]
+    torch.testing.assert_close(vectors[0], vectors[1], rtol=1e-3, atol=1e-5)
+    assert vectors[0].any()
 
 
 def test_networks_that_numpy_does_not_know_learn_by_autograd():
