@@ -69,7 +69,7 @@ class Rig:
 
         def end() -> None:
             stop.set()
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
             then()
 
@@ -87,19 +87,19 @@ class Rig:
         """Start a server, wait until it answers, and return what ends it."""
         found, ready = self.settings(**settings), threading.Event()
         end = self._run(lambda stop: serve_inference(found, stop, when_ready=ready.set))
-        assert ready.wait(10), self.errors
+        assert ready.wait(60), self.errors
         return end
 
     def start_process(self, name: str, **settings: Any) -> InferenceServer:
         """Start a server in a process of its own, and wait until it answers."""
         server = InferenceServer(self.settings(name=name, **settings))
-        self._opened.callback(lambda: server.end(timeout_s=10))
+        self._opened.callback(lambda: server.end(timeout_s=60))
         server.start()
         server.wait_ready(timeout_s=60)
         return server
 
     def client(self, name: str = "actor1", run_id: int = 1, **settings: Any) -> InferenceClient:
-        settings = {"patience_s": 10.0, **settings}
+        settings = {"patience_s": 60.0, **settings}
         client = InferenceClient(self.clients_at, name=name, run_id=run_id, **settings)
         self._opened.callback(client.close)
         return client

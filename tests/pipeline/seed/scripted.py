@@ -9,14 +9,7 @@ import numpy as np
 from ding_like.comm.channels import Receipt, Segment, Version, Weights
 from ding_like.comm.zmq.row_book import Arrived, ReportedError, SourceState
 from ding_like.data.batch import TransitionBatch
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support import Clock
 
 
 class ScriptedRows:

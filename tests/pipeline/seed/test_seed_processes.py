@@ -25,7 +25,8 @@ from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.build.seed_processes import seed_processes
 from ding_like.pipeline.seed.proxy_process import InferenceProxy
 from ding_like.pipeline.seed.settings import SeedSettings
-from tests.pipeline.seed.stage import FIRST, Stage, await_until, is_running, scripted_factories
+from tests.pipeline.seed.stage import FIRST, Stage, is_running, scripted_factories
+from tests.support import wait_until
 
 
 class Run(Stage):
@@ -52,7 +53,7 @@ class Run(Stage):
             self.processes.check()
             return sum(row.replaced_by is not None for row in self.log.rows) >= number
 
-        await_until(are_there)
+        wait_until(are_there)
 
 
 @pytest.fixture
@@ -75,16 +76,6 @@ def test_threads_are_numbered_over_all_processes(run):
     assert len(run.collect("actor4").segment.batch) == 8
 
 
-def test_children_are_patient_with_a_driver_that_was_stopped(run):
-    children: list[Any] = []
-    run = run(run_as=lambda child: children.append(child) or ChildThread(child))
-    run.processes.start()
-
-    patience = [getattr(child, "settings", None) or child._settings for child in children]
-
-    assert [each.patience_s for each in patience] == [float("inf")] * 2
-
-
 def test_a_proxy_that_is_killed_is_started_again_on_the_same_endpoints(run):
     run = run()
     run.processes.start()
@@ -98,6 +89,7 @@ def test_a_proxy_that_is_killed_is_started_again_on_the_same_endpoints(run):
     assert [(row.worker, row.how) for row in run.log.rows] == [("proxy", "was killed by SIGKILL")]
 
 
+@pytest.mark.slow
 def test_a_proxy_that_does_not_answer_is_replaced(run, monkeypatch):
     monkeypatch.setattr(module, "_PROXY_SILENT_S", 0.5)
     monkeypatch.setattr(module, "_ANSWER_S", 0.2)
@@ -118,7 +110,7 @@ def test_a_thread_that_fails_and_comes_back_is_in_the_log_with_the_rows_that_it_
     run.processes.start()
     (tmp_path / "raise").touch()
     run.give("actor1", 8)
-    await_until(lambda: bool(run.log.rows))
+    wait_until(lambda: bool(run.log.rows))
     (tmp_path / "raise").unlink()
     run.await_replacements(1)
 
@@ -134,7 +126,7 @@ def test_an_env_that_always_fails_ends_the_run_with_its_error(run, tmp_path: Pat
     run.give("actor1", 8)
 
     with pytest.raises(EnvError, match="the door is stuck"):
-        await_until(lambda: run.processes.check() is not None)
+        wait_until(lambda: run.processes.check() is not None)
 
 
 @pytest.mark.parametrize(
@@ -206,4 +198,4 @@ def test_nothing_runs_on_after_the_driver_is_killed(tmp_path: Path):
     envs = [int(path.name.partition("-")[2]) for path in tmp_path.glob("made-*")]
     assert len(pids) == 3
     assert envs
-    await_until(lambda: not any(map(is_running, [*pids, *envs])))
+    wait_until(lambda: not any(map(is_running, [*pids, *envs])))

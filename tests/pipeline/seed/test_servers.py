@@ -11,13 +11,14 @@ import pytest
 
 from ding_like.comm.channels import Version
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings, serve_inference
+from ding_like.pipeline.seed.servers import ServerSettings, serve_inference
 from ding_like.policy.remote_infer import act_remotely
 from tests.contracts.policy_cases import ACTING, make
 from tests.pipeline.seed.inference_rig import FIRST, Factories, Rig, lanes, rig
 from tests.pipeline.seed.test_remote_actors import assert_equal
+from tests.support import wait_until
 
-DQN, R2D2, GRU, RAINBOW = (ACTING[name] for name in ("dqn", "r2d2", "r2d2 gru", "rainbow"))
+DQN, R2D2, RAINBOW = (ACTING[name] for name in ("dqn", "r2d2", "rainbow"))
 
 
 def steps(actor: Any, begin: int, end: int, *, num_lanes: int = 3) -> list[dict[str, np.ndarray]]:
@@ -42,19 +43,19 @@ def remote_actor(run: Rig, case: Any, **client: Any) -> tuple[Any, Any]:
     return policy.collect_mode.actor, found
 
 
-@pytest.mark.parametrize("case", [R2D2, GRU, RAINBOW], ids=["lstm", "gru", "noise"])
+@pytest.mark.parametrize("case", [R2D2, RAINBOW], ids=["memory", "noise"])
 def test_nothing_is_lost_with_a_server(case):
     with rig(lambda: make(case, seed=3)) as run:
         run.publish(make(case, seed=1))
         ends = [run.serve(name="server1")]
         actor, _ = remote_actor(run, case)
         acted = steps(actor, 0, 5)
-        for number in range(2, 5):
+        for number in (2, 3):
             ends.append(run.serve(name=f"server{number}"))
             ends[-2]()
             acted += steps(actor, 5 * (number - 1), 5 * number)
 
-    assert_equal(acted, local_steps(case, 20))
+    assert_equal(acted, local_steps(case, 15))
 
 
 def test_a_server_that_has_gone_on_without_a_client_is_given_its_state():
@@ -103,7 +104,7 @@ def test_several_clients_at_once_are_answered_as_local_actors_to_rounding():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
 
     expected = local_steps(R2D2, 12)
     for acted in found.values():
@@ -167,20 +168,12 @@ def test_a_server_reports_what_it_does():
         run.serve()
         actor, _ = remote_actor(run, DQN)
         steps(actor, 0, 10)
-        stats = wait_for_stats(run, lambda found: found.get("requests") == 10)
+        wait_until(lambda: run.rows.stats("server1").get("requests") == 10)
+        stats = dict(run.rows.stats("server1"))
 
     assert stats["observations"] == 30 and stats["batches"] == 10 and stats["mean_batch"] == 3.0
     assert 0 < stats["p50_ms"] <= stats["p99_ms"] and 0 < stats["busy"] < 1
     assert (stats["version"], stats["clients"], stats["queue"]) == ([0, 1], 1, 0)
-
-
-def wait_for_stats(run: Rig, is_due: Any) -> dict[str, Any]:
-    for _ in range(50):
-        stats = dict(run.rows.stats("server1"))
-        if is_due(stats):
-            return stats
-        threading.Event().wait(0.1)
-    raise AssertionError(stats)
 
 
 def test_no_weights_at_all_are_an_error_that_says_who_publishes():
@@ -193,13 +186,6 @@ def test_no_weights_at_all_are_an_error_that_says_who_publishes():
     assert [each.source for each in reported] == ["server1"] and "sent no weights" in reported[0].text
 
 
-def test_a_server_can_be_stopped_before_there_are_weights():
-    with rig(lambda: make(DQN, seed=3)) as run:
-        stop = threading.Event()
-        stop.set()
-        serve_inference(run.settings(), stop)
-
-
 def test_a_policy_that_cannot_act_remotely_is_refused_and_told_to_the_driver():
     case = ACTING["ppo"]
     with rig(lambda: make(case)) as run:
@@ -208,10 +194,10 @@ def test_a_policy_that_cannot_act_remotely_is_refused_and_told_to_the_driver():
         assert "makes its rows" in run.rows.errors()[0].text
 
 
-@pytest.mark.parametrize("wrong", [dict(batchsize=-1), dict(delay_s=-0.1), dict(delay_s=float("inf"))])
-def test_batches_that_make_no_sense_are_refused(wrong):
-    with pytest.raises(ConfigError, match="expected 0 or more"):
-        ServerSettings(Factories(lambda: make(DQN)), "ipc:///nowhere", **wrong)  # type: ignore
+def test_batches_that_make_no_sense_are_refused():
+    for wrong in (dict(batchsize=-1), dict(delay_s=-0.1), dict(delay_s=float("inf"))):
+        with pytest.raises(ConfigError, match="expected 0 or more"):
+            ServerSettings(Factories(lambda: make(DQN)), "ipc:///nowhere", **wrong)  # type: ignore
 
 
 @pytest.mark.slow
@@ -229,15 +215,3 @@ def test_nothing_is_lost_with_a_server_process_that_is_killed():
 
     assert servers[0].exitcode == 0
     assert_equal(acted, local_steps(R2D2, 10))
-
-
-@pytest.mark.slow
-def test_a_server_process_that_cannot_start_says_why():
-    with rig(partial(make, ACTING["ppo"])) as run:
-        server = InferenceServer(run.settings())
-        server.start()
-        with pytest.raises(ConfigError, match="makes its rows by its networks"):
-            server.wait_ready(timeout_s=30)
-        server.end(timeout_s=10)
-
-    assert server.exitcode == 1

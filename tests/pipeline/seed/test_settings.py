@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +20,25 @@ from ding_like.pipeline.seed.settings import SeedSettings, read_seed
 CARTPOLE = Path(__file__).parents[3] / "dizoo/classic_control/cartpole/config"
 
 
+@cache
 def compiled(name: str = "cartpole_dqn", *overrides: str) -> FrozenConfig:
     file = read_config(CARTPOLE / f"{name}_config.py")
     return compile_config(file.main_config, file.create_config, overrides=overrides, save=False)
 
 
-DQN = compiled()
+def read(**seed: Any) -> SeedSettings:
+    return read_seed({"seed": seed}, compiled())
 
 
-def read(cfg: FrozenConfig = DQN, **seed: Any) -> SeedSettings:
-    return read_seed({"seed": seed}, cfg)
-
-
-def faults_of(cfg: FrozenConfig = DQN, system: Mapping[str, Any] | None = None, **seed: Any) -> list[str]:
+def faults_of(cfg: FrozenConfig | None = None, system: Mapping[str, Any] | None = None, **seed: Any) -> list[str]:
     """Return the lines of the error, spaces squeezed, without the title."""
     with pytest.raises(ConfigError) as raised:
-        read_seed({"seed": seed} if system is None else system, cfg)
+        read_seed({"seed": seed} if system is None else system, cfg or compiled())
     return [" ".join(line.split()) for line in str(raised.value).splitlines()[1:]]
 
 
 def test_without_a_section_two_actors_ask_one_server_over_ipc() -> None:
-    found = read_seed({}, DQN)
+    found = read_seed({}, compiled())
 
     assert found == SeedSettings()
     assert (found.num_actors, found.inference_servers, found.comm, found.transport) == (2, 1, "async", "ipc")
@@ -56,7 +55,7 @@ def test_what_is_given_wins() -> None:
 def test_settings_read_back_as_they_were_saved() -> None:
     found = read(transport="tcp", port=7000, credit=3, minimum_buffer_size=10)
 
-    assert read_seed({"seed": asdict(found)}, DQN) == found
+    assert read_seed({"seed": asdict(found)}, compiled()) == found
 
 
 def test_every_fault_is_in_one_error_with_what_is_allowed() -> None:
@@ -81,41 +80,35 @@ def test_every_fault_is_in_one_error_with_what_is_allowed() -> None:
     assert len(found) == 10
 
 
-NO_EFFECT = [
-    (dict(comm="sync", broadcast_period=1.0), "broadcast_period", "newest weights"),
-    (dict(comm="sync", segment_rows=8), "segment_rows", "share n_sample"),
-    (dict(comm="sync", credit=3), "credit", "one order at a time"),
-    (dict(comm="sync", max_policy_lag=8), "max_policy_lag", "newest weights"),
-    (dict(host="0.0.0.0"), "host", "transport='ipc'"),  # nothing is bound
-    (dict(port=7000), "port", "transport='ipc'"),
-    (dict(key_file="keys.json"), "key_file", "transport='ipc'"),
-    (dict(transport="tcp", inference_servers=0, inference_delay=0.1), "inference_delay", "bring their own"),
-    (dict(transport="tcp", actor_processes=0, actor_threads=2), "actor_threads", "bring their own"),
-]
+def test_a_key_without_effect_beside_the_others_is_refused() -> None:
+    for seed, path, why in (
+        (dict(comm="sync", broadcast_period=1.0), "broadcast_period", "newest weights"),
+        (dict(comm="sync", segment_rows=8), "segment_rows", "share n_sample"),
+        (dict(comm="sync", credit=3), "credit", "one order at a time"),
+        (dict(comm="sync", max_policy_lag=8), "max_policy_lag", "newest weights"),
+        (dict(host="0.0.0.0"), "host", "transport='ipc'"),  # nothing is bound
+        (dict(port=7000), "port", "transport='ipc'"),
+        (dict(key_file="keys.json"), "key_file", "transport='ipc'"),
+        (dict(transport="tcp", inference_servers=0, inference_delay=0.1), "inference_delay", "bring their own"),
+        (dict(transport="tcp", actor_processes=0, actor_threads=2), "actor_threads", "bring their own"),
+    ):
+        (fault,) = faults_of(**seed)
+
+        assert fault.startswith(f"system.seed.{path} is ") and "changes nothing" in fault and why in fault, seed
 
 
-@pytest.mark.parametrize(("seed", "path", "why"), NO_EFFECT)
-def test_a_key_without_effect_beside_the_others_is_refused(seed: dict[str, Any], path: str, why: str) -> None:
-    (fault,) = faults_of(**seed)
+def test_what_contradicts_is_refused_with_the_fix() -> None:
+    for seed, path, fix in (
+        (dict(actor_processes=0), "actor_processes", "set_transport"),
+        (dict(inference_servers=0), "inference_servers", "set_transport"),
+        (dict(transport="tcp", actor_processes=0, comm="sync"), "actor_processes", "comm='async'"),
+        (dict(max_policy_lag=0), "max_policy_lag", "comm='sync'"),
+        (dict(transport="tcp", host="10.0.0.1"), "key_file", "ding keys FILE --curve"),
+    ):
+        (fault,) = faults_of(**seed)
 
-    assert fault.startswith(f"system.seed.{path} is ") and "changes nothing" in fault and why in fault
-
-
-TOGETHER = [
-    (dict(actor_processes=0), "actor_processes", "set_transport"),
-    (dict(inference_servers=0), "inference_servers", "set_transport"),
-    (dict(transport="tcp", actor_processes=0, comm="sync"), "actor_processes", "comm='async'"),
-    (dict(max_policy_lag=0), "max_policy_lag", "comm='sync'"),
-    (dict(transport="tcp", host="10.0.0.1"), "key_file", "ding keys FILE --curve"),
-]
-
-
-@pytest.mark.parametrize(("seed", "path", "fix"), TOGETHER)
-def test_what_contradicts_is_refused_with_the_fix(seed: dict[str, Any], path: str, fix: str) -> None:
-    (fault,) = faults_of(**seed)
-
-    assert fault.startswith(f"system.seed.{path} is ")
-    assert fix.replace("set_transport", "system.seed.transport='tcp'") in fault
+        assert fault.startswith(f"system.seed.{path} is "), seed
+        assert fix.replace("set_transport", "system.seed.transport='tcp'") in fault
 
 
 def test_sections_of_other_modes_are_refused() -> None:

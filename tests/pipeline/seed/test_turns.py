@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from ding_like.comm.channels import Version
 from ding_like.comm.zmq.row_book import ReportedError, SourceState
 from ding_like.entry.serial_entry import load_config
-from ding_like.errors import CommError, TrainingError
+from ding_like.errors import CommError
 from ding_like.pipeline.build import SerialParts
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.build.scheme import build_driver
@@ -20,7 +21,8 @@ from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.seed.turns import SeedTurns
 from ding_like.pipeline.turns import TurnsLostError
 from tests.pipeline.ray import runs
-from tests.pipeline.seed.scripted import Clock, Published, ScriptedRows, Workers
+from tests.pipeline.seed.scripted import Published, ScriptedRows, Workers
+from tests.support import Clock
 
 
 class Run:
@@ -56,8 +58,7 @@ Make = Callable[..., Run]
 
 
 @pytest.fixture
-def make(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    monkeypatch.chdir(tmp_path)
+def make(in_tmp: Path) -> Iterator[Make]:
     with ExitStack() as opened:
 
         def made(*actors: str, eager: bool = True, policy: Any = None, **settings: Any) -> Run:
@@ -130,17 +131,6 @@ def test_a_broadcast_period_keeps_weights_back_until_it_has_passed(make: Make) -
     assert [version.update for version in run.weights.versions] == [0, updates[3]]
 
 
-def test_no_actor_acts_with_weights_from_before_this_stretch_of_the_run(make: Make) -> None:
-    run = make()
-    run.parts.learner._last_iter.update(70)
-    run.turns.load_state_dict({"rows": {"collected": 100, "granted": 50}, "random_rows": 0})
-    for _ in range(3):
-        run.turns.take()
-
-    assert {tuple(extra["least"]) for *_, extra in run.rows.given} == {(1, 70)}
-    assert run.weights.versions[0] == Version(1, 70)
-
-
 def test_no_order_is_given_while_updates_are_behind(make: Make) -> None:
     run = make(max_train_frequency=2.0, policy=dict(learn=dict(update_per_collect=4, batch_size=8)))
     run.turns.begin()
@@ -149,7 +139,7 @@ def test_no_order_is_given_while_updates_are_behind(make: Make) -> None:
     behind = len(run.rows.given)
 
     run.turns.take()
-    assert len(run.rows.given) == behind and run.updates < run.end.rows._allowed
+    assert len(run.rows.given) == behind
 
     for _ in range(60):
         run.turns.take()
@@ -263,17 +253,6 @@ def test_the_share_of_an_actor_that_left_for_good_is_left_out(make: Make) -> Non
     assert run.rows.given[-1][:2] == ("actor1", 8), "the next round is shared by those who are there"
 
 
-def test_a_stranger_that_left_with_orders_does_not_end_a_run_whose_updates_are_behind(make: Make) -> None:
-    run = make("actor101", eager=False)
-    run.workers.strangers = ("actor101",)
-    run.turns.begin()
-
-    while run.clock.now < 100.0 + 300.0:
-        run.turns.take()
-
-    assert run.rows.orders, "it still has its orders"
-
-
 def test_a_stranger_that_falls_silent_in_a_round_has_left(make: Make) -> None:
     run = make("actor1", "actor101", comm="sync", eager=False)
     run.workers.strangers = ("actor101",)
@@ -290,32 +269,6 @@ def test_a_stranger_that_falls_silent_in_a_round_has_left(make: Make) -> None:
 
     assert run.stored == 4
     assert 60.0 < run.clock.now - 100.0 < 62.0
-
-
-def test_rows_that_come_after_their_round_are_stored_as_well(make: Make) -> None:
-    run = make("actor1", "actor101", comm="sync", eager=False)
-    run.workers.strangers = ("actor101",)
-    run.turns.begin()
-    take, calls = run.rows.take, iter(range(1000))
-
-    def scripted(timeout_s: float) -> Any:
-        call, states = next(calls), run.rows.states
-        if call == 0:
-            run.rows.bring(0)
-            states["actor101"] = states["actor101"]._replace(connected=False)
-        elif call == 1:
-            states["actor101"] = states["actor101"]._replace(connected=True)
-            run.rows.bring(1)
-        elif call == 2:
-            run.rows.bring(2)
-        return take(timeout_s)
-
-    run.rows.take = scripted  # type: ignore[method-assign]
-    run.turns.take()
-    run.turns.take()
-
-    assert run.stored == 4 + 8 + 4
-    assert sorted(run.rows.acknowledged) == [0, 1, 2]
 
 
 def test_a_run_that_is_to_end_leaves_a_round_within_a_second(make: Make) -> None:
@@ -351,9 +304,8 @@ def test_random_rows_that_are_missing_at_a_saved_point_are_collected_by_the_resu
 # --- what goes wrong
 
 
-@pytest.mark.parametrize("error", [CommError("the proxy is gone."), TrainingError("actor1: the motor is on fire.")])
-def test_lost_workers_end_the_turns_with_their_cause(make: Make, error: Exception) -> None:
-    run = make()
+def test_lost_workers_end_the_turns_with_their_cause(make: Make) -> None:
+    run, error = make(), CommError("the proxy is gone.")
     run.turns.begin()
     run.workers.lost = error
 
@@ -397,33 +349,6 @@ def test_an_evaluation_that_takes_long_holds_up_no_actor(make: Make, comm: str) 
     assert len(run.rows.given) > given
 
 
-def test_what_envs_are_normalised_by_goes_out_before_the_first_order(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = make()
-    known = {"obs_norm": {"mean": np.ones(4)}}
-    monkeypatch.setattr(type(run.end), "statistics", lambda _: known)
-    given = run.rows.give
-
-    def give(*args: Any, **named: Any) -> Any:
-        assert run.rows.statistics and list(run.rows.statistics[0]) == ["obs_norm/mean"]
-        return given(*args, **named)
-
-    run.rows.give = give  # type: ignore[method-assign]
-    run.turns.begin()
-
-    assert run.rows.given
-
-
-def test_numbers_that_cannot_be_are_left_out_of_the_panel(make: Make) -> None:
-    run = make()
-    run.rows.states["server1"] = SourceState("server", 1, True, 0.0, (), 0, 0)
-    run.rows.numbers = {"server1": {"mean_batch": 10**400, "p50_ms": 1.0, "p99_ms": 2.0, "queue": 4}}
-    run.turns.begin()
-
-    assert "batch" not in run.turns.workers()
-
-
 def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     run = make()
     run.turns.begin()
@@ -437,7 +362,7 @@ def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixt
 # --- what is said
 
 
-def test_the_panel_says_how_inference_and_actors_fare(make: Make) -> None:
+def test_the_panel_and_the_metrics_say_how_inference_and_actors_fare(make: Make) -> None:
     run = make()
     for name in ("server1", "server2"):
         run.rows.states[name] = SourceState("server", 1, True, 0.0, (), 0, 0)
@@ -456,28 +381,10 @@ def test_the_panel_says_how_inference_and_actors_fare(make: Make) -> None:
     assert said["batch"] == "3.5 observations" and said["latency"] == "1.5 ms p50, 8 ms p99"
     assert said["queue"] == "4 requests, 3 segments" and said["policy lag"] and said["data age"]
     assert said["actor1"].endswith("env steps/s") and said["failures"] == "none lost"
-
-
-def test_the_metrics_have_batches_latencies_queues_and_each_actors_rate(make: Make) -> None:
-    run = make()
-    run.rows.states["server1"] = SourceState("server", 1, True, 0.0, (), 0, 0)
-    run.rows.numbers = {"server1": {"requests": 9, "mean_batch": 3.5, "p50_ms": 1.0, "p99_ms": 2.0, "queue": 4}}
-    run.turns.begin()
-    run.turns.take()
-
     numbers = run.parts.collector.beside()
-
-    assert numbers["mean_batch"] == 3.5 and numbers["inference_p99_ms"] == 2.0
+    assert numbers["mean_batch"] == 3.5 and numbers["inference_p99_ms"] == 8.0
     assert numbers["inference_queue"] == 4 and numbers["queue_depth"] == 3
     assert "envstep_per_sec/actor1" in numbers
-
-
-def test_statistics_go_to_the_actors_when_some_were_observed(make: Make) -> None:
-    run = make()
-    run.turns.begin()
-    run.turns.take()
-
-    assert run.rows.statistics == [], "these envs observe nothing"
 
 
 def test_the_state_is_what_a_resumed_run_goes_on_from(make: Make) -> None:
