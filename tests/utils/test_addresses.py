@@ -21,9 +21,9 @@ def named(*addresses: str) -> Any:
     return lambda name, port, family: [(family, 1, 6, "", (each, 0)) for each in addresses]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.5", "learner.example", "fe80::1"])
-def test_an_address_of_its_own_is_what_others_reach(host: str) -> None:
-    assert reachable(host) == host
+def test_an_address_of_its_own_is_what_others_reach() -> None:
+    for host in ["127.0.0.1", "10.0.0.5", "learner.example", "fe80::1"]:
+        assert reachable(host) == host
 
 
 def test_every_address_is_named_by_one_that_packets_leave_by(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,39 +6,38 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ding_like.utils.child_runs import ChildRuns, Ended, command_line, last_lines
-from ding_like.utils.files import retry
+from tests.support import wait_until
 
 ROOT = Path(__file__).parents[2]
+
+
 # A config file that waits, for a run that does not end by itself.
+def all_of(children: ChildRuns) -> dict[str, Ended]:
+    found: dict[str, Ended] = {}
+
+    def look() -> bool:
+        found.update((each.name, each) for each in children.wait(1.0))
+        return children.is_over
+
+    wait_until(look, "the end of the children")
+    return found
+
+
+def begun(log: Path) -> None:
+    wait_until(lambda: "begun" in "\n".join(last_lines(log, 100)), f"'begun' in {log}")
+
+
 ENDLESS = """
 import sys, threading
 print("begun", flush=True)
 threading.Event().wait(60)
 """
-
-
-def all_of(children: ChildRuns, *, timeout_s: float = 60.0) -> dict[str, Ended]:
-    found: dict[str, Ended] = {}
-    end_s = time.monotonic() + timeout_s
-    while not children.is_over:
-        assert time.monotonic() < end_s, "they end in time"
-        found |= {each.name: each for each in children.wait(1.0)}
-    return found
-
-
-def begun(log: Path, word: str = "begun") -> None:
-    def look() -> None:
-        if word not in "\n".join(last_lines(log, 100)):
-            raise LookupError(f"{log} does not say {word!r}")
-
-    retry(look, LookupError, timeout_s=60.0)
 
 
 @pytest.mark.timeout(120)
@@ -90,6 +89,7 @@ def test_one_that_is_stopped_leaves_and_one_that_waits_is_forgotten(tmp_path: Pa
     assert not (tmp_path / "second.txt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_blocks_end_ends_those_that_are_left(tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text(ENDLESS)
@@ -112,6 +112,7 @@ with ChildRuns(1) as children:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_children_of_a_killed_parent_leave(tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text(ENDLESS)
@@ -126,11 +127,7 @@ def test_children_of_a_killed_parent_leave(tmp_path: Path) -> None:
         begun(log)
         parent.send_signal(signal.SIGKILL)
 
-    def look() -> None:
-        if Path(f"/proc/{pid}").exists():
-            raise LookupError("it is still there")
-
-    retry(look, LookupError, timeout_s=30.0)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the child")
 
 
 def test_last_lines_are_the_last_that_say_something(tmp_path: Path) -> None:

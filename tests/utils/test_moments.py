@@ -20,16 +20,15 @@ def assert_equal(found: Moments, values: np.ndarray) -> None:
     np.testing.assert_allclose(found.var, numbers.var(axis=0), rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 4)])
-@pytest.mark.parametrize("seed", range(5))
-def test_parts_in_any_split_give_what_all_the_data_give(shape: tuple[int, ...], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    values = rng.normal(rng.normal(scale=10.0, size=shape), 1.0 + rng.random(shape), size=(500, *shape))
+@pytest.mark.parametrize("shape", [(), (2, 4)])
+def test_parts_in_any_split_give_what_all_the_data_give(shape: tuple[int, ...]) -> None:
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        values = rng.normal(rng.normal(scale=10.0, size=shape), 1.0 + rng.random(shape), size=(500, *shape))
+        parts = [Moments.of(each) for each in split(values, rng)]
 
-    parts = [Moments.of(each) for each in split(values, rng)]
-
-    assert_equal(merged(parts), values)
-    assert_equal(merged(parts[::-1]), values)
+        assert_equal(merged(parts), values)
+        assert_equal(merged(parts[::-1]), values)
 
 
 def test_whole_numbers_are_counted_in_float64() -> None:

@@ -14,7 +14,7 @@ import pytest
 from ding_like.entry import resume_pipeline, serial_pipeline
 from tests.pipeline.test_serial import make_configs
 
-pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("in_tmp", "no_pictures")]
 
 
 def configs(**trackers: Any) -> tuple[dict[str, Any], dict[str, Any]]:

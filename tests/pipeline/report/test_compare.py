@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ding_like.entry.compare import compare
+from ding_like.entry.compare import Compared, compare
 from ding_like.errors import ConfigError
 from ding_like.pipeline.report.compare import compare_experiments, comparison_lines
 from ding_like.pipeline.report.experiment import read_experiments
@@ -30,10 +30,15 @@ RLIABLE = {
 RLIABLE_IMPROVEMENT = (0.78, 0.4, 1.0)
 
 
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    folder = tmp_path_factory.mktemp("compared")
+    return compare([write_recorded(folder, name) for name in ("dqn", "ppo")], folder / "here/both.png")
+
+
 @pytest.fixture
-def figures(tmp_path: Path) -> dict:
-    folders = [write_recorded(tmp_path, name) for name in ("dqn", "ppo")]
-    return json.loads(compare(folders).figures.read_text())
+def figures(compared: Compared) -> dict:
+    return json.loads(compared.figures.read_text())
 
 
 def direct_mean(values: list[float]) -> float:
@@ -90,31 +95,8 @@ def test_the_figures_are_rliables(figures: dict) -> None:
     assert (row["value"], *row["interval"]) == pytest.approx(RLIABLE_IMPROVEMENT, abs=0.02)
 
 
-def test_the_figures_are_those_of_an_rliable_that_is_installed(figures: dict) -> None:
-    try:
-        from rliable import library, metrics
-    except Exception as error:  # it is not there, or its arch does not import beside this pandas
-        pytest.skip(f"rliable does not import: {error!r}")
-    scores = {name: np.array(scores_of(name))[:, None] for name in ("dqn", "ppo")}
-
-    values, ends = library.get_interval_estimates(
-        scores, lambda x: np.array([metrics.aggregate_mean(x), metrics.aggregate_iqm(x)]), reps=20_000
-    )
-
-    for row in figures["experiments"]:
-        for index, kind in enumerate(("mean", "iqm")):
-            low, high = ends[row["name"]][:, index]
-            assert row[kind]["value"] == pytest.approx(values[row["name"]][index])
-            assert row[kind]["interval"] == pytest.approx([low, high], abs=0.03 * (high - low))
-    assert figures["probability_of_improvement"][0]["value"] == pytest.approx(
-        metrics.probability_of_improvement(scores["dqn"], scores["ppo"])
-    )
-
-
-def test_the_picture_has_curves_and_bars_of_both(tmp_path: Path) -> None:
-    compared = compare([write_recorded(tmp_path, name) for name in ("dqn", "ppo")], "here/both.png")
-
-    assert compared.picture == Path("here/both.png") and compared.figures == Path("here/both.json")
+def test_the_picture_has_curves_and_bars_of_both(compared: Compared) -> None:
+    assert (compared.picture.name, compared.figures.name) == ("both.png", "both.json")
     with Image.open(compared.picture) as image:
         width, height = image.size
         pixels = np.asarray(image.convert("RGB")).reshape(height, width, 3)
@@ -147,22 +129,19 @@ def test_different_envs_are_refused(tmp_path: Path) -> None:
     assert not Path("compare.png").exists()
 
 
-@pytest.mark.parametrize(
-    ("folders", "words"),
-    [
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    for folders, words in [
         ([], "nothing to compare"),
         (["a"], r"only 'a' to compare; give two experiments at least:  ding compare A B"),
         (["a", "a/"], "only 'a'"),
         (["a", "nope"], "no experiment folder 'nope'"),
         (["a", "open"], r"no seed of 'open' has ended.*ding --resume open"),
-    ],
-)
-def test_what_cannot_be_compared_is_said(tmp_path: Path, folders: list[str], words: str) -> None:
-    write_seeds(tmp_path / "a", {0: 1.0, 1: 2.0})
-    write_seeds(tmp_path / "open", {0: None})
+    ]:
+        write_seeds(tmp_path / "a", {0: 1.0, 1: 2.0})
+        write_seeds(tmp_path / "open", {0: None})
 
-    with pytest.raises(ConfigError, match=words):
-        compare(folders)
+        with pytest.raises(ConfigError, match=words):
+            compare(folders)
 
 
 def test_a_picture_of_another_kind_is_refused_before_anything_is_read() -> None:

@@ -14,9 +14,9 @@ def test_bootstrap_agrees_with_students_interval_on_many_values():
     assert high == pytest.approx(values.mean() + half, abs=0.2)
 
 
-@pytest.mark.parametrize("values", [[500.0] * 20, [3.0]])
-def test_equal_values_leave_nothing_open(values):
-    assert bootstrap_interval(values, rng=np.random.default_rng(0)) == (values[0], values[0])
+def test_equal_values_leave_nothing_open():
+    for values in [[500.0] * 20, [3.0]]:
+        assert bootstrap_interval(values, rng=np.random.default_rng(0)) == (values[0], values[0])
 
 
 def test_bootstrap_stays_within_the_range_of_the_values():
@@ -26,9 +26,9 @@ def test_bootstrap_stays_within_the_range_of_the_values():
 
 
 # From a table of Student's t.
-@pytest.mark.parametrize(("freedom", "quantile"), [(3, 3.182), (4, 2.776), (9, 2.262), (19, 2.093), (120, 1.980)])
-def test_students_quantile_matches_the_table(freedom, quantile):
-    assert student_quantile(np.array(freedom)) == pytest.approx(quantile, rel=0.02)
+def test_students_quantile_matches_the_table():
+    for freedom, quantile in [(3, 3.182), (4, 2.776), (9, 2.262), (19, 2.093), (120, 1.980)]:
+        assert student_quantile(np.array(freedom)) == pytest.approx(quantile, rel=0.02)
 
 
 def test_students_interval_by_hand():

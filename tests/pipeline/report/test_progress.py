@@ -17,17 +17,14 @@ def make_speed(limits: Limits, *reports: Progress) -> Speed:
     return speed
 
 
-@pytest.mark.parametrize(
-    ("limits", "text"),
-    [
+def test_limits_say_what_ends_the_run():
+    for limits, text in [
         (Limits(), "interrupted"),
         (Limits(1e10, 1e10, 1e10), "interrupted"),
         (Limits(100_000, 1e10, 475), "eval >= 475 or 100,000 env steps"),
         (Limits(max_train_iter=20), "20 updates"),
-    ],
-)
-def test_limits_say_what_ends_the_run(limits, text):
-    assert limits.describe() == text
+    ]:
+        assert limits.describe() == text
 
 
 def test_the_budget_that_counts_is_the_one_used_up_first():

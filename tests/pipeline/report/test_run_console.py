@@ -2,7 +2,6 @@ import io
 import logging
 import sys
 import threading
-import time
 
 import pytest
 from rich.console import Console
@@ -11,16 +10,7 @@ from rich.logging import RichHandler
 from ding_like.pipeline.report.progress import Limits, Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.utils.log import PACKAGE_LOGGER
-
-
-class Clock:
-    """Stand still until told to go on."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support import Clock, wait_until
 
 
 class SlowTerminal(io.StringIO):
@@ -119,7 +109,7 @@ def test_print_of_an_env_goes_above_the_panel(log_to):
 
 
 def test_slow_terminal_is_left_alone_a_hundred_times_as_long_as_it_takes(log_to):
-    clock = Clock()
+    clock = Clock(0.0)
     log_to(SlowTerminal(clock))
 
     with RunConsole("my_exp", Limits(), clock=clock) as console:
@@ -148,7 +138,7 @@ def test_run_goes_on_without_a_terminal_that_went_away(log_to, monkeypatch):
 
 def test_elsewhere_a_line_is_due_every_ten_seconds(caplog):
     caplog.set_level(logging.INFO)
-    clock = Clock()
+    clock = Clock(0.0)
 
     with RunConsole("my_exp", Limits(max_env_step=1000), opening=["ding_like 0"], clock=clock) as console:
         console.start(progress(0))
@@ -171,14 +161,6 @@ def test_library_use_without_logging_shows_nothing(capfd):
         console.update(progress())
 
     assert capfd.readouterr() == ("", "")
-
-
-def wait_until(is_so, deadline_s=10.0) -> None:
-    """Wait until it is so; fail after the deadline."""
-    end = time.monotonic() + deadline_s
-    while not is_so():
-        assert time.monotonic() < end
-        threading.Event().wait(0.01)
 
 
 def test_the_panel_is_there_before_there_is_anything_to_report_and_keeps_time(log_to):

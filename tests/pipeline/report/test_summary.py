@@ -45,12 +45,12 @@ def test_opening_tells_versions_experiment_env_policy_and_end(tmp_path):
     assert until.split(maxsplit=1)[1] == "eval >= 475 or 100,000 env steps"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "line"),
-    [(["a=1"], "overrides   a=1"), (["a=1", "b=2", "c=3", "d=4", "e=5"], "overrides   a=1  b=2  c=3  and 2 more")],
-)
-def test_opening_names_the_overrides(tmp_path, overrides, line):
-    assert open_with(tmp_path, overrides)[2] == line
+def test_opening_names_the_overrides(tmp_path):
+    for overrides, line in [
+        (["a=1"], "overrides   a=1"),
+        (["a=1", "b=2", "c=3", "d=4", "e=5"], "overrides   a=1  b=2  c=3  and 2 more"),
+    ]:
+        assert open_with(tmp_path, overrides)[2] == line
 
 
 def test_opening_names_the_env_that_trains(tmp_path):
@@ -85,16 +85,13 @@ def test_opening_says_that_a_budget_below_a_batch_teaches_nothing(tmp_path):
     assert open_with(tmp_path, max_env_step=56, on_policy=True, **policy)[-1].startswith("until")
 
 
-@pytest.mark.parametrize(
-    ("space", "text"),
-    [
+def test_spaces_are_described_in_a_word():
+    for space, text in [
         (gymnasium.spaces.Discrete(3), "Discrete(3)"),
         (gymnasium.spaces.MultiBinary(4), "MultiBinary(4,) int8"),
         (gymnasium.spaces.Dict(image=SPACES.observation_space), "Dict(image)"),
-    ],
-)
-def test_spaces_are_described_in_a_word(space, text):
-    assert describe_space(space) == text
+    ]:
+        assert describe_space(space) == text
 
 
 def test_closing_tells_verdict_files_and_next_commands(tmp_path):
@@ -110,14 +107,11 @@ def test_closing_tells_verdict_files_and_next_commands(tmp_path):
     assert f"ding enjoy {tmp_path}" in following[0] and f"{tmp_path}/total_config.py -s 1 -s 2" in following[1]
 
 
-@pytest.mark.parametrize(
-    ("changes", "word"),
-    [({"stop": False}, "done"), ({"eval_value": 400.0}, "stopped"), ({}, "solved")],
-)
-def test_solved_is_said_only_if_the_last_model_reaches_the_goal(tmp_path, changes, word):
-    write_run(tmp_path, [], result={**RESULT, **changes})
+def test_solved_is_said_only_if_the_last_model_reaches_the_goal(tmp_path):
+    for changes, word in [({"stop": False}, "done"), ({"eval_value": 400.0}, "stopped"), ({}, "solved")]:
+        write_run(tmp_path, [], result={**RESULT, **changes})
 
-    assert closing_lines(tmp_path)[0].split()[0] == word
+        assert closing_lines(tmp_path)[0].split()[0] == word
 
 
 def test_run_without_a_goal_names_none(tmp_path):

@@ -15,6 +15,7 @@ from ding_like.pipeline.report.seeds_view import SeedsLines, SeedsPanel
 from ding_like.pipeline.seeds.standing import Standings
 from ding_like.pipeline.seeds.tail import MetricsTail
 from tests.pipeline.report.run_folder import report
+from tests.support import Clock
 
 
 def add(path: Path, *lines: dict[str, object]) -> None:
@@ -75,16 +76,9 @@ def test_lines_that_are_no_json_are_passed_over(tmp_path: Path) -> None:
     assert tail.env_step == 0
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 def standings(folder: Path, clock: Clock, *, seeds: int = 3) -> Standings:

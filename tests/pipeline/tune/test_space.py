@@ -11,9 +11,8 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.tune.space import Param, parse_param, parse_params
 
 
-@pytest.mark.parametrize(
-    ("text", "param"),
-    [
+def test_a_range_is_read() -> None:
+    for text, param in [
         ("a.b=log:1e-5..1e-2", Param("a.b", "log", 1e-5, 1e-2)),
         ("a=0.9..0.999", Param("a", "float", 0.9, 0.999)),
         ("a=float:1..5", Param("a", "float", 1.0, 5.0)),
@@ -27,15 +26,12 @@ from ding_like.pipeline.tune.space import Param, parse_param, parse_params
         ("a=['relu', 'tanh']", Param("a", "choice", choices=("relu", "tanh"))),
         ("a=[[64, 64], [128]]", Param("a", "choice", choices=("[64, 64]", "[128]"))),
         ("a=[None, 0.5]", Param("a", "choice", choices=("None", "0.5"))),
-    ],
-)
-def test_a_range_is_read(text: str, param: Param) -> None:
-    assert parse_param(text) == param
+    ]:
+        assert parse_param(text) == param
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_what_is_no_range_is_refused() -> None:
+    for text, said in [
         ("a", "is no KEY=RANGE"),
         ("=1..2", "is no KEY=RANGE"),
         ("a=", "is no KEY=RANGE"),
@@ -49,11 +45,9 @@ def test_a_range_is_read(text: str, param: Param) -> None:
         ("a=int:1..5:0", "steps are above 0"),
         ("a=[True]", "fewer than two values"),
         ("a=[1, 1]", "fewer than two values"),
-    ],
-)
-def test_what_is_no_range_is_refused(text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        parse_params([text])
+    ]:
+        with pytest.raises(ConfigError, match=said):
+            parse_params([text])
 
 
 def test_all_faults_are_said_at_once() -> None:
@@ -69,9 +63,9 @@ def test_a_study_of_nothing_is_refused() -> None:
         parse_params([])
 
 
-@pytest.mark.parametrize("text", ["a=[True, None]", "a=[[64, 64], [128]]", "a=int:1..5", "a=log:1e-5..1e-2"])
-def test_what_is_drawn_is_read_back_as_an_override(text: str) -> None:
-    samples = parse_param(text).samples()
-    values: list[Any] = [parse_value(each.partition("=")[2]) for each in samples]
+def test_what_is_drawn_is_read_back_as_an_override() -> None:
+    for text in ["a=[True, None]", "a=[[64, 64], [128]]", "a=int:1..5", "a=log:1e-5..1e-2"]:
+        samples = parse_param(text).samples()
+        values: list[Any] = [parse_value(each.partition("=")[2]) for each in samples]
 
-    assert values in ([True, None], [[64, 64], [128]], [1, 5], [1e-5, 1e-2])
+        assert values in ([True, None], [[64, 64], [128]], [1, 5], [1e-5, 1e-2])
