@@ -19,11 +19,19 @@ from ding_like.pipeline.agent import export as export_module
 from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.agent.export import METADATA, Exported, export
 from tests.contracts.policy_cases import ACTING, draw_obs
-from tests.pipeline.agent.test_load import ALL, saved_run
+from tests.pipeline.agent.test_load import ALL, saved_run, some
 from tests.serve.runs import Run, run_of
 from tests.serve.test_evaluations import QAC, SMALL
 
-ACTED = [name for name in ACTING if "autograd" not in name]
+# The wrappers that whoever runs the file has to apply.
+WRAPPED = {
+    "stacked and normalised": ["obs_norm", "frame_stack"],
+    "stacked dicts": ["FlattenObservation", "frame_stack"],
+    "chosen and scaled": ["obs_select"],
+    "statistics": [],
+}
+STACKED = {name: ["frame_stack"] for name in ("stacked frames", "stacked box", "normalised stacks", "hybrid stacked")}
+STACKED |= {"flat": ["FlattenObservation"]}
 IN_ONNX = ["dqn", "c51 dueling", "rainbow", "iqn", "fqf", "r2d2 gru", "drqn", "ppo several", "ppo box", "sac", "pdqn"]
 IN_ONNX += ["ppo hybrid", "ppo_recurrent", "qmix", "discrete_sac"]
 
@@ -34,7 +42,7 @@ def _exported(run: Run, to: Any) -> Exported:
     return export(run.folder, to=to)
 
 
-@pytest.mark.parametrize("name", ACTED)
+@pytest.mark.parametrize("name", some(list(ACTING), "dqn", "rainbow", "ppo", "ppo box", "sac", "r2d2", "ppo_recurrent"))
 def test_every_policy_is_exported_to_torchscript(name: str, tmp_path: Path) -> None:
     done = _exported(run_of(tmp_path / "exp", ACTING[name]), "torchscript")
 
@@ -43,7 +51,7 @@ def test_every_policy_is_exported_to_torchscript(name: str, tmp_path: Path) -> N
     assert max(done.drawn.difference, done.played.difference) <= 1e-4
 
 
-@pytest.mark.parametrize("name", IN_ONNX)
+@pytest.mark.parametrize("name", some(IN_ONNX, "dqn", "sac", "ppo_recurrent"))
 def test_policies_are_exported_to_onnx(name: str, tmp_path: Path) -> None:
     done = _exported(run_of(tmp_path / "exp", ACTING[name]), "onnx")
 
@@ -51,24 +59,14 @@ def test_policies_are_exported_to_onnx(name: str, tmp_path: Path) -> None:
     assert max(done.drawn.difference, done.played.difference) <= 1e-4
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ALL if kind != "team"])
+@pytest.mark.parametrize("kind", some([kind for kind in ALL if kind != "team"], *WRAPPED))
 def test_what_wrappers_do_is_in_the_file_or_told_in_it(kind: str, tmp_path: Path) -> None:
     run, _ = saved_run(tmp_path / "exp", kind)
 
     done = export(run.folder, to="torchscript")
 
     applied = [each["type"] for each in done.metadata["wrappers_to_apply"]]
-    expected = {
-        "stacked frames": ["frame_stack"],
-        "stacked box": ["frame_stack"],
-        "stacked and normalised": ["obs_norm", "frame_stack"],
-        "normalised stacks": ["frame_stack"],
-        "hybrid stacked": ["frame_stack"],
-        "stacked dicts": ["FlattenObservation", "frame_stack"],
-        "flat": ["FlattenObservation"],
-        "chosen and scaled": ["obs_select"],
-    }
-    assert applied == expected.get(kind, [])
+    assert applied == WRAPPED.get(kind, STACKED.get(kind, []))
     assert done.played is not None and done.played.num_actions == 200
 
 
@@ -98,8 +96,15 @@ print(json.dumps([inputs, [each.tolist() for each in told]]))
 """
 
 
-@pytest.mark.parametrize("to", ["torchscript", "onnx"])
-@pytest.mark.parametrize("kind", ["statistics", "recurrent ppo", "chosen and scaled"])
+@pytest.mark.parametrize(
+    ("kind", "to"),
+    [
+        ("statistics", "torchscript"),
+        pytest.param("recurrent ppo", "torchscript", marks=pytest.mark.slow),
+        pytest.param("recurrent ppo", "onnx", marks=pytest.mark.slow),
+        pytest.param("chosen and scaled", "onnx", marks=pytest.mark.slow),
+    ],
+)
 def test_a_file_acts_alike_in_a_process_without_ding_like(kind: str, to: Any, tmp_path: Path) -> None:
     run, _ = saved_run(tmp_path / "exp", kind)
     done = export(run.folder, to=to, out=tmp_path / f"file{export_module.SUFFIXES[to]}")

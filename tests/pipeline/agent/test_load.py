@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,12 @@ MORE: dict[str, dict[str, Any]] = {
 ALL = {**KINDS, **MORE}
 
 
+def some(names: Iterable[str], *quick: str) -> list[Any]:
+    """Return names as parameters: those of the suite, and the others marked `slow`."""
+    assert set(quick) <= set(names)
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
+
+
 def saved_run(folder: Path, kind: str) -> tuple[Run, Path]:
     """Return a run of a kind with its description and a best checkpoint."""
     settings = dict(ALL[kind])
@@ -71,7 +77,13 @@ def _no_moves_left() -> Iterator[None]:
     ToyEnv.played.clear()
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize(
+    "kind",
+    some(
+        ALL, "vectors", "actions from 3", "dicts in dicts", "several actions", "box", "statistics of both",
+        "chosen and scaled", "stacked and normalised", "recurrent ppo", "hybrid", "masked", "team",
+    ),
+)  # fmt: skip
 def test_an_agent_acts_as_the_evaluator_of_its_run_does(kind: str, tmp_path: Path) -> None:
     run, path = saved_run(tmp_path / "exp", kind)
     moves = evaluate(run, path)
@@ -94,8 +106,12 @@ def _as_taken(action: Any, space: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "kind", ["vectors", "stacked box", "stacked and normalised", "recurrent ppo", "hybrid", "masked", "bits"]
-)
+    "kind",
+    some(
+        ["vectors", "stacked box", "stacked and normalised", "recurrent ppo", "hybrid", "masked", "bits"],
+        "stacked and normalised", "recurrent ppo", "hybrid", "masked",
+    ),
+)  # fmt: skip
 def test_rows_of_a_batch_are_episodes_of_their_own(kind: str, tmp_path: Path) -> None:
     run, path = saved_run(tmp_path / "exp", kind)
     moves = evaluate(run, path)
@@ -380,7 +396,7 @@ class _Replayed(FedEnv):
         return self._obs[min(self.num_steps, len(self._obs) - 1)], 1.0, False, False, {}
 
 
-@pytest.mark.parametrize("name", [name for name in ACTING if "autograd" not in name])
+@pytest.mark.parametrize("name", some(ACTING, "dqn", "rainbow", "ppo", "ppo box", "sac", "r2d2", "ppo_recurrent"))
 def test_every_policy_can_be_loaded(name: str, tmp_path: Path) -> None:
     run = run_of(tmp_path / "exp", ACTING[name])
     run.save(3, name="ckpt_best.pth.tar")
@@ -405,13 +421,14 @@ SPACES = {
 }
 
 
-@pytest.mark.parametrize("name", SPACES)
-def test_a_space_is_the_same_after_json(name: str) -> None:
-    space = SPACES[name]
+def test_every_space_is_the_same_after_json() -> None:
+    pairs = {
+        name: (space, space_from_json(json.loads(json.dumps(space_to_json(space))))) for name, space in SPACES.items()
+    }
 
-    again = space_from_json(json.loads(json.dumps(space_to_json(space))))
-
-    assert again == space and repr(again) == repr(space)
+    assert not {
+        name: str(again) for name, (space, again) in pairs.items() if again != space or repr(again) != repr(space)
+    }
 
 
 def test_of_another_kind_of_space_the_name_is_kept() -> None:
