@@ -26,7 +26,7 @@ _NAME = re.compile(r"# ([\w/]+\.py)\n")
 
 
 class Block(NamedTuple):
-    """Hold a fenced block: its language ("" for a shell's), and its text."""
+    """Fenced block: its language ("" for a shell's), and its text."""
 
     language: str
     text: str
@@ -37,13 +37,14 @@ def blocks_of(page: Path) -> list[Block]:
     return [Block(match[2].strip(), match[3]) for match in _BLOCK.finditer(page.read_text(encoding="utf-8"))]
 
 
-def walk(page: Path, *, replaced: dict[str, str]) -> Iterator[tuple[Block, str]]:
+def walk(page: Path, *, replaced: dict[str, str], names: dict[str, Any] | None = None) -> Iterator[tuple[Block, str]]:
     """Run the blocks of a page in the working folder; yield each with what it printed.
 
-    `replaced` shortens what would take long: texts of blocks -> what stands there instead. Raises AssertionError where
-    a block prints something else than the page shows, or a text of `replaced` is nowhere.
+    `replaced` shortens what would take long: texts of blocks -> what stands there instead; `names` receives the names
+    of the Python blocks. Raises AssertionError where a block prints something else than the page shows, or a text of
+    `replaced` is nowhere.
     """
-    names: dict[str, Any] = {}
+    names = {} if names is None else names
     printed, unused = "", set(replaced)
     for block in blocks_of(page):
         text = block.text
