@@ -28,22 +28,19 @@ def is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-CLASSES = dict(registered())
+def test_every_number_of_a_class_has_bounds_that_its_default_keeps() -> None:
+    buffer = {f"other.replay_buffer.{path}": each for path, each in bounds_of(PresetBuffer)}  # a policy's section
+    wrong = {}
+    for name, cls in registered():
+        bounds = dict(bounds_of(cls)) | buffer
+        defaults = dict(leaves(class_defaults(cls)))
+        typed = {path for path, types in getattr(cls, "config_types", {}).items() if {int, float} & set(types)}
+        without = {path for path, value in defaults.items() if is_number(value)} | typed
+        outside = {path: value for path, value in defaults.items() if path in bounds and not bounds[path].hold(value)}
+        if without - bounds.keys() or outside:
+            wrong[name] = without - bounds.keys(), outside
 
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_every_number_of_a_class_has_bounds_that_its_default_keeps(name: str) -> None:
-    cls = CLASSES[name]
-    bounds = dict(bounds_of(cls))
-    defaults = dict(leaves(class_defaults(cls)))
-    typed = {path for path, types in getattr(cls, "config_types", {}).items() if {int, float} & set(types)}
-
-    bounds |= {f"other.replay_buffer.{path}": each for path, each in bounds_of(PresetBuffer)}  # which is the buffer's
-    without = {path for path, value in defaults.items() if is_number(value)} | typed
-    outside = {path: value for path, value in defaults.items() if path in bounds and not bounds[path].hold(value)}
-
-    assert not without - bounds.keys()
-    assert not outside
+    assert not wrong
 
 
 def test_what_no_class_has_is_bounded_too() -> None:
@@ -54,23 +51,23 @@ def test_what_no_class_has_is_bounded_too() -> None:
     assert ENV_BOUNDS.keys() == env
 
 
-@pytest.mark.parametrize(
-    ("bounds", "inside", "outside", "text"),
-    [
-        (FROM_1, [1, 7, 1e9], [0, -1, 0.5, math.nan, math.inf], "1 or more"),
-        (ABOVE_0, [1e-9, 3], [0, -1e-9, math.inf, math.nan], "a number above 0"),
-        (SHARE, [0, 0.5, 1], [-0.1, 1.1, math.nan], "a number from 0 to 1"),
-        (SHARE_ABOVE_0, [1e-3, 1], [0, 1.1, math.nan], "a number above 0 and at most 1"),
-        (FINITE, [-5, 0, 5], [math.inf, -math.inf, math.nan], "a finite number"),
-        (ANY_NUMBER, [-5, math.inf, -math.inf], [math.nan], "a number"),
-        (Bounds(1, also=(-1,)), [-1, 1], [0, -2], "-1, or 1 or more"),
-        (Bounds(1, may_be_infinite=True), [1, math.inf], [0, math.nan], "1 or more"),
-    ],
-)
-def test_bounds_hold_what_they_say(bounds: Bounds, inside: list[float], outside: list[float], text: str) -> None:
-    assert all(map(bounds.hold, inside))
-    assert not any(map(bounds.hold, outside))
-    assert str(bounds) == text
+BOUNDS: list[tuple[Bounds, list[float], list[float], str]] = [
+    (FROM_1, [1, 7, 1e9], [0, -1, 0.5, math.nan, math.inf], "1 or more"),
+    (ABOVE_0, [1e-9, 3], [0, -1e-9, math.inf, math.nan], "a number above 0"),
+    (SHARE, [0, 0.5, 1], [-0.1, 1.1, math.nan], "a number from 0 to 1"),
+    (SHARE_ABOVE_0, [1e-3, 1], [0, 1.1, math.nan], "a number above 0 and at most 1"),
+    (FINITE, [-5, 0, 5], [math.inf, -math.inf, math.nan], "a finite number"),
+    (ANY_NUMBER, [-5, math.inf, -math.inf], [math.nan], "a number"),
+    (Bounds(1, also=(-1,)), [-1, 1], [0, -2], "-1, or 1 or more"),
+    (Bounds(1, may_be_infinite=True), [1, math.inf], [0, math.nan], "1 or more"),
+]
+
+
+def test_bounds_hold_what_they_say() -> None:
+    for bounds, inside, outside, text in BOUNDS:
+        assert all(map(bounds.hold, inside)), text
+        assert not any(map(bounds.hold, outside)), text
+        assert str(bounds) == text
 
 
 def test_what_is_no_number_is_judged_elsewhere() -> None:

@@ -29,12 +29,13 @@ def switched(name: str, policy: dict[str, Any] | None = None) -> FrozenConfig:
     return compiled(policy or {}, create)
 
 
-@pytest.mark.parametrize("name", POLICY_DEFAULTS)
-def test_the_switch_takes_every_default_of_a_policy(name: str) -> None:
-    cfg = switched(name)
+def test_the_switch_takes_every_default_of_a_policy() -> None:
+    wrong = {}
+    for name, defaults in POLICY_DEFAULTS.items():
+        cfg = switched(name)
+        wrong |= {(name, path): get_path(cfg, path) for path, default in defaults.items()
+                  if get_path(cfg, path) != default.value}  # fmt: skip
 
-    wrong = {path: get_path(cfg, path) for path, default in POLICY_DEFAULTS[name].items()
-             if get_path(cfg, path) != default.value}  # fmt: skip
     assert wrong == {}
 
 
@@ -48,20 +49,15 @@ def test_what_the_config_says_wins_over_the_switch() -> None:
     assert switched("td3", {"random_collect_size": 100}).policy.random_collect_size == 100
 
 
-@pytest.mark.parametrize(
-    ("name", "policy", "path", "expected"),
-    [
+def test_a_default_goes_where_a_config_says_it_under_another_name() -> None:
+    for name, policy, path, expected in [
         ("a2c", {"discount_factor": 0.95}, "policy.collect.discount_factor", None),
         ("a2c", {"learn": {"eps": 1e-3}}, "policy.learn.optimizer.eps", 1e-3),
         ("pg", {"learn": {"grad_norm": 1.0}}, "policy.learn.grad_clip_norm", 1.0),
         ("impala", {"learn": {"clip_value": 5}}, "policy.learn.clip_value", 5),
         ("qmix", {"learn": {"double_q": True}}, "policy.double", True),
-    ],
-)
-def test_a_default_goes_where_a_config_says_it_under_another_name(
-    name: str, policy: dict[str, Any], path: str, expected: object
-) -> None:
-    assert get_path(switched(name, policy), path) == expected
+    ]:
+        assert get_path(switched(name, policy), path) == expected
 
 
 def test_the_env_of_a_switched_config_is_di_engines() -> None:
@@ -83,6 +79,7 @@ def test_another_choice_of_defaults_is_an_error() -> None:
         compiled({}, {"env": ENV, "policy": {"type": "dqn"}, "defaults": "di-engine"})
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_command_line_has_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a_config.py").write_text(

@@ -86,8 +86,8 @@ def test_a_misspelt_key_is_an_error_with_a_suggestion(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else (pytest.mark.slow,)) for name in names()]
 )
-def test_the_file_trains_for_1000_env_steps(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("in_tmp", "no_pictures")
+def test_the_file_trains_for_1000_env_steps(name: str, tmp_path: Path) -> None:
     path = write(name, tmp_path)
     main, create = read_config(path)
     is_on_policy = get_policy_cls(create["policy"]).default_config().on_policy

@@ -32,11 +32,6 @@ CREATE: dict[str, Any] = dict(
 )
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def of_classes(main: Any = None, **kwargs: Any) -> Any:
     return compile_config(
         MAIN if main is None else main,

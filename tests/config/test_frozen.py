@@ -63,19 +63,14 @@ CHANGES: list[Callable[[Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_every_change_is_refused(change: Callable[[Any], Any]) -> None:
-    cfg = FrozenConfig(TREE)
+def test_every_change_is_refused() -> None:
+    for change in CHANGES:
+        cfg = FrozenConfig(TREE)
 
-    with pytest.raises(ConfigError, match="the config is frozen"):
-        change(cfg)
+        with pytest.raises(ConfigError, match="the config is frozen"):
+            change(cfg)
 
-    assert cfg == TREE
-
-
-def test_refusal_names_the_key() -> None:
-    with pytest.raises(ConfigError, match="setting of 'a' is refused"):
-        FrozenConfig(TREE).a = 2
+        assert cfg == TREE
 
 
 def test_it_reads_like_an_easydict() -> None:

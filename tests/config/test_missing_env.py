@@ -17,19 +17,16 @@ def _error(type_: str, modules: list[str], **env: Any) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("type_", "module", "stem"),
-    [
+def test_a_near_id_is_named_from_the_type_or_the_module() -> None:
+    for type_, module, stem in [
         ("frozen_lake", "dizoo.frozen_lake.envs.frozen_lake_env", "FrozenLake-v"),
         ("cliffwalking", "dizoo.cliffwalking.envs.cliffwalking_env", "CliffWalking-v"),
         ("some_name", "dizoo.taxi.envs.taxi_env", "Taxi-v"),
-    ],
-)
-def test_a_near_id_is_named_from_the_type_or_the_module(type_: str, module: str, stem: str) -> None:
-    said = _error(type_, [module])
+    ]:
+        said = _error(type_, [module])
 
-    assert "create_config.env=dict(type='gymnasium')" in said
-    assert f"env.env_id='{stem}" in said
+        assert "create_config.env=dict(type='gymnasium')" in said
+        assert f"env.env_id='{stem}" in said
 
 
 def test_an_id_that_the_config_gives_is_named_as_it_stands() -> None:
@@ -43,9 +40,10 @@ def test_without_a_near_id_it_is_said_how_other_packages_are_named() -> None:
     assert "env.env_id='its_module:ItsId-v0'" in said
 
 
-@pytest.mark.parametrize(
-    ("type_", "modules"),
-    [("taxi", ["my_own_module"]), ("taxi", []), ("pendulums", ["dizoo.classic_control.pendulum.envs"])],
-)
-def test_other_faults_of_an_env_get_no_such_hint(type_: str, modules: list[str]) -> None:
-    assert "dizoo has no such env" not in _error(type_, modules)
+def test_other_faults_of_an_env_get_no_such_hint() -> None:
+    for type_, modules in [
+        ("taxi", ["my_own_module"]),
+        ("taxi", []),
+        ("pendulums", ["dizoo.classic_control.pendulum.envs"]),
+    ]:
+        assert "dizoo has no such env" not in _error(type_, modules)

@@ -31,21 +31,18 @@ class OwnLayer(nn.Module):
         return x.sin()
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
+def test_an_object_is_a_text_that_makes_it_again() -> None:
+    for value, text in [
         (nn.Tanh(), "import:torch.nn.Tanh()"),
         (nn.Tanh, "import:torch.nn.Tanh"),
         (nn.LeakyReLU(0.2), "import:torch.nn.LeakyReLU(negative_slope=0.2)"),
         (OwnLayer(), "import:tests.config.test_objects.OwnLayer()"),
         (torch.nn.functional.relu, "import:torch.nn.functional.relu"),
-    ],
-)
-def test_an_object_is_a_text_that_makes_it_again(value: Any, text: str) -> None:
-    made = with_objects({"a": [object_text(value)]})["a"][0]
+    ]:
+        made = with_objects({"a": [object_text(value)]})["a"][0]
 
-    assert object_text(value) == text
-    assert made is value if "(" not in text else repr(made) == repr(value)
+        assert object_text(value) == text
+        assert made is value if "(" not in text else repr(made) == repr(value)
 
 
 @pytest.mark.parametrize("value", [nn.Tanh(), nn.Tanh, "tanh"])
@@ -61,20 +58,17 @@ def test_the_network_has_the_layer_that_the_config_says(value: object, tmp_path:
     assert nn.Tanh in kinds and nn.ReLU not in kinds
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
+def test_an_object_that_cannot_be_made_again_is_one_error() -> None:
+    for value, said in [
         (object(), "expected numbers, text, lists and dicts, which can be saved; got object"),
         (lambda x: x, "has no import path"),
         (nn.PReLU(), "PReLU has weights, which a config cannot hold"),
         (nn.Sequential(nn.Tanh(), nn.ReLU()), "cannot be saved"),
-    ],
-)
-def test_an_object_that_cannot_be_made_again_is_one_error(value: object, said: str) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.model\.activation") as caught:
-        compile_config(_main(value), CREATE, save=False)
+    ]:
+        with pytest.raises(ConfigError, match=r"policy\.model\.activation") as caught:
+            compile_config(_main(value), CREATE, save=False)
 
-    assert said in str(caught.value)
+        assert said in str(caught.value)
 
 
 def test_an_object_elsewhere_is_an_error() -> None:
@@ -84,27 +78,24 @@ def test_an_object_elsewhere_is_an_error() -> None:
         compile_config(main, CREATE, save=False)
 
 
-@pytest.mark.parametrize("text", ["import:torch.nn.Tahn()", "import:Tanh", "import:torch.nn.Tanh(", "import:no_such.A"])
-def test_a_text_that_names_nothing_is_an_error(text: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be made"):
-        with_objects({"activation": text})
+def test_a_text_that_names_nothing_is_an_error() -> None:
+    for text in ["import:torch.nn.Tahn()", "import:Tanh", "import:torch.nn.Tanh(", "import:no_such.A"]:
+        with pytest.raises(ConfigError, match="cannot be made"):
+            with_objects({"activation": text})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_text_that_names_no_layer_is_refused_and_not_called() -> None:
+    for text in [
         "import:os.getenv(key='HOME')",
         "import:os.system",
         "import:subprocess.Popen",
         "import:torch.load(f='model.pth')",
         "import:torch.nn.functional.relu(input=1)",
-    ],
-)
-def test_a_text_that_names_no_layer_is_refused_and_not_called(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no layer of torch"):
-        with_objects({"activation": text})
-    with pytest.raises(ConfigError, match=r"(?s)policy\.model\.activation.*is no layer of torch"):
-        compile_config(_main(text), CREATE, save=False)
+    ]:
+        with pytest.raises(ConfigError, match="is no layer of torch"):
+            with_objects({"activation": text})
+        with pytest.raises(ConfigError, match=r"(?s)policy\.model\.activation.*is no layer of torch"):
+            compile_config(_main(text), CREATE, save=False)
 
 
 def test_a_text_that_names_nothing_is_told_when_the_config_is_compiled() -> None:

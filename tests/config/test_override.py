@@ -12,9 +12,8 @@ from ding_like.config.override import parse_value
 from ding_like.errors import ConfigError
 
 
-@pytest.mark.parametrize(
-    ("raw", "expected"),
-    [
+def test_value_is_a_literal_or_text() -> None:
+    for raw, expected in [
         ("128", 128),
         ("-1", -1),
         ("3e-4", 3e-4),
@@ -34,13 +33,11 @@ from ding_like.errors import ConfigError
         ("", ""),
         ("[1", "[1"),
         ("{[1]: 2}", "{[1]: 2}"),
-    ],
-)
-def test_value_is_a_literal_or_text(raw: str, expected: Any) -> None:
-    value = parse_value(raw)
+    ]:
+        value = parse_value(raw)
 
-    assert value == expected
-    assert type(value) is type(expected)
+        assert value == expected
+        assert type(value) is type(expected)
 
 
 def test_nan_is_a_number() -> None:
@@ -101,10 +98,10 @@ def test_fault_below_an_override_with_a_dict_names_it(create: dict[str, Any]) ->
         compile_config({}, create, overrides=["policy.learn={'batchsize': 1}"], save=False)
 
 
-@pytest.mark.parametrize("text", ["policy.nstep", "=3", "policy..nstep=3", ".nstep=3"])
-def test_argument_that_is_no_override_is_told(create: dict[str, Any], text: str) -> None:
-    with pytest.raises(ConfigError, match="is not an override; write path.to.key=value"):
-        compile_config({}, create, overrides=[text], save=False)
+def test_argument_that_is_no_override_is_told(create: dict[str, Any]) -> None:
+    for text in ["policy.nstep", "=3", "policy..nstep=3", ".nstep=3"]:
+        with pytest.raises(ConfigError, match="is not an override; write path.to.key=value"):
+            compile_config({}, create, overrides=[text], save=False)
 
 
 def test_override_of_a_copy_points_to_the_original(create: dict[str, Any]) -> None:

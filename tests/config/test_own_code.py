@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ding_like.config import compile_config, read_config
+from ding_like.envs import create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError, RegistryError
 from ding_like.utils.code_files import close_modules, import_code
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -143,6 +146,8 @@ def test_a_python_file_may_be_an_import_name(tmp_path: Path) -> None:
     assert read_config(file).create_config["env"]["import_names"] == [str(tmp_path / "by_file.py")]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_run_with_own_code_is_the_same_in_processes_and_from_its_saved_config(own_id: Path, beside: Path) -> None:
     """One run in env processes of an id of the config file; then the saved config of another, from another folder."""
     folder = own_id.parent
@@ -155,6 +160,19 @@ def test_a_run_with_own_code_is_the_same_in_processes_and_from_its_saved_config(
     run_ding("-m", "serial", "-c", str(beside), "--env-step", "32", "--exp-name", "paths", cwd=elsewhere)
 
     assert (folder / "again/result.json").is_file() and (elsewhere / "paths/result.json").is_file()
+
+
+def test_envs_of_own_code_are_made_in_other_processes(own_id: Path, beside: Path) -> None:
+    for config in (own_id, beside):
+        cfg = compile_config(*read_config(config), save=False, quiet=True)
+        env_fn, env_cfgs, _ = get_vec_env_setting(cfg.env)
+
+        with create_env_manager(dict(type="subprocess"), [functools.partial(env_fn, env_cfgs[0])]) as manager:
+            manager.launch()
+            batch = manager.step(np.arange(1), np.zeros(1, np.int64))
+
+        assert batch.next_obs.tolist() == [[1.0, 1.0, 1.0]]
+        assert batch.reward.tolist() == [1.0 if config is own_id else 0.5]
 
 
 @pytest.mark.slow

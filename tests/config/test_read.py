@@ -26,24 +26,12 @@ def written(folder: Path, text: str, name: str = "some_config.py") -> Path:
     return path
 
 
-def test_file_gives_its_configs(tmp_path: Path) -> None:
-    path = written(tmp_path, "main_config = dict(a=1)\ncreate_config = {'b': 2}\n")
-
-    assert read_config(path) == ({"a": 1}, {"b": 2}) and read_config(path).system_config is None
-
-
 def test_a_file_unpacks_into_two_configs_as_scripts_of_di_engine_expect(tmp_path: Path) -> None:
     path = written(tmp_path, "main_config = dict(a=1)\ncreate_config = {'b': 2}\nsystem_config = {'c': 3}\n")
 
     main, create = file = read_config(path)
 
     assert (main, create, file.system_config) == ({"a": 1}, {"b": 2}, {"c": 3})
-
-
-def test_file_gives_its_system_config(tmp_path: Path) -> None:
-    path = written(tmp_path, "main_config = {}\ncreate_config = {}\nsystem_config = {'c': 3}\n")
-
-    assert read_config(path).system_config == {"c": 3}
 
 
 def test_main_block_does_not_run(tmp_path: Path) -> None:
@@ -152,9 +140,8 @@ create_config = EasyDict(create_config)
 """
 
 
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
+def test_lines_are_found_however_a_dict_is_spelled(tmp_path: Path) -> None:
+    for path, line in [
         ("c", 5),
         ("first", 8),
         ("first.a", 2),
@@ -164,10 +151,8 @@ create_config = EasyDict(create_config)
         ("first.e", 12),
         ("first.f", 13),
         ("create_config.policy.type", 16),
-    ],
-)
-def test_lines_are_found_however_a_dict_is_spelled(tmp_path: Path, path: str, line: int) -> None:
-    assert find_lines(str(written(tmp_path, SPELLINGS)))[path] == line
+    ]:
+        assert find_lines(str(written(tmp_path, SPELLINGS)))[path] == line
 
 
 def test_no_lines_are_found_in_a_file_that_cannot_be_parsed(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ VALUES = st.recursive(
 TREES = st.dictionaries(KEYS, VALUES, max_size=5)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=TREES)
 def test_any_free_section_survives_saving_and_reading(create: dict[str, Any], tree: dict[str, Any]) -> None:
     cfg = compile_config({"exp_name": "run", "policy": {"model": tree}}, create, renew_dir=False)
@@ -123,7 +123,7 @@ def test_any_free_section_survives_saving_and_reading(create: dict[str, Any], tr
         assert literal(compiled_again(Path("run") / name)) == literal(cfg)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(tree=TREES)
 def test_block_and_literal_read_back_as_the_same_value(tree: dict[str, Any]) -> None:
     assert literal(eval(block(tree))) == literal(tree)
