@@ -226,13 +226,6 @@ def test_an_on_policy_batch_is_a_number_of_episodes_and_holds_each_row_once(tmp_
     play.core.close()
 
 
-def test_a_task_says_how_many_episodes_a_segment_has(tmp_path: Path) -> None:
-    play = Play(tmp_path, OnPolicyRatio(1, batch_segments=3), segment=None, segment_rows=1, segment_episodes=2)
-
-    assert all(task.cfg["segment_episodes"] == 2 for task in play.tasks.values())
-    play.core.close()
-
-
 def test_a_segment_beyond_the_batch_that_is_waited_for_is_not_learned_from(tmp_path: Path) -> None:
     play = Play(
         tmp_path,

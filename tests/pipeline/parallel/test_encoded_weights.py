@@ -10,8 +10,7 @@ import torch
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.weights.extract import state_of
-from ding_like.worker import FlaskFileSystemCollector, FlaskFileSystemLearner
-from tests.pipeline.parallel.test_units_train import configs, running
+from tests.pipeline.parallel.runs import configs, running
 
 WIDE = dict(encoder_hidden_size_list=[128, 128])
 
@@ -20,9 +19,7 @@ def train(folder: Path, config: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
     """Return the sizes of the files that were published, and the states of a collector and the learner at the end."""
     published: list[int] = []
     with running(folder, config, max_env_step=600, collectors=1) as run:
-        cfg = {**run.cfg, "weights": {"dtype": dtype, "delta": False}}
-        run.learner = FlaskFileSystemLearner(cfg, coordinator=run.service)
-        run.collectors = [FlaskFileSystemCollector(cfg, coordinator=run.service)]
+        run.cfg["weights"] = {"dtype": dtype, "delta": False}
         publish = run.service.publish
 
         def count(worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
@@ -36,7 +33,6 @@ def train(folder: Path, config: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
         return published, state_of(collector.collect_mode), state_of(learner.collect_mode)
 
 
-@pytest.mark.timeout(60)
 def test_bfloat16_halves_what_is_published_and_is_what_acts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = configs("dqn", model=WIDE, random_collect_size=60, collect=dict(n_sample=16))
     sizes = {}
@@ -50,7 +46,6 @@ def test_bfloat16_halves_what_is_published_and_is_what_acts(tmp_path: Path, monk
     assert max(sizes["bfloat16"]) < 0.52 * min(sizes["exact"])
 
 
-@pytest.mark.timeout(60)
 def test_statistics_and_counters_are_exact_beside_rounded_parameters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,8 +141,9 @@ def worst(one: Any, other: Any) -> float:
     return max(float((a.double() - b.double()).abs().max()) for a, b in pairs)
 
 
-@pytest.mark.timeout(90)
-@pytest.mark.parametrize("kind", ["dqn numpy", "dqn autograd", "ppo"])
+@pytest.mark.parametrize(
+    "kind", ["dqn numpy", *(pytest.param(each, marks=pytest.mark.slow) for each in ("dqn autograd", "ppo"))]
+)
 def test_two_learners_learn_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.chdir(tmp_path)
     config = tmp_path / "config.py"
@@ -189,7 +190,7 @@ def test_two_learners_learn_what_one_does(tmp_path: Path, monkeypatch: pytest.Mo
     learner.close()
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.slow
 def test_a_learner_that_dies_ends_the_others_with_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = tmp_path / "config.py"

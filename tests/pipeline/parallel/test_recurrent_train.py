@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import tests.pipeline.test_recurrent_runs as serial
-from tests.pipeline.parallel.test_units_train import running, spy_on_batches
+from tests.pipeline.parallel.runs import running, spy_on_batches
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("policy", ["r2d2", "drqn"])
+@pytest.mark.parametrize("policy", ["r2d2", pytest.param("drqn", marks=pytest.mark.slow)])
 def test_sequences_with_their_state_train_at_the_serial_ratio(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,105 +11,13 @@ import pytest
 import tests.pipeline.parallel.sequence_policy  # noqa: F401  # registers its policy
 from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest.weight_publisher import RestWeightPublisher
-from ding_like.config import compile_config, deep_merge
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import training_process
-from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.parallel.make_core import make_core
-from ding_like.pipeline.parallel.service import LockedService
-from ding_like.pipeline.parallel.settings import read_system
 from ding_like.pipeline.parallel.training import Training
 from ding_like.utils.checkpoint import load_state
-from ding_like.worker import BaseLearner, FlaskFileSystemCollector, FlaskFileSystemLearner
-
-EPISODES = dict(get_train_sample=True)
+from tests.pipeline.parallel.runs import Run, configs, running, spy_on_batches
 
 
-def configs(policy: str, *, env: dict[str, Any] | None = None, collector: str = "sample", **section: Any) -> Any:
-    """Return both parts of a config of CartPole for a policy."""
-    main = dict(
-        env=dict(env_id="CartPole-v1", collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, **(env or {})),
-        policy=deep_merge(
-            dict(
-                model=dict(encoder_hidden_size_list=[8]),
-                learn=dict(batch_size=16),
-                eval=dict(evaluator=dict(eval_freq=10_000)),
-            ),
-            section,
-        ),
-    )
-    create = dict(
-        env=dict(type="gymnasium"),
-        env_manager=dict(type="base"),
-        policy=dict(type=policy),
-        collector=dict(type=collector),
-    )
-    return main, create
-
-
-class Run:
-    """Hold a coordinator's service, and let collectors and a learner work for it until a limit."""
-
-    def __init__(self, folder: Path, config: Any, *, max_env_step: int, collectors: int = 2) -> None:
-        main, create = config
-        main = compile_config({**main, "exp_name": str(folder / "run")}, create, seed=0)
-        paths = {"path_data": str(folder / "data"), "path_policy": str(folder / "policy")}
-        self.system = read_system({**paths, "num_collectors": collectors}, main)
-        store = StateStore(folder / "state.sqlite")
-        self.core, self.commander = make_core(main, self.system, store=store, seed=0, max_env_step=max_env_step)
-        self.service = LockedService(self.core)
-        self.cfg = {"main": main, "seed": 0, "num_batches": 4, "publish_interval_s": 0.0, **paths}
-        self.collectors = [FlaskFileSystemCollector(self.cfg, coordinator=self.service) for _ in range(collectors)]
-        self.learner = FlaskFileSystemLearner(self.cfg, coordinator=self.service)
-
-    def train(self) -> dict[str, Any]:
-        """Return the learner's result."""
-        for worker in (*self.collectors, self.learner):
-            worker.start()
-        threads = [threading.Thread(target=each.run, daemon=True) for each in self.collectors]
-        for thread in threads:
-            thread.start()
-        try:
-            self.learner.run()
-        finally:
-            for each in self.collectors:
-                each.stop()
-            for thread in threads:
-                thread.join(20)
-        assert self.core.failure is None and not any(thread.is_alive() for thread in threads)
-        return dict(self.commander.learn_result)
-
-    def close(self) -> None:
-        for worker in (*self.collectors, self.learner):
-            worker.close()
-        self.core.close()
-
-
-@contextmanager
-def running(folder: Path, config: Any, **kwargs: Any) -> Iterator[Run]:
-    with training_process():
-        run = Run(folder, config, **kwargs)
-        try:
-            yield run
-        finally:
-            run.close()
-
-
-def spy_on_batches(run: Run, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return the list in which every batch that is trained on will be."""
-    batches: list[Any] = []
-    train = BaseLearner.train
-
-    def keep(learner: Any, batch: Any, *arguments: Any) -> Any:
-        batches.append(batch)
-        return train(learner, batch, *arguments)
-
-    monkeypatch.setattr(BaseLearner, "train", keep)
-    return batches
-
-
-@pytest.mark.timeout(60)
 def test_rows_that_are_sequences_train_at_the_serial_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = configs(
         "sequence_dqn",
@@ -139,9 +44,8 @@ def test_rows_that_are_sequences_train_at_the_serial_ratio(tmp_path: Path, monke
     assert follows.all(), "a row is of one lane, in order"
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("n_episode", [4, 7])
-def test_off_policy_episodes_train_at_the_serial_ratio(tmp_path: Path, n_episode: int) -> None:
+def test_off_policy_episodes_train_at_the_serial_ratio(tmp_path: Path) -> None:
+    n_episode = 7
     config = configs(
         "dqn",
         collector="episode",
@@ -164,13 +68,9 @@ def test_off_policy_episodes_train_at_the_serial_ratio(tmp_path: Path, n_episode
         assert result["env_step"] >= 1500
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("policy", ["ppo", "a2c"])
-@pytest.mark.parametrize("n_episode", [4, 5])
-def test_an_on_policy_batch_is_of_whole_episodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, n_episode: int
-) -> None:
-    config = configs(policy, collector="episode", collect=dict(n_episode=n_episode, collector=EPISODES))
+def test_an_on_policy_batch_is_of_whole_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_episode = 5
+    config = configs("ppo", collector="episode", collect=dict(n_episode=n_episode, collector=EPISODES))
     with running(tmp_path, config, max_env_step=700) as run:
         batches = spy_on_batches(run, monkeypatch)
 
@@ -185,27 +85,21 @@ def test_an_on_policy_batch_is_of_whole_episodes(
     assert len({len(batch) for batch in batches}) > 1, "episodes have the rows that they have"
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (dict(n_episode=4, n_sample=None), "collector 'sample', which collects rows.*type='episode'"),
-        (dict(n_episode=1, n_sample=None), "fewer than the 2 envs"),
-    ],
-)
-def test_episodes_that_a_collector_cannot_play_are_refused(tmp_path: Path, change: Any, said: str) -> None:
-    plays = "fewer" in said
-    collect = {**change, "collector": EPISODES if plays else {}}
-    main, create = configs("dqn", collector="episode" if plays else "sample", collect=collect)
+def test_episodes_that_a_collector_cannot_play_are_refused(tmp_path: Path) -> None:
+    rows = configs("dqn", collect=dict(n_episode=4, n_sample=None, collector={}))
+    few = configs("dqn", collector="episode", collect=dict(n_episode=1, n_sample=None, collector=EPISODES))
 
-    with pytest.raises(ConfigError, match=said):
-        Run(tmp_path, (main, create), max_env_step=100)
+    with pytest.raises(ConfigError, match="collector 'sample', which collects rows.*type='episode'"):
+        Run(tmp_path, rows, max_env_step=100)
+    with pytest.raises(ConfigError, match="fewer than the 2 envs"):
+        Run(tmp_path, few, max_env_step=100)
 
 
+EPISODES = dict(get_train_sample=True)
 NORMS = [dict(type="obs_norm"), dict(type="reward_norm")]
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("policy", ["dqn", "ppo"])
+@pytest.mark.parametrize("policy", [pytest.param("dqn", marks=pytest.mark.slow), "ppo"])
 def test_normalised_envs_train_with_the_statistics_of_all_collectors(tmp_path: Path, policy: str) -> None:
     section: dict[str, Any] = dict(
         random_collect_size=32,
@@ -235,7 +129,6 @@ def test_normalised_envs_train_with_the_statistics_of_all_collectors(tmp_path: P
         assert saved["lanes"][0][1]["state"]["count"] == judged[0] == judged[1] <= known["count"]
 
 
-@pytest.mark.timeout(60)
 def test_value_norm_gives_the_advantages_of_one_process_with_the_learners_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,7 +162,6 @@ def test_value_norm_gives_the_advantages_of_one_process_with_the_learners_policy
     assert len(scales) >= 2 and all(scale != 1.0 for scale in scales)
 
 
-@pytest.mark.timeout(60)
 def test_a_learner_that_is_started_again_goes_on_from_the_statistics_that_were_saved(tmp_path: Path) -> None:
     config = configs("ppo", env=dict(wrappers=NORMS), collect=dict(n_sample=128))
     with running(tmp_path, config, max_env_step=300) as run:
