@@ -65,7 +65,7 @@ def matrix(seed: int, *, mode: str = "serial_onpolicy") -> dict[str, Any]:
 
 
 class Watched:
-    """Count the illegal actions of an actor."""
+    """Actor whose illegal actions are counted."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor

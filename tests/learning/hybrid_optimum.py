@@ -26,7 +26,7 @@ MAX_TURN, MAX_ACCELERATION, DELTA_T, BREAK_VALUE = math.pi / 2, 0.5, 0.005, 0.1
 
 
 class Drive(NamedTuple):
-    """Hold a drive from rest to rest: the accelerations [N], and how far and how many steps it goes."""
+    """Drive from rest to rest: the accelerations [N], and how far and how many steps it goes."""
 
     accelerations: list[float]
     way: float

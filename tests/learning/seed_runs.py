@@ -24,7 +24,7 @@ ZOO = Path(__file__).parents[2] / "dizoo"
 
 
 class Task(NamedTuple):
-    """Say what is run, and for how many env steps."""
+    """Config to run, and for how many env steps."""
 
     what: str
     config: Path

@@ -33,7 +33,7 @@ TIMEOUT_S = 3600.0  # of one run
 
 
 class Task(NamedTuple):
-    """Name a file of DI-engine's zoo, how it is run, and for how many env steps at most."""
+    """File of DI-engine's zoo, how it is run, and for how many env steps at most."""
 
     config: str
     mode: str
