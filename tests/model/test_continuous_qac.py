@@ -37,21 +37,10 @@ def test_parallel_mlps_begin_apart_and_like_linear_layers():
         assert 0.9 * bound < largest <= bound
 
 
-@pytest.mark.parametrize(("twin", "num"), [(False, 1), (True, 2)])
-def test_critic_gives_a_value_per_network_and_row(twin, num):
-    values = make(twin_critic=twin).critic(torch.randn(6, 3), torch.rand(6, 2))
-
-    assert values.shape == (num, 6)
-
-
 def test_deterministic_actions_lie_within_one():
     action = make().actor(100 * torch.randn(50, 3))
 
     assert action.shape == (50, 2) and action.abs().max() <= 1.0
-
-
-def test_stochastic_actor_gives_mean_and_log_sigma():
-    assert make("reparameterization")(torch.randn(4, 3)).shape == (4, 4)
 
 
 @pytest.mark.parametrize("action_space", ["regression", "reparameterization"])
@@ -68,12 +57,6 @@ def test_layer_numbers_count_hidden_layers_after_the_first():
 
     assert sum(isinstance(layer, torch.nn.Linear) for layer in model.actor.modules()) == 4
     assert [tuple(weight.shape) for weight in model.critic.q.weights] == [(1, 5, 16), (1, 16, 1)]
-
-
-def test_matrices_are_flattened():
-    model = make(obs_shape=[2, 3])
-
-    assert model.critic(torch.randn(4, 2, 3), model.actor(torch.randn(4, 2, 3))).shape == (1, 4)
 
 
 def test_images_are_encoded_apart_for_actor_and_critics():

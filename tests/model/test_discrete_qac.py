@@ -64,12 +64,6 @@ def test_images_and_dicts_are_encoded_apart_for_actor_and_critics():
         assert not shared
 
 
-def test_matrices_are_flattened():
-    model = make(obs_shape=[2, 3])
-
-    assert model.critic(torch.randn(4, 2, 3)).shape == (1, 4, 4) and model.actor(torch.randn(4, 2, 3)).shape == (4, 4)
-
-
 def test_observations_of_another_shape_are_refused():
     with pytest.raises(SchemaError, match="built for observations"):
         make().critic(torch.randn(4, 5))

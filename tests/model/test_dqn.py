@@ -6,7 +6,6 @@ from torch import nn
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.model import DQN, DiscreteHead, DuelingHead, init_orthogonal
-from ding_like.utils.registries import MODEL_REGISTRY
 
 
 def linear_shapes(module):
@@ -24,17 +23,6 @@ def test_dueling_is_value_plus_centred_advantage():
         advantage = head.advantage(x)[row].tolist()
         expected = [value + a - sum(advantage) / 4 for a in advantage]
         assert q[row].tolist() == pytest.approx(expected, abs=1e-6)
-
-
-def test_mean_of_dueling_values_is_the_state_value():
-    head = DuelingHead(3, 4)
-    x = torch.randn(5, 3)
-
-    torch.testing.assert_close(head(x).mean(dim=1, keepdim=True), head.value(x))
-
-
-def test_head_without_hidden_layers_is_one_linear_layer():
-    assert linear_shapes(DiscreteHead(3, 2, layer_num=0)) == [(3, 2)]
 
 
 def test_head_has_hidden_layers_of_the_given_width():
@@ -70,12 +58,6 @@ def test_forward_gives_the_q_values_under_the_name_logit():
     assert model.q(x).shape == (3, 2)
 
 
-def test_images_go_through_convolutions():
-    model = DQN((4, 12, 12), 3, [8, 16], encoder_kernel_size=[4], encoder_stride=[4])
-
-    assert model.q(torch.zeros(2, 4, 12, 12, dtype=torch.uint8)).shape == (2, 3)
-
-
 def test_settings_reach_encoder_and_head():
     model = DQN(4, 2, [8], activation="tanh", norm_type="LN", head_hidden_size=5)
 
@@ -92,10 +74,6 @@ def test_several_action_axes_are_refused():
 def test_a_single_observation_is_refused():
     with pytest.raises(SchemaError, match="give a batch"):
         DQN(4, 2).q(torch.zeros(4))
-
-
-def test_the_registry_builds_it_by_name():
-    assert type(MODEL_REGISTRY.build("dqn", obs_shape=4, action_shape=2)) is DQN
 
 
 def test_orthogonal_weights_have_orthogonal_rows_of_length_gain():

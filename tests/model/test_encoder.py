@@ -29,16 +29,12 @@ def test_fc_encoder_flattens_shapes_of_several_axes():
     assert FCEncoder([2, 3], [8])(torch.zeros(5, 2, 3)).shape == (5, 8)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.uint8, torch.bool])
-def test_fc_encoder_casts_observations_of_any_dtype(dtype):
+def test_fc_encoder_casts_observations_of_any_dtype():
     encoder = FCEncoder(3, [4])
     x = torch.tensor([[0, 1, 1]])
 
-    torch.testing.assert_close(encoder(x.to(dtype)), encoder(x.float()))
-
-
-def test_fc_encoder_can_be_cast_to_float64():
-    assert FCEncoder(3, [4]).double()(torch.zeros(1, 3)).dtype == torch.float64
+    for dtype in (torch.float64, torch.int64, torch.uint8, torch.bool):
+        torch.testing.assert_close(encoder(x.to(dtype)), encoder(x.float()))
 
 
 def test_layer_norm_stands_between_linear_and_activation():
@@ -48,10 +44,10 @@ def test_layer_norm_stands_between_linear_and_activation():
     assert kinds == [nn.Linear, nn.LayerNorm, nn.ReLU] * 2
 
 
-@pytest.mark.parametrize("shape", [(4,), (5, 3), (5, 4, 1)])
-def test_fc_encoder_refuses_observations_of_another_shape(shape):
-    with pytest.raises(SchemaError, match=r"built for observations \[B, 4\], got \["):
-        FCEncoder(4, [8])(torch.zeros(shape))
+def test_fc_encoder_refuses_observations_of_another_shape():
+    for shape in ((4,), (5, 3), (5, 4, 1)):
+        with pytest.raises(SchemaError, match=r"built for observations \[B, 4\], got \["):
+            FCEncoder(4, [8])(torch.zeros(shape))
 
 
 @pytest.mark.parametrize(
@@ -69,11 +65,6 @@ def test_fc_encoder_refuses_settings_that_do_not_fit(arguments, message):
         FCEncoder(4, **arguments)
 
 
-def test_fc_encoder_refuses_a_scalar_observation():
-    with pytest.raises(ConfigError, match="one-hot encode it"):
-        FCEncoder((), [8])
-
-
 def test_conv_encoder_defaults_to_the_nature_network():
     encoder = ConvEncoder((4, 84, 84))
 
@@ -88,15 +79,6 @@ def test_conv_encoder_scales_uint8_pixels_to_one_and_leaves_floats():
     pixels = torch.randint(0, 256, (2, 3, 10, 12), dtype=torch.uint8)
 
     torch.testing.assert_close(encoder(pixels), encoder(pixels.float() / 255))
-
-
-def test_conv_encoder_writes_into_no_observation():
-    x = torch.rand(2, 3, 10, 12)
-    before = x.clone()
-
-    small_conv()(x)
-
-    assert torch.equal(x, before)
 
 
 def test_memory_order_changes_no_result():
@@ -125,12 +107,10 @@ def test_conv_encoder_recognises_channels_in_last_place():
         ConvEncoder((84, 84, 4))
 
 
-@pytest.mark.parametrize(
-    ("kernel_size", "stride", "sizes"), [([3], [1, 1], [4, 4]), ([3, 3], [1, 1], [4]), ([3], [1], [4, 4, 4])]
-)
-def test_conv_encoder_refuses_lists_of_lengths_that_do_not_fit(kernel_size, stride, sizes):
-    with pytest.raises(ConfigError, match="need as many strides"):
-        ConvEncoder((3, 10, 10), sizes, kernel_size=kernel_size, stride=stride)
+def test_conv_encoder_refuses_lists_of_lengths_that_do_not_fit():
+    for kernel_size, stride, sizes in (([3], [1, 1], [4, 4]), ([3, 3], [1, 1], [4]), ([3], [1], [4, 4, 4])):
+        with pytest.raises(ConfigError, match="need as many strides"):
+            ConvEncoder((3, 10, 10), sizes, kernel_size=kernel_size, stride=stride)
 
 
 def test_conv_encoder_refuses_vectors():
@@ -138,16 +118,10 @@ def test_conv_encoder_refuses_vectors():
         ConvEncoder([4])
 
 
-@pytest.mark.parametrize(
-    ("obs_shape", "kind"), [(4, FCEncoder), ([4], FCEncoder), ((2, 3), FCEncoder), ((4, 84, 84), ConvEncoder)]
-)
-def test_the_shape_of_the_observation_chooses_the_encoder(obs_shape, kind):
-    assert type(build_encoder(obs_shape)) is kind
+def test_the_shape_of_the_observation_chooses_the_encoder():
+    kinds = [type(build_encoder(obs_shape)) for obs_shape in (4, [4], (2, 3), (4, 84, 84))]
 
-
-def test_kernels_for_a_vector_are_refused():
-    with pytest.raises(ConfigError, match="are for images"):
-        build_encoder(4, kernel_size=[3])
+    assert kinds == [FCEncoder, FCEncoder, FCEncoder, ConvEncoder]
 
 
 CATEGORIES = {"one_hot": [2, 3]}
@@ -158,10 +132,6 @@ def test_whole_numbers_become_one_hot_vectors_side_by_side():
 
     assert features.output_size == 5
     assert features(torch.tensor([[1, 0], [0, 2]])).tolist() == [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]
-
-
-def test_one_whole_number_needs_no_axis():
-    assert ObsFeatures({"one_hot": [3]})(torch.tensor([2, 0])).tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
 def test_a_number_outside_its_range_is_all_zeros_and_touches_no_other():
@@ -213,11 +183,15 @@ def test_observations_of_other_parts_are_refused(x, message):
         build_encoder({"a": 3})(x)
 
 
-def test_kernels_without_an_image_in_the_dict_are_refused():
-    with pytest.raises(ConfigError, match="are for images"):
-        build_encoder({"a": 3}, kernel_size=[3])
-
-
-def test_an_empty_dict_is_refused():
-    with pytest.raises(ConfigError, match="empty dict"):
-        build_encoder({})
+@pytest.mark.parametrize(
+    ("shape", "settings", "message"),
+    [
+        ((), {}, "one-hot encode it"),
+        ({}, {}, "empty dict"),
+        (4, dict(kernel_size=[3]), "are for images"),
+        ({"a": 3}, dict(kernel_size=[3]), "are for images"),
+    ],
+)
+def test_shapes_without_an_encoder_are_refused(shape, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        build_encoder(shape, **settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -17,10 +16,9 @@ from ding_like.model.numpy_forward import numpy_forward
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.model.rainbow import RainbowDQN, RainbowHead
 
-FORMS = [
-    dict(zip(("dueling", "distributional", "noise"), on, strict=True))
-    for on in itertools.product((True, False), repeat=3)
-]
+PARTS = ("dueling", "distributional", "noise")
+FULL = dict.fromkeys(PARTS, True)
+FORMS = [FULL, *(dict(FULL, **{part: False}) for part in PARTS)]  # all parts, and each of them alone switched off
 
 
 def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -67,7 +65,7 @@ def test_a_layer_equals_explicit_weights_row_by_row():
             assert float(y[row, j]) == pytest.approx(total, rel=1e-12)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [FORMS[0], FORMS[3]])
 def test_rows_with_noise_of_their_own_are_what_each_is_alone(form):
     model, x = make_model(**form), torch.randn(6, 3)
     noise = draw(6, model.noise_size)
@@ -80,7 +78,7 @@ def test_rows_with_noise_of_their_own_are_what_each_is_alone(form):
     assert (len(repeated.unique(dim=0)) == 6) == form["noise"], "each row has noise of its own"
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMS[:2])
 def test_no_noise_and_noise_of_zero_are_the_means(form):
     model, x = make_model(**form), torch.randn(6, 3)
     before = model.q(x)
@@ -94,9 +92,13 @@ def test_no_noise_and_noise_of_zero_are_the_means(form):
     assert torch.equal(model.under(None).q(x), before) and torch.equal(model(x)["logit"], before)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("noise", ["none", "one", "rows"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("form", "noise", "dtype"),
+    [
+        *((FULL, noise, torch.float32) for noise in ("none", "one", "rows")),
+        *((form, "rows", torch.float64) for form in FORMS[1:]),
+    ],
+)
 def test_numpy_gives_what_torch_gives(form, noise, dtype):
     model, x = make_model(**form).to(dtype), torch.randn(6, 3, dtype=dtype)
     given = {"none": None, "one": draw(model.noise_size, dtype=dtype), "rows": draw(6, model.noise_size, dtype=dtype)}
@@ -109,9 +111,15 @@ def test_numpy_gives_what_torch_gives(form, noise, dtype):
     np.testing.assert_allclose(ours, output(model, x, given[noise]).detach().numpy(), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("layers", "activation"), [(0, "relu"), (1, "relu"), (2, "tanh")])
-@pytest.mark.parametrize("noisy", [True, False])
+@pytest.mark.parametrize(
+    ("form", "layers", "activation", "noisy"),
+    [
+        (FULL, 0, "relu", True),
+        (FULL, 2, "tanh", True),
+        (FULL, 1, "relu", False),
+        *((form, 1, "relu", True) for form in FORMS[1:]),
+    ],
+)
 def test_gradients_by_hand_equal_autograds(form, layers, activation, noisy):
     model = make_model(**form, head_layer_num=layers, head_hidden_size=7, activation=activation)
     params, x = FlatParams(model), torch.randn(9, 3)
@@ -143,7 +151,7 @@ def test_a_heads_gradient_equals_finite_differences():
     assert torch.autograd.gradcheck(run, tuple(head.parameters()))
 
 
-@pytest.mark.parametrize("shape", [(3,), (6, 3), (5, 92), (1, 6, 92)])
+@pytest.mark.parametrize("shape", [(3,), (5, 92)])
 def test_noise_of_another_shape_is_one_error(shape):
     model, x = make_model(), torch.zeros(6, 3)
     noise = torch.zeros(shape)

@@ -89,3 +89,12 @@ def play_bandit(policy, turns: int) -> list[float]:
         train(policy, policy.segment(rollout)[0], seed=turn)
         rewards.append(float(reward.mean()))
     return rewards
+
+
+def moved(policy):
+    """Move the policy away from the one that acted."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in policy._model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    return policy

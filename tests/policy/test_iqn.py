@@ -14,6 +14,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.policy import Policy, create_policy, get_policy_cls
 from ding_like.policy.iqn import IQNPolicy
+from ding_like.policy.share import Share
 from ding_like.rl_utils.implicit_quantile import fraction_gradient, fraction_loss
 from tests.config.faults import faults
 from tests.contracts.policy_cases import act
@@ -250,6 +251,16 @@ def test_acting_and_evaluating_leave_the_drawn_fractions_as_they_are() -> None:
     losses = [float(policy.grad(rows())[0]["total_loss"]) for policy in policies]
 
     assert losses[0] == losses[1]
+
+
+def test_learners_draw_for_the_whole_batch_and_take_their_rows() -> None:
+    alone, pair = make("iqn"), [make("iqn"), make("iqn")]
+    for rank, policy in enumerate(pair):
+        policy.set_share(Share(rank, 2))
+
+    whole = alone._uniform_rows(ROWS, 3)
+
+    assert torch.equal(torch.cat([policy._uniform_rows(ROWS // 2, 3) for policy in pair]), whole)
 
 
 def test_each_update_draws_fractions_of_its_own() -> None:

@@ -14,6 +14,7 @@ from ding_like.entry import serial_pipeline
 from ding_like.errors import ConfigError
 from ding_like.policy.pdqn import PDQNPolicy
 from tests.config.faults import faults
+from tests.policy.continuous import CASES, act, double
 from tests.policy.hybrid import GAMMA, HIGH, LOW, MASK, best_actions, make_batch, register_aim
 
 OBS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -43,10 +44,6 @@ def make_policy(**changes: Any) -> PDQNPolicy:
         assert network.target_params is not None
         network.target_params.data_vector.add_(0.1 * torch.randn_like(network.target_params.data_vector))
     return policy
-
-
-def double(module: torch.nn.Module) -> Any:
-    return copy.deepcopy(module).double()
 
 
 def values_one_by_one(critic: Any, obs: torch.Tensor, parameters: torch.Tensor, *, multi_pass: bool) -> torch.Tensor:
@@ -79,21 +76,11 @@ def slow_losses(policy: PDQNPolicy, batch: Any, *, multi_pass: bool, ignore_done
     return {"critic_loss": float(np.mean(critic_losses)), "actor_loss": -float(np.mean(sums))}
 
 
-VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "one step": ({}, {}),
-    "n steps": ({"discount": np.random.default_rng(1).choice([0.9, 0.81, 0.729], 16).astype(np.float32)}, {}),
-    "weights": (
-        {"weight": np.linspace(0.0, 2.0, 16, dtype=np.float32)},
-        {"priority": True, "priority_IS_weight": True},
-    ),
-    "ignore_done": ({}, {"learn": {"ignore_done": True}}),
-}
-
-
-@PASSES
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "multi_pass"), [*((variant, False) for variant in CASES), ("one step", True), ("weights", True)]
+)
 def test_losses_equal_a_slow_walk_over_rows(variant: str, multi_pass: bool) -> None:
-    columns, changes = VARIANTS[variant]
+    columns, changes = CASES[variant]
     policy = make_policy(**deep_merge(changes, dict(model=dict(multi_pass=multi_pass))))
     batch = make_batch(**columns)
 
@@ -102,7 +89,7 @@ def test_losses_equal_a_slow_walk_over_rows(variant: str, multi_pass: bool) -> N
     slow = slow_losses(policy, batch, multi_pass=multi_pass, ignore_done=variant == "ignore_done")
     for name, value in slow.items():
         assert float(info[name]) == pytest.approx(value, rel=1e-5, abs=1e-6), name
-    assert (priority is None) == (variant != "weights")
+    assert priority is None
 
 
 @PASSES
@@ -151,19 +138,6 @@ def test_the_networks_take_turns_in_a_cycle() -> None:
     assert moved == [{"critic"}, {"critic"}, {"actor"}, {"actor"}] * 2
 
 
-def test_targets_follow_by_momentum() -> None:
-    policy = make_policy()
-    networks = policy._networks()
-    before = {name: network.target_params.data_vector.clone() for name, network in networks.items()}
-
-    policy.grad(make_batch())
-    policy.apply()
-
-    for name, network in networks.items():
-        expected = before[name].lerp(network.params.data_vector, 0.25)
-        torch.testing.assert_close(network.target_params.data_vector, expected)
-
-
 def test_priorities_are_absolute_td_errors() -> None:
     info, priority = make_policy(priority=True).grad(make_batch())
 
@@ -171,29 +145,9 @@ def test_priorities_are_absolute_td_errors() -> None:
     assert float((priority**2).mean()) == pytest.approx(float(info["critic_loss"]), rel=1e-5)
 
 
-def act(actor: Any, obs: np.ndarray, *, seed: int = 0, **setting: Any) -> np.ndarray:
-    rows = len(obs)
-    rng = np.random.default_rng(seed)
-    columns = actor.act(obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=rng, **setting)
-    action: np.ndarray = columns["action"]
-    return action
-
-
 @PASSES
-@pytest.mark.parametrize("dueling", [False, True])
-def test_numpy_and_torch_choose_the_same(multi_pass: bool, dueling: bool) -> None:
-    policy = make_policy(model=dict(multi_pass=multi_pass, dueling=dueling))
-    forward = policy.eval_mode.actor.infer.forward
-    assert forward._fast is not None
-
-    with torch.no_grad():
-        expected = policy._model.choose(torch.from_numpy(OBS)).numpy()
-
-    np.testing.assert_allclose(forward(OBS)[0], expected, rtol=1e-5, atol=1e-6)
-
-
-def test_evaluation_does_the_best_choice_with_its_parameters() -> None:
-    policy = make_policy()
+def test_evaluation_does_the_best_choice_with_its_parameters(multi_pass: bool) -> None:
+    policy = make_policy(model=dict(multi_pass=multi_pass, dueling=multi_pass))
     with torch.no_grad():
         parameters = policy._model.actor(torch.from_numpy(OBS))
         choice = policy._model.critic(torch.from_numpy(OBS), parameters).argmax(dim=1)
@@ -228,12 +182,8 @@ def test_greedy_rows_have_noise_on_their_parameters_and_random_ones_are_as_many_
     is_other = (by_lane != greedy).any(axis=1)
     assert not is_other[:15_000].any()
     assert is_other[15_000:].mean() == pytest.approx(0.6, abs=0.02)
-
-
-def test_parameters_stay_within_their_bounds() -> None:
-    action = act(make_policy().collect_mode.actor, np.tile(OBS, (100, 1)), noise_sigma=5.0)
-
-    assert (action[:, 1:].min(axis=0) == LOW).all() and (action[:, 1:].max(axis=0) == HIGH).all()
+    far = act(policy.collect_mode.actor, np.tile(OBS, (100, 1)), noise_sigma=5.0)
+    assert (far[:, 1:].min(axis=0) == LOW).all() and (far[:, 1:].max(axis=0) == HIGH).all()
 
 
 def test_images_and_dicts_are_encoded_first() -> None:
@@ -277,13 +227,10 @@ def test_contradictions_are_named() -> None:
     ]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_tmp", "no_pictures")
 @PASSES
-def test_the_toy_env_is_solved_near_its_optimum(
-    multi_pass: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+def test_the_toy_env_is_solved_near_its_optimum(multi_pass: bool) -> None:
     main = dict(
         exp_name="aim",
         env=dict(collector_env_num=8, evaluator_env_num=8, n_evaluator_episode=200, stop_value=2.0),

@@ -151,8 +151,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("with_mask", [False, True])
+@pytest.mark.parametrize(
+    ("name", "with_mask"), [*((name, False) for name in VARIANTS), ("as it is", True), ("single", True)]
+)
 def test_loss_and_priorities_equal_a_slow_walk_over_rows_and_steps(name: str, with_mask: bool) -> None:
     policy = in_float64(make_policy(**VARIANTS[name]))
     rows, raw = both_rows(policy, with_mask=with_mask)
@@ -169,7 +170,7 @@ def test_loss_and_priorities_equal_a_slow_walk_over_rows_and_steps(name: str, wi
         assert float(value) == pytest.approx(0.9 * max(errors) + 0.1 * float(np.mean(errors)), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["as it is", "plain", "more burn-in than steps", "gru"])
+@pytest.mark.parametrize("name", ["as it is", "more burn-in than steps", "gru"])
 def test_gradient_equals_finite_differences(name: str) -> None:
     policy = in_float64(make_policy(**VARIANTS[name]))
     rows, raw = both_rows(policy, steps=20)

@@ -69,14 +69,9 @@ _IMPLICIT = dict(num_quantiles=16, quantile_embedding_size=32)
 _PROPOSED = dict(learning_rate_quantile=0.005, learning_rate_fraction=1e-4, target_update_freq=20, kappa=0.01)
 CASES: dict[str, Case] = {
     "c51": Case("c51", dict(learn=_LEARN, model=_SUPPORT), categorical, bar=0.02),
-    "c51 autograd": Case("c51", dict(learn=dict(**_LEARN, backend="autograd"), model=_SUPPORT), categorical, bar=0.02),
-    "qrdqn": Case("qrdqn", dict(**_KAPPA, model=dict(num_quantiles=32)), quantiles, bar=0.02),
     "qrdqn dueling": Case("qrdqn", dict(**_KAPPA, model=dict(num_quantiles=32, dueling=True)), quantiles, bar=0.02),
     # A smooth function of the fraction stands for steps of 1/4: a straight line through these is 1/16 off.
     "iqn": Case("iqn", dict(**_KAPPA, model=_IMPLICIT), implicit_quantiles, bar=0.08),
-    "iqn autograd": Case(
-        "iqn", dict(learn=dict(**_KAPPA["learn"], backend="autograd"), model=_IMPLICIT), implicit_quantiles, bar=0.08
-    ),
     "fqf": Case("fqf", dict(learn=_PROPOSED, model=_IMPLICIT), proposed_quantiles, bar=0.08),
 }
 
@@ -130,11 +125,7 @@ def trained(case: Case) -> Any:
     return policy
 
 
-def test_the_distance_of_a_worked_example() -> None:
-    # Half of 0 and 1, moved from a certain 0.25: 0.5 * 0.25 + 0.5 * 0.75.
-    assert wasserstein((np.array([0.0, 1.0]), np.full(2, 0.5)), (np.array([0.25]), np.ones(1))) == pytest.approx(0.5)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_known_distribution_of_returns_is_recovered(name: str) -> None:
     case = CASES[name]
@@ -148,5 +139,4 @@ def test_the_known_distribution_of_returns_is_recovered(name: str) -> None:
         for state in range(STATES)
         for action in (GO, STOP)
     }
-    print({place: round(distance, 4) for place, distance in distances.items()})
     assert max(distances.values()) < case.bar, distances

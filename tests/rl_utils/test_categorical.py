@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.rl_utils.categorical import CategoricalValue
-from ding_like.rl_utils.value_family import ByHand
 
 ROWS, ACTIONS, ATOMS = 6, 3, 7
 FAMILY = CategoricalValue(-3.0, 3.0, ATOMS)  # atoms 1 apart
@@ -68,12 +67,7 @@ def weighted_loss(logits: Tensor, action: Tensor, target: Tensor, weight: Tensor
     return (weight * FAMILY.loss(FAMILY.of_action(logits, action), target).loss).mean()
 
 
-def test_a_target_is_the_next_distribution_shrunk_moved_and_shared_between_neighbours() -> None:
-    # R = 0.5 and discount 0.5: return 1 becomes 1.0, return 2 becomes 1.5, half at 1 and half at 2.
-    assert backup(0.5, [0, 0, 0, 0, 0.6, 0.4, 0], 0.5) == pytest.approx([0, 0, 0, 0, 0.8, 0.2, 0])
-
-
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(3))
 def test_projection_equals_a_slow_walk_over_atoms(seed: int) -> None:
     rng = np.random.default_rng(seed)
     probs, reward = rng.dirichlet(np.ones(ATOMS), ROWS), 3.0 * rng.normal(size=ROWS)
@@ -91,25 +85,16 @@ def test_projection_equals_a_slow_walk_over_atoms(seed: int) -> None:
         assert target[row].tolist() == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("atom", range(ATOMS))
-def test_a_return_that_is_an_atom_is_that_atom(atom: int) -> None:
-    expected = np.eye(ATOMS)[atom].tolist()
-
-    assert backup(SUPPORT[atom], [1.0 / ATOMS] * ATOMS, terminated=True) == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(("reward", "end"), [(99.0, -1), (-99.0, 0), (float("inf"), -1)])
-def test_returns_beyond_the_support_count_as_its_ends(reward: float, end: int) -> None:
-    for terminated in (True, False):
-        target = backup(reward, [1.0 / ATOMS] * ATOMS, terminated=terminated)
-
-        assert target[end] == pytest.approx(1.0) and min(target) >= 0.0
-
-
-def test_after_an_end_the_reward_is_certain_whatever_the_next_value_is() -> None:
-    target = backup(1.25, [float("nan")] * ATOMS, terminated=True)
-
-    assert target == pytest.approx([0, 0, 0, 0, 0.75, 0.25, 0], abs=1e-6)
+def test_returns_at_and_beyond_atoms_and_ends_are_placed_on_the_support() -> None:
+    even, never = [1.0 / ATOMS] * ATOMS, [float("nan")] * ATOMS
+    for place, atom in enumerate(SUPPORT):
+        assert backup(atom, even, terminated=True) == pytest.approx(np.eye(ATOMS)[place].tolist(), abs=1e-6)
+    for reward, end in ((99.0, -1), (-99.0, 0), (float("inf"), -1)):
+        for terminated in (True, False):
+            target = backup(reward, even, terminated=terminated)
+            assert target[end] == pytest.approx(1.0) and min(target) >= 0.0
+    # After an end the reward is certain, whatever the next value is.
+    assert backup(1.25, never, terminated=True) == pytest.approx([0, 0, 0, 0, 0.75, 0.25, 0], abs=1e-6)
 
 
 def test_the_backup_by_hand_is_that_of_tensors() -> None:
@@ -128,7 +113,7 @@ def test_the_backup_by_hand_is_that_of_tensors() -> None:
         assert np.array_equal(arrays, tensors.numpy())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_loss_and_priority_equal_a_slow_walk_over_atoms(seed: int) -> None:
     logits, action, target, weight = drawn(seed)
 
@@ -149,9 +134,8 @@ def test_gradients_equal_finite_differences() -> None:
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_loss_by_hand_is_that_of_autograd(seed: int, is_weighted: bool) -> None:
-    logits, action, target, weight = drawn(seed, torch.float32)
+def test_the_loss_by_hand_is_that_of_autograd(is_weighted: bool) -> None:
+    logits, action, target, weight = drawn(0, torch.float32)
     weight = weight if is_weighted else torch.ones(ROWS)
     leaf = logits.clone().requires_grad_()
     loss = weighted_loss(leaf, action, target, weight)
@@ -189,12 +173,11 @@ def test_huge_logits_have_a_loss() -> None:
     assert float(FAMILY.loss(torch.from_numpy(logits[:, 0]), torch.from_numpy(target)).loss) == pytest.approx(1e4)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_prediction_that_is_not_finite_has_a_loss_that_is_not(bad: float) -> None:
+def test_a_prediction_that_is_not_finite_has_a_loss_that_is_not() -> None:
     logits, action, target, _ = drawn(0, torch.float32)
-    logits[2, action[2], 3] = bad
-
-    assert not np.isfinite(FAMILY.loss_by_hand(logits.numpy(), action.numpy(), target.numpy(), weight=None).loss)
+    for bad in (float("nan"), float("inf")):
+        logits[2, action[2], 3] = bad
+        assert not np.isfinite(FAMILY.loss_by_hand(logits.numpy(), action.numpy(), target.numpy(), weight=None).loss)
 
 
 def test_what_is_expected_is_the_mean_of_the_distribution() -> None:
@@ -219,10 +202,6 @@ def test_the_best_legal_action_by_the_judge_is_the_next_value() -> None:
     torch.testing.assert_close(best[1], logits[1, 2].softmax(-1))
     assert best[2].tolist() == pytest.approx([0, 0, 0, 1, 0, 0, 0])  # nothing follows: 0 for certain
     torch.testing.assert_close(FAMILY.of_best(logits[:3], judge, None)[2], logits[2, 1].softmax(-1))
-
-
-def test_it_may_be_computed_by_hand() -> None:
-    assert isinstance(FAMILY, ByHand)
 
 
 @pytest.mark.parametrize(

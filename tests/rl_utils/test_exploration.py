@@ -44,10 +44,6 @@ def test_faulty_epsilon_settings_are_refused(arguments, message):
         get_epsilon_greedy_fn(*arguments)
 
 
-def test_epsilon_zero_is_greedy():
-    assert not draw(0.0).any()
-
-
 def test_epsilon_one_is_uniform_over_the_actions():
     counts = np.bincount(draw(1.0, num_rows=40_000), minlength=4)
 
@@ -71,14 +67,7 @@ def test_every_row_may_have_its_own_epsilon():
     assert set(actions[1::2]) == {0, 1, 2, 3}
 
 
-def test_rows_explore_independently():
-    actions = draw(0.5, num_actions=1000)
-
-    assert 350 < np.count_nonzero(actions) < 650
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("eps", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("eps", "masked"), [(0.0, False), (1.0, True)])
 def test_two_numbers_a_row_are_drawn_whatever_happens(eps, masked):
     rng, other = np.random.default_rng(3), np.random.default_rng(3)
     mask = np.ones((5, 2), dtype=bool) if masked else None

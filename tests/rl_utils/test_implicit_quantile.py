@@ -54,8 +54,7 @@ def slow_loss(chosen: Quantiles, target: Quantiles, kappa: float) -> list[float]
     return losses
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kappa", [0.3, 1.0, 10.0])
+@pytest.mark.parametrize(("kappa", "weighted"), [(0.3, True), (1.0, False), (10.0, True)])
 def test_the_loss_equals_a_slow_walk_over_pairs(kappa: float, weighted: bool) -> None:
     chosen, target = draw(weighted=weighted)
 
@@ -72,26 +71,16 @@ def test_one_quantile_of_a_worked_example() -> None:
     assert quantile_huber_loss(chosen, target, kappa=1.0).tolist() == [0.75]
 
 
-@pytest.mark.parametrize("kappa", [0.3, 1.0])
-def test_the_gradient_equals_finite_differences(kappa: float) -> None:
+def test_the_gradient_equals_finite_differences() -> None:
     chosen, target = draw(weighted=True)
     values = chosen.values.clone().requires_grad_()
 
-    quantile_huber_loss(chosen._replace(values=values), target, kappa=kappa).sum().backward()
-
-    step = 1e-6
-    for row, i in np.ndindex(ROWS, N):
-        ends = []
-        for sign in (1, -1):
-            moved = chosen.values.clone()
-            moved[row, i] += sign * step
-            ends.append(float(quantile_huber_loss(chosen._replace(values=moved), target, kappa=kappa).sum()))
-        assert values.grad is not None
-        assert float(values.grad[row, i]) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6, abs=1e-8)
+    assert torch.autograd.gradcheck(
+        lambda x: quantile_huber_loss(chosen._replace(values=x), target, kappa=0.3).sum(), values
+    )
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kappa", [0.3, 1.0])
+@pytest.mark.parametrize(("kappa", "weighted"), [(0.3, True), (1.0, False)])
 def test_by_hand_loss_and_gradient_are_those_of_autograd(kappa: float, weighted: bool) -> None:
     chosen, target = draw(weighted=weighted)
     values = chosen.values.clone().requires_grad_()
@@ -103,22 +92,6 @@ def test_by_hand_loss_and_gradient_are_those_of_autograd(kappa: float, weighted:
 
     np.testing.assert_allclose(own, each.detach().numpy(), rtol=1e-12)
     np.testing.assert_allclose(slope, values.grad.numpy(), rtol=1e-12)  # type: ignore[union-attr]
-
-
-def test_minimising_the_loss_finds_the_quantiles_of_a_known_distribution() -> None:
-    # Of the uniform distribution on [0, 1] the quantile at t is t; with a small kappa the loss is that of quantiles.
-    fractions = torch.tensor([[0.1, 0.5, 0.9]], dtype=torch.float64)
-    samples = ((torch.arange(200, dtype=torch.float64) + 0.5) / 200)[None]
-    target = Quantiles(samples, samples, torch.full_like(samples, 1 / 200))
-    values = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.Adam([values], lr=0.01)
-
-    for _ in range(400):
-        optimizer.zero_grad()
-        quantile_huber_loss(Quantiles(values, fractions, fractions), target, kappa=1e-3).sum().backward()
-        optimizer.step()
-
-    np.testing.assert_allclose(values.detach().numpy(), fractions.numpy(), atol=0.02)
 
 
 class Model:
@@ -165,13 +138,9 @@ def test_a_step_of_reward_shifts_and_shrinks_quantiles_and_an_end_leaves_the_rew
     assert family.expected_target(target).tolist() == [10.75, 20.0]
 
 
-@pytest.mark.parametrize("kappa", [0.0, -1.0])
-def test_a_kappa_that_is_not_above_0_is_refused(kappa: float) -> None:
+def test_a_kappa_not_above_0_and_shapes_that_would_broadcast_are_refused() -> None:
     with pytest.raises(ConfigError, match="kappa"):
-        ImplicitQuantiles(kappa=kappa)
-
-
-def test_shapes_that_would_broadcast_are_refused() -> None:
+        ImplicitQuantiles(kappa=0.0)
     family, (chosen, target) = ImplicitQuantiles(), draw()
     with pytest.raises(SchemaError, match="target"):
         family.loss(chosen, target._replace(values=target.values[:1]))
@@ -249,24 +218,6 @@ def test_the_fraction_loss_has_the_given_slope_and_the_entropys() -> None:
             ends.append(slow(moved))
         assert leaf.grad is not None
         assert float(leaf.grad[row, i]) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6, abs=1e-8)
-
-
-def test_following_the_closed_form_lowers_the_wasserstein_error() -> None:
-    torch.manual_seed(0)
-    proposal = FractionProposal(1, 6).double()
-    optimizer = torch.optim.RMSprop(proposal.parameters(), lr=0.02)
-    ones = torch.ones(1, 1, dtype=torch.float64)
-    first = wasserstein(proposal(ones).bounds[0].detach())
-
-    for _ in range(150):
-        parts = proposal(ones)
-        slope = fraction_gradient(quantile_function(parts.bounds), quantile_function(parts.midpoints))
-        optimizer.zero_grad()
-        fraction_loss(parts.bounds, slope, parts.entropy, entropy_weight=0.0).sum().backward()
-        optimizer.step()
-
-    last = wasserstein(proposal(ones).bounds[0].detach())
-    assert last < 0.75 * first, (first, last)
 
 
 class Proposing:

@@ -97,15 +97,6 @@ def test_worked_examples_with_clip_ratio_a_fifth(ratio, advantage, dual_clip, lo
     assert (float(log_prob.grad) != 0) == moves
 
 
-def test_gradient_at_the_old_policy_is_the_policy_gradient():
-    log_prob, _, advantage = tensors(0, 5)
-    new = log_prob.clone().requires_grad_()
-
-    ppo_policy_loss(new, log_prob, advantage, clip_ratio=0.2).loss.backward()
-
-    torch.testing.assert_close(new.grad, -advantage / 5)
-
-
 @given(SEEDS, ROWS, st.one_of(st.none(), st.floats(0.05, 1.0)))
 def test_value_loss_equals_a_slow_walk_over_rows(seed, rows, clip):
     value, return_, old = tensors(seed, rows)
@@ -139,10 +130,6 @@ def test_normalised_numbers_have_mean_0_and_deviation_1(kind):
     x = normalise(kind([1.0, 2.0, 3.0, 6.0]))
 
     assert x.tolist() == pytest.approx([-1.0690, -0.5345, 0.0, 1.6036], abs=1e-4)
-
-
-@pytest.mark.parametrize("kind", [torch.tensor, np.array])
-def test_one_number_normalises_to_0(kind):
     assert normalise(kind([7.0])).tolist() == [0.0]
 
 
@@ -154,6 +141,9 @@ def test_running_deviation_is_that_of_everything_seen(seed, sizes):
         running.update(part)
 
     everything = np.concatenate(parts)
+    again = RunningStd()
+    again.load_state_dict(running.state_dict())
+    assert again.std == running.std
 
     assert running.std == pytest.approx(everything.std() if len(everything) > 1 else 1.0)
 
@@ -165,16 +155,6 @@ def test_running_deviation_is_1_before_the_first_number_and_among_equal_ones():
     running.update(np.full(5, 3.0))
 
     assert running.std == 1.0
-
-
-def test_running_deviation_goes_on_from_its_state():
-    first, second = RunningStd(), RunningStd()
-    first.update(np.arange(5.0))
-    second.load_state_dict(first.state_dict())
-    for running in (first, second):
-        running.update(np.arange(3.0))
-
-    assert first.std == second.std
 
 
 @pytest.mark.parametrize("name", ["old_log_prob", "advantage"])

@@ -79,24 +79,6 @@ def test_nstep_return_of_the_worked_example():
     assert result.complete[:, 0].tolist() == [True, True, True, False]
 
 
-def test_one_step_return_is_the_reward():
-    _, reward, done, _ = random_rollout(0, 7, 3)
-
-    result = nstep_return(reward, done, gamma=0.9, n=1)
-
-    np.testing.assert_array_equal(result.return_, reward)
-    assert result.complete.all()
-
-
-def test_nstep_return_accepts_a_window_longer_than_the_rollout():
-    reward = np.ones((2, 1), dtype=np.float32)
-
-    result = nstep_return(reward, np.array([[False], [True]]), gamma=1.0, n=10)
-
-    assert result.return_[:, 0].tolist() == [2.0, 1.0]
-    assert result.complete.all()
-
-
 def test_nstep_return_of_no_rows_is_empty():
     result = nstep_return(np.zeros((0, 3), dtype=np.float32), np.zeros((0, 3), dtype=bool), gamma=0.9, n=3)
 
@@ -173,15 +155,6 @@ def test_gae_of_the_worked_example():
     result = gae(ones, zeros, 4 * ones, never, never, gamma=0.5, lam=0.5)
 
     assert result[:, 0].tolist() == [3.75, 3.0]
-
-
-def test_gae_bootstraps_a_truncated_row_and_not_a_terminated_one():
-    ones, done = np.ones((1, 2), dtype=np.float32), np.array([[True, True]])
-    terminated = np.array([[True, False]])
-
-    result = gae(ones, 0 * ones, 10 * ones, terminated, done, gamma=0.5, lam=1.0)
-
-    assert result[0].tolist() == [1.0, 6.0]
 
 
 def test_gae_ignores_the_value_after_a_terminated_row():

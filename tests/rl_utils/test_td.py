@@ -125,3 +125,52 @@ def test_double_q_value_reads_the_target_network_at_the_online_choice(seed, num_
 
     expected = [target[i][online[i].tolist().index(max(online[i].tolist()))].item() for i in range(num_rows)]
     assert result.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_weighted", "delta"),
+    [("huber", True, 1.0), ("huber", False, 0.3), ("mse", True, 1.0), ("mse", False, 1.0)],
+)
+def test_the_loss_by_hand_equals_autograds(loss, is_weighted, delta):
+    rng = np.random.default_rng(0)
+    q = rng.normal(size=(6, 3)).astype(np.float32)
+    action = rng.integers(3, size=6)
+    # Errors on both sides of both deltas.
+    target = q[np.arange(6), action] + np.array([-2.0, -0.5, -0.1, 0.1, 0.5, 2.0], np.float32)
+    weight = rng.uniform(0.1, 1.0, 6).astype(np.float32) if is_weighted else None
+    leaf = torch.from_numpy(q.copy()).requires_grad_()
+    expected = q_td_error(
+        leaf,
+        torch.from_numpy(action),
+        torch.from_numpy(target),
+        weight=None if weight is None else torch.from_numpy(weight),
+        loss=loss,
+        delta=delta,
+    )
+    expected.loss.backward()
+
+    value, grad, errors = ScalarValue(loss, delta=delta).loss_by_hand(q, action, target, weight=weight)
+
+    np.testing.assert_allclose(value, expected.loss.item(), rtol=1e-6)
+    np.testing.assert_allclose(grad, leaf.grad.numpy(), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(errors, expected.priority.numpy(), rtol=1e-6)
+
+
+def test_weights_multiply_the_slope_of_their_rows():
+    # Two rows, mse: slopes 2, 4 times weights 0.5, 0.25 over 2 rows are 0.5, 0.5; loss (0.5 * 1 + 0.25 * 4) / 2.
+    q = np.array([[1.0, 0.0], [0.0, 2.0]], np.float32)
+
+    value, grad, errors = ScalarValue("mse").loss_by_hand(
+        q, np.array([0, 1]), np.zeros(2, np.float32), weight=np.array([0.5, 0.25], np.float32)
+    )
+
+    assert (value, errors.tolist()) == (0.75, [1.0, 2.0])
+    assert grad.tolist() == [[0.5, 0.0], [0.0, 0.5]]
+
+
+def test_a_team_of_actions_is_read_agent_by_agent():
+    values = torch.arange(12.0).view(2, 3, 2)
+
+    chosen = ScalarValue("mse").of_action(values, torch.tensor([[0, 1, 0], [1, 1, 0]]))
+
+    assert chosen.tolist() == [[0.0, 3.0, 4.0], [7.0, 9.0, 10.0]]
