@@ -123,7 +123,7 @@ def test_state_round_trip_continues_the_count():
 
 
 class TaggedActor(CountingActor):
-    """Say with each action who acted; `extra` columns come beside it, and `actions` are told from those of others."""
+    """Actor whose actions differ from those of others, with `extra` columns beside them."""
 
     def __init__(self, first_action: int = 0, extra: Mapping[str, float] | None = None, dtype: type = np.int64) -> None:
         super().__init__()
@@ -169,8 +169,7 @@ def test_open_rows_keep_the_action_that_was_played(delay):
     assert loop.dropped_steps == 0
 
 
-@pytest.mark.parametrize("delay", [0, 3])
-@pytest.mark.parametrize(("before", "after"), [(PLAIN, WITH_LOG_PROB), (WITH_LOG_PROB, PLAIN)])
+@pytest.mark.parametrize(("delay", "before", "after"), [(0, PLAIN, WITH_LOG_PROB), (3, WITH_LOG_PROB, PLAIN)])
 def test_rows_of_an_actor_with_other_columns_are_dropped_and_counted(delay, before, after):
     first, second = TaggedActor(1000, before), TaggedActor(2000, after)
 
@@ -235,8 +234,9 @@ def test_there_and_back_again_logs_what_was_played():
     assert seen == [key for key in manager.history if key in played]
 
 
-@pytest.mark.parametrize("delay", [0, 3])
-@pytest.mark.parametrize(("before", "after"), [(PLAIN, PLAIN), (PLAIN, WITH_LOG_PROB), (WITH_LOG_PROB, PLAIN)])
+@pytest.mark.parametrize(
+    ("delay", "before", "after"), [(3, PLAIN, PLAIN), (0, PLAIN, WITH_LOG_PROB), (3, WITH_LOG_PROB, PLAIN)]
+)
 def test_a_state_taken_after_the_switch_loses_no_played_action(delay, before, after):
     first, second = TaggedActor(1000, before), TaggedActor(2000, after)
 

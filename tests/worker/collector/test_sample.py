@@ -26,8 +26,7 @@ class Rows(Policy):
 
 
 @pytest.fixture
-def make(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def make(in_tmp):
     made = []
 
     def make(manager=None, **kwargs) -> SampleSerialCollector:
@@ -45,8 +44,7 @@ def keys(batch: TransitionBatch) -> list[tuple[int, int, int]]:
     return [tuple(int(v) for v in obs) for obs in batch["obs"]]
 
 
-@pytest.mark.parametrize("nstep", [1, 3])
-@pytest.mark.parametrize("delay", [0, 2])
+@pytest.mark.parametrize(("delay", "nstep"), [(0, 1), (0, 3), (2, 3)])
 def test_calls_return_n_sample_and_the_surplus_leads_the_next(make, nstep, delay):
     manager = ScriptedManager(LENGTHS, delay=delay)
     collector = make(manager, nstep=nstep)
@@ -128,8 +126,7 @@ def test_no_target_is_an_error(make):
         make(n_sample=None).collect()
 
 
-def test_collect_before_there_is_a_policy_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_collect_before_there_is_a_policy_is_an_error(in_tmp):
     collector = SampleSerialCollector(SampleSerialCollector.default_config(), ScriptedManager(LENGTHS))
 
     with pytest.raises(ConfigError, match="env and a policy"):
@@ -156,8 +153,7 @@ class WithValue(CountingActor):
         return {**columns, "value": columns["action"] / 2}
 
 
-@pytest.mark.parametrize("delay", [0, 2])
-@pytest.mark.parametrize("nstep", [1, 3])
+@pytest.mark.parametrize(("delay", "nstep"), [(0, 1), (2, 3)])
 def test_rows_of_a_policy_with_other_columns_are_dropped_and_counted(make, delay, nstep):
     manager = ScriptedManager([[10], [10], [7]], delay=delay)
     collector = make(manager, nstep=nstep)
@@ -215,8 +211,7 @@ def test_close_is_idempotent_and_closes_the_env(make):
     assert manager.closed
 
 
-def test_factories_build_by_type(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_factories_build_by_type(in_tmp):
     cfg = SampleSerialCollector.default_config()
 
     collector = create_serial_collector(cfg, env=ScriptedManager(LENGTHS), policy=Rows().collect_mode)

@@ -71,12 +71,6 @@ def test_defaults_are_the_seeds_and_a_check_of_finiteness() -> None:
     assert cfg.cfg_type == "BaseLearnerDict"
 
 
-def test_default_config_is_a_copy() -> None:
-    BaseLearner.default_config().hook.log_show_after_iter = 1
-
-    assert BaseLearner.default_config().hook.log_show_after_iter == 100
-
-
 def test_train_applies_each_minibatch_after_its_gradient(make: Any, batch: TransitionBatch) -> None:
     policy = CountingPolicy(minibatches=2)
 
@@ -89,27 +83,16 @@ def test_train_applies_each_minibatch_after_its_gradient(make: Any, batch: Trans
     assert policy.calls == ["grad", "reduce", "apply"] * 2
 
 
-def test_last_iter_counts_minibatches(make: Any, batch: TransitionBatch) -> None:
-    learner = make(CountingPolicy(minibatches=3).learn_mode)
-
-    learner.train(batch)
-    learner.train(batch)
-
-    assert learner.last_iter.val == learner.train_iter == 6
-
-
 def test_train_returns_a_report_for_each_minibatch(make: Any, batch: TransitionBatch) -> None:
-    infos = make(CountingPolicy(minibatches=2).learn_mode).train(batch)
+    policy = CountingPolicy(minibatches=2)
+    learner = make(policy.learn_mode)
+
+    infos = learner.train(batch, policy_kwargs={"epochs": 2})
 
     assert [float(info["loss"]) for info in infos] == [0.0, 1.0]
-
-
-def test_train_hands_the_batch_over_as_it_is(make: Any, batch: TransitionBatch) -> None:
-    policy = CountingPolicy()
-
-    make(policy.learn_mode).train(batch)
-
-    assert policy.batches[0] is batch
+    assert policy.batches[0] is batch and "minibatches epochs=2" in policy.calls
+    assert learner.last_iter.val == learner.train_iter == 2
+    assert learner.learn_info == {"learner_step": 2, "priority_info": {}, "learner_done": False}
 
 
 def test_train_stacks_a_list_of_rows(make: Any) -> None:
@@ -118,14 +101,6 @@ def test_train_stacks_a_list_of_rows(make: Any) -> None:
     make(policy.learn_mode).train([{"reward": 1.0}, {"reward": 2.0}])
 
     assert policy.batches[0]["reward"].tolist() == [1.0, 2.0]
-
-
-def test_policy_kwargs_reach_the_policy(make: Any, batch: TransitionBatch) -> None:
-    policy = CountingPolicy()
-
-    make(policy.learn_mode).train(batch, policy_kwargs={"epochs": 2})
-
-    assert "minibatches epochs=2" in policy.calls
 
 
 def test_before_iter_runs_once_and_after_iter_once_per_minibatch(make: Any, batch: TransitionBatch) -> None:
@@ -191,13 +166,6 @@ def test_priorities_with_several_minibatches_are_refused(make: Any, batch: Trans
 
     with pytest.raises(ConfigError, match=r"priority=False"):
         learner.train(batch)
-
-
-def test_learn_info_tells_step_and_end(make: Any, batch: TransitionBatch) -> None:
-    learner = make(CountingPolicy().learn_mode)
-    learner.train(batch)
-
-    assert learner.learn_info == {"learner_step": 1, "priority_info": {}, "learner_done": False}
 
 
 def test_log_buffer_sorts_values_by_prefix(make: Any, batch: TransitionBatch) -> None:
@@ -288,37 +256,6 @@ def test_without_a_tb_logger_the_learner_opens_its_own(make: Any, batch: Transit
     assert list(Path(learner.exp_name, "log/learner/learner_tb_logger").iterdir())
 
 
-def test_a_watched_value_that_is_not_finite_is_only_shown(make: Any, batch: TransitionBatch) -> None:
-    writer = RecordingWriter()
-    policy = CountingPolicy(extra={"loss": torch.tensor(float("nan"))})
-    learner = make(policy.learn_mode, hook={"log_show_after_iter": 1}, tb_logger=writer)
-
-    learner.train(batch)
-
-    assert np.isnan(writer.lines[0][1]["loss_avg"])
-
-
-def test_checkpoints_lie_where_the_seed_has_them(make: Any, batch: TransitionBatch) -> None:
-    """DI-engine's own test: from iteration 5, ten more, saved every five."""
-    learner = make(CountingPolicy().learn_mode, hook={"save_ckpt_after_iter": 5})
-    path = learner.ckpt_dir / "start.pth.tar"
-    save_state(path, {"model": {"updates": 5}, "last_iter": 5, "last_step": 40})
-    resumed = make(CountingPolicy().learn_mode, hook={"save_ckpt_after_iter": 5, "load_ckpt_before_run": str(path)})
-
-    resumed.call_hook("before_run")
-    for _ in range(10):
-        resumed.train(batch)
-    resumed.call_hook("after_run")
-
-    assert resumed.last_iter.val == 15
-    assert {file.name for file in resumed.ckpt_dir.iterdir()} == {
-        "start.pth.tar",
-        "iteration_5.pth.tar",
-        "iteration_10.pth.tar",
-        "iteration_15.pth.tar",
-    }
-
-
 def test_start_trains_so_many_iterations_on_top_of_those_it_loaded(make: Any, tmp_path: Path) -> None:
     """DI-engine's own test, by the learner's own loop."""
     save_state(tmp_path / "start.pth.tar", {"model": {"updates": 5}, "last_iter": 5, "last_step": 40})
@@ -334,12 +271,14 @@ def test_start_trains_so_many_iterations_on_top_of_those_it_loaded(make: Any, tm
 
 
 def test_start_counts_what_a_resumed_run_has_done(make: Any) -> None:
-    learner = make(CountingPolicy().learn_mode, cls=RandomDataLearner, train_iterations=10)
+    policy = CountingPolicy()
+    learner = make(policy.learn_mode, cls=RandomDataLearner, train_iterations=6)
     learner.last_iter.update(4)
 
     learner.start()
 
-    assert (learner.train_iter, learner.num_asked) == (10, 6)
+    assert (learner.train_iter, learner.num_asked) == (6, 2)
+    assert [batch["reward"].tolist() for batch in policy.batches] == [[1.0] * 4, [2.0] * 4]
 
 
 class RandomDataLearner(BaseLearner):
@@ -350,15 +289,6 @@ class RandomDataLearner(BaseLearner):
     def get_data(self, batch_size: int) -> Any:
         self.num_asked += 1
         return [lambda: {"reward": float(self.num_asked)} for _ in range(batch_size)]
-
-
-def test_a_sub_class_brings_its_data_by_a_method(make: Any) -> None:
-    policy = CountingPolicy()
-    learner = make(policy.learn_mode, cls=RandomDataLearner, train_iterations=2)
-
-    learner.start()
-
-    assert [batch["reward"].tolist() for batch in policy.batches] == [[1.0] * 4, [2.0] * 4]
 
 
 def test_data_of_a_method_end_where_it_returns_none(make: Any, batch: TransitionBatch) -> None:
@@ -376,18 +306,6 @@ def test_data_of_a_method_end_where_it_returns_none(make: Any, batch: Transition
 
     assert policy.batches == [batch, batch]
     assert learner.learn_info["learner_done"]
-
-
-def test_a_sub_class_may_say_what_the_next_data_are(make: Any, batch: TransitionBatch) -> None:
-    class OneBatch(BaseLearner):
-        def _next_data(self) -> Any:
-            return batch
-
-    learner = make(CountingPolicy().learn_mode, cls=OneBatch, train_iterations=3)
-
-    learner.start()
-
-    assert learner.train_iter == 3
 
 
 def test_a_function_that_is_set_takes_the_place_of_a_method(make: Any, batch: TransitionBatch) -> None:
@@ -448,20 +366,13 @@ def test_save_checkpoint_uses_the_hook_of_that_name(make: Any) -> None:
 
 
 def test_save_checkpoint_works_where_the_hook_is_switched_off(make: Any) -> None:
-    learner = make(CountingPolicy().learn_mode, hook={"save_ckpt_after_run": False})
+    for setting in (False, 5):  # a named one does not wait for its turn either
+        learner = make(CountingPolicy().learn_mode, hook={"save_ckpt_after_run": setting})
+        learner.last_iter.update(3)
 
-    learner.save_checkpoint("best.pth.tar")
+        learner.save_checkpoint(f"best_{setting}.pth.tar")
 
-    assert (learner.ckpt_dir / "best.pth.tar").exists()
-
-
-def test_a_named_checkpoint_does_not_wait_for_its_turn(make: Any) -> None:
-    learner = make(CountingPolicy().learn_mode, hook={"save_ckpt_after_run": 5})
-    learner.last_iter.update(3)
-
-    learner.save_checkpoint("best.pth.tar")
-
-    assert (learner.ckpt_dir / "best.pth.tar").exists()
+        assert (learner.ckpt_dir / f"best_{setting}.pth.tar").exists()
 
 
 def test_a_name_is_good_for_one_checkpoint(make: Any) -> None:
@@ -610,33 +521,23 @@ class OtherLearner(BaseLearner):
     pass
 
 
-@pytest.mark.parametrize(
-    "cfg", [{"type": "test_learner"}, {"learner_type": "test_learner"}, {"learner": {"learner_type": "test_learner"}}]
-)
-def test_create_learner_reads_type_and_the_seeds_aliases(cfg: dict[str, Any], tmp_path: Path) -> None:
-    learner = create_learner(cfg, exp_name=str(tmp_path))
+def test_create_learner_reads_type_and_the_seeds_aliases(tmp_path: Path) -> None:
+    for cfg in (
+        {"type": "test_learner"},
+        {"learner_type": "test_learner"},
+        {"learner": {"learner_type": "test_learner"}},
+    ):
+        learner = create_learner(cfg, exp_name=str(tmp_path))
 
-    assert type(learner) is OtherLearner
-    learner.close()
-
-
-def test_create_learner_builds_from_the_defaults(tmp_path: Path) -> None:
-    learner = create_learner(BaseLearner.default_config(), exp_name=str(tmp_path))
-
-    assert type(learner) is BaseLearner
-    learner.close()
+        assert type(learner) is OtherLearner, cfg
+        learner.close()
 
 
-def test_create_learner_refuses_an_unknown_type() -> None:
-    with pytest.raises(KeyError, match="base"):
-        create_learner({"type": "bass"})
-
-    assert issubclass(RegistryError, KeyError)
-
-
-def test_create_learner_refuses_a_config_without_type() -> None:
+def test_create_learner_refuses_a_config_without_type_or_with_an_unknown_one() -> None:
     with pytest.raises(ConfigError, match="type='base'"):
         create_learner({})
+    with pytest.raises(RegistryError, match="base"):
+        create_learner({"type": "bass"})
 
 
 def test_close_may_be_called_twice(make: Any) -> None:

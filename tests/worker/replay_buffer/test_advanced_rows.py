@@ -95,13 +95,6 @@ def test_whole_numbers_after_floats_stay_exact(make: Any) -> None:
     assert buffer.state_dict()["data"]["reward"].tolist() == [0.5, 7.0, 2**24 + 1]
 
 
-def test_whole_numbers_and_floats_in_one_list_are_one_column_of_float32(make: Any) -> None:
-    buffer = make(8)
-    buffer.push([{"reward": 1}, {"reward": 0.5}], 0)
-
-    assert buffer.sample(2, 0)["reward"].dtype == np.float32
-
-
 def test_a_whole_number_that_no_float_holds_is_refused_and_changes_nothing(make: Any) -> None:
     buffer = make(8)
     buffer.push([{"reward": 2**62 + 1}], 0)
@@ -133,13 +126,6 @@ def test_rows_have_ids_as_text_and_an_update_takes_them(make: Any) -> None:
     buffer.update({"replay_unique_id": ["buffer_1"], "replay_buffer_idx": [1], "priority": [3.0]})
 
     assert priorities(buffer) == pytest.approx([1.0, 3.00001])
-
-
-def test_ids_of_objects_are_text_too(make: Any) -> None:
-    buffer = make(8)
-    buffer.push([{"x": "a"}], 0)
-
-    assert buffer.sample(1, 0)[0]["replay_unique_id"] == "buffer_0"
 
 
 @pytest.mark.parametrize("convert", [list, np.array])
@@ -207,17 +193,6 @@ def test_push_count_and_ids_go_on_after_a_clear(make: Any) -> None:
 
     assert (buffer.count(), buffer.push_count) == (1, 3)
     assert newest(buffer)["replay_unique_id"].tolist() == [2]
-
-
-def test_loaded_data_count_as_pushed(make: Any, tmp_path: Path) -> None:
-    buffer, other = make(4), make(8)
-    buffer.push(rows(0, 1, 2, 3, 4), 0)
-    buffer.save_data(str(tmp_path / "rows"))
-    other.push(rows(9), 0)
-
-    other.load_data(str(tmp_path / "rows"))
-
-    assert (other.count(), other.push_count) == (5, 5)
 
 
 def test_a_sample_that_would_go_below_the_rate_is_refused_at_once(make: Any) -> None:

@@ -160,7 +160,7 @@ def filled(strategy: str, *, size: int, pushes: int, drop: float = 0.0, num_lane
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(("size", "drop"), [(800, 0.0), (300, 0.0), (300, 0.15), (90, 0.05)])
+@pytest.mark.parametrize(("size", "drop"), [(800, 0.0), (300, 0.15), (90, 0.05)])
 def test_goals_are_those_that_a_loop_over_episodes_finds(strategy: str, size: int, drop: float) -> None:
     buffer = filled(strategy, size=size, pushes=300, drop=drop, k=ALL)
     goals = possible_goals(stored_rows(buffer), strategy)
@@ -226,15 +226,15 @@ def test_a_row_that_ended_for_another_reason_than_its_goal_stays_ended() -> None
     assert sample["terminated"].all()
 
 
-@pytest.mark.parametrize("k", [0, 1, 4, 0.5])
-def test_k_of_k_plus_one_rows_are_relabelled(k: float) -> None:
-    buffer = make_buffer(k=k)
-    episode = straight_episode(50, goal=99.0)  # which no step achieves
-    buffer.push(episode, 0)
+def test_k_of_k_plus_one_rows_are_relabelled() -> None:
+    for k in (0, 1, 4, 0.5):
+        buffer = make_buffer(k=k)
+        episode = straight_episode(50, goal=99.0)  # which no step achieves
+        buffer.push(episode, 0)
 
-    relabelled = sum(int((buffer.sample(37, 0)["obs/desired_goal"][:, 0] != 99.0).sum()) for _ in range(400))
+        relabelled = sum(int((buffer.sample(37, 0)["obs/desired_goal"][:, 0] != 99.0).sum()) for _ in range(400))
 
-    assert relabelled / (37 * 400) == pytest.approx(k / (k + 1), abs=0.004)
+        assert relabelled / (37 * 400) == pytest.approx(k / (k + 1), abs=0.004), k
 
 
 def test_the_buffer_itself_is_not_changed_by_sampling() -> None:
@@ -289,19 +289,6 @@ def test_lanes_of_any_number_take_the_rings_of_those_that_left() -> None:
     assert set((state["data"]["uid"] // 10**6).tolist()) <= {0, 7 << 20, 3 << 20, (7 << 20) + 1, (3 << 20) + 1}
     for uid, goal in zip(sample["uid"].tolist(), sample["obs/desired_goal"].tolist(), strict=True):
         assert tuple(goal) in goals[uid]
-
-
-def test_sources_that_number_their_episodes_alike_are_kept_apart() -> None:
-    buffer = make_buffer(strategy="future", k=ALL)
-    sources = [Lanes(2, seed=seed, first_lane=seed << 20) for seed in range(3)]
-    for i in range(300):
-        buffer.push(sources[i % 3].batch(), 0)
-    goals = possible_goals(stored_rows(buffer), "future")
-
-    for _ in range(20):
-        sample = buffer.sample(100, 0)
-        for uid, goal in zip(sample["uid"].tolist(), sample["obs/desired_goal"].tolist(), strict=True):
-            assert tuple(goal) in goals[uid]
 
 
 @pytest.mark.parametrize("size_unit", ["rows", "episodes"])
@@ -451,18 +438,15 @@ def test_an_env_that_hindsight_cannot_use_is_refused(make_env: Any, said: str) -
         make_buffer(make_env=make_env)
 
 
-@pytest.mark.parametrize(
-    ("cfg", "said"),
-    [
-        ({"strategy": "futur"}, "strategy is 'futur', expected 'future', 'final', 'episode'"),
-        ({"k": -1}, "k is -1"),
-        ({"size_unit": "row"}, "size_unit is 'row'"),
-        ({"frame_stack": 4}, "frame_stack is 4"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(cfg: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        make_buffer(**cfg)
+def test_settings_that_make_no_sense_are_refused() -> None:
+    for name, value, said in (
+        ("strategy", "futur", "strategy is 'futur', expected 'future', 'final', 'episode'"),
+        ("k", -1, "k is -1"),
+        ("size_unit", "row", "size_unit is 'row'"),
+        ("frame_stack", 4, "frame_stack is 4"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            make_buffer(**{name: value})
 
 
 def test_rows_of_several_steps_are_refused() -> None:

@@ -4,14 +4,7 @@ import pytest
 
 from ding_like.errors import ConfigError
 from ding_like.worker.replay_buffer.limiter import RateLimiter
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.support import Clock
 
 
 def test_pushes_stop_at_the_maximum_until_samples_catch_up() -> None:
@@ -44,7 +37,7 @@ def test_counts_fade_to_one_percent_in_a_window() -> None:
     clock = Clock()
     limiter = RateLimiter(0, 1, 30, clock=clock)
     limiter.add(pushed=1000, sampled=10)
-    clock.now_s += 30
+    clock.now += 30
 
     limiter.add(sampled=10)  # 10 pushed against 10.1 sampled
     assert not limiter.may_push()
@@ -57,7 +50,7 @@ def test_how_often_it_is_asked_does_not_matter() -> None:
     limiter = RateLimiter(0, 1, 30, clock=clock)
     limiter.add(pushed=1000, sampled=10)
     for _ in range(300):
-        clock.now_s += 0.1
+        clock.now += 0.1
         limiter.may_push()
 
     limiter.add(sampled=10)
@@ -70,8 +63,8 @@ def test_a_loaded_limiter_goes_on_where_the_saved_one_was() -> None:
     clock, later = Clock(), Clock()
     limiter, other = RateLimiter(0, 1, 30, clock=clock), RateLimiter(0, 1, 30, clock=later)
     limiter.add(pushed=1000, sampled=10)
-    clock.now_s += 30
-    later.now_s += 5000  # time between save and load does not count
+    clock.now += 30
+    later.now += 5000  # time between save and load does not count
 
     other.load_state_dict(limiter.state_dict())
 

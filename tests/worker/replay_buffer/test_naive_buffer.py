@@ -12,7 +12,7 @@ import torch
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
-from ding_like.utils.checkpoint import load_state, save_state
+from ding_like.utils.checkpoint import save_state
 from ding_like.utils.metrics import MetricsSink
 from ding_like.worker import IBuffer, NaiveReplayBuffer, create_buffer, get_buffer_cls
 
@@ -68,31 +68,9 @@ def test_create_buffer_builds_what_type_names(name: str, tmp_path: Path) -> None
     buffer.close()
 
 
-def test_create_buffer_refuses_an_unknown_type() -> None:
-    with pytest.raises(KeyError, match="did you mean 'naive'"):
-        create_buffer({"type": "naiv"})
-
-
 def test_a_size_below_one_is_refused(make: Any) -> None:
     with pytest.raises(ConfigError, match="replay_buffer_size is 0"):
         make(0)
-
-
-def test_push_takes_a_list_of_mappings(make: Any) -> None:
-    buffer = make()
-
-    buffer.push([{"reward": 1.0}, {"reward": 2.0}], 0)
-
-    assert stored(buffer) == [1.0, 2.0]
-
-
-def test_push_takes_one_mapping(make: Any) -> None:
-    buffer = make()
-
-    buffer.push({"reward": 1.0, "done": True}, 0)
-
-    sample = buffer.sample(1, 0)
-    assert (sample["reward"].tolist(), sample["terminated"].tolist()) == ([1.0], [True])
 
 
 def test_push_takes_tensors(make: Any) -> None:
@@ -101,76 +79,35 @@ def test_push_takes_tensors(make: Any) -> None:
     buffer.push(rows(1, 2).to("cpu"), 0)
     buffer.push(rows(3).to("cpu"), 0)
 
-    assert stored(buffer) == [1, 2, 3]
+    assert stored(buffer) == [1, 2, 3] and len(buffer.sample(0, 0)) == 0
     assert isinstance(buffer.sample(1, 0)["reward"], np.ndarray)
 
 
-@pytest.mark.parametrize("nothing", [[], TransitionBatch({}), rows()])
-def test_push_of_nothing_changes_nothing(make: Any, nothing: Any) -> None:
-    buffer = make()
+def test_push_of_nothing_changes_nothing(make: Any) -> None:
+    for nothing in ([], TransitionBatch({}), rows()):
+        buffer = make()
 
-    buffer.push(nothing, 0)
-    buffer.push(rows(1), 0)
+        buffer.push(nothing, 0)
+        buffer.push(rows(1), 0)
 
-    assert (buffer.count(), buffer.push_count) == (1, 1)
-
-
-def test_push_wraps_and_keeps_the_newest(make: Any) -> None:
-    buffer = make(4)
-
-    buffer.push(rows(1, 2, 3), 0)
-    buffer.push(rows(4, 5, 6), 0)
-
-    assert stored(buffer) == [3, 4, 5, 6]
-    assert (buffer.count(), buffer.push_count) == (4, 6)
+        assert (buffer.count(), buffer.push_count) == (1, 1)
 
 
-def test_push_of_more_than_fits_keeps_the_last(make: Any) -> None:
-    buffer = make(4)
-
-    buffer.push(rows(0), 0)
-    buffer.push(rows(*range(1, 12)), 0)
-
-    assert stored(buffer) == [8, 9, 10, 11]
-
-
-def test_push_copies(make: Any) -> None:
-    buffer, batch = make(), rows(1, 2)
-
-    buffer.push(batch, 0)
-    batch["reward"][:] = 9
-
-    assert stored(buffer) == [1, 2]
-
-
-def test_samples_are_memory_of_their_own(make: Any) -> None:
+def test_push_of_another_schema_is_refused_whole(make: Any) -> None:
     buffer = make()
     buffer.push(rows(1, 2), 0)
-
-    buffer.sample(2, 0)["reward"][:] = 9
-
-    assert stored(buffer) == [1, 2]
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
+    for batch in (
         TransitionBatch({"reward": np.zeros(1, np.float32)}),
         TransitionBatch({"reward": np.zeros(1, np.float64), "obs": np.zeros((1, 2), np.float32)}),
         TransitionBatch({"reward": np.zeros(1, np.float32), "obs": np.zeros((1, 1), np.float32)}),
         TransitionBatch({**rows(1).columns, "extra": np.zeros(1)}),
         [{"reward": 1.0, "obs": [1.0, 2.0]}, {"reward": 1.0, "obs": [1.0]}],
         "text",
-    ],
-)
-def test_push_of_another_schema_is_refused_whole(make: Any, batch: Any) -> None:
-    buffer = make()
-    buffer.push(rows(1, 2), 0)
+    ):
+        with pytest.raises(SchemaError, match="the buffer"):
+            buffer.push(batch, 0)
 
-    with pytest.raises(SchemaError, match="the buffer"):
-        buffer.push(batch, 0)
-
-    assert (stored(buffer), buffer.push_count) == ([1, 2], 2)
+        assert (stored(buffer), buffer.push_count) == ([1, 2], 2), batch
 
 
 def test_clear_forgets_rows_schema_and_push_count(make: Any) -> None:
@@ -182,24 +119,6 @@ def test_clear_forgets_rows_schema_and_push_count(make: Any) -> None:
     assert (buffer.count(), buffer.push_count) == (0, 0)
     buffer.push({"other": 1}, 0)
     assert buffer.count() == 1
-
-
-def test_sample_without_replacement_gives_no_row_twice(make: Any) -> None:
-    buffer = make(50)
-    buffer.push(rows(*range(70)), 0)
-
-    for _ in range(20):
-        assert len(set(buffer.sample(40, 0)["reward"].tolist())) == 40
-
-
-def test_sample_keeps_the_columns_of_a_row_together(make: Any) -> None:
-    buffer = make(50)
-    buffer.push(rows(*range(70)), 0)
-
-    sample = buffer.sample(40, 0)
-
-    np.testing.assert_array_equal(sample["obs"][:, 0], sample["reward"])
-    np.testing.assert_array_equal(sample["obs"][:, 1], -sample["reward"])
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -215,28 +134,19 @@ def test_sample_is_even(make: Any, replace: bool) -> None:
     assert abs(counts[3:] - 2000).max() < 180
 
 
-def test_sample_with_replacement_may_be_larger_than_the_buffer(make: Any) -> None:
-    buffer = make()
-    buffer.push(rows(1, 2), 0)
+def test_sample_range_is_by_age(make: Any) -> None:
+    buffer = make(6)
+    buffer.push(rows(*range(10)), 0)
 
-    assert len(buffer.sample(50, 0, replace=True)) == 50
-
-
-@pytest.mark.parametrize(
-    ("sample_range", "expected"),
-    [
+    for sample_range, expected in (
         (slice(-2, None), {8, 9}),
         (slice(None, 2), {4, 5}),
         (slice(0, None, 2), {4, 6, 8}),
         (slice(None, None, -3), {9, 6}),
         (slice(-100, 1), {4}),
-    ],
-)
-def test_sample_range_is_by_age(make: Any, sample_range: slice, expected: set[int]) -> None:
-    buffer = make(6)
-    buffer.push(rows(*range(10)), 0)
-
-    assert set(buffer.sample(40, 0, sample_range, replace=True)["reward"].tolist()) == expected
+    ):
+        drawn = buffer.sample(40, 0, sample_range, replace=True)["reward"]
+        assert set(drawn.tolist()) == expected, sample_range
 
 
 def test_sample_range_counts_as_what_there_is(make: Any) -> None:
@@ -273,15 +183,6 @@ def test_too_few_rows_give_none_and_one_line_in_the_log(make: Any, tmp_path: Pat
     assert log_text(tmp_path).count("no sample") == 1
 
 
-def test_equal_generators_draw_equal_samples(make: Any) -> None:
-    first, second = make(50, seed=3), make(50, seed=3)
-    for buffer in (first, second):
-        buffer.push(rows(*range(40)), 0)
-
-    for _ in range(3):
-        assert first.sample(5, 0)["reward"].tolist() == second.sample(5, 0)["reward"].tolist()
-
-
 def test_update_warns_once(make: Any, tmp_path: Path) -> None:
     buffer = make()
 
@@ -289,33 +190,6 @@ def test_update_warns_once(make: Any, tmp_path: Path) -> None:
     buffer.update({"priority": [1.0]})
 
     assert log_text(tmp_path).count("priorities are ignored") == 1
-
-
-@pytest.mark.parametrize("num_rows", [0, 3, 8, 11])
-def test_state_dict_goes_on_with_equal_samples(make: Any, tmp_path: Path, num_rows: int) -> None:
-    buffer = make(8, seed=1)
-    buffer.push(rows(*range(num_rows)), 0)
-    buffer.sample(2, 0)
-    save_state(tmp_path / "state", buffer.state_dict())
-    other = make(8, seed=2)
-    other.push(rows(100), 0)
-
-    other.load_state_dict(load_state(tmp_path / "state"))
-
-    assert (other.count(), other.push_count, stored(other)) == (buffer.count(), buffer.push_count, stored(buffer))
-    for step in range(4):
-        for each in (buffer, other):
-            each.push(rows(200 + step, 300 + step, 400 + step), 0)
-        assert buffer.sample(3, 0)["reward"].tolist() == other.sample(3, 0)["reward"].tolist()
-
-
-def test_state_dict_is_a_copy(make: Any) -> None:
-    buffer = make()
-    buffer.push(rows(1, 2), 0)
-
-    buffer.state_dict()["data"]["reward"][:] = 9
-
-    assert stored(buffer) == [1, 2]
 
 
 def test_load_into_a_smaller_buffer_keeps_the_newest(make: Any) -> None:
@@ -335,16 +209,6 @@ def test_load_of_data_alone_extends(make: Any) -> None:
     other.load_state_dict({"data": buffer.state_dict()["data"]})
 
     assert (stored(other), other.push_count) == ([0, 1, 2], 3)
-
-
-def test_load_data_pushes_what_was_saved(make: Any, tmp_path: Path) -> None:
-    buffer, other = make(64), make(64)
-    buffer.push(rows(*range(64)), 0)
-
-    buffer.save_data(str(tmp_path / "data"))
-    other.load_data(str(tmp_path / "data"))
-
-    assert (stored(other), other.push_count) == (list(range(64)), 64)
 
 
 def test_load_data_of_another_file_is_one_clear_error(make: Any, tmp_path: Path) -> None:
@@ -441,7 +305,7 @@ def test_threads_may_push_and_sample_at_once(make: Any) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
     assert not failures
     assert buffer.push_count == 64 + 2 * 300 * 3
@@ -489,7 +353,7 @@ def test_once_started_a_thread_deletes(make: Any, tmp_path: Path, monkeypatch: p
 
     buffer.push(make_files(tmp_path, 4), 0)
 
-    assert deleted_by.get(timeout=10) == "used-data-remover"
+    assert deleted_by.get(timeout=60) == "used-data-remover"
 
 
 def test_clear_deletes_all_files(make: Any, tmp_path: Path) -> None:
