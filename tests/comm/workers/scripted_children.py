@@ -14,8 +14,16 @@ from ding_like.comm.workers.child import ChildProcess
 from ding_like.errors import EnvError
 
 
+def is_running(pid: int) -> bool:
+    """Return whether there is such a process that has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 class Scripted(ChildProcess):
-    """Be ready, then do what `script` names, in the process."""
+    """Child process that reports ready, then does what `script` names."""
 
     def __init__(self, script: str = "wait", *, folder: Path | None = None, **settings: Any) -> None:
         super().__init__(name=settings.pop("name", "child"), **settings)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,10 @@ import pytest
 from ding_like.comm.workers.child import ChildProcess, ChildThread
 from ding_like.errors import CommError, EnvError, TrainingError
 from ding_like.utils.processes import wait_for_end
-from tests.comm.workers.scripted_children import Scripted
+from tests.comm.workers.scripted_children import Scripted, is_running
+from tests.support import wait_until
 
-_START_S = 30.0  # a busy machine starts interpreters slowly
+_START_S = 60.0  # a busy machine starts interpreters slowly
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_sigterm_ends_a_child_cleanly(started, tmp_path: Path):
     child.wait_ready(timeout_s=_START_S)
 
     child.terminate()
-    child.join(5.0)
+    child.join(_START_S)
 
     assert child.exitcode == 0
     assert (tmp_path / "ended-child").exists()
@@ -67,7 +67,7 @@ def test_a_child_that_does_not_listen_ends_itself_after_its_grace(started):
     child.wait_ready(timeout_s=_START_S)
 
     child.terminate()
-    child.join(5.0)
+    child.join(_START_S)
 
     assert child.exitcode == 1
 
@@ -86,7 +86,7 @@ def test_an_error_of_no_kind_of_ours_is_named(started):
     child = started("stumble")
     child.wait_ready(timeout_s=_START_S)
 
-    child.join(5.0)
+    child.join(_START_S)
     child.take_messages()
 
     assert isinstance(child.error(), TrainingError)
@@ -104,7 +104,7 @@ def test_a_crash_is_told_by_the_signal_and_what_was_printed_last(started, tmp_pa
     child = started("crash", output=tmp_path / "child.txt")
     child.wait_ready(timeout_s=_START_S)
 
-    child.join(5.0)
+    child.join(_START_S)
 
     assert child.how_it_ended().startswith("was killed by SIGSEGV (")
     assert "Segmentation fault" in (tmp_path / "child.txt").read_text()
@@ -117,8 +117,8 @@ def test_a_kill_takes_along_what_the_child_has_started(started):
 
     child.kill()
 
-    wait_for_end(grandchild, timeout_s=5.0)
-    assert not _is_running(grandchild)
+    wait_for_end(grandchild, timeout_s=_START_S)
+    assert not is_running(grandchild)
 
 
 _PARENT = """
@@ -152,8 +152,8 @@ def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path, pipe: str):
         parent.kill()
         parent.wait()
 
-        wait_for_end(pid, timeout_s=5.0)
-        assert not _is_running(pid)
+        wait_for_end(pid, timeout_s=_START_S)
+        assert not is_running(pid)
 
 
 def test_a_thread_can_do_the_work_of_a_child():
@@ -161,9 +161,7 @@ def test_a_thread_can_do_the_work_of_a_child():
     thread.start()
 
     thread.terminate()
-    deadline_s = time.monotonic() + 5.0
-    while thread.is_alive() and time.monotonic() < deadline_s:
-        os.read(thread.sentinel, 1)
+    wait_until(lambda: not thread.is_alive())
 
     assert [message["kind"] for message in thread.take_messages()] == ["ready"]
     assert thread.exitcode == 0
@@ -180,11 +178,3 @@ def test_what_a_thread_raises_is_known():
     assert isinstance(thread.error(), EnvError)
     assert thread.how_it_ended() == "ended with status 1"
     thread.release()
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return status != "Z"

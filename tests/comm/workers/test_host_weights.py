@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -21,8 +20,7 @@ from ding_like.comm.workers.threads import Shared, ThreadHost
 from ding_like.comm.workers.weights import HostWeightPublisher, HostWeightReader
 from ding_like.errors import CommError
 
-SOON_S = 20.0
-EARLY_S = 10.0
+SOON_S = 60.0
 MOMENT_S = 0.05
 
 
@@ -126,12 +124,10 @@ def test_a_worker_that_is_lost_fails_without_a_wait(team: Team) -> None:
     assert slow.begun.wait(SOON_S)
     killing = threading.Timer(MOMENT_S, lambda: team.host.kill(team.handles[0]))
     killing.start()
-    started = time.monotonic()
 
-    receipt = team.publisher.publish(weights(2), wait_s=60.0)
+    receipt = team.publisher.publish(weights(2), wait_s=600.0)  # longer than a test may take
 
     assert receipt == (("worker1",), ("worker0",), ())
-    assert time.monotonic() - started < EARLY_S
     killing.join(SOON_S)
 
 

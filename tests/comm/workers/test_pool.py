@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,6 +16,8 @@ from ding_like.comm.workers.pool import WorkerPool
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import CommError, ConfigError, TrainingError
 from tests.comm.workers.scripted_host import ScriptedHost
+
+_FAR_S = 600.0  # longer than a test may take
 
 
 @pytest.fixture
@@ -81,15 +82,6 @@ def test_a_standby_has_the_place_of_a_lost_worker_at_once(pools: Pools, host: Sc
     assert names(pool) == ["collector1", "collector4", "collector3"]
 
 
-def test_another_worker_is_started_to_stand_by(pools: Pools, host: ScriptedHost) -> None:
-    pool = pools(2)
-
-    pool.lost(pool.workers[0], how="process died")
-
-    assert pool.wait_ready(timeout_s=10.0)
-    assert [worker.name for worker in pool.standbys] == ["collector4"]
-
-
 def test_a_hung_worker_is_killed_before_it_is_replaced(pools: Pools, host: ScriptedHost) -> None:
     killed: list[list[str]] = []
     pool = pools(1, prepare=lambda worker: killed.append(list(host.killed)))
@@ -128,45 +120,6 @@ def test_a_loss_that_is_known_is_counted_once_and_gives_who_came_after(pools: Po
     assert found is not None and found.name == "collector3"
     (row,) = pools.log.rows
     assert (row.rows_lost, row.last, row.replaced_by) == (64, "step 7", "collector3")
-
-
-def test_what_a_lost_worker_did_last_is_looked_up(pools: Pools, host: ScriptedHost) -> None:
-    pool = pools(2, last_action=lambda worker: f"step 9 of {worker.name}")
-
-    pool.lost(pool.workers[0], how="raised an error", detail="KeyError: 'obs'")
-    host.die("collector2")
-    host.await_kill("collector2")
-
-    rows = [(row.how, row.detail, row.last) for row in pools.log.rows]
-    assert rows == [
-        ("raised an error", "KeyError: 'obs'", "step 9 of collector1"),
-        ("process died", "collector2 is gone", "step 9 of collector2"),
-    ]
-
-
-def test_whoever_asks_late_gets_the_last_of_several_replacements(pools: Pools) -> None:
-    pool = pools(1)
-    first = pool.workers[0]
-    for _ in range(2):
-        pool.lost(pool.workers[0], how="process died")
-        pool.wait_ready(timeout_s=10.0)
-
-    found = pool.lost(first, how="process died")
-
-    assert found is pool.workers[0] and found.name == "collector3"
-    assert len(pools.log.rows) == 2
-
-
-def test_of_two_that_die_at_once_one_gets_the_standby_and_the_other_the_next(pools: Pools, host: ScriptedHost) -> None:
-    pool = pools(2)
-    both = pool.workers
-    host.die("collector1", "collector2")
-
-    found = {worker.name for lost in both if (worker := pool.lost(lost, how="process died")) is not None}
-
-    assert len(found) == 2 and found < {"collector3", "collector4", "collector5"}
-    assert pool.wait_ready(timeout_s=10.0)
-    assert len(pools.log.rows) == 2
 
 
 def test_all_that_work_and_stand_by_die_at_once(pools: Pools, host: ScriptedHost) -> None:
@@ -237,17 +190,6 @@ def test_a_standby_that_does_not_answer_as_it_takes_over_is_passed_over(pools: P
     assert found is not None and found.name == "collector3"
     assert "no answer for 60 s" in pools.log.rows[1].how
     assert "collector2" in host.killed
-
-
-def test_a_worker_is_prepared_before_it_is_given_work(pools: Pools) -> None:
-    seen: list[tuple[str, list[str]]] = []
-    made: list[WorkerPool] = []
-    pool = pools(1, prepare=lambda worker: seen.append((worker.name, names(made[0]) if made else [])))
-    made.append(pool)
-
-    pool.lost(pool.workers[0], how="process died")
-
-    assert seen == [("collector1", []), ("collector2", [])]
 
 
 def test_a_place_without_a_standby_is_filled_by_the_one_that_starts(pools: Pools, host: ScriptedHost) -> None:
@@ -361,14 +303,9 @@ def test_the_budget_is_for_ten_minutes(pools: Pools, host: ScriptedHost) -> None
 
     pool.check()
     assert len(pools.log.rows) == 4
-
-
-def test_a_restart_just_within_ten_minutes_still_counts(pools: Pools, host: ScriptedHost) -> None:
-    pool = pools(1, restarts=1)
     pool.lost(pool.workers[0], how="process died")
     pool.wait_ready(timeout_s=10.0)
     host.advance(599.9)
-
     with pytest.raises(TrainingError):
         pool.lost(pool.workers[0], how="process died")
 
@@ -394,17 +331,6 @@ def test_a_worker_that_cannot_be_made_again_stops_the_run_with_the_reason(pools:
         pool.lost(pool.workers[0], how="process died")
 
 
-def test_after_a_spent_budget_nothing_is_started(pools: Pools, host: ScriptedHost) -> None:
-    pool = pools(2, restarts=0)
-    workers = pool.workers
-
-    for worker in workers:
-        with pytest.raises(TrainingError, match="collector1 .*was lost"):
-            pool.lost(worker, how="process died")
-
-    assert set(host.workers) == {"collector1", "collector2", "collector3"}
-
-
 def test_a_pool_may_shrink_when_its_budget_is_spent(pools: Pools) -> None:
     pool = pools(3, restarts=0, standby=0, when_spent="shrink")
     lost = pool.workers[1]
@@ -414,29 +340,6 @@ def test_a_pool_may_shrink_when_its_budget_is_spent(pools: Pools) -> None:
     assert names(pool) == ["collector1", "collector3"]
     assert pool.place_of(lost) is None
     pool.check()
-
-
-def test_a_pool_that_may_shrink_uses_its_standby_first(pools: Pools) -> None:
-    pool = pools(2, restarts=0, standby=1, when_spent="shrink")
-
-    found = pool.lost(pool.workers[0], how="process died")
-
-    assert found is not None and names(pool) == ["collector3", "collector2"]
-    assert pool.lost(found, how="process died") is None
-    assert names(pool) == ["collector2"]
-
-
-def test_a_place_is_kept_for_a_worker_that_starts_when_the_budget_is_spent(pools: Pools, host: ScriptedHost) -> None:
-    pool = pools(2, restarts=1, standby=0, when_spent="shrink")
-    host.silent.add("collector3")
-    first, second = pool.workers
-
-    assert pool.lost(first, how="process died", wait_s=0.0) is None
-    assert pool.lost(second, how="process died", wait_s=0.0) is None
-    host.answer("collector3", "ready")
-
-    assert pool.wait_ready(timeout_s=10.0)
-    assert names(pool) == ["collector3"]
 
 
 def test_a_pool_does_not_shrink_below_the_least(pools: Pools) -> None:
@@ -546,15 +449,13 @@ def test_removed_workers_stop_and_are_not_replaced(pools: Pools, host: ScriptedH
     assert not pools.log.rows
 
 
-@pytest.mark.parametrize(
-    ("gone", "message"),
-    [(["collector7"], "no worker is named collector7"), (["collector1", "collector2"], "must stay")],
-)
-def test_workers_that_are_none_or_must_stay_are_not_removed(pools: Pools, gone: list[str], message: str) -> None:
+def test_workers_that_are_none_or_must_stay_are_not_removed(pools: Pools) -> None:
     pool = pools(2)
 
-    with pytest.raises(ConfigError, match=message):
-        pool.remove(gone)
+    with pytest.raises(ConfigError, match="no worker is named collector7"):
+        pool.remove(["collector7"])
+    with pytest.raises(ConfigError, match="must stay"):
+        pool.remove(["collector1", "collector2"])
 
     assert len(pool.workers) == 2
 
@@ -572,28 +473,6 @@ def test_stop_asks_all_workers_and_then_kills_them(pools: Pools, host: ScriptedH
     assert pool.workers == [] and pool.standbys == []
 
 
-def test_stop_does_not_wait_long_for_workers_that_still_start() -> None:
-    may_start = threading.Event()
-
-    class Slow(Plain):
-        def __init__(self, index: int) -> None:
-            if index > 1:
-                may_start.wait(10.0)
-
-    host = ThreadHost()
-    pool = WorkerPool(
-        host, lambda index: lambda: Slow(index), kind="w", number=1, resources=Resources(), log=FailureLog(), standby=2
-    )
-    started_s = time.monotonic()
-
-    pool.stop(timeout_s=20.0)
-
-    took_s = time.monotonic() - started_s
-    may_start.set()
-    host.close()
-    assert took_s < 8.0
-
-
 def test_a_stopped_pool_replaces_nobody(pools: Pools, host: ScriptedHost) -> None:
     pool = pools(2)
     workers = pool.workers
@@ -601,25 +480,6 @@ def test_a_stopped_pool_replaces_nobody(pools: Pools, host: ScriptedHost) -> Non
 
     assert pool.lost(workers[0], how="process died") is None
     assert len(host.workers) == 3 and not pools.log.rows
-
-
-def test_a_worker_that_is_started_while_the_pool_stops_is_killed(pools: Pools, host: ScriptedHost) -> None:
-    stops: list[Callable[[], None]] = []
-    start = host.start
-
-    def start_late(*args: Any, **named: Any) -> Any:
-        worker = start(*args, **named)
-        for stop in stops:
-            stop()
-        return worker
-
-    host.start = start_late  # type: ignore[method-assign]
-    pool = pools(1, standby=0)
-    stops.append(pool.stop)
-
-    pool.lost(pool.workers[0], how="process died")
-
-    assert "collector2" in host.killed
 
 
 # --- over threads
@@ -633,35 +493,38 @@ class Plain:
         pass
 
 
-def test_stop_ends_in_time_though_a_worker_does_not_stop() -> None:
+def test_stop_waits_neither_for_a_worker_that_starts_nor_for_one_that_does_not_stop() -> None:
     may_go = threading.Event()
 
-    class Busy(Plain):
+    class Stuck(Plain):
+        def __init__(self, index: int) -> None:
+            if index > 1:
+                may_go.wait(_FAR_S)
+
         def stop(self) -> None:
-            may_go.wait(10.0)
+            may_go.wait(_FAR_S)
 
     host = ThreadHost()
-    pool = WorkerPool(host, lambda index: Busy, kind="w", number=1, resources=Resources(), log=FailureLog())
+    pool = WorkerPool(
+        host, lambda index: lambda: Stuck(index), kind="w", number=1, resources=Resources(), log=FailureLog()
+    )
     worker = pool.workers[0]
-    started_s = time.monotonic()
 
     pool.stop(timeout_s=0.2)
 
-    took_s = time.monotonic() - started_s
     is_lost = host.wait([worker.ended], timeout_s=0.0)
     may_go.set()
     host.close()
-    assert is_lost and took_s < 5.0
+    assert is_lost
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_random_deaths_from_many_threads_leave_the_pool_whole(seed: int) -> None:
+def test_random_deaths_from_many_threads_leave_the_pool_whole() -> None:
     host, log = ThreadHost(), FailureLog()
     pool = WorkerPool(
         host, lambda index: Plain, kind="w", number=4, resources=Resources(), log=log, standby=2,
         policy=FailurePolicy(restarts_per_10min=1000),
     )  # fmt: skip
-    rngs = np.random.default_rng(seed).spawn(4)
+    rngs = np.random.default_rng(0).spawn(4)
 
     victims = []
 

@@ -18,9 +18,8 @@ from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog, FailurePo
 from ding_like.comm.workers.supervision import Post, Processes
 from ding_like.errors import ConfigError, EnvError, TrainingError
 from ding_like.utils.processes import wait_for_end
-from tests.comm.workers.scripted_children import Scripted
-
-_SOON_S = 30.0  # a busy machine starts interpreters slowly
+from tests.comm.workers.scripted_children import Scripted, is_running
+from tests.support import wait_until
 
 
 @pytest.fixture
@@ -47,16 +46,6 @@ def post(name: str, *scripts: str, run_as: Callable[[Scripted], Any] = lambda ch
     return Post(name, make, **settings)
 
 
-def await_until(is_so: Callable[[], bool], processes: Processes | None = None) -> None:
-    deadline_s = time.monotonic() + _SOON_S
-    wait = threading.Event().wait
-    while not is_so():
-        if processes is not None:
-            processes.check()
-        assert time.monotonic() < deadline_s, "it did not come to that"
-        wait(0.01)
-
-
 def test_what_cannot_be_sent_to_a_process_is_said_at_once_and_ends_the_others(supervised):
     def make_locked(number: int) -> Any:
         child = Scripted(name="locked")
@@ -71,20 +60,26 @@ def test_what_cannot_be_sent_to_a_process_is_said_at_once_and_ends_the_others(su
     processes.close()
 
 
+def until(processes: Processes, is_so: Callable[[], bool]) -> None:
+    """Wait for a condition; raise what ended the processes meanwhile."""
+
+    def checked() -> bool:
+        processes.check()
+        return is_so()
+
+    wait_until(checked)
+
+
 def replaced(log: FailureLog) -> int:
     return sum(row.replaced_by is not None for row in log.rows)
 
 
 def failure_of(processes: Processes) -> Exception:
     """Return what `check` raises in the end."""
-    deadline_s = time.monotonic() + _SOON_S
-    while time.monotonic() < deadline_s:
-        try:
-            processes.check()
-        except Exception as error:
-            return error
-        threading.Event().wait(0.01)
-    raise AssertionError("it goes on")
+    with pytest.raises(Exception) as raised:  # what is raised is the question
+        until(processes, lambda: False)
+    assert not isinstance(raised.value, AssertionError), "it goes on"
+    return raised.value
 
 
 def test_a_stage_is_ready_before_the_next_one_is_started(supervised):
@@ -127,7 +122,7 @@ def test_one_that_is_killed_is_replaced_and_has_a_row(supervised, tmp_path: Path
     first = processes.pids["server1"]
 
     os.kill(first, signal.SIGKILL)
-    await_until(lambda: replaced(log) >= 1, processes)
+    until(processes, lambda: replaced(log) >= 1)
 
     row = json.loads((tmp_path / FAILURES_FILE).read_text())
     assert (row["worker"], row["kind"], row["role"]) == ("server1", "server", "working")
@@ -144,7 +139,7 @@ def test_one_that_exits_by_itself_is_replaced(supervised):
     processes = supervised([post("actor1", "stumble", "wait")], log=log)
     processes.start()
 
-    await_until(lambda: replaced(log) >= 1, processes)
+    until(processes, lambda: replaced(log) >= 1)
 
     assert log.rows[0].how == "ended with status 1"
     assert log.rows[0].detail == "TrainingError: actor1: KeyError: 'door'"
@@ -157,10 +152,10 @@ def test_one_that_falls_silent_is_killed_and_replaced(supervised):
     processes.start()
     first = processes.pids["actor1"]
 
-    await_until(lambda: replaced(log) >= 1, processes)
+    until(processes, lambda: replaced(log) >= 1)
 
     assert log.rows[0].how == "actor1 was silent for 0.3 s"
-    assert not _is_running(first)
+    assert not is_running(first)
 
 
 def test_one_that_is_heard_is_left_alone(supervised):
@@ -189,12 +184,12 @@ def test_silence_while_this_process_was_stopped_is_nobodys_fault(supervised):
         clock=lambda: time.monotonic() + away_s[0],
     )
     processes.start()
-    await_until(lambda: len(processes.pids) == 2)
+    wait_until(lambda: len(processes.pids) == 2)
     first = processes.pids["actor1"]
 
     away_s[0] = 100.0  # what a SIGSTOP of this process looks like to its clock
     os.kill(processes.pids["server1"], signal.SIGKILL)
-    await_until(lambda: replaced(log) >= 1, processes)
+    until(processes, lambda: replaced(log) >= 1)
 
     assert [row.worker for row in log.rows] == ["server1"]
     assert processes.pids["actor1"] == first
@@ -220,7 +215,7 @@ def test_each_kind_has_a_budget_of_its_own(supervised):
 
     for number, name in enumerate(("actor1", "server1"), start=1):
         os.kill(processes.pids[name], signal.SIGKILL)
-        await_until(lambda number=number: replaced(log) == number, processes)
+        until(processes, lambda number=number: replaced(log) == number)
 
 
 def test_with_shrink_the_others_go_on_as_long_as_there_is_one(supervised):
@@ -231,8 +226,8 @@ def test_with_shrink_the_others_go_on_as_long_as_there_is_one(supervised):
     pids = processes.pids
 
     os.kill(pids["actor1"], signal.SIGKILL)
-    await_until(lambda: len(log.rows) >= 1)
-    await_until(lambda: processes.describe().get("actor") == "1 of 2 at work", processes)
+    wait_until(lambda: len(log.rows) >= 1)
+    until(processes, lambda: processes.describe().get("actor") == "1 of 2 at work")
     os.kill(pids["actor2"], signal.SIGKILL)
 
     assert "actor2 (working) was lost" in str(failure_of(processes))
@@ -247,30 +242,6 @@ def test_what_the_first_one_cannot_start_for_ends_the_start(supervised):
     assert processes.pids == {}
 
 
-def test_one_that_cannot_be_sent_to_a_process_ends_the_start_and_leaves_nothing(supervised):
-    child = Scripted("wait", name="actor1")
-    child.lock = threading.Lock()
-    processes = supervised([post("server1")], [Post("actor1", lambda _: child)])
-    pids: list[int] = []
-
-    with pytest.raises(ConfigError, match=r"actor1 cannot be sent to a process of its own \(TypeError: .*lock"):
-        processes.start(is_leaving=lambda: pids.extend(processes.pids.values()) or False)
-
-    assert pids and not any(map(_is_running, pids))
-
-
-def test_a_member_that_cannot_be_ended_keeps_no_other_from_it(supervised, monkeypatch):
-    processes = supervised([post("server1"), post("actor1")])
-    processes.start()
-    pids = list(processes.pids.values())
-    member = processes._places[1].member
-    monkeypatch.setattr(member, "terminate", lambda: 1 / 0)
-
-    processes.close(timeout_s=1.0)
-
-    assert not any(map(_is_running, pids))
-
-
 def test_a_start_that_is_killed_is_tried_again(supervised):
     log, members = FailureLog(), []
 
@@ -279,7 +250,7 @@ def test_a_start_that_is_killed_is_tried_again(supervised):
         return members[-1]
 
     processes = supervised([Post("actor1", make)], log=log)
-    killer = threading.Thread(target=lambda: (await_until(lambda: bool(members and members[0].pid)), members[0].kill()))
+    killer = threading.Thread(target=lambda: (wait_until(lambda: bool(members and members[0].pid)), members[0].kill()))
     killer.start()
 
     assert processes.start()
@@ -320,7 +291,7 @@ def test_a_part_that_was_lost_and_came_back_has_a_row(supervised):
     processes = supervised([post("actor_process1", "lose_part")], log=log, lost=lambda names: len(names))
     processes.start()
 
-    await_until(lambda: replaced(log) >= 1, processes)
+    until(processes, lambda: replaced(log) >= 1)
 
     row = log.rows[0]
     assert (row.worker, row.how, row.rows_lost) == ("actor1", "EnvError: step 7 raised", 1)
@@ -346,7 +317,7 @@ def test_with_shrink_the_other_parts_of_a_process_go_on_without_one_that_is_gone
         heard=lambda: {"actor1": begun_s, "actor2": time.monotonic()},
     )
     processes.start()
-    await_until(lambda: not processes.is_expected("actor1"), processes)
+    until(processes, lambda: not processes.is_expected("actor1"))
 
     threading.Event().wait(0.7)
 
@@ -363,10 +334,10 @@ def test_a_part_that_is_lost_is_not_silent_while_it_starts_anew(supervised):
         policy=FailurePolicy(step_timeout_s=0.3, start_timeout_s=0.5),
     )
     processes.start()
-    await_until(lambda: bool(log.rows), processes)
+    until(processes, lambda: bool(log.rows))
     lost_s = time.monotonic()
 
-    await_until(lambda: len(log.rows) >= 2, processes)
+    until(processes, lambda: len(log.rows) >= 2)
 
     assert time.monotonic() - lost_s > 0.5
     assert log.rows[1].how == "actor1 was silent for 0.3 s"
@@ -387,7 +358,7 @@ def test_one_that_is_done_is_not_replaced(supervised):
     first = processes.pids["server1"]
 
     os.kill(first, signal.SIGKILL)
-    await_until(lambda: replaced(log) >= 1, processes)
+    until(processes, lambda: replaced(log) >= 1)
 
     assert [row.worker for row in log.rows] == ["server1"]
 
@@ -398,13 +369,11 @@ def test_close_ends_also_those_that_do_not_listen_or_are_stopped(supervised):
     pids = processes.pids
     for name in ("actor2", "server1"):
         os.kill(pids[name], signal.SIGSTOP)
-    began_s = time.monotonic()
 
     processes.close(timeout_s=2.0)
     processes.close()
 
-    assert time.monotonic() - began_s < 10.0
-    assert not any(map(_is_running, pids.values()))
+    assert not any(map(is_running, pids.values()))
 
 
 def test_threads_of_this_process_can_do_the_work(supervised):
@@ -442,13 +411,6 @@ def test_all_end_with_a_driver_that_is_killed(tmp_path: Path):
         driver.wait()
 
         for pid in pids:
-            wait_for_end(pid, timeout_s=5.0)
+            wait_for_end(pid, timeout_s=60.0)
     assert len(pids) == 2
-    assert not any(map(_is_running, pids))
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert not any(map(is_running, pids))

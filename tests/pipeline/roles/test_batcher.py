@@ -10,15 +10,9 @@ import pytest
 from ding_like.comm.channels import Version
 from ding_like.comm.zmq.inference_messages import Request
 from ding_like.pipeline.roles.batcher import Batcher
+from tests.support import Clock
 
 NOW = Version(1, 5)
-
-
-class Clock:
-    now = 10.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def request(number: int, *, rows: int = 1, least: Version | None = None) -> Request:

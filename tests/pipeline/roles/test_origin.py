@@ -69,17 +69,16 @@ def test_the_command_is_what_was_typed(tmp_path: Path, monkeypatch: pytest.Monke
         assert command_line() is None
 
 
-@pytest.mark.parametrize(
-    ("section", "name"),
-    [
+def test_the_env_that_trains_is_named() -> None:
+    own = f"{__name__}:Corridor"
+    sections: list[tuple[Tree, str]] = [
         ({"type": "gymnasium", "env_id": "CartPole-v1"}, "CartPole-v1"),
         ({"type": "petting_zoo", "env_id": "classic/tictactoe-v3"}, "classic/tictactoe-v3"),
-        ({"type": f"{__name__}:Corridor"}, f"{__name__}:Corridor"),
-        ({"type": f"{__name__}:Corridor", "env_id": "X-v0"}, f"{__name__}:Corridor (env_id 'X-v0' is not used)"),
-    ],
-)
-def test_the_env_that_trains_is_named(section: Tree, name: str) -> None:
-    assert env_name(section) == name
+        ({"type": own}, own),
+        ({"type": own, "env_id": "X-v0"}, f"{own} (env_id 'X-v0' is not used)"),
+    ]
+    for section, name in sections:
+        assert env_name(section) == name
 
 
 def test_a_function_that_makes_envs_is_called_by_its_name() -> None:
