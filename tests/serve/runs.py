@@ -106,7 +106,7 @@ def serving(run: Run, which: str = "newest", *, reload_s: float = 60.0, **settin
 
 def ask(url: str, obs: Any, **more: Any) -> dict[str, Any]:
     """Return what a server answers to an observation, or several, in JSON."""
-    response = requests.post(f"{url}/act", json={"obs": to_json(obs), **more}, timeout=20)
+    response = requests.post(f"{url}/act", json={"obs": to_json(obs), **more}, timeout=60)
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
     return answer

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import requests
 
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import CheckpointError, ConfigError
@@ -17,11 +18,11 @@ from ding_like.pipeline.statistics import load_agent
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator import play_episodes
-from tests.serve.runs import Run, ask, serving
+from tests.contracts.policy_cases import act
+from tests.serve.runs import Run, ask, question, serving
 from tests.serve.toy_envs import ToyEnv
 
 SMALL = dict(model=dict(encoder_hidden_size_list=[8, 8]))
-SMALL_PPO = dict(model=dict(encoder_hidden_size_list=[8, 8]))
 QAC = dict(model=dict(actor_head_hidden_size=8, critic_head_hidden_size=8))
 STATISTICS = {"mean": np.array([1.0, -2.0, 3.0]), "var": np.array([4.0, 0.25, 9.0]), "count": 100.0, "is_frozen": False}
 MORE = {"mean": np.array([0.0, 1.0, 5.0]), "var": np.array([1.0, 1.0, 2.0]), "count": 50.0, "is_frozen": False}
@@ -58,8 +59,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "wide numbers": dict(policy="dqn", settings=SMALL, obs="wide"),
     "numbers from 5": dict(policy="dqn", settings=SMALL, obs="number"),
     "several numbers": dict(policy="dqn", settings=SMALL, obs="numbers"),
-    "bits": dict(policy="ppo", settings=SMALL_PPO, obs="bits", action="bits"),
-    "several actions": dict(policy="ppo", settings=SMALL_PPO, action="several"),
+    "bits": dict(policy="ppo", settings=SMALL, obs="bits", action="bits"),
+    "several actions": dict(policy="ppo", settings=SMALL, action="several"),
     "dicts in dicts": dict(policy="dqn", settings=SMALL, obs="nested"),
     "box": dict(policy="sac", settings=QAC, action="box"),
     "box td3": dict(policy="td3", settings=QAC, action="box"),
@@ -81,7 +82,10 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SLOW = {"actions from 3", "wide numbers", "numbers from 5", "several actions", "box td3", "statistics"}
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow if kind in SLOW else ()) for kind in KINDS])
 def test_served_actions_are_those_of_the_evaluator(kind: str, played: list[tuple[Any, Any]], tmp_path: Path) -> None:
     settings = dict(KINDS[kind])
     saved = settings.pop("saved", {})
@@ -116,12 +120,14 @@ def test_each_checkpoint_brings_statistics_of_its_own(tmp_path: Path) -> None:
     one = blueprint_of.make(run.save(7, **OBS_NORM))
     other_lanes = {"env_wrappers": {"lanes": [[{"type": "ObsNorm", "state": MORE}]]}}
     other = blueprint_of.make(run.save(7, name="other.pth.tar", **other_lanes))
-    obs = {"": [1.0, 2.0, 3.0]}
+    obs = np.array([1.0, 2.0, 3.0])
 
-    normalised = [agent._path.to_policy(blueprint_of.reader.read(obs)) for agent in (one, other, one)]
+    first, second, again = (agent.act(*agent.read(question(obs))).action for agent in (one, other, one))
 
-    np.testing.assert_allclose(normalised[1][0], (np.array(obs[""]) - MORE["mean"]) / np.sqrt(MORE["var"]), rtol=1e-5)
-    assert (normalised[0] != normalised[1]).all() and (normalised[0] == normalised[2]).all()
+    normalised = (obs - MORE["mean"]) / np.sqrt(MORE["var"])
+    actor = adapt_eval_mode(run.policy(7).eval_mode).actor
+    np.testing.assert_allclose(second[0], act(actor, np.float32([normalised]), 1)["action"][0], rtol=1e-4)
+    assert (first != second).all() and (first == again).all()
 
 
 def test_a_checkpoint_without_the_statistics_that_observations_need_is_refused(tmp_path: Path) -> None:
@@ -160,7 +166,7 @@ def test_clients_may_apply_wrappers_that_remember_and_the_server_does_the_rest(
 
     with serving(run, client_wraps=True) as server:
         answers = [ask(server.url, obs)["action"] for obs in stacks]
-        told = requests_health(server.url)
+        told = requests.get(f"{server.url}/health", timeout=60).json()
 
     assert told["client_wrappers"] == ["obs_select", "frame_stack"] and told["wrappers"] == ["FlattenObservation"]
     assert told["obs"]["shape"] == [2, 2]
@@ -169,13 +175,6 @@ def test_clients_may_apply_wrappers_that_remember_and_the_server_does_the_rest(
     # Resets are observed as well, so the evaluator's actions are a sub-sequence of the answers.
     rest = iter(answers)
     assert sum(any(action == answer for answer in rest) for action in actions) == len(actions)
-
-
-def requests_health(url: str) -> dict[str, Any]:
-    import requests
-
-    told: dict[str, Any] = requests.get(f"{url}/health", timeout=10).json()
-    return told
 
 
 class Halved(gymnasium.ObservationWrapper[Any, Any, Any]):

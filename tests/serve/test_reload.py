@@ -84,16 +84,6 @@ def test_the_newest_is_that_of_most_updates_whatever_its_name_and_age(run: Run) 
     assert (first, stays, goes, last) == (40, False, True, 50)
 
 
-def test_the_newest_passes_over_files_that_do_not_say_their_updates(run: Run) -> None:
-    state = load_state(run.save(3))
-    save_state(run.folder / "ckpt/mine.pth.tar", {"model": state["model"]})
-
-    with served_policy(run) as served:
-        first, look = acted(served)[0], served.look()
-
-    assert (first, look) == (3, False)
-
-
 def test_the_newest_of_a_run_is_taken_where_the_one_after_it_is_torn(run: Run) -> None:
     whole = run.save(9).read_bytes()
 
@@ -263,7 +253,7 @@ def test_a_fault_that_nobody_thought_of_does_not_end_the_watch(
         monkeypatch.setattr(Blueprint, "make", breaks)
         run.save(2)
         for _ in range(3):
-            assert looked.acquire(timeout=10)
+            assert looked.acquire(timeout=60)
     took = acted(served)[0]
 
     assert took == 2
@@ -290,7 +280,7 @@ def test_a_torn_first_checkpoint_is_an_error_at_the_start(run: Run) -> None:
 
 
 def test_requests_go_on_while_checkpoints_come_and_each_says_whose_action_it_is(run: Run) -> None:
-    clients, each, newer = 3, 120, (2, 3)
+    clients, each, newer = 3, 40, (2, 3)
     expected = {train_iter: action_of(run, train_iter) for train_iter in (1, *newer)}
     reached = {train_iter: threading.Event() for train_iter in expected}
 
@@ -299,7 +289,7 @@ def test_requests_go_on_while_checkpoints_come_and_each_says_whose_action_it_is(
         with requests.Session() as session:
             while len(versions) < each or not reached[newer[-1]].is_set():
                 rows = [OBS] * 4 if number % 2 else OBS
-                response = session.post(f"{server.url}/act", json={"obs": rows}, timeout=20)
+                response = session.post(f"{server.url}/act", json={"obs": rows}, timeout=60)
                 assert response.status_code == 200, response.text
                 answer = response.json()
                 version = answer["version"]["train_iter"]
@@ -313,7 +303,7 @@ def test_requests_go_on_while_checkpoints_come_and_each_says_whose_action_it_is(
     with serving(run, reload_s=0.02) as server, ThreadPoolExecutor(clients) as pool:
         futures = [pool.submit(client, number) for number in range(clients)]
         for train_iter in newer:
-            assert reached[train_iter - 1].wait(20)
+            assert reached[train_iter - 1].wait(60)
             run.save(train_iter)
         seen = [future.result(60) for future in futures]
         told = ask(server.url, OBS)["version"]
