@@ -1,4 +1,4 @@
-"""Config files of DI-engine: six as its users have them in `di_engine/`, and others that are changes of these."""
+"""Config files of DI-engine: some as its users have them in `di_engine/`, and others that are changes of these."""
 
 from __future__ import annotations
 
@@ -49,20 +49,45 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         ),
     ),
     "cartpole_a2c": (
-        "cartpole_pg",
+        "cartpole_ppo",
         dict(
             policy=dict(
                 action_space=GONE,
-                deterministic_eval=GONE,
                 priority=False,
-                model=dict(encoder_hidden_size_list=[128, 128, 64]),
-                learn=dict(batch_size=40, value_weight=0.5, adv_norm=False, betas=(0.9, 0.999), eps=1e-08),
-                collect=dict(n_episode=GONE, collector=GONE, n_sample=80, gae_lambda=0.95),
+                model=dict(action_space=GONE, critic_head_hidden_size=GONE, actor_head_hidden_size=GONE),
+                learn=dict(
+                    epoch_per_collect=GONE,
+                    clip_ratio=GONE,
+                    batch_size=40,
+                    adv_norm=False,
+                    grad_norm=0.5,
+                    betas=(0.9, 0.999),
+                    eps=1e-08,
+                    ignore_done=False,
+                ),
+                collect=dict(n_sample=80),
             )
         ),
-        dict(collector=GONE, policy=dict(type="a2c")),
+        dict(policy=dict(type="a2c")),
     ),
-    "cartpole_drqn": ("cartpole_r2d2", dict(), dict(policy=dict(type="drqn"))),
+    "cartpole_drqn": (
+        "cartpole_dqn",
+        dict(
+            policy=dict(
+                priority=False,
+                priority_IS_weight=False,
+                model=dict(dueling=GONE),
+                burnin_step=2,
+                learn_unroll_len=40,
+                unroll_len=42,
+                learn=dict(update_per_collect=5, target_update_theta=0.001, value_rescale=True, ignore_done=False),
+                collect=dict(n_sample=32, unroll_len=42, traj_len_inf=True, env_num=8),
+                eval=dict(env_num=5),
+                other=dict(replay_buffer=dict(alpha=0.6, beta=0.4)),
+            )
+        ),
+        dict(replay_buffer=GONE, env_manager=dict(type="base"), policy=dict(type="drqn")),
+    ),
     "cartpole_iqn": (
         "cartpole_dqn",
         dict(
@@ -117,29 +142,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             replay_buffer=GONE,
             env=dict(type="cartpole", import_names=["dizoo.classic_control.cartpole.envs.cartpole_env"]),
             policy=dict(type="discrete_sac"),
-        ),
-    ),
-    "lunarlander_ppo": (
-        "cartpole_ppo",
-        dict(
-            env=dict(env_id="LunarLander-v2"),
-            policy=dict(
-                recompute_adv=True,
-                cuda=True,
-                model=dict(
-                    encoder_hidden_size_list=GONE,
-                    critic_head_hidden_size=GONE,
-                    actor_head_hidden_size=GONE,
-                    obs_shape=8,
-                    action_shape=4,
-                ),
-                learn=dict(update_per_collect=1, nstep_return=False, adv_norm=True, value_norm=True),
-                collect=dict(n_sample=512, collector=dict(collect_print_freq=1000)),
-            ),
-        ),
-        dict(
-            env=dict(type="lunarlander", import_names=["dizoo.box2d.lunarlander.envs.lunarlander_env"]),
-            env_manager=dict(type="subprocess"),
         ),
     ),
     "pendulum_ddpg": (
@@ -254,7 +256,21 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         ),
         dict(policy=dict(type="impala"), replay_buffer=dict(type="naive")),
     ),
+    "cartpole_pg": (
+        "cartpole_a2c",
+        dict(
+            policy=dict(
+                action_space="discrete",
+                deterministic_eval=True,
+                model=dict(encoder_hidden_size_list=GONE),
+                learn=dict(value_weight=GONE, adv_norm=GONE, betas=GONE, eps=GONE, batch_size=64),
+                collect=dict(n_sample=GONE, gae_lambda=GONE, n_episode=80, collector=dict(get_train_sample=True)),
+            )
+        ),
+        dict(policy=dict(type="pg"), collector=dict(type="episode")),
+    ),
     "cartpole_qrdqn": ("cartpole_iqn", dict(), dict(policy=dict(type="qrdqn"))),
+    "cartpole_r2d2": ("cartpole_drqn", dict(), dict(policy=dict(type="r2d2"))),
     "cartpole_rainbow": (
         "cartpole_iqn",
         dict(
@@ -268,32 +284,28 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         dict(policy=dict(type="rainbow")),
     ),
     "hopper_onppo": (
-        "lunarlander_ppo",
+        "pendulum_ppo",
         dict(
-            env=dict(env_id="Hopper-v3", norm_obs=dict(use_norm=False), norm_reward=dict(use_norm=False)),
+            env=dict(
+                act_scale=GONE, env_id="Hopper-v3", norm_obs=dict(use_norm=False), norm_reward=dict(use_norm=False)
+            ),
             policy=dict(
-                action_space="continuous",
-                model=dict(
-                    encoder_hidden_size_list=[128, 128],
-                    action_space="continuous",
-                    actor_head_layer_num=0,
-                    critic_head_layer_num=0,
-                    obs_shape=11,
-                    action_shape=3,
-                    activation=TANH,
-                ),
+                cuda=True,
+                model=dict(sigma_type=GONE, bound_type=GONE, obs_shape=11, action_shape=3, activation=TANH),
                 learn=dict(
-                    update_per_collect=GONE,
-                    nstep_return=GONE,
+                    ignore_done=GONE,
+                    batch_size=64,
+                    adv_norm=True,
                     lr_scheduler=dict(epoch_num=1000, min_lr_lambda=0.1),
                     grad_clip_type="clip_norm",
                     grad_clip_value=0.5,
                 ),
-                collect=dict(collector=GONE),
-                eval=dict(evaluator=dict(eval_freq=5000)),
+                collect=dict(n_sample=512),
             ),
         ),
-        dict(env=dict(type="mujoco", import_names=["dizoo.mujoco.envs.mujoco_env"])),
+        dict(
+            env=dict(type="mujoco", import_names=["dizoo.mujoco.envs.mujoco_env"]), env_manager=dict(type="subprocess")
+        ),
     ),
     "pendulum_a2c": (
         "cartpole_a2c",

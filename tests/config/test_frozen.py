@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import operator
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -17,38 +18,13 @@ from ding_like.errors import ConfigError
 TREE = {"a": 1, "b": {"c": [1, {"d": 2}]}, "t": ({"e": 3},)}
 
 
-def _set_attribute(cfg: Any) -> None:
-    cfg.a = 2
-
-
-def _set_item(cfg: Any) -> None:
-    cfg["a"] = 2
-
-
-def _delete_attribute(cfg: Any) -> None:
-    del cfg.a
-
-
-def _delete_item(cfg: Any) -> None:
-    del cfg["a"]
-
-
-def _merge_in_place(cfg: Any) -> None:
-    cfg |= {"a": 2}
-
-
-def _extend_in_place(cfg: Any) -> None:
-    values = cfg.b.c
-    values += [1]
-
-
 CHANGES: list[Callable[[Any], Any]] = [
-    _set_attribute,
-    _set_item,
-    _delete_attribute,
-    _delete_item,
-    _merge_in_place,
-    _extend_in_place,
+    lambda cfg: setattr(cfg, "a", 2),
+    lambda cfg: delattr(cfg, "a"),
+    lambda cfg: operator.setitem(cfg, "a", 2),
+    lambda cfg: operator.delitem(cfg, "a"),
+    lambda cfg: operator.ior(cfg, {"a": 2}),
+    lambda cfg: operator.iadd(cfg.b.c, [1]),
     lambda cfg: cfg.update(a=2),
     lambda cfg: cfg.pop("a"),
     lambda cfg: cfg.popitem(),
