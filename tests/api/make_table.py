@@ -21,7 +21,7 @@ MARKS = frozenset(("classmethod", "staticmethod", "abstractmethod", "property", 
 
 
 class Block(NamedTuple):
-    """Hold one name of the page: `params` is None for classes and properties."""
+    """Name on the page: `params` is None for classes and properties."""
 
     name: str
     params: list[str] | None
