@@ -217,17 +217,6 @@ def test_late_rows_do_not_take_places_of_newer_ones() -> None:
     assert mirror.are_there(np.arange(4), (3 << 20) + np.arange(4)).all()
 
 
-def test_what_goes_wrong_in_the_thread_is_raised(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: Any) -> Any:
-        raise CommError("the coordinator has gone")
-
-    monkeypatch.setattr(run.service, "sample", fail)
-
-    with pytest.raises(CommError, match="the coordinator has gone"):
-        for _ in range(50):
-            run.source.next(timeout_s=0.2)
-
-
 def test_a_mirror_holds_rows_at_their_places_around_the_end() -> None:
     mirror = Mirror(10)
     model: dict[int, tuple[int, int]] = {}
@@ -335,16 +324,19 @@ def test_an_answer_that_comes_twice_is_consumed_once(tmp_path: Path, monkeypatch
     run.close()
 
 
-def test_a_refusal_ends_the_attempt_in_the_learners_thread(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [RefusedError("stale_attempt", "no more"), CommError("no more")])
+def test_what_goes_wrong_in_the_thread_is_raised_in_the_learners(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def refuse(*arguments: Any) -> Any:
-        raise RefusedError("stale_attempt", "no more")
+        raise error
 
     monkeypatch.setattr(run.service, "sample", refuse)
 
-    with pytest.raises(RefusedError, match="no more"):
+    with pytest.raises(type(error), match="no more"):
         for _ in range(50):
             run.source.next(timeout_s=0.2)
-    assert isinstance(run.source.failure, RefusedError)
+    assert isinstance(run.source.failure, type(error))
 
 
 def test_closing_does_not_wait_for_what_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

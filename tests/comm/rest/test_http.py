@@ -175,20 +175,6 @@ def test_a_refusal_arrives_as_one_with_its_code(server: CoordinatorServer) -> No
     assert caught.value.code == "unknown" and caught.value.status == 404
 
 
-def test_a_repetition_gets_the_first_answer(server: CoordinatorServer, service: Service) -> None:
-    service.tasks = [m.Task("t", 1, "collect", "b", "p", {}, 1.0)]
-
-    def send(number: int) -> tuple[int, Any]:
-        head = signed("POST", "/v1/tasks/claim", b"{}", turn=f"main:{number}")
-        return raw(server, "POST", "/v1/tasks/claim", **{name.replace("-", "_"): head[name] for name in head})
-
-    answers = [send(5), send(5)]
-    other = send(6)
-
-    assert answers[0] == answers[1] and answers[0][1]["task"]["task_id"] == "t" and other[1]["task"] is None
-    assert len(service.asked) == 2
-
-
 def test_a_fault_of_ours_is_one_answer_and_the_server_lives(server: CoordinatorServer, service: Service) -> None:
     asker = worker(server)
     service.fails = True
@@ -210,18 +196,6 @@ def test_a_port_in_use_is_one_clear_error(server: CoordinatorServer, service: Se
 
     with pytest.raises(CommError, match=rf"cannot listen on 127\.0\.0\.1:{port}"):
         CoordinatorServer(service, KEYS, port=port)
-
-
-def test_closing_frees_the_port_and_ends_the_threads(service: Service) -> None:
-    made = CoordinatorServer(service, KEYS)
-    made.start()
-    client(made).hello()
-    port = int(made.url.rpartition(":")[2])
-    made.close()
-
-    again = CoordinatorServer(service, KEYS, port=port)
-    again.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "coordinator-http"]
 
 
 def test_nobody_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

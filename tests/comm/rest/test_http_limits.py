@@ -6,8 +6,6 @@ import errno
 import logging
 import resource
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -189,45 +187,3 @@ def test_there_are_fewer_connections_where_there_are_fewer_descriptors(monkeypat
         found[soft] = (limits.connections, limits.strangers)
 
     assert found == {64: (32, 8), 1024: (768, 192), 4096: (2000, 500), resource.RLIM_INFINITY: (2000, 500)}
-
-
-_SERVER = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))
-from ding_like.comm.rest.http_limits import Limits
-from ding_like.comm.rest.http_server import CoordinatorServer
-from tests.comm.rest.test_http import KEYS, Service
-server = CoordinatorServer(Service(), KEYS, limits=Limits(connections=500, strangers=500))  # more than can be had
-server.start()
-print(server.url, flush=True)
-sys.stdin.read()
-server.close()
-"""
-
-
-@pytest.mark.slow
-def test_a_process_out_of_descriptors_serves_workers_and_says_so_in_one_line() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", _SERVER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    opened: list[Any] = []
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        for _ in range(200):
-            opened.append(socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5.0))
-            opened[-1].sendall(HEAD)
-        client = HttpCoordinator(url, role="collector", key=KEYS["collector"], incarnation="one", retry_s=5.0)
-        opened.append(client)
-        client.register(m.Register("collector", "here", 1, ding_like.__version__, "one"))
-        assert client.heartbeat("collector-one", m.Heartbeat("idle")).env_step == 7
-    finally:
-        for each in opened:
-            each.close()
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 0 and "Traceback" not in said
-    assert said.count("\n") <= 2 and "cannot be taken: Too many open files" in said

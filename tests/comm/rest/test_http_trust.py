@@ -372,16 +372,6 @@ def test_a_clock_that_jumps_all_the_same_is_measured_again(parts: Parts, side: s
     assert len(turns) == 1, "the request is the same, signed anew"
 
 
-def test_the_time_of_a_hello_is_the_one_that_signatures_are_judged_by(parts: Parts) -> None:
-    """The service's own clock, which may be any, says nothing of that."""
-    server = parts.server(clock=lambda: 12_345.0)
-
-    client = parts.client(server.url)
-
-    assert client.hello().server_time == 12_345.0
-    assert client.status() == {"run": 1}
-
-
 def test_a_hello_cannot_be_kept_and_said_later(parts: Parts) -> None:
     """Its signature is for the nonce of who asked: a listener sets nobody's clock with an old one."""
     kept: list[Reply] = []

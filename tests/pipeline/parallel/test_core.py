@@ -29,23 +29,6 @@ def sample(core: Any, worker: str, task: m.Task, have: int = 0, batches: int = 4
     return reply
 
 
-def test_two_collectors_are_never_ahead_by_more_than_the_lead(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
-    _, _, one, task_one = begin(core)
-    two = join(core, "collector", 1)
-    core.tick()
-    task_two = claim(core, two)
-
-    sent = {one: 0, two: 0}
-    for _ in range(20):
-        for worker, task in ((one, task_one), (two, task_two)):
-            if core.task_info(worker, task.task_id, m.TaskInfo(task.attempt, {})).credit:
-                send(core, worker, task, announced(worker, sent[worker]))
-                sent[worker] += 1
-
-    assert core.env_step == 32 and sum(sent.values()) == 4
-
-
 def test_a_collector_without_weights_gets_no_credit(tmp_path: Path) -> None:
     core = make_core(tmp_path)
     collector = join(core, "collector")
@@ -120,21 +103,6 @@ def test_a_learner_that_asks_rarely_catches_up_and_draws(tmp_path: Path) -> None
 
     assert all(reply.batches is not None for reply in replies)
     core.close()
-
-
-def test_files_go_when_their_rows_are_overwritten_and_the_learner_has_passed(tmp_path: Path) -> None:
-    core = make_core(tmp_path, size=16)
-    learner, learn, collector, task = begin(core)
-    for number in range(4):
-        send(core, collector, task, announced(collector, number))
-    assert core.book.removable == []
-
-    sample(core, learner, learn, have=1)
-    assert core.book.removable == [f"{collector}.00000000"]
-    sample(core, learner, learn, have=4)
-
-    assert core.book.removable == [f"{collector}.0000000{number}" for number in (0, 1)]
-    assert [each.serial for each in sample(core, learner, learn, have=0).new_segments] == [3, 4]
 
 
 def test_an_older_attempt_is_refused_everywhere(tmp_path: Path) -> None:
@@ -235,23 +203,6 @@ def test_another_version_of_the_package_is_refused_with_both(tmp_path: Path) -> 
 
     with pytest.raises(RefusedError, match=r"ding_like 0\.0\.0, the coordinator .*install the same"):
         core.register(m.Register("collector", "host", 1, "0.0.0", "start"))
-
-
-def test_a_restarted_coordinator_goes_on(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
-    learner, learn, collector, task = begin(core)
-    for number in range(4):
-        send(core, collector, task, announced(collector, number))
-    before = sample(core, learner, learn)
-    core.close()
-
-    core = make_core(tmp_path)
-
-    assert core.epoch == 2 and core.env_step == 32 and core.granted_updates == before.batches.num_batches
-    assert send(core, collector, task, announced(collector, 3)).duplicate
-    after = sample(core, learner, learn, have=0)
-    assert after.new_segments == before.new_segments
-    assert core.policies["policy"].version == 0
 
 
 def test_a_worker_that_nobody_knows_is_told_to_register(tmp_path: Path) -> None:

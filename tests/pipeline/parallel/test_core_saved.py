@@ -138,18 +138,6 @@ def test_after_ten_minutes_it_is_given_up_with_what_to_do_and_nothing_is_saved_l
     store.close()
 
 
-def test_who_is_to_end_waits_no_more(tmp_path: Path) -> None:
-    disk = Disk(1e9, lambda: None, abort=True)
-    store = StateStore(tmp_path / "s.sqlite", wait=disk.wait, clock=disk.clock)
-    fill(store)
-
-    with pytest.raises(StateUnwritableError):
-        store.put("task", "a", BIG)
-
-    assert disk.now < 1
-    store.close()
-
-
 def test_a_core_whose_state_cannot_be_saved_halts_and_its_run_goes_on_in_another(tmp_path: Path) -> None:
     core = make_core(tmp_path)
     _, _, collector, task = begin(core)
@@ -243,16 +231,6 @@ def test_a_state_file_that_is_empty_torn_or_old_is_said(tmp_path: Path) -> None:
             make_core(tmp_path / name)
 
 
-def test_a_run_closed_in_order_needs_no_log(tmp_path: Path) -> None:
-    _, step = used(tmp_path)
-    assert not (tmp_path / "state.sqlite-wal").exists()
-
-    core = make_core(tmp_path)
-
-    assert core.env_step == step and status_of(core)["epoch"] == 2
-    core.close()
-
-
 def test_a_start_survives_the_loss_of_what_is_not_in_the_file_yet(tmp_path: Path) -> None:
     core = make_core(tmp_path, clock=Clock())
     (tmp_path / "copy").mkdir()
@@ -292,16 +270,6 @@ def test_a_coordinator_killed_before_its_answer_came_through_gives_the_same_batc
     assert encode(again) == encode(first) and first.batches.num_batches == 4
     rest = answer(core, "sample", learner, ("buffer",), question(learn, batches=100), 2)
     assert core.granted_updates == first.batches.num_batches + rest.batches.num_batches == 8, "granted is received"
-    core.close()
-
-
-def test_a_failure_whose_answer_got_lost_counts_once(tmp_path: Path) -> None:
-    core, _, _, collector, task = filled(tmp_path)
-    failed = m.FailTask(task.attempt, "E", "broke")
-    for _ in range(5):
-        assert not answer(core, "fail_task", collector, (task.task_id,), failed, 1).shutdown
-
-    assert core.tasks.tasks[task.task_id].failures == 1 and not core.is_over
     core.close()
 
 

@@ -249,16 +249,6 @@ def test_a_stop_that_waits_for_the_judge_survives_a_restart(tmp_path: Path) -> N
     core.close()
 
 
-def test_an_end_that_the_judge_confirms_is_one(tmp_path: Path) -> None:
-    core, learner, learn, collector, evaluation = to_evaluate(tmp_path)
-    core.finish_task(collector, evaluation.task_id, evaluated(evaluation, 11.0, 11.0))
-
-    end = core.finish_task(learner, learn.task_id, m.FinishTask(learn.attempt, judged(10.0)))
-
-    assert end.shutdown and core.is_over and core._commander.stop
-    core.close()
-
-
 def test_a_run_at_its_limit_ends_whatever_the_judge_says(tmp_path: Path) -> None:
     core, learner, learn, collector, evaluation = to_evaluate(tmp_path)
     core.finish_task(collector, evaluation.task_id, evaluated(evaluation, 1e9, 1e9))

@@ -155,17 +155,6 @@ def test_rows_of_older_weights_are_counted_and_not_learned_from(tmp_path: Path) 
     run.core.close()
 
 
-def test_new_weights_make_waiting_rows_stale(tmp_path: Path) -> None:
-    run = Simulation(tmp_path, seed=0, collectors=1)
-    worker = next(iter(run.tasks))
-    run.ask(worker)
-    run.send(worker)
-    run.publish()
-
-    assert run.core.book.index("buffer").count == 0 and run.core.book.stale_rows == SEGMENT
-    run.core.close()
-
-
 def test_another_number_of_rows_than_a_batch_is_refused(tmp_path: Path) -> None:
     run = Simulation(tmp_path, seed=0, collectors=1)
     worker = next(iter(run.tasks))

@@ -9,13 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from ding_like.comm.channels import Version, Weights
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle
-from ding_like.comm.weights.encode import encode
-from ding_like.comm.weights.files import write_weights
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError, RegistryError
 from ding_like.worker import (
@@ -75,50 +70,6 @@ def test_an_iteration_can_be_driven_by_hand(run: Run) -> None:
     fake.stop()
     thread.join(60)
     fake.close()
-
-
-def given_task(run: Run, collector: FlaskFileSystemCollector, kind: str, policy: m.PolicyVersion | None) -> TaskHandle:
-    """Let a collector believe that it has a task; return what a heartbeat writes."""
-    task = m.Task("t", 1, kind, "buffer", "policy", {}, 10.0, policy)
-    handle = TaskHandle(task)
-    collector._begin(task, handle)
-    return handle
-
-
-def publish(run: Run, version: int) -> m.PolicyVersion:
-    written = write_weights(
-        run.system.path_policy, encode(Weights("policy", Version(1, version), {"w": torch.full((2,), float(version))}))
-    )
-    return m.PolicyVersion(1, version, written.sha256, written.nbytes)
-
-
-def test_a_collector_loads_the_newest_weights_it_has_heard_of(run: Run) -> None:
-    collector = run.new_collector()
-    collector.start()
-    first, second, third = (publish(run, version) for version in (1, 2, 3))
-    handle = given_task(run, collector, "collect", first)
-
-    def update() -> Any:
-        return collector.get_policy_update_info("policy")
-
-    assert update().version == (1, 1)
-    assert update() is None, "it has these"
-    handle.note(third)  # as the answer to its data does
-    handle.take(m.HeartbeatReply((), {"policy": second}, 0, 10.0))  # an older heartbeat
-    newest = update()
-    assert newest.version == (1, 3) and newest.state["w"].tolist() == [3.0, 3.0]
-    collector.close()
-
-
-def test_an_evaluation_is_of_the_weights_that_it_was_asked_for(run: Run) -> None:
-    collector = run.new_collector()
-    collector.start()
-    first, second = publish(run, 1), publish(run, 2)
-    handle = given_task(run, collector, "eval", first)
-    handle.take(m.HeartbeatReply((), {"policy": second}, 0, 10.0))
-
-    assert collector.get_policy_update_info("policy").version == (1, 1)
-    collector.close()
 
 
 def test_a_learner_without_a_task_says_so(run: Run) -> None:
