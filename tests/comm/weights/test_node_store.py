@@ -51,12 +51,12 @@ def test_what_is_set_is_read_until_it_is_deleted(kind: str, tmp_path: Path) -> N
 def test_a_waiting_thread_is_woken_by_another_one_with_the_same_store(kind: str, tmp_path: Path) -> None:
     raw = make(kind, tmp_path)
     found: list[str | None] = []
-    waiting = threading.Thread(target=lambda: found.append(open_store(raw).get("key", timeout_s=20.0)))
+    waiting = threading.Thread(target=lambda: found.append(open_store(raw).get("key", timeout_s=60.0)))
     waiting.start()
 
     # While that one waits; torch's TCPStore would let this thread in only afterwards.
     open_store(raw).set("key", "word")
-    waiting.join(10.0)
+    waiting.join(60.0)
 
     assert found == ["word"]
 
@@ -67,7 +67,7 @@ def test_what_other_code_writes_into_a_plain_dict_is_found() -> None:
     writing = threading.Timer(0.01, plain.__setitem__, ("key", "text"))
     writing.start()
 
-    assert store.get("key", timeout_s=20.0) == "text"
+    assert store.get("key", timeout_s=60.0) == "text"
     writing.join()
 
 

@@ -80,16 +80,6 @@ def test_a_reader_may_come_before_its_publisher(publish_as, read_as) -> None:
     assert_equal(reader.newest("policy"), weights(1))
 
 
-def test_policies_are_kept_apart(publish_as, read_as) -> None:
-    publisher, reader = publish_as(), read_as("reader")
-    publisher.publish(weights(7, policy_id="league/a b"))
-    publisher.publish(weights(3, policy_id="Ünï"))
-
-    assert_equal(reader.newest("league/a b"), weights(7, policy_id="league/a b"))
-    assert_equal(reader.newest("Ünï"), weights(3, policy_id="Ünï"))
-    assert reader.newest("policy") is None
-
-
 def test_closing_gives_readers_the_last_version(publish_as, read_as) -> None:
     publisher, reader = publish_as(), read_as("reader")
     publisher.publish(weights(1))
@@ -109,26 +99,6 @@ def test_readers_follow_to_other_shapes_and_the_old_block_goes(publish_as, read_
 
         assert_equal(reader.newest("policy"), weights(update, size=size))
         assert len(own_blocks()) == 1
-
-
-def test_parameters_in_bfloat16_come_back_as_float32(publish_as, read_as) -> None:
-    publisher, reader = publish_as(dtype="bfloat16"), read_as("reader")
-    sent = weights(1)._replace(state={"w": torch.linspace(0, 1, 50), "n": torch.tensor([2**40])})
-
-    publisher.publish(sent)
-
-    found = reader.newest("policy")
-    assert found is not None and torch.equal(found.state["n"], sent.state["n"])
-    assert torch.equal(found.state["w"], sent.state["w"].bfloat16().float())
-
-
-def test_a_reader_that_has_closed_is_named_no_more(publish_as, read_as) -> None:
-    publisher, first, _ = publish_as(), read_as("first"), read_as("second")
-    assert set(publisher.publish(weights(1), wait_s=SOON_S).delivered) == {"first", "second"}
-
-    first.close()
-
-    assert publisher.publish(weights(2), wait_s=SOON_S) == Receipt(delivered=("second",))
 
 
 def test_names_of_living_readers_and_publishers_are_taken(publish_as, read_as) -> None:
@@ -174,17 +144,6 @@ def test_nothing_is_left_when_all_have_closed(publish_as, read_as, name: str) ->
     reader.close()
 
     assert not folder_of(name).exists()
-
-
-def test_weights_that_cannot_travel_leave_the_version_before(publish_as, read_as) -> None:
-    publisher, reader = publish_as(), read_as("reader")
-    publisher.publish(weights(1))
-
-    with pytest.raises(CommError, match="complex64"):
-        publisher.publish(weights(2)._replace(state={"w": torch.ones(2, dtype=torch.complex64)}))
-
-    assert_equal(reader.newest("policy"), weights(1))
-    assert publisher.publish(weights(2), wait_s=SOON_S).delivered
 
 
 def test_weights_for_some_readers_are_left_alone_by_the_others(publish_as, read_as) -> None:

@@ -20,7 +20,7 @@ def test_readers_that_are_unknown_or_have_left_are_failed(tmp_path: Path) -> Non
         sent = Weights("policy", Version(1, 1), {"w": torch.ones(2)})
         receipt = publisher.publish(sent, to=["7", "1"])
         assert receipt.failed == ("7",) and receipt.delivered == ("1",)
-        assert reader.newest("policy", timeout_s=10.0) is not None
+        assert reader.newest("policy", timeout_s=60.0) is not None
         reader.close()  # type: ignore[attr-defined]  # beside the protocol: it ends a thread
 
         receipt = publisher.publish(sent._replace(version=Version(1, 2)))
@@ -60,7 +60,7 @@ def test_a_reader_that_has_the_version_before_gets_what_changed(tmp_path: Path) 
     with ExitStack() as stack:
         publisher, reader, _ = make_ends(stack, tmp_path, by_delta=True)
         sent = [publish(publisher, mostly_frozen(update)) for update in (1, 2, 3)]
-        found = reader.newest("policy", newer_than=Version(1, 2), timeout_s=10.0)
+        found = reader.newest("policy", newer_than=Version(1, 2), timeout_s=60.0)
 
     assert sent[0] > FROZEN and max(sent[1:]) < 2 * 4096 + 100
     assert found is not None
@@ -74,7 +74,7 @@ def test_a_reader_that_missed_a_version_gets_all_bytes(tmp_path: Path) -> None:
         publisher.publish(mostly_frozen(2), to=[])
 
         sent = publish(publisher, mostly_frozen(3))
-        found = reader.newest("policy", newer_than=Version(1, 1), timeout_s=10.0)
+        found = reader.newest("policy", newer_than=Version(1, 1), timeout_s=60.0)
 
     assert sent > FROZEN
     assert found is not None and found.state["head"].tolist() == [3.0] * 100
@@ -87,4 +87,4 @@ def test_a_message_that_is_nonsense_is_an_error_of_the_next_call(tmp_path: Path,
         publisher.store.set("1/0", head)  # type: ignore[attr-defined]  # what another program wrote there
 
         with pytest.raises(CommError, match="announced"):
-            reader.newest("policy", timeout_s=10.0)
+            reader.newest("policy", timeout_s=60.0)

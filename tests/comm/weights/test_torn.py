@@ -6,21 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
-from ding_like.comm.channels import Version, Weights
-from tests.comm.weights.torn import is_torn, run, state_of
+from tests.comm.weights.torn import run
 
 ROOT = Path(__file__).parents[3]
-
-
-def test_the_check_sees_a_version_that_is_torn() -> None:
-    whole = Weights("policy", Version(1, 5), state_of(5, 1000))
-    half = {**whole.state, "part 3": state_of(4, 1000)["part 3"]}
-
-    assert not is_torn(whole)
-    assert is_torn(whole._replace(state=half)) and is_torn(whole._replace(version=Version(1, 4)))
-    assert is_torn(whole._replace(state={**whole.state, "part 0": torch.zeros(125)}))
 
 
 @pytest.mark.slow

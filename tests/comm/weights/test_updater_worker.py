@@ -38,6 +38,19 @@ def served(stack: ExitStack, store: Any, worker: WeightUpdateWorker) -> None:
     stack.callback(end)
 
 
+def updater_of(store: Any, source: Any, **settings: Any) -> DistributedWeightUpdater:
+    """Return the updater of one worker."""
+    return DistributedWeightUpdater(store, source, 1, True, **{"timeout_s": 60.0, **settings})
+
+
+def push(updater: DistributedWeightUpdater, worker: WeightUpdateWorker) -> None:
+    """Push while the worker takes a step."""
+    with ThreadPoolExecutor(1) as threads:
+        step = threads.submit(worker.step, timeout_s=60.0)
+        updater.push_weights()
+        assert step.result(60.0) == "update_weights"
+
+
 # --- words
 
 
@@ -180,19 +193,12 @@ def test_a_worker_that_is_busy_for_too_long_is_updated_by_the_next_push() -> Non
     store: dict[str, bytes] = {}
     target = policy(1)
     worker = WeightUpdateWorker(store, 1, target)
-    with DistributedWeightUpdater(store, policy(), 1, True, timeout_s=0.05) as hasty:
+    with updater_of(store, policy(), timeout_s=0.05) as hasty:
         with pytest.raises(WeightUpdateError, match=r"rank 1: it has not answered within 0\.05 s"):
             hasty.push_weights()
     assert worker.step() is None  # the word was taken back
-    with (
-        ThreadPoolExecutor(1) as threads,
-        DistributedWeightUpdater(store, policy(), 1, True, timeout_s=60.0) as updater,
-    ):
-        stepping = threads.submit(worker.step, timeout_s=60.0)
-
-        updater.push_weights()
-
-        assert stepping.result(60.0) == "update_weights"
+    with updater_of(store, policy()) as updater:
+        push(updater, worker)
     assert torch.equal(target.state_dict()["weight"], policy().state_dict()["weight"])
 
 
@@ -200,13 +206,8 @@ def test_a_word_that_is_read_twice_is_served_once() -> None:
     store: dict[str, bytes] = {}
     got: list[Weights] = []
     worker = WeightUpdateWorker(store, 1, on_weights=got.append)
-    with (
-        ThreadPoolExecutor(1) as threads,
-        DistributedWeightUpdater(store, policy(), 1, True, timeout_s=60.0) as updater,
-    ):
-        stepping = threads.submit(worker.step, timeout_s=60.0)
-        updater.push_weights()
-        stepping.result(60.0)
+    with updater_of(store, policy()) as updater:
+        push(updater, worker)
 
         store["NODE_1_in"] = b"update_weights"
         assert worker.step() == "update_weights"
@@ -216,15 +217,10 @@ def test_a_word_that_is_read_twice_is_served_once() -> None:
 
 def test_a_worker_that_begins_again_is_updated_by_the_next_push() -> None:
     store: dict[str, bytes] = {}
-    with (
-        ThreadPoolExecutor(1) as threads,
-        DistributedWeightUpdater(store, policy(), 1, True, timeout_s=60.0) as updater,
-    ):
+    with updater_of(store, policy()) as updater:
         for _ in range(2):
             target = policy(1)
-            stepping = threads.submit(WeightUpdateWorker(store, 1, target).step, timeout_s=60.0)
-            updater.push_weights()
-            stepping.result(60.0)
+            push(updater, WeightUpdateWorker(store, 1, target))
             assert torch.equal(target.state_dict()["weight"], policy().state_dict()["weight"])
 
     assert updater.version == 2
@@ -251,13 +247,8 @@ def test_any_publisher_and_reader_carry_the_numbers() -> None:
     store: dict[str, bytes] = {}
     target, publisher = policy(1), LocalWeights()
     worker = WeightUpdateWorker(store, 1, target, reader=publisher.reader("1"))
-    with (
-        ThreadPoolExecutor(1) as threads,
-        DistributedWeightUpdater(store, policy(), 1, True, transport=publisher, timeout_s=60.0) as updater,
-    ):
-        stepping = threads.submit(worker.step, timeout_s=60.0)
-        updater.push_weights()
-        stepping.result(60.0)
+    with updater_of(store, policy(), transport=publisher) as updater:
+        push(updater, worker)
     publisher.close()
 
     assert torch.equal(target.state_dict()["weight"], policy().state_dict()["weight"])
@@ -267,10 +258,8 @@ def test_the_names_of_a_target_may_be_nested_another_way() -> None:
     store: dict[str, bytes] = {}
     source, target = nn.Sequential(policy()), {"0": dict(policy(1).state_dict())}
     worker = WeightUpdateWorker(store, 1, target)
-    with ThreadPoolExecutor(1) as threads, DistributedWeightUpdater(store, source, 1, True, timeout_s=60.0) as updater:
-        stepping = threads.submit(worker.step, timeout_s=60.0)
-        updater.push_weights()
-        stepping.result(60.0)
+    with updater_of(store, source) as updater:
+        push(updater, worker)
 
     assert torch.equal(target["0"]["weight"], policy().state_dict()["weight"])
 

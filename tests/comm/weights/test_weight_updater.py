@@ -360,7 +360,7 @@ def test_without_sync_a_handle_comes_at_once_and_version_and_hooks_follow() -> N
     assert handle is not None and not handle.done()
     assert (nodes.told(), updater.version, updater._batches_since_weight_update) == ([1, 2], 0, [1, 0])
     held.release()
-    handle.wait(10.0)
+    handle.wait(60.0)
     assert handle.done() and hooks.is_set()
     assert (updater.version, updater._batches_since_weight_update) == (1, [0, 0])
 
@@ -376,7 +376,7 @@ def test_a_handle_raises_what_a_push_with_sync_does() -> None:
     assert handle is not None
     for _ in range(2):  # as often as it is asked
         with pytest.raises(WeightUpdateError, match="Expected 'updated' but got status 'no'") as raised:
-            handle.wait(10.0)
+            handle.wait(60.0)
     assert raised.value.updated == (1,) and updater.version == 0
 
 
@@ -391,9 +391,9 @@ def test_a_second_push_waits_for_the_answers_to_the_first() -> None:
     second.join(0.05)
     told_meanwhile = nodes.told()
     held.release()
-    second.join(10.0)
+    second.join(60.0)
     held.release()
-    seconds[0].wait(10.0)
+    seconds[0].wait(60.0)
 
     assert told_meanwhile == [1, 2] and nodes.told() == [1, 2, 1, 2]
     assert first is not None and first.done() and updater.version == 2
@@ -412,8 +412,8 @@ def test_a_hook_may_push_again() -> None:
     handle = updater.push_weights()
 
     assert handle is not None
-    handle.wait(10.0)
-    more[0].wait(10.0)
+    handle.wait(60.0)
+    more[0].wait(60.0)
     assert updater.version == 2
 
 

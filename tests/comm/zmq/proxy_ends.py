@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from ding_like.comm.zmq.proxy import HELLO, Proxy, ProxyCounts
 from ding_like.comm.zmq.sockets import Poller, Socket, open_socket
+from tests.support import wait_until
 
 SOON_S = 60.0
 MOMENT_S = 0.05
@@ -75,9 +76,5 @@ class End:
 
 def await_counts(proxy: Proxy, holds: Callable[[ProxyCounts], bool]) -> ProxyCounts:
     """Return the proxy's counts once they are as expected."""
-    deadline_s = time.monotonic() + SOON_S
-    pause = threading.Event()
-    while not holds(proxy.counts):
-        assert time.monotonic() < deadline_s, f"not in time: {proxy.counts}"
-        pause.wait(0.005)
+    wait_until(lambda: holds(proxy.counts), "what the proxy is to count")
     return proxy.counts

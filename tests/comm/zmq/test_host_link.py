@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -19,14 +18,13 @@ from ding_like.errors import CommError
 
 
 @pytest.fixture
-def serve() -> Iterator[Any]:
+def serve(stack: ExitStack) -> Any:
     """Return what starts the driver's end."""
-    with ExitStack() as opened:
 
-        def make(welcome: Any = dict) -> RowServer:  # Any: what a RowServer takes
-            return opened.enter_context(closing(RowServer(tcp_endpoint("127.0.0.1"), welcome=welcome).start()))
+    def make(welcome: Any = dict) -> RowServer:  # Any: what a RowServer takes
+        return stack.enter_context(closing(RowServer(tcp_endpoint("127.0.0.1"), welcome=welcome).start()))
 
-        yield make
+    return make
 
 
 def test_machines_have_different_numbers(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

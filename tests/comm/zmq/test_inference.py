@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -68,9 +67,8 @@ class Servers:
 
 
 @pytest.fixture
-def servers() -> Iterator[Servers]:
-    with ExitStack() as opened:
-        yield Servers(opened)
+def servers(stack: ExitStack) -> Servers:
+    return Servers(stack)
 
 
 def test_a_request_carries_what_a_server_needs(servers):
@@ -135,22 +133,6 @@ def test_answers_to_other_requests_and_garbage_are_dropped(servers):
 
     np.testing.assert_array_equal(answer.result(60).output, OUTPUT)
     assert client.num_dropped == 3
-
-
-def test_of_two_answers_the_first_counts(servers):
-    client = servers.client()
-    answer = servers.asking(client)
-    request = servers.request()
-    servers.reply(request.id)
-    servers.reply(request.id, output=-OUTPUT, version=Version(0, 0))
-    np.testing.assert_array_equal(answer.result(60).output, OUTPUT)
-
-    answer = servers.asking(client)
-    servers.reply(servers.request().id, output=2 * OUTPUT)
-
-    np.testing.assert_array_equal(answer.result(60).output, 2 * OUTPUT)
-    assert client.num_dropped == 1
-    assert client.take_version() == Version(1, 7)
 
 
 def test_the_next_request_names_the_server_that_answered(servers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,6 @@ ROWS = 4
 SOON_S = 60.0  # what is under way has come by then
 MOMENT_S = 0.05
 AGAIN_S = 0.05  # after which what is not answered is said again
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture
@@ -357,22 +351,11 @@ def test_what_a_check_of_the_driver_raises_is_the_reason(serve: Any, connect: An
     assert server.take(MOMENT_S) == [] and give(server) is not None  # the order is done with
 
 
-def test_rows_that_nobody_ordered_are_refused(serve: Any, raw: Any) -> None:
-    server = serve()
-    socket = raw(server.endpoint)
-    sender = {"name": "actor1", "run_id": 1, "instance": "x"}
-    socket.send(encode({"kind": "hello", **sender, "role": "actor", "protocol": PROTOCOL}))
-    until(socket.receive)
-    socket.send(encode({"kind": "segment", **sender, "order": 1, "seq": 1, "rows": 1}, {"columns/obs": np.zeros(1)}))
-
-    assert b"order 1 was not given" in bytes(until(socket.receive)[0])
-    assert server.queue_depth == 0 and server.counts.refused == 1
-
-
 def test_a_segment_whose_head_is_wrong_is_refused_with_the_reason(serve: Any, raw: Any) -> None:
     server = serve()
     for number, (change, reason) in enumerate(
         (
+            ({"order": 99}, "order 99 was not given"),
             ({"rows": 3}, "a segment of 3 rows has columns of shapes"),
             ({"rows": 0}, "a segment of 0 rows has columns of shapes"),
             ({"version": [1]}, "'version' is"),
@@ -454,21 +437,6 @@ def test_nothing_of_an_earlier_run_comes_after_that_of_a_later_one(serve: Any, c
     with pytest.raises(CommError, match="run 2 of actor1 has taken its place"):
         put_and_settle(old, segment(0))
     assert server.take(MOMENT_S) == [] and server.queue_depth == 0
-
-
-def test_rows_that_were_taken_of_an_earlier_run_may_be_acknowledged_late(serve: Any, connect: Any) -> None:
-    server = serve(credit=1)
-    old = joined(server, connect(server.endpoint, run_id=1))
-    give(server)
-    old.order(timeout_s=SOON_S)
-    old.put(segment(0))
-    (arrived,) = server.take(SOON_S)
-    new = joined(server, connect(server.endpoint, run_id=2))
-
-    server.acknowledge(arrived)
-
-    give(server)
-    assert new.order(timeout_s=SOON_S).rows == ROWS and server.queue_depth == 0
 
 
 def test_a_driver_that_was_started_again_is_told_hello_and_gets_new_rows_only(serve: Any, connect: Any) -> None:

@@ -131,6 +131,32 @@ def test_a_broadcast_period_keeps_weights_back_until_it_has_passed(make: Make) -
     assert [version.update for version in run.weights.versions] == [0, updates[3]]
 
 
+def test_actors_of_a_resumed_run_wait_for_its_own_weights(make: Make) -> None:
+    run = make()
+    run.rows.eager = False
+    run.turns.load_state_dict({"rows": {"collected": 100, "granted": 50}, "random_rows": 0})
+    run.turns.take()
+
+    assert {tuple(extra["least"]) for *_, extra in run.rows.given} == {tuple(run.weights.versions[0])}
+
+
+def test_what_envs_are_normalised_by_goes_out_before_the_first_order(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make()
+    monkeypatch.setattr(DriverEnd, "statistics", lambda _: {"obs_norm": {"mean": np.ones(4)}})
+    given = run.rows.give
+
+    def give(*args: Any, **named: Any) -> Any:
+        assert run.rows.statistics and list(run.rows.statistics[0]) == ["obs_norm/mean"]
+        return given(*args, **named)
+
+    run.rows.give = give  # type: ignore[method-assign]
+    run.turns.begin()
+
+    assert run.rows.given
+
+
 def test_no_order_is_given_while_updates_are_behind(make: Make) -> None:
     run = make(max_train_frequency=2.0, policy=dict(learn=dict(update_per_collect=4, batch_size=8)))
     run.turns.begin()

@@ -33,20 +33,7 @@ _KEYS = (
     "kind", "name", "run_id", "instance", "role", "protocol", "order", "seq", "version", "env_steps", "rows", "stats",
     "have", "text", "id", "client", "least", "follows", "number", "has", "session", "arrays", "x",
 )  # fmt: skip
-_DTYPES = (
-    "float32",
-    "float64",
-    "int64",
-    "bool",
-    "uint8",
-    "object",
-    "O",
-    "V16",
-    "U4",
-    "datetime64[ns]",
-    "complex64",
-    "",
-)
+_DTYPES = "float32 float64 int64 bool uint8 object O V16 U4 datetime64[ns] complex64".split() + [""]
 _NUMBERS = (0, 1, -1, 2, 7, 2**31, 2**32, 2**53 - 1, 2**53, 2**63, 2**64, 10**30, -(2**63), 0.5, -0.0, 1e308)
 
 

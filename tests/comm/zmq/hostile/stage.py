@@ -30,7 +30,7 @@ from ding_like.policy.remote_infer import check_acts_remotely
 from tests.comm.zmq.hostile.messages import MAKERS, Stranger, raw_bytes
 from tests.contracts.policy_cases import ACTING, OBS, make
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 HONEST = "actor1"
 _COLUMNS = {"obs": ("<f4", (4,)), "reward": ("<f4", ())}
 
@@ -67,7 +67,7 @@ class Server:
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(10.0)
+        self._thread.join(60.0)
 
 
 class Stage:
@@ -172,7 +172,7 @@ class Stage:
         for part in (self.sink, self.client, self.reader, self.server):
             part.close()
         self._stop.set()
-        self._proxy_thread.join(10.0)
+        self._proxy_thread.join(60.0)
         self.weights.close()
         self.rows.close()
 
