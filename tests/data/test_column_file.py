@@ -57,14 +57,13 @@ def test_a_dtype_without_a_place_is_one_clear_error_and_no_file(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("cut", [0, 4, 40, -1])
-def test_a_torn_file_is_one_clear_error(tmp_path: Path, cut: int) -> None:
+def test_a_torn_file_is_one_clear_error(tmp_path: Path) -> None:
     save_columns(tmp_path / "rows", make_columns())
     data = (tmp_path / "rows").read_bytes()
-    (tmp_path / "rows").write_bytes(data[:cut])
-
-    with pytest.raises(CheckpointError, match="rows cannot be read as columns"):
-        load_columns(tmp_path / "rows")
+    for cut in (0, 4, 40, -1):
+        (tmp_path / "rows").write_bytes(data[:cut])
+        with pytest.raises(CheckpointError, match="rows cannot be read as columns"):
+            load_columns(tmp_path / "rows")
 
 
 def test_a_file_of_another_program_is_one_clear_error(tmp_path: Path) -> None:
@@ -94,6 +93,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_save_killed_half_way_leaves_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     rng = np.random.default_rng(0)
