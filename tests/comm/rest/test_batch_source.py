@@ -66,67 +66,6 @@ def run(tmp_path: Path) -> Any:
     made.close()
 
 
-def test_a_learner_that_goes_on_says_how_far_it_had_come(tmp_path: Path) -> None:
-    """Updates beyond those that it had saved are granted again, and no others."""
-    run = Run(tmp_path)
-    for _ in range(20):
-        run.send()
-    while run.core.waiting_updates:
-        assert run.source.next(timeout_s=60.0) is not None
-    run.source.close()
-    granted = run.core.granted_updates
-    run.core.tasks.release(run.core.tasks.tasks[run.learn.task_id])
-    task = run.core.claim(run.learner, m.Claim()).task
-    assert task is not None and task.attempt == 2 and granted > 10
-
-    second = RestBatchSource(
-        run.service,
-        task,
-        worker_id=run.learner,
-        read=run.read,
-        batch_size=4,
-        buffer_size=SIZE,
-        num_batches=3,
-        train_iter=granted - 7,
-    )
-    batches = 0
-    while second.next(timeout_s=1.0) is not None:
-        batches += 1
-    second.close()
-    run.core.close()
-
-    assert batches == 7 and run.core.granted_updates == granted
-
-
-def test_batches_that_come_while_it_is_closed_are_in_its_last_report(run: Run) -> None:
-    """The last request is answered only after the source was told to close."""
-    for _ in range(4):
-        run.send()
-    while run.core.waiting_updates:
-        assert run.source.next(timeout_s=60.0) is not None
-    inner, asked, told = run.service.sample, threading.Event(), threading.Event()
-
-    def answer_late(*args: Any) -> m.SampleReply:
-        asked.set()
-        assert told.wait(60.0)
-        return inner(*args)
-
-    run.service.sample = answer_late  # type: ignore[method-assign]
-    assert asked.wait(60.0)
-    received = run.source.num_received
-    for _ in range(4):
-        run.send()
-    closing = threading.Thread(target=run.source.close)
-    closing.start()
-    with run.source._changed:
-        assert run.source._changed.wait_for(lambda: run.source._is_closed, 60.0)
-    told.set()
-    closing.join(60.0)
-
-    stats = run.core.workers.get(run.learner).stats  # type: ignore[union-attr]
-    assert stats["received_updates"] == run.source.num_received == run.core.granted_updates > received
-
-
 def check(batch: TransitionBatch, sent: int) -> None:
     assert len(batch) == 4
     assert (batch["segment"] < sent).all()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import json
 import secrets
 import socket
 import threading
@@ -138,22 +135,6 @@ def signed(method: str, path: str, body: bytes, *, turn: str = "") -> dict[str, 
     signer.offset_s = 0.0
     headers, _ = signer.sign(method, path, body, turn=turn or f"{secrets.token_hex(4)}:1", worker="collector-one")
     return headers
-
-
-def raw(server: CoordinatorServer, method: str, path: str, body: bytes = b"{}", **headers: str) -> tuple[int, Any]:
-    """Send a request byte by byte as told, signed as a collector unless `Authorization` is given."""
-    host, port = server.url.removeprefix("http://").split(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=5)
-    given = {
-        "Content-Type": "application/json",
-        "X-DL-Protocol": str(m.PROTOCOL),
-        **signed(method, path, body),
-        **{name.replace("_", "-"): value for name, value in headers.items()},
-    }
-    with contextlib.closing(connection):
-        connection.request(method, path, body, {name: value for name, value in given.items() if value})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
 
 
 def test_messages_go_there_and_back(server: CoordinatorServer, service: Service) -> None:

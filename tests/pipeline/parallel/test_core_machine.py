@@ -29,7 +29,7 @@ SELDOM = st.integers(0, 3).map(lambda number: number == 3)
 
 
 class Coordinator(RuleBasedStateMachine):
-    """Drive a core beside a model of what was acknowledged."""
+    """Core that is driven beside a model of what was acknowledged."""
 
     @initialize()
     def start(self) -> None:
@@ -257,4 +257,4 @@ class Coordinator(RuleBasedStateMachine):
 
 
 TestCoordinator = Coordinator.TestCase
-TestCoordinator.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCoordinator.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -16,7 +16,6 @@ import torch
 
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.rollout import Rollout
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.learners.shares import check_shares
@@ -46,7 +45,7 @@ create_config = dict(
 
 
 class Part:
-    """Hold one learner and what it is made of."""
+    """One learner and what it is made of."""
 
     def __init__(self, cfg: Any, folder: Path, name: str, **kwargs: Any) -> None:
         self.learner: BaseLearner = create_learner(
@@ -98,61 +97,19 @@ def start(policy: Any, cfg: Any, config: Path, rng: np.random.Generator) -> Lear
     return aggregator
 
 
-PPO_CONFIG = """
-main_config = dict(
-    exp_name="run",
-    env=dict(env_id="CartPole-v1", collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2),
-    policy=dict(
-        model=dict(encoder_hidden_size_list=[16]),
-        recompute_adv=True,
-        learn=dict(
-            batch_size=30,
-            epoch_per_collect=6,
-            learning_rate=1e-3,
-            value_norm=True,
-            target_kl=0.002,
-            schedule=dict(env_steps=400, lr_end=1e-4, clip_end=0.1),
-        ),
-        collect=dict(n_sample=100),
-    ),
-)
-create_config = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="ppo"))
-"""
-
-
-def rollouts(policy: Any, num: int, rows: int = 101) -> list[TransitionBatch]:
-    """Return what a collector makes of a made-up env, an odd number of rows each."""
-    made = []
-    for number, batch in enumerate(batches(num, rows)):
-        rng = np.random.default_rng(number)
-        acted = policy.collect_mode.actor.act(
-            batch["obs"], lanes=np.zeros(rows, np.int64), is_first=np.zeros(rows, bool), rng=rng
-        )
-        rollout = Rollout(1, capacity=rows)
-        columns = {name: column for name, column in batch.columns.items() if name != "weight"}
-        lanes = {"lane": np.zeros(rows, np.int64), "truncated": np.zeros(rows, bool)}
-        rollout.append({**columns, **acted, **lanes})
-        made.append(policy.segment(rollout)[0])
-    return made
-
-
 def worst(one: Any, other: Any) -> float:
     pairs = zip(tensors_in(one), tensors_in(other), strict=True)
     return max(float((a.double() - b.double()).abs().max()) for a, b in pairs)
 
 
-@pytest.mark.parametrize(
-    "kind", ["dqn numpy", *(pytest.param(each, marks=pytest.mark.slow) for each in ("dqn autograd", "ppo"))]
-)
-def test_two_learners_learn_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    config = tmp_path / "config.py"
-    backend = ', backend="autograd"' if kind == "dqn autograd" else ""
-    config.write_text(PPO_CONFIG if kind == "ppo" else CONFIG.format(learn=backend))
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("autograd", marks=pytest.mark.slow)])
+def test_two_learners_learn_what_one_does(in_tmp: Path, backend: str) -> None:
+    tmp_path, config = in_tmp, in_tmp / "config.py"
+    config.write_text(CONFIG.format(learn=', backend="autograd"' if backend == "autograd" else ""))
     file = read_config(config)
     cfg = compile_config(file.main_config, file.create_config, seed=0, save=False)
     one, first = make_policy(cfg), make_policy(cfg)
-    data = rollouts(make_policy(cfg), 6) if kind == "ppo" else batches(25)
+    data = batches(25)
     single = Part(cfg, tmp_path, "one", policy=one.learn_mode).learner
     before_threads = threading.active_count()
     rng = make_rng(0, "learner")
@@ -160,7 +117,7 @@ def test_two_learners_learn_what_one_does(tmp_path: Path, monkeypatch: pytest.Mo
     shared = {"reducer": aggregator.reducer, "dist_info": (0, 2)}
     learner = Part(cfg, tmp_path, "first", policy=first.learn_mode, rng=rng, **shared).learner
     # As if the first learner went on from a saved point: the other one must have that too.
-    single.train(data[0] if kind == "ppo" else batches(1)[0])
+    single.train(data[0])
     learner.load_state_dict(single.state_dict())
     learner.policy.load_state_dict(copy.deepcopy(one.learn_mode.state_dict()))
 

@@ -18,32 +18,6 @@ from ding_like.utils.checkpoint import load_state
 from tests.pipeline.parallel.runs import Run, configs, running, spy_on_batches
 
 
-def test_rows_that_are_sequences_train_at_the_serial_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configs(
-        "sequence_dqn",
-        random_collect_size=16,
-        learn=dict(update_per_collect=2),
-        collect=dict(n_sample=8, unroll_len=4),
-        other=dict(replay_buffer=dict(replay_buffer_size=120)),
-    )
-    with running(tmp_path, config, max_env_step=1200) as run:
-        batches = spy_on_batches(run, monkeypatch)
-
-        result = run.train()
-
-        # In one process 8 rows of 4 steps are followed by 2 updates; 16 rows are collected at random before.
-        # Of each of two collectors, one segment may come after the learner was told that it has all.
-        steps = [result["env_step"] - late * 64 * 4 - 16 * 4 for late in range(3)]
-        assert result["train_iter"] in [each * 2 // (8 * 4) for each in steps]
-        assert result["train_iter"] == run.core.book.plain()["granted_updates"]
-        assert 1200 <= result["env_step"] <= run.core.env_step < 1200 + 2 * 64 * 4 + 64
-        assert run.core.book.index("buffer").count == 120, "the capacity is of rows"
-    assert all(batch["obs"].shape == (16, 4, 4) and batch["action"].shape == (16, 4) for batch in batches)
-    steps = batches[-1]["step"]
-    follows = (np.diff(steps, axis=1) == 1) | (steps[:, 1:] == 0)
-    assert follows.all(), "a row is of one lane, in order"
-
-
 def test_off_policy_episodes_train_at_the_serial_ratio(tmp_path: Path) -> None:
     n_episode = 7
     config = configs(
