@@ -57,23 +57,26 @@ HYBRID: dict[str, spaces.Space[Any]] = {
     "dict": spaces.Dict(action_type=spaces.Discrete(3), action_args=spaces.Box(-0.1, 0.7, (2,), np.float64)),
 }
 UNBOUNDED = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-TAKES = {
-    "dqn": ["discrete", "discrete from 5"],
-    "ppo": list(ACTIONS),
-    "a2c": list(ACTIONS),
-    "ppo_offpolicy": list(ACTIONS),
-    "ddpg": ["box", "box of float64"],
-    "td3": ["box", "box of float64"],
-    "sac": ["box", "box of float64"],
-    "discrete_sac": ["discrete", "discrete from 5"],
-    "pg": list(ACTIONS),
-    "ppg": list(ACTIONS),
-}
+# Every way to choose (of values, on-policy, of bounded boxes, of choices with parameters) and every kind of action.
+SUITE = [("dqn", "discrete from 5"), ("sac", "box of float64")]
+SUITE += [("ppo", name) for name in ("box of float64", "multi-discrete from 1", "multi-binary")]
+OTHERS = [
+    ("dqn", "discrete"),
+    ("ppo", "discrete"),
+    ("ppo", "discrete from 5"),
+    ("ppo", "box"),
+    ("ppo", "multi-discrete"),
+]
+OTHERS += [("ppo", "one multi-discrete"), ("discrete_sac", "discrete from 5")]
+OTHERS += [
+    (policy, name) for policy in ("a2c", "ppo_offpolicy", "pg", "ppg") for name in ("multi-discrete from 1", "box")
+]
+OTHERS += [(policy, "box of float64") for policy in ("ddpg", "td3")]
 RANDOM_FIRST = ("pdqn", "dqn", "ddpg", "td3", "sac", "discrete_sac")
 
 
 @pytest.fixture
-def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TransitionBatch]:
+def trained(in_tmp: Path, no_pictures: None, monkeypatch: pytest.MonkeyPatch) -> list[TransitionBatch]:
     """Return the batches that learners are given from now on; no env has played yet."""
     batches: list[TransitionBatch] = []
     train = BaseLearner.train
@@ -82,8 +85,6 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TransitionB
         batches.append(data)
         train(self, data, *args)
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
     monkeypatch.setattr(BaseLearner, "train", remember)
     monkeypatch.setattr(SpaceEnv, "happened", [])
     monkeypatch.setattr(SpaceEnv, "faults", [])
@@ -143,7 +144,7 @@ def assert_rows_are_what_happened(batches: list[TransitionBatch], observation_sp
 
 
 @pytest.mark.parametrize(
-    ("policy", "actions"), [(policy, actions) for policy, taken in TAKES.items() for actions in taken]
+    ("policy", "actions"), [*SUITE, *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHERS)]
 )
 def test_actions_reach_the_env_and_the_learner(policy: str, actions: str, trained: list[TransitionBatch]) -> None:
     run(policy, VECTOR, ACTIONS[actions])
@@ -158,8 +159,9 @@ def flat(action: Any) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in leaves])
 
 
-@pytest.mark.parametrize("actions", HYBRID)
-@pytest.mark.parametrize("policy", ["pdqn", "ppo"])
+@pytest.mark.parametrize(
+    ("policy", "actions"), [("pdqn", "flat"), ("pdqn", "dict"), ("ppo", "nested"), ("ppo", "dict")]
+)
 def test_choices_with_parameters_reach_the_env_and_the_learner(
     policy: str, actions: str, trained: list[TransitionBatch]
 ) -> None:
@@ -173,8 +175,24 @@ def test_choices_with_parameters_reach_the_env_and_the_learner(
         assert np.allclose(row["action"][1:], taken[1:], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", OBSERVATIONS)
-@pytest.mark.parametrize("policy", ["dqn", "ppo", "sac"])
+IN_SUITE = {
+    ("dqn", "uint8"),
+    ("dqn", "discrete from 3"),
+    ("dqn", "nested"),
+    ("dqn", "float64"),
+    ("ppo", "image and more"),
+}
+IN_SUITE |= {("ppo", "multi-discrete from 1"), ("sac", "dict")}
+
+
+@pytest.mark.parametrize(
+    ("policy", "name"),
+    [
+        pytest.param(policy, name, marks=() if (policy, name) in IN_SUITE else pytest.mark.slow)
+        for policy in ("dqn", "ppo", "sac")
+        for name in OBSERVATIONS
+    ],
+)
 def test_observations_reach_the_learner(policy: str, name: str, trained: list[TransitionBatch]) -> None:
     actions = ACTIONS["box" if policy == "sac" else "discrete"]
 
@@ -183,16 +201,14 @@ def test_observations_reach_the_learner(policy: str, name: str, trained: list[Tr
     assert_rows_are_what_happened(trained, OBSERVATIONS[name], actions)
 
 
-@pytest.mark.parametrize("others", [{"board": VECTOR}, {"board": VECTOR, "turn": spaces.Discrete(2)}], ids=len)
 @pytest.mark.parametrize(
-    ("policy", "actions"),
+    ("policy", "actions", "others"),
     [
-        ("dqn", "discrete"),
-        ("dqn", "discrete from 5"),
-        ("ppo", "discrete"),
-        ("ppo", "multi-discrete from 1"),
-        ("a2c", "one multi-discrete"),
-        ("ppo_offpolicy", "multi-discrete"),
+        ("dqn", "discrete from 5", {"board": VECTOR}),
+        ("ppo", "multi-discrete from 1", {"board": VECTOR, "turn": spaces.Discrete(2)}),
+        pytest.param("ppo", "discrete", {"board": VECTOR}, marks=pytest.mark.slow),
+        pytest.param("a2c", "one multi-discrete", {"board": VECTOR}, marks=pytest.mark.slow),
+        pytest.param("ppo_offpolicy", "multi-discrete", {"board": VECTOR}, marks=pytest.mark.slow),
     ],
 )
 def test_no_action_is_taken_that_a_mask_forbids(
@@ -207,38 +223,28 @@ def test_no_action_is_taken_that_a_mask_forbids(
     assert_rows_are_what_happened(trained, observed, space)
 
 
-@pytest.mark.parametrize("policy", ["ppo", "a2c"])
-def test_actions_without_bounds_are_taken(policy: str, trained: list[TransitionBatch]) -> None:
-    run(policy, VECTOR, UNBOUNDED)
+def test_actions_without_bounds_are_taken(trained: list[TransitionBatch]) -> None:
+    run("ppo", VECTOR, UNBOUNDED)
 
     assert_rows_are_what_happened(trained, VECTOR, UNBOUNDED)
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Text(8),
-        spaces.Graph(VECTOR, None),
-        spaces.Sequence(VECTOR),
-        spaces.Tuple([VECTOR, VECTOR]),
-        spaces.Dict({"words": spaces.Text(8), "x": VECTOR}),
-    ],
-    ids=lambda space: type(space).__name__,
-)
-def test_an_observation_that_nothing_holds_is_refused_with_a_way_out(
-    space: spaces.Space[Any], trained: list[TransitionBatch]
-) -> None:
-    kind = "Text at 'words'" if isinstance(space, spaces.Dict) else type(space).__name__
-
-    with pytest.raises((ConfigError, EnvError), match=rf"observation space {kind}.*[wW]rapper"):
-        run("ppo", space, ACTIONS["discrete"])
-
+def test_observations_that_nothing_holds_are_refused_with_a_way_out(trained: list[TransitionBatch]) -> None:
+    refused = {
+        "Text": spaces.Text(8),
+        "Graph": spaces.Graph(VECTOR, None),
+        "Sequence": spaces.Sequence(VECTOR),
+        "Tuple": spaces.Tuple([VECTOR, VECTOR]),
+        "Text at 'words'": spaces.Dict({"words": spaces.Text(8), "x": VECTOR}),
+    }
+    for kind, space in refused.items():
+        with pytest.raises((ConfigError, EnvError), match=rf"observation space {kind}.*[wW]rapper"):
+            run("ppo", space, ACTIONS["discrete"])
     assert not trained and not SpaceEnv.happened
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
+def test_actions_that_nothing_chooses_are_refused_with_a_way_out(trained: list[TransitionBatch]) -> None:
+    for space in (
         spaces.Text(8),
         spaces.Tuple([spaces.Discrete(2), VECTOR, spaces.Discrete(2)]),
         spaces.Tuple([spaces.Discrete(2), VECTOR, VECTOR, VECTOR]),
@@ -248,40 +254,28 @@ def test_an_observation_that_nothing_holds_is_refused_with_a_way_out(
         spaces.MultiDiscrete([[2, 2], [3, 3]]),
         spaces.Box(-1.0, 1.0, (2, 2)),
         spaces.Box(0, 3, (2,), np.int64),
-    ],
-    ids=str,
-)
-def test_an_action_that_nothing_chooses_is_refused_with_a_way_out(
-    space: spaces.Space[Any], trained: list[TransitionBatch]
-) -> None:
-    with pytest.raises((ConfigError, EnvError), match=rf"(?s)action space.*{type(space).__name__}.*wrapper"):
-        run("ppo", VECTOR, space)
-
+    ):
+        with pytest.raises((ConfigError, EnvError), match=rf"(?s)action space.*{type(space).__name__}.*wrapper"):
+            run("ppo", VECTOR, space)
     assert not trained and not SpaceEnv.happened
 
 
-@pytest.mark.parametrize("policy", ["dqn", "a2c", "ppg", "ppo_offpolicy", "sac", "impala"])
-def test_a_policy_that_cannot_choose_with_parameters_names_those_that_can(
-    policy: str, trained: list[TransitionBatch]
+def test_policies_and_choices_with_parameters_that_do_not_fit_name_others(
+    trained: list[TransitionBatch],
 ) -> None:
-    with pytest.raises(ConfigError, match=r"create_config.policy.type: pdqn, ppo\).*env wrapper"):
-        run(policy, VECTOR, HYBRID["dict"])
-
-    assert not trained
-
-
-def test_discrete_actions_are_refused_where_a_policy_chooses_with_parameters(trained: list[TransitionBatch]) -> None:
+    for policy in ("dqn", "a2c", "ppg", "ppo_offpolicy", "sac", "impala"):
+        with pytest.raises(ConfigError, match=r"create_config.policy.type: pdqn, ppo\).*env wrapper"):
+            run(policy, VECTOR, HYBRID["dict"])
     with pytest.raises(ConfigError, match=r"policy 'pdqn' takes hybrid \(a choice with parameters.*dqn"):
         run("pdqn", VECTOR, ACTIONS["discrete"])
+    assert not trained
 
 
 @pytest.mark.parametrize(
     ("policy", "actions", "others"),
     [
         ("dqn", "box", ["ddpg", "ppo", "sac", "td3"]),
-        ("dqn", "multi-discrete", ["ppo"]),
         ("sac", "discrete", ["a2c", "dqn", "ppo"]),
-        ("td3", "multi-binary", ["a2c", "ppo"]),
     ],
 )
 def test_a_policy_that_cannot_choose_an_action_names_some_that_can(

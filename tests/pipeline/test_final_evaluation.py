@@ -14,38 +14,7 @@ from ding_like.pipeline.report.runs import read_run
 from ding_like.utils.checkpoint import load_state
 from ding_like.worker.evaluator.interaction import InteractionSerialEvaluator
 
-
-def test_the_last_model_is_judged_by_fresh_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
-    seeds: list[list[int]] = []
-    play = InteractionSerialEvaluator.play
-
-    def watched(self: Any, n_episode: int, **kwargs: Any) -> Any:
-        reset = self.env.reset
-        monkeypatch.setattr(self.env, "reset", lambda *args, **given: (seeds.append(given["seeds"]), reset(**given)))
-        result = play(self, n_episode, **kwargs)
-        monkeypatch.setattr(self.env, "reset", reset)
-        return result
-
-    monkeypatch.setattr(InteractionSerialEvaluator, "play", watched)
-    main = dict(
-        exp_name="exp",
-        env=dict(env_id="CartPole-v1", collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9),
-        policy=dict(
-            model=dict(encoder_hidden_size_list=[8]),
-            learn=dict(update_per_collect=2, batch_size=16),
-            collect=dict(n_sample=8),
-            eval=dict(evaluator=dict(eval_freq=20)),
-        ),
-    )
-    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dqn"))
-
-    serial_pipeline((main, create), seed=0, max_env_step=300)
-
-    *earlier, last = seeds
-    assert len(earlier) >= 3 and len(json.loads(Path("exp/result.json").read_text())["eval_value_raw"]) == 20
-    assert not {seed for each in earlier for seed in each} & set(last)
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 
 def configs(**env: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -69,13 +38,6 @@ def evaluations(exp: str = "exp") -> list[dict[str, Any]]:
     return [line for line in lines if line["source"] == "evaluator"]
 
 
-@pytest.fixture
-def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
-    return monkeypatch
-
-
 def worth(monkeypatch: pytest.MonkeyPatch, *means: float) -> None:
     """Have the evaluations of a run find these mean returns, one after the other."""
     found, play = list(means), InteractionSerialEvaluator.play
@@ -87,11 +49,33 @@ def worth(monkeypatch: pytest.MonkeyPatch, *means: float) -> None:
     monkeypatch.setattr(InteractionSerialEvaluator, "play", valued)
 
 
+def test_the_last_model_is_judged_by_fresh_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[list[int]] = []
+    play = InteractionSerialEvaluator.play
+
+    def watched(self: Any, n_episode: int, **kwargs: Any) -> Any:
+        reset = self.env.reset
+        monkeypatch.setattr(self.env, "reset", lambda *args, **given: (seeds.append(given["seeds"]), reset(**given)))
+        result = play(self, n_episode, **kwargs)
+        monkeypatch.setattr(self.env, "reset", reset)
+        return result
+
+    monkeypatch.setattr(InteractionSerialEvaluator, "play", watched)
+    main, create = configs()
+    main["policy"]["eval"]["evaluator"]["eval_freq"] = 20
+
+    serial_pipeline((main, create), seed=0, max_env_step=300)
+
+    *earlier, last = seeds
+    assert len(earlier) >= 3 and len(json.loads(Path("exp/result.json").read_text())["eval_value_raw"]) == 20
+    assert not {seed for each in earlier for seed in each} & set(last)
+
+
 @pytest.mark.parametrize(("last", "is_best"), [(20.0, True), (10.0, True), (9.0, False)])
 def test_the_closing_evaluation_counts_for_the_best_model(
-    quick: pytest.MonkeyPatch, last: float, is_best: bool
+    monkeypatch: pytest.MonkeyPatch, last: float, is_best: bool
 ) -> None:
-    worth(quick, 10.0, last)
+    worth(monkeypatch, 10.0, last)
 
     serial_pipeline(configs(), seed=0, max_env_step=100)
 
@@ -102,8 +86,8 @@ def test_the_closing_evaluation_counts_for_the_best_model(
     assert result["stop"] is False
 
 
-def test_the_closing_evaluation_is_the_last_line_and_the_curves_last_point(quick: pytest.MonkeyPatch) -> None:
-    worth(quick, 10.0, 12.0)
+def test_the_closing_evaluation_is_the_last_line_and_the_curves_last_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    worth(monkeypatch, 10.0, 12.0)
 
     serial_pipeline(configs(), seed=0, max_env_step=100)
 
@@ -114,8 +98,8 @@ def test_the_closing_evaluation_is_the_last_line_and_the_curves_last_point(quick
     assert read_run(Path("exp")).evaluation.mean[-1] == 12.0
 
 
-def test_a_finished_run_that_goes_on_takes_its_closing_evaluation_back(quick: pytest.MonkeyPatch) -> None:
-    worth(quick, 10.0, 12.0, 11.0)
+def test_a_finished_run_that_goes_on_takes_its_closing_evaluation_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    worth(monkeypatch, 10.0, 12.0, 11.0)
     serial_pipeline(configs(), seed=0, max_env_step=100)
 
     resume_pipeline("exp", max_env_step=200)
@@ -126,9 +110,9 @@ def test_a_finished_run_that_goes_on_takes_its_closing_evaluation_back(quick: py
 
 
 def test_a_run_that_goes_on_and_gets_worse_has_the_best_model_of_one_that_never_stopped(
-    quick: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    worth(quick, 10.0, 12.0, 9.0)
+    worth(monkeypatch, 10.0, 12.0, 9.0)
     serial_pipeline(configs(), seed=0, max_env_step=100)
 
     resume_pipeline("exp", max_env_step=200)
@@ -137,10 +121,10 @@ def test_a_run_that_goes_on_and_gets_worse_has_the_best_model_of_one_that_never_
     assert json.loads(Path("exp/result.json").read_text())["best_eval"] == 10.0
 
 
-def test_an_evaluation_that_stops_the_run_is_not_the_closing_one(quick: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_that_stops_the_run_is_not_the_closing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     main, create = configs()
     main["env"]["stop_value"], main["policy"]["eval"]["evaluator"]["eval_freq"] = 15.0, 10
-    worth(quick, 10.0, 16.0, 14.0)
+    worth(monkeypatch, 10.0, 16.0, 14.0)
 
     serial_pipeline((main, create), seed=0, max_env_step=1000)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ding_like.config import compile_config
-from ding_like.entry import parallel_pipeline, resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
+from ding_like.entry import parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
@@ -43,30 +43,16 @@ def configs(**policy: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return copy.deepcopy(main), create
 
 
-def weights(policy: Any) -> np.ndarray:
-    return np.concatenate([value.numpy().ravel() for value in policy.learn_mode.state_dict()["model"].values()])
+def test_each_setting_changes_what_is_learned() -> None:
+    found = []
+    for setting in ({}, dict(k=1), dict(strategy="final"), dict(strategy="episode"), dict(replay_buffer_size=120)):
+        policy = serial_pipeline(configs(other__replay_buffer=setting), seed=0, max_env_step=200)
+        found.append([value.numpy().tobytes() for value in policy.learn_mode.state_dict()["model"].values()])
+
+    assert all(one != other for one, other in itertools.combinations(found, 2))
 
 
-def test_a_run_in_two_parts_equals_one_in_one() -> None:
-    whole = serial_pipeline(configs(), seed=3, max_env_step=500, exp_name="whole")
-    serial_pipeline(configs(), seed=3, max_env_step=301, exp_name="parts")
-
-    resumed = resume_pipeline("parts", max_env_step=500)
-
-    assert (weights(whole) == weights(resumed)).all()
-
-
-@pytest.mark.parametrize(
-    "setting", [dict(k=1), dict(k=0), dict(strategy="final"), dict(strategy="episode"), dict(replay_buffer_size=120)]
-)
-def test_each_setting_changes_what_is_learned(setting: dict[str, Any]) -> None:
-    default = serial_pipeline(configs(), seed=0, max_env_step=300)
-
-    changed = serial_pipeline(configs(other__replay_buffer=setting), seed=0, max_env_step=300)
-
-    assert (weights(default) != weights(changed)).any()
-
-
+@pytest.mark.slow
 def test_few_bits_are_learned_with_hindsight_and_not_without() -> None:
     shares = []
     for k in (4, 0):
@@ -83,14 +69,13 @@ def test_few_bits_are_learned_with_hindsight_and_not_without() -> None:
     assert shares[0] > 0.4 and shares[1] < 0.25
 
 
-@pytest.mark.parametrize("goal_env", [False, True])
-def test_observations_in_one_vector_and_in_parts_train(goal_env: bool) -> None:
+def test_observations_in_parts_train() -> None:
     main, create = configs(learn__backend="autograd")
-    main["env"]["goal_env"] = goal_env
+    main["env"]["goal_env"] = True
 
-    policy = serial_pipeline((main, create), max_env_step=200)
+    serial_pipeline((main, create), max_env_step=200)
 
-    assert policy._num_updates > 5
+    assert json.loads(Path("run/result.json").read_text())["train_iter"] > 5
 
 
 def test_di_engine_s_form_is_read_as_ours() -> None:
@@ -107,39 +92,33 @@ def test_di_engine_s_form_is_read_as_ours() -> None:
     create["replay_buffer"] = dict(type="episode")
 
     cfg = compile_config(main, create)
-    policy = serial_pipeline((main, create), max_env_step=200)
+    serial_pipeline((main, create), max_env_step=200)
 
     buffer = cfg.policy.other.replay_buffer
     assert (buffer.type, buffer.strategy, buffer.k, buffer.size_unit) == ("her", "final", 2, "episodes")
     assert cfg.policy.learn.batch_size == 32
-    assert policy._num_updates > 5
+    assert json.loads(next(Path().glob("run*/result.json")).read_text())["train_iter"] > 5
 
 
-@pytest.mark.parametrize(
-    ("her", "said"),
-    [
+def test_a_section_her_that_is_wrong_is_refused() -> None:
+    for her, said in [
         (dict(her_stategy="final"), "her.her_stategy +unknown key; did you mean 'her_strategy'"),
         (dict(her_strategy="last"), "strategy +is 'last', expected 'future'"),
         (dict(episode_size=0), "her.episode_size +is 0, expected a whole number"),
         (3, r"expected a section, dict\(her_strategy"),
-    ],
-)
-def test_a_section_her_that_is_wrong_is_refused(her: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        compile_config(*configs(other=dict(her=her)))
+    ]:
+        with pytest.raises(ConfigError, match=said):
+            compile_config(*configs(other=dict(her=her)))
 
 
-@pytest.mark.parametrize(
-    ("policy", "said"),
-    [
+def test_what_hindsight_has_no_use_for_is_refused() -> None:
+    for policy, said in [
         (dict(nstep=3), "policy.nstep +is 3, but buffer 'her'"),
         (dict(priority=True), "policy.priority +is True, but buffer 'her' draws rows evenly"),
         (dict(other__replay_buffer=dict(strategy="any")), "strategy +is 'any', expected 'future', 'final', 'episode'"),
-    ],
-)
-def test_what_hindsight_has_no_use_for_is_refused(policy: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        serial_pipeline(configs(**policy), max_env_step=100)
+    ]:
+        with pytest.raises(ConfigError, match=said):
+            serial_pipeline(configs(**policy), max_env_step=100)
 
 
 def test_an_on_policy_policy_is_refused() -> None:

@@ -53,10 +53,9 @@ def test_an_episode_with_a_nan_is_dropped_counted_and_logged(
 
 
 @pytest.mark.parametrize("manager", MANAGERS)
-@pytest.mark.parametrize("what", ["reward", "observation"])
-def test_five_nan_without_a_finished_episode_end_the_run(what: str, manager: str) -> None:
-    with pytest.raises(EnvError, match=rf"the {what} of env 2 .*last actions.*broke 5 times without finishing"):
-        train(manager, dict(what=what, episodes=None))
+def test_five_nan_without_a_finished_episode_end_the_run(manager: str) -> None:
+    with pytest.raises(EnvError, match=r"the reward of env 2 .*last actions.*broke 5 times without finishing"):
+        train(manager, dict(what="reward", episodes=None))
 
 
 CONFIG = """

@@ -14,6 +14,8 @@ from ding_like.entry import resume_pipeline, serial_pipeline
 from ding_like.policy import Policy
 from ding_like.utils.registries import POLICY_REGISTRY
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 
 class _Actor:
     def __init__(self, model: torch.nn.Module) -> None:
@@ -34,7 +36,7 @@ class _Actor:
 
 
 class _Own(Policy):
-    """Hold a target network, optimizers, a schedule, counters, averages and generators of its own."""
+    """Policy with a target network, an optimizer, a schedule, counters, averages and generators of its own."""
 
     config = dict(learn=dict(batch_size=16, update_per_collect=2), collect=dict(n_sample=8, unroll_len=1))
 
@@ -135,27 +137,22 @@ def lines(exp: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("policy", ["own_of_ours", "own_of_di_engine"])
-def test_interrupted_and_resumed_is_as_straight(policy, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
-    straight: Any = serial_pipeline(configs(policy), seed=2, max_env_step=480, exp_name="straight")
-    serial_pipeline(configs(policy), seed=2, max_env_step=208, exp_name="parts")
+def test_interrupted_and_resumed_is_as_straight(policy, tmp_path):
+    straight: Any = serial_pipeline(configs(policy), seed=2, max_env_step=240, exp_name="straight")
+    serial_pipeline(configs(policy), seed=2, max_env_step=104, exp_name="parts")
 
-    resumed: Any = resume_pipeline("parts", max_env_step=480)
+    resumed: Any = resume_pipeline("parts", max_env_step=240)
 
     for mine, theirs in ((straight._model, resumed._model), (straight._target, resumed._target)):
         assert all(torch.equal(*pair) for pair in zip(mine.parameters(), theirs.parameters(), strict=True))
-    assert straight._updates == resumed._updates > 80 and torch.equal(straight._average, resumed._average)
+    assert straight._updates == resumed._updates > 40 and torch.equal(straight._average, resumed._average)
     assert straight._dropped.random() == resumed._dropped.random()
     assert straight._schedule.get_last_lr() == resumed._schedule.get_last_lr()
     exp = {line["source"] for line in lines(tmp_path / "straight")}
     assert "learner" in exp and "evaluator" in exp
 
 
-def test_nothing_is_said_of_a_policy_that_is_saved_whole(tmp_path, monkeypatch, caplog):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
-
+def test_nothing_is_said_of_a_policy_that_is_saved_whole(caplog):
     serial_pipeline(configs("own_of_ours"), seed=0, max_env_step=64, exp_name="exp")
 
     assert "is not saved with the run" not in caplog.text

@@ -7,11 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from tests.pipeline.parallel.test_units_train import running, spy_on_batches
-from tests.pipeline.test_resume import lines
 
 
 def hidden_cartpole(policy: str, **section: Any) -> Any:
@@ -40,19 +37,18 @@ def impala() -> Any:
     return hidden_cartpole("impala", unroll_len=4, learn=learn, collect=dict(n_sample=6), other=buffer)
 
 
-@pytest.mark.parametrize("name", ["ppo_recurrent", "impala"])
-def test_a_run_in_two_parts_equals_one_in_one(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
-    configs, run = (ppo_recurrent, serial_pipeline_onpolicy) if name == "ppo_recurrent" else (impala, serial_pipeline)
-    whole: Any = run(configs(), seed=3, max_env_step=700, exp_name="whole")
-    run(configs(), seed=3, max_env_step=333, exp_name="parts")
-
-    resumed: Any = resume_pipeline("parts", max_env_step=700)
-
-    assert torch.equal(whole._params.data_vector, resumed._params.data_vector)
-    assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
-    assert whole._progress.rows > 600
+def r2d2() -> Any:
+    main, create = hidden_cartpole(
+        "r2d2",
+        nstep=3,
+        burnin_step=2,
+        learn_unroll_len=4,
+        learn=dict(batch_size=16, update_per_collect=2),
+        collect=dict(n_sample=6),
+        other=dict(replay_buffer=dict(replay_buffer_size=80)),
+    )
+    main["policy"]["eval"]["evaluator"]["eval_freq"] = 20
+    return main, create
 
 
 @pytest.mark.timeout(120)
@@ -76,6 +72,7 @@ def test_recurrent_ppo_trains_in_parallel_on_lanes_that_no_two_segments_share(
     assert any(batch["state/h"].any() for batch in batches)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_impala_trains_in_parallel_at_the_serial_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(tmp_path, impala(), max_env_step=900) as run:

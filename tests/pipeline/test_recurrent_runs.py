@@ -13,10 +13,8 @@ import torch
 from gymnasium import spaces
 
 from ding_like.config import compile_config
-from ding_like.entry import resume_pipeline, serial_pipeline
 from ding_like.pipeline.build import build_serial
 from ding_like.utils.registries import ENV_REGISTRY
-from tests.pipeline.test_resume import lines
 
 GAMMA, NSTEP, BURN_IN, STEPS = 0.9, 3, 2, 4
 
@@ -135,41 +133,3 @@ def test_a_minibatch_holds_what_the_env_did_and_the_state_that_its_steps_lead_to
 
     whole = {(lane, ep, step) for lane in range(3) for ep in range(4) for step in range(length_of(lane, ep))}
     assert whole <= seen, "every step of the first episodes is learned from"
-
-
-def hidden_cartpole() -> Any:
-    main = dict(
-        exp_name="exp",
-        env=dict(
-            env_id="CartPole-v1",
-            collector_env_num=3,
-            evaluator_env_num=2,
-            n_evaluator_episode=2,
-            wrappers=[dict(type="obs_select", indices=[0, 2])],
-        ),
-        policy=dict(
-            nstep=NSTEP,
-            burnin_step=BURN_IN,
-            learn_unroll_len=STEPS,
-            model=dict(encoder_hidden_size_list=[8]),
-            learn=dict(batch_size=16, update_per_collect=2),
-            collect=dict(n_sample=6),
-            eval=dict(evaluator=dict(eval_freq=20)),
-            other=dict(replay_buffer=dict(replay_buffer_size=80)),
-        ),
-    )
-    return main, dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="r2d2"))
-
-
-def test_a_recurrent_run_in_two_parts_equals_one_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
-    whole = serial_pipeline(hidden_cartpole(), seed=3, max_env_step=700, exp_name="whole")
-    serial_pipeline(hidden_cartpole(), seed=3, max_env_step=333, exp_name="parts")
-
-    resumed = resume_pipeline("parts", max_env_step=700)
-
-    assert torch.equal(whole._params.data_vector, resumed._params.data_vector)
-    assert torch.equal(whole._target_params.data_vector, resumed._target_params.data_vector)
-    assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
-    assert whole._num_updates > 40

@@ -4,10 +4,9 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 from ding_like.entry import eval as evaluate
-from ding_like.entry import resume_pipeline, serial_pipeline
+from ding_like.entry import serial_pipeline
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
@@ -28,30 +27,10 @@ def make_configs(policy_type: str, **changes):
     return main, dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=policy_type))
 
 
-def vectors(policy) -> list[torch.Tensor]:
-    return [network.params.data_vector for network in policy._networks().values()]
-
-
-@pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
+@pytest.mark.parametrize("name", ["sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ddpg", "td3"))])
 def test_pendulum_runs_and_its_checkpoint_plays(name, tmp_path):
     serial_pipeline(make_configs(name, nstep=3), seed=0, max_env_step=120)
 
     result = json.loads((tmp_path / "exp/result.json").read_text())
     value = evaluate(make_configs(name), seed=1, load_path=str(tmp_path / "exp/ckpt/ckpt_best.pth.tar"))
     assert result["train_iter"] >= 40 and np.isfinite(result["eval_value"]) and -2000 < value < 0
-
-
-def test_policies_learn_the_bounds_of_the_env():
-    policy = serial_pipeline(make_configs("ddpg"), seed=0, max_env_step=40)
-
-    # Pendulum's torque: -2 to 2.
-    assert (policy._centre.tolist(), policy._half.tolist()) == ([0.0], [2.0])
-
-
-def test_a_resumed_run_equals_one_that_went_through():
-    straight = serial_pipeline(make_configs("sac"), seed=0, max_env_step=160, exp_name="straight")
-
-    serial_pipeline(make_configs("sac"), seed=0, max_env_step=100, exp_name="parts")
-    resumed = resume_pipeline("parts", max_env_step=160)
-
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(vectors(resumed), vectors(straight), strict=True))

@@ -105,21 +105,6 @@ def test_a_collector_normalises_by_the_merged_statistics_and_they_stand_still(ki
     seen.raw.close()
 
 
-def test_until_something_is_merged_each_lane_goes_by_what_it_has_seen_itself() -> None:
-    alone, shared = make(KINDS[0]), make(KINDS[0])
-    collector = CollectorStatistics(shared)
-    for manager in (alone, shared):
-        manager.launch()
-    collector.use(MergedStatistics(shared).weights())
-
-    for manager in (alone, shared):
-        play(manager, 20, np.random.default_rng(0))
-
-    assert np.array_equal(alone.obs, shared.obs)
-    alone.close()
-    shared.close()
-
-
 def test_nothing_observed_is_an_empty_part() -> None:
     manager = make(KINDS[0])
     collector, total = CollectorStatistics(manager), MergedStatistics(manager)
@@ -189,9 +174,8 @@ def test_a_learner_that_goes_on_from_a_saved_point_counts_what_it_reads_again_on
     again.close()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_statistics_that_no_env_gives_are_refused_and_change_nothing(total: MergedStatistics) -> None:
+    for name, value in [
         ("1.ObsNorm/count", np.array(-1.0)),
         ("1.ObsNorm/count", np.array(np.inf)),
         ("1.ObsNorm/count", np.zeros(1)),
@@ -200,15 +184,11 @@ def test_a_learner_that_goes_on_from_a_saved_point_counts_what_it_reads_again_on
         ("1.ObsNorm/mean", np.full(3, np.nan)),
         ("1.ObsNorm/m2", np.full(3, -1.0)),
         ("2.ObsNorm/mean", np.zeros(3)),
-    ],
-)
-def test_statistics_that_no_env_gives_are_refused_and_change_nothing(
-    total: MergedStatistics, name: str, value: Any
-) -> None:
-    with pytest.raises(SchemaError, match="the statistics"):
-        total.merge({**part(total, 3.0, 1.0), name: value}, serial=1)
+    ]:
+        with pytest.raises(SchemaError, match="the statistics"):
+            total.merge({**part(total, 3.0, 1.0), name: value}, serial=1)
 
-    assert counted(total) == 0 and total.resume_state()["segments"].tolist() == [0]
+        assert counted(total) == 0 and total.resume_state()["segments"].tolist() == [0]
 
 
 def test_evaluations_normalise_by_the_merged_statistics_and_learn_nothing(total: MergedStatistics) -> None:
@@ -278,43 +258,3 @@ def test_a_memory_that_cannot_be_merged_is_refused_with_a_way_out() -> None:
 
 def _counting() -> Any:
     return Counting(gymnasium.make("CartPole-v1"))
-
-
-def test_observations_that_are_dicts_or_whole_numbers_are_merged_as_they_are_flattened() -> None:
-    space = gymnasium.spaces.Dict(
-        {"a": gymnasium.spaces.Box(0, 9, (2,), np.int64), "b": gymnasium.spaces.Box(-1, 1, (1,), np.float32)}
-    )
-
-    class Env(gymnasium.Env[Any, Any]):
-        observation_space = space
-        action_space = gymnasium.spaces.Discrete(2)
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            super().reset(seed=seed)
-            self.count = 0
-            return self._obs(), {}
-
-        def step(self, action: Any) -> Any:
-            self.count += 1
-            return self._obs(), 1.0, False, False, {}
-
-        def _obs(self) -> Any:
-            return {"a": np.array([self.count, 9 - self.count]), "b": np.full(1, self.count / 10, np.float32)}
-
-    from ding_like.envs.wrappers import wrap
-
-    manager = create_env_manager(
-        dict(type="base"), [lambda: wrap(Env(), [dict(type="FlattenObservation"), dict(type="obs_norm")])]
-    )
-    collector = CollectorStatistics(manager)
-    manager.launch()
-    for _ in range(5):
-        manager.step(np.arange(1), np.zeros(1, np.int64))
-
-    told = collector.take()
-
-    rows = np.array([[t, 9 - t, np.float32(t / 10)] for t in range(6)], np.float64)
-    assert told["0.ObsNorm/count"] == 6
-    np.testing.assert_allclose(told["0.ObsNorm/mean"], rows.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(told["0.ObsNorm/m2"] / 6, rows.var(axis=0), rtol=1e-12)
-    manager.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,14 @@ def is_on_policy(create: dict[str, Any]) -> bool:
     return bool(get_policy_cls(create["policy"]).default_config().on_policy)
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    "path",
-    # Drawing an image at each step takes a while.
-    [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * ("carracing" in p.stem)) for p in (*CONFIGS, *OF_EXTRAS)],
-)
+def params(paths: Iterable[Path]) -> list[Any]:
+    """Return configs as parameters; the suite runs those of DQN and PPO on CartPole."""
+    quick = ("cartpole_dqn_config", "cartpole_ppo_config")
+    return [pytest.param(path, id=path.stem, marks=() if path.stem in quick else pytest.mark.slow) for path in paths]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("path", params((*CONFIGS, *OF_EXTRAS)))
 def test_a_shipped_config_trains_in_one_process(path: Path, tmp_path: Path) -> None:
     main, create = small(path)
     if path in OF_EXTRAS:
@@ -65,8 +68,8 @@ def test_a_shipped_config_trains_in_one_process(path: Path, tmp_path: Path) -> N
     assert '"train_iter": 0,' not in (tmp_path / "run/result.json").read_text()
 
 
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("path", params(CONFIGS))
 def test_a_shipped_config_trains_in_parallel(path: Path, tmp_path: Path) -> None:
     with running(tmp_path, small(path), max_env_step=_BUDGET) as run:
         result = run.train()

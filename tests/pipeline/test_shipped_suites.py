@@ -44,7 +44,8 @@ def test_every_suite_has_configs() -> None:
     assert {suite for suite, _ in CONFIGS} == set(_NEEDS) and len(CONFIGS) >= 20
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(("suite", "path"), CONFIGS, ids=lambda value: getattr(value, "stem", value))
 def test_a_config_of_a_suite_trains(suite: str, path: Path, tmp_path: Path) -> None:
     if importlib.util.find_spec(_NEEDS[suite]) is None:

@@ -24,25 +24,21 @@ def fit(space, /, *, observation_space=VECTOR, **cfg):
     return fit_policy_config({"type": "takes_all", **cfg}, manager)
 
 
-@pytest.mark.parametrize(
-    ("space", "shape", "kind"),
-    [
+def test_action_space_fills_shape_and_kind():
+    for space, shape, kind in [
         (spaces.Discrete(4), 4, "discrete"),
         (spaces.MultiDiscrete([3, 5]), [3, 5], "discrete"),
         (spaces.MultiBinary(3), [2, 2, 2], "discrete"),
         (spaces.Box(-2.0, 2.0, (2,)), 2, "continuous"),
-    ],
-)
-def test_action_space_fills_shape_and_kind(space, shape, kind):
-    cfg = fit(space)
+    ]:
+        cfg = fit(space)
 
-    assert cfg["model"]["action_shape"] == shape
-    assert cfg["action_space"] == kind
+        assert cfg["model"]["action_shape"] == shape
+        assert cfg["action_space"] == kind
 
 
-@pytest.mark.parametrize(
-    ("space", "shape"),
-    [
+def test_observation_space_fills_the_shape():
+    for space, shape in [
         (VECTOR, 3),
         (spaces.Box(0, 255, (4, 84, 84), np.uint8), [4, 84, 84]),
         (spaces.Box(-1.0, 1.0, (2, 3)), [2, 3]),
@@ -53,11 +49,8 @@ def test_action_space_fills_shape_and_kind(space, shape, kind):
         (spaces.Dict({"a": VECTOR}), {"a": 3}),
         (spaces.Dict({"a": VECTOR, "action_mask": spaces.MultiBinary(2)}), 3),
         (spaces.Dict({"a": VECTOR, "b": VECTOR, "action_mask": spaces.MultiBinary(2)}), {"a": 3, "b": 3}),
-    ],
-    ids=str,
-)
-def test_observation_space_fills_the_shape(space, shape):
-    assert fit(spaces.Discrete(2), observation_space=space)["model"]["obs_shape"] == shape
+    ]:
+        assert fit(spaces.Discrete(2), observation_space=space)["model"]["obs_shape"] == shape
 
 
 def test_bounds_of_a_box_come_one_per_dimension():
@@ -77,19 +70,16 @@ def test_config_bounds_what_the_env_leaves_open():
     assert fit(spaces.Box(-np.inf, np.inf, (2,)), action_low=-3)["action_low"] == [-3.0, -3.0]
 
 
-@pytest.mark.parametrize(
-    ("cfg", "message"),
-    [
+def test_a_config_that_contradicts_the_env_is_refused():
+    for cfg, message in [
         (dict(action_low=-2.0), r"policy.action_low is -2.0, the env has \[-1.0, -1.0\]"),
         (dict(action_high=[1.0, 1.0, 1.0]), r"policy.action_high is \[1.0, 1.0, 1.0\]; expected one number, or 2"),
         (dict(action_space="discrete"), "policy.action_space is discrete, the env has continuous"),
         (dict(model=dict(action_shape=3)), "policy.model.action_shape is 3, the env has 2"),
         (dict(model=dict(obs_shape=[3, 1])), r"policy.model.obs_shape is \[3, 1\], the env has 3"),
-    ],
-)
-def test_a_config_that_contradicts_the_env_is_refused(cfg, message):
-    with pytest.raises(ConfigError, match=message):
-        fit(spaces.Box(-1.0, 1.0, (2,)), **cfg)
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            fit(spaces.Box(-1.0, 1.0, (2,)), **cfg)
 
 
 def test_a_config_that_agrees_with_the_env_is_taken():
@@ -128,26 +118,22 @@ def test_a_class_that_declares_nothing_takes_every_space():
     assert fit(spaces.MultiBinary(3), type="declares_nothing")["action_space"] == "discrete"
 
 
-@pytest.mark.parametrize(
-    ("space", "message"),
-    [
+def test_dict_observations_that_a_config_cannot_describe_are_refused():
+    for space, message in [
         (spaces.Dict({"items": VECTOR}), "'items', a name that a config keeps"),
         (spaces.Dict({"one_hot": VECTOR}), "'one_hot', a name that a config keeps"),
         (spaces.Dict({"action_mask": spaces.MultiBinary(2)}), "nothing but an action mask"),
-    ],
-    ids=["items", "one_hot", "mask"],
-)
-def test_dict_observations_that_a_config_cannot_describe_are_refused(space, message):
-    with pytest.raises(ConfigError, match=message):
-        fit(spaces.Discrete(2), observation_space=space)
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            fit(spaces.Discrete(2), observation_space=space)
 
 
-@pytest.mark.parametrize("actions", [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.Box(-1.0, 1.0, (2,))])
-def test_a_mask_that_does_not_fit_the_actions_is_refused_with_a_way_out(actions):
-    observed = spaces.Dict({"a": VECTOR, "action_mask": spaces.MultiBinary(2)})
+def test_a_mask_that_does_not_fit_the_actions_is_refused_with_a_way_out():
+    for actions in [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.Box(-1.0, 1.0, (2,))]:
+        observed = spaces.Dict({"a": VECTOR, "action_mask": spaces.MultiBinary(2)})
 
-    with pytest.raises(ConfigError, match="action_mask.*FilterObservation"):
-        fit(actions, observation_space=observed)
+        with pytest.raises(ConfigError, match="action_mask.*FilterObservation"):
+            fit(actions, observation_space=observed)
 
 
 def test_a_config_may_write_a_shape_as_a_list():
