@@ -11,6 +11,7 @@ import pytest
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
+from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.index import BufferIndex
 from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.worker import AdvancedReplayBuffer
@@ -29,16 +30,14 @@ def sample(core: Any, worker: str, task: m.Task, have: int = 0, batches: int = 4
     return reply
 
 
-def test_a_collector_without_weights_gets_no_credit(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_a_collector_without_weights_gets_no_credit(core: CoordinatorCore) -> None:
     collector = join(core, "collector")
     task = claim(core, collector)
 
     assert core.task_info(collector, task.task_id, m.TaskInfo(task.attempt, {})).credit == 0
 
 
-def test_a_segment_counts_once_however_often_it_is_sent(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_a_segment_counts_once_however_often_it_is_sent(core: CoordinatorCore) -> None:
     _, _, collector, task = begin(core)
 
     first = send(core, collector, task, announced(collector, 0))
@@ -73,8 +72,7 @@ def test_a_segment_that_cannot_be_is_rejected_by_name_and_the_good_ones_are_take
     core.close()
 
 
-def test_batches_are_granted_by_the_ratio_and_rows_are_those_of_the_index(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_batches_are_granted_by_the_ratio_and_rows_are_those_of_the_index(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
     for number in range(4):
         send(core, collector, task, announced(collector, number))
@@ -132,8 +130,7 @@ def test_an_older_attempt_is_refused_everywhere(tmp_path: Path) -> None:
     assert core.env_step == 0
 
 
-def test_weights_only_become_newer(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_weights_only_become_newer(core: CoordinatorCore) -> None:
     learner, learn, _, _ = begin(core)
     core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 7, "x", 1))
 
@@ -148,8 +145,7 @@ def test_weights_only_become_newer(tmp_path: Path) -> None:
     assert core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 7, "x", 1)) == m.Ok(), "the same"
 
 
-def test_evaluations_come_at_version_0_and_every_eval_freq(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_evaluations_come_at_version_0_and_every_eval_freq(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
     core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 99, "x", 1))
     assert core.num_open("eval") == 0
@@ -163,8 +159,7 @@ def test_evaluations_come_at_version_0_and_every_eval_freq(tmp_path: Path) -> No
     assert evaluation.kind == "eval" and evaluation.cfg["number"] == 1
 
 
-def test_the_run_ends_when_solved_and_judged(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_the_run_ends_when_solved_and_judged(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
     core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 100, "x", 1))
     core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {}))
@@ -198,8 +193,7 @@ def test_failures_of_several_workers_with_nothing_done_between_end_the_run(tmp_p
     core.close()
 
 
-def test_another_version_of_the_package_is_refused_with_both(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_another_version_of_the_package_is_refused_with_both(core: CoordinatorCore) -> None:
 
     with pytest.raises(RefusedError, match=r"ding_like 0\.0\.0, the coordinator .*install the same"):
         core.register(m.Register("collector", "host", 1, "0.0.0", "start"))
@@ -222,8 +216,7 @@ def test_an_evaluation_is_not_forgotten_in_a_restart(tmp_path: Path) -> None:
     assert core.task_info(collector, task.task_id, m.TaskInfo(task.attempt, {})).finish
 
 
-def test_another_collector_is_asked_when_the_evaluating_one_leaves(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_another_collector_is_asked_when_the_evaluating_one_leaves(core: CoordinatorCore) -> None:
     learner, learn, one, task_one = begin(core)
     two = join(core, "collector", 1)
     core.tick()
@@ -239,8 +232,7 @@ def test_another_collector_is_asked_when_the_evaluating_one_leaves(tmp_path: Pat
     assert core.task_info(two, task_two.task_id, m.TaskInfo(task_two.attempt, {})).finish
 
 
-def test_a_task_is_used_for_its_kind_only(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_a_task_is_used_for_its_kind_only(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
 
     for ask in (
@@ -256,8 +248,7 @@ def test_a_task_is_used_for_its_kind_only(tmp_path: Path) -> None:
     assert core.learn_iter == 0 and core.env_step == 0 and "other" not in core.book.buffers
 
 
-def test_a_learner_cannot_have_segments_that_there_are_not(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_a_learner_cannot_have_segments_that_there_are_not(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
     send(core, collector, task, announced(collector, 0))
 
@@ -310,8 +301,7 @@ def test_a_run_whose_files_cannot_be_read_ends_with_the_cause(tmp_path: Path) ->
     core.close()
 
 
-def test_the_weights_whose_evaluation_ended_the_run_are_kept_and_told_to_the_learner(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_the_weights_whose_evaluation_ended_the_run_are_kept_and_told_to_the_learner(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
     core.publish(learner, "policy", m.Publish(learn.task_id, learn.attempt, 100, "y", 1))
     core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {}))
@@ -324,7 +314,6 @@ def test_the_weights_whose_evaluation_ended_the_run_are_kept_and_told_to_the_lea
 
     told = core.task_info(learner, learn.task_id, m.TaskInfo(learn.attempt, {}))
     assert told.finish and told.policy is not None and told.policy.version == 100 and core.pinned() >= {(1, 100)}
-    core.close()
 
 
 SIZE = 64

@@ -310,8 +310,7 @@ def test_numbers_that_count_nothing_are_refused(tmp_path: Path) -> None:
     core.close()
 
 
-def test_a_second_copy_that_comes_while_the_first_waits_is_granted_nothing_more(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_a_second_copy_that_comes_while_the_first_waits_is_granted_nothing_more(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
     service = LockedService(core)
     message = m.Sample(learn.task_id, learn.attempt, 2, 2, 0, 0, 5.0)
@@ -330,11 +329,9 @@ def test_a_second_copy_that_comes_while_the_first_waits_is_granted_nothing_more(
 
     assert len(replies) == 4 and len({encode(reply) for reply in replies}) == 1
     assert core.granted_updates == 2
-    core.close()
 
 
-def test_an_empty_answer_is_final_when_the_time_is_over(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_an_empty_answer_is_final_when_the_time_is_over(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
     message = m.Sample(learn.task_id, learn.attempt, 2, 2, 0, 0)
     first = answer(core, "sample", learner, ("buffer",), message, 1)
@@ -344,7 +341,6 @@ def test_an_empty_answer_is_final_when_the_time_is_over(tmp_path: Path) -> None:
     again = answer(core, "sample", learner, ("buffer",), message, 1)
 
     assert first.batches is None and again == first and core.granted_updates == 0
-    core.close()
 
 
 def test_an_older_message_that_still_waits_when_the_next_comes_is_granted_nothing(tmp_path: Path) -> None:
@@ -414,14 +410,12 @@ def test_answers_to_workers_that_left_long_ago_go(tmp_path: Path) -> None:
     core.close()
 
 
-def test_a_worker_cannot_fill_the_journal_with_channels(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_a_worker_cannot_fill_the_journal_with_channels(core: CoordinatorCore) -> None:
     worker = join(core, "learner")
     for number in range(100):
         core.once(worker, Stamp(f"c{number}", 1), lambda: core.claim(worker, m.Claim()))
 
     assert len(core._store.items("answer")) == 32
-    core.close()
 
 
 def test_the_secret_of_a_worker_survives_a_restart_and_keeps_its_name(tmp_path: Path) -> None:
@@ -438,8 +432,7 @@ def test_the_secret_of_a_worker_survives_a_restart_and_keeps_its_name(tmp_path: 
     core.close()
 
 
-def test_a_name_is_not_free_because_its_worker_was_silent(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_a_name_is_not_free_because_its_worker_was_silent(core: CoordinatorCore) -> None:
     mine = m.Register("collector", "host", 1, PACKAGE, "start0", secret="ab" * 16)
     worker = core.register(mine).worker_id
     core.leave(worker, m.Leave("silent"))
@@ -449,4 +442,3 @@ def test_a_name_is_not_free_because_its_worker_was_silent(tmp_path: Path) -> Non
         core.register(m.Register("collector", "elsewhere", 2, PACKAGE, "start0", secret="cd" * 16))
     assert caught.value.code == "name_taken"
     assert core.register(mine).worker_id == worker
-    core.close()

@@ -340,8 +340,7 @@ def sample(core: Any, learner: str, learn: m.Task, **changes: Any) -> m.SampleRe
     return reply
 
 
-def test_a_dead_process_gives_its_task_back_at_once(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_a_dead_process_gives_its_task_back_at_once(core: CoordinatorCore) -> None:
     learner, _, collector, task = begin(core)  # all of pid 1
     other = register(core, "collector", 5, pid=77)
 
@@ -358,8 +357,7 @@ def test_a_dead_process_gives_its_task_back_at_once(tmp_path: Path) -> None:
     assert caught.value.code == "stale_attempt"
 
 
-def test_one_that_left_by_itself_is_remembered_to_have_worked(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_one_that_left_by_itself_is_remembered_to_have_worked(core: CoordinatorCore) -> None:
     _, _, collector, task = begin(core)
     send(core, collector, task, 0)
     core.leave(collector, m.Leave("it failed"))
@@ -367,8 +365,7 @@ def test_one_that_left_by_itself_is_remembered_to_have_worked(tmp_path: Path) ->
     assert core.lost("host", 1, "ended") is True and core.lost("elsewhere", 1, "ended") is False
 
 
-def test_what_a_dead_learner_had_not_saved_is_granted_again(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_what_a_dead_learner_had_not_saved_is_granted_again(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
     for number in range(4):  # 32 rows: 8 updates after the first 16
         send(core, collector, task, number)
@@ -387,8 +384,7 @@ def test_what_a_dead_learner_had_not_saved_is_granted_again(tmp_path: Path) -> N
     assert core.granted_updates == 3 + granted and core.granted_updates + core.waiting_updates == 8
 
 
-def test_a_first_learner_is_granted_nothing_twice(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_a_first_learner_is_granted_nothing_twice(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
     for number in range(4):
         send(core, collector, task, number)
@@ -398,8 +394,7 @@ def test_a_first_learner_is_granted_nothing_twice(tmp_path: Path) -> None:
     assert core.granted_updates + core.waiting_updates == 8
 
 
-def test_segments_that_cannot_be_read_are_told_once_to_set_aside(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_segments_that_cannot_be_read_are_told_once_to_set_aside(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
     send(core, collector, task, 0)
     name = f"{collector}.00000000"
@@ -418,8 +413,7 @@ def test_a_failure_is_told_without_control_characters(tmp_path: Path) -> None:
     assert core.failure is not None and core.failure.isprintable() and "root: all is well" in core.failure
 
 
-def test_few_wait_at_once_and_the_others_are_answered(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_few_wait_at_once_and_the_others_are_answered(core: CoordinatorCore) -> None:
     service = LockedService(core, max_waiting=2)
     claim(core, join(core, "learner"))
     idle = join(core, "learner", 1)
@@ -440,21 +434,17 @@ def test_few_wait_at_once_and_the_others_are_answered(tmp_path: Path) -> None:
         thread.join()
 
     assert ends == [None] * 3 + ["unknown"] * 2
-    core.close()
 
 
-def test_a_wait_is_of_a_minute_at_most(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_a_wait_is_of_a_minute_at_most(core: CoordinatorCore) -> None:
     worker = join(core, "collector")
 
     for wait_s in (-1.0, 61.0):
         with pytest.raises(RefusedError, match="wait_s"):
             LockedService(core).claim(worker, m.Claim(wait_s=wait_s))
-    core.close()
 
 
-def test_a_worker_that_leaves_hands_its_task_back(tmp_path: Path) -> None:
-    core = make_core(tmp_path)
+def test_a_worker_that_leaves_hands_its_task_back(core: CoordinatorCore) -> None:
     agent = WorkerAgent(LockedService(core), "learner", incarnation="leaver")
     agent.register()
 
