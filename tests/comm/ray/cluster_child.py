@@ -12,7 +12,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ AMOUNTS = Amounts(num_cpus=2, num_gpus=0, object_store_bytes=100 * 2**20)
 
 
 class Worker:
-    """Have a child of its own, as a collector has whose envs are processes."""
+    """Worker with a child process, as a collector has whose envs are processes."""
 
     def __init__(self) -> None:
         self._child = subprocess.Popen(["sleep", "300"])
@@ -86,11 +85,9 @@ def life() -> None:
                 daemons=sorted(cluster.processes), token=stat.S_IMODE(token), mode=os.environ.get("RAY_AUTH_MODE"),
                 top=stat.S_IMODE(cluster.folder.stat().st_mode), readable=open_to_others(cluster.folder),
                 default=os.path.exists(f"/tmp/ray/{ray.get_runtime_context().get_session_name()}"),
-                longest=max(len(str(path)) for path in cluster.folder.rglob("sockets/*")),
             )  # fmt: skip
-        started = time.monotonic()
         cluster.close()
-        fell.append([time.monotonic() - started, cluster.folder.exists(), find_processes(cluster.folder)])
+        fell.append([cluster.folder.exists(), find_processes(cluster.folder)])
     after = variables()
     changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
     say(closed=fell, changed=changed, threads=[thread.name for thread in threading.enumerate()])
@@ -117,26 +114,21 @@ def hold() -> None:
         keeper=held._keeper.pid,
     )  # fmt: skip
     sys.stdin.readline()
-    started = time.monotonic()
     noticed = told.wait(30.0)
-    notice_s = time.monotonic() - started
     raised = refusal(watch.check)
-    started = time.monotonic()
     watch.close()
     cluster.close()
-    close_s = time.monotonic() - started
-    say(noticed=noticed, notice_s=notice_s, raised=raised, close_s=close_s)
+    say(noticed=noticed, raised=raised)
 
 
 def attach(address: str) -> None:
     """Attach and detach; say what came of it."""
-    started = time.monotonic()
     try:
         with RayCluster(address) as cluster:
             ray = load_ray()
             say(attached=cluster.address, is_own=cluster.is_own, cpus=ray.cluster_resources()["CPU"])
     except DingError as error:
-        say(error=[type(error).__name__, str(error)], after_s=time.monotonic() - started)
+        say(error=[type(error).__name__, str(error)])
 
 
 def attach_as_older(address: str) -> None:
@@ -152,14 +144,11 @@ def attach_and_watch(address: str) -> None:
     watch = ClusterWatch(cluster, interval_s=1.0, answer_s=4.0, on_lost=told.set)
     say(attached=cluster.address)
     sys.stdin.readline()
-    started = time.monotonic()
     noticed = told.wait(30.0)
-    notice_s = time.monotonic() - started
     raised = refusal(watch.check)
-    started = time.monotonic()
     watch.close()
     cluster.close()
-    say(noticed=noticed, notice_s=notice_s, raised=raised, close_s=time.monotonic() - started)
+    say(noticed=noticed, raised=raised)
 
 
 def plain_attach(address: str) -> None:

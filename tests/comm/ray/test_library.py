@@ -40,6 +40,7 @@ def test_hosts_and_their_workers_load_without_ray() -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_workers_are_told_to_run_at_normal_priority_unless_the_user_has_said_otherwise() -> None:
     code = "from ding_like.comm.ray.library import load_ray; load_ray(); import os; print(os.environ[{!r}])"
     code = code.format("RAY_worker_niceness")
@@ -49,6 +50,7 @@ def test_workers_are_told_to_run_at_normal_priority_unless_the_user_has_said_oth
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_pages_of_the_node_manager_are_not_printed_and_lines_of_workers_are() -> None:
     code = """
 from ding_like.comm.ray.library import load_ray

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,30 +11,25 @@ import pytest
 from ding_like.comm.ray.cluster import RayCluster
 from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.watch import ClusterWatch, StoreUse
-
-pytestmark = pytest.mark.ray
+from tests.support import wait_until
 
 MIB = 2**20
 
 
-def wait_for(seen: Callable[[], bool], timeout_s: float = 15.0) -> bool:
-    deadline_s = time.monotonic() + timeout_s
-    while not seen() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    return seen()
-
-
+@pytest.mark.ray
 def test_a_cluster_that_lives_is_not_lost(ray_cluster: RayCluster) -> None:
     with ClusterWatch(ray_cluster, interval_s=0.05) as watch:
-        assert wait_for(lambda: watch.store().total > 0)
+        wait_until(lambda: watch.store().total > 0)
         watch.check()
         assert watch.lost is None
 
 
+@pytest.mark.ray
+@pytest.mark.slow
 def test_nothing_of_a_watch_is_left(ray_cluster: RayCluster) -> None:
     before = set(threading.enumerate())
     watch = ClusterWatch(ray_cluster, interval_s=0.01)
-    time.sleep(0.1)
+    wait_until(lambda: watch.store().total > 0)
 
     watch.close()
     watch.close()
@@ -44,31 +37,36 @@ def test_nothing_of_a_watch_is_left(ray_cluster: RayCluster) -> None:
     assert set(threading.enumerate()) <= before
 
 
+@pytest.mark.ray
+@pytest.mark.slow
 def test_what_the_object_store_holds_is_said(ray_cluster: RayCluster) -> None:
     ray = load_ray()
     with ClusterWatch(ray_cluster, interval_s=0.2) as watch:
         kept = ray.put(np.zeros(32 * MIB, np.uint8))
-        assert wait_for(lambda: 32 * MIB <= watch.store().used < 40 * MIB)
+        wait_until(lambda: 32 * MIB <= watch.store().used < 40 * MIB)
         assert watch.store().total == 256 * MIB and watch.store().spilled == 0
 
         del kept
-        assert wait_for(lambda: watch.store().used < 32 * MIB)
+        wait_until(lambda: watch.store().used < 32 * MIB)
 
 
+@pytest.mark.ray
+@pytest.mark.slow
 def test_an_object_store_that_is_nearly_full_is_warned_of_once(
     ray_cluster: RayCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     ray = load_ray()
     with caplog.at_level(logging.WARNING), ClusterWatch(ray_cluster, interval_s=0.1) as watch:
         kept = [ray.put(np.zeros(55 * MIB, np.uint8)) for _ in range(4)]
-        assert wait_for(lambda: "object store is full or nearly so" in caplog.text)
-        time.sleep(0.5)
+        wait_until(lambda: "object store is full or nearly so" in caplog.text)
+        threading.Event().wait(0.5)  # time for a second warning, which there is not to be
         del kept
-        assert wait_for(lambda: watch.store().used < 55 * MIB)
+        wait_until(lambda: watch.store().used < 55 * MIB)
 
     assert caplog.text.count("object store is full") == 1
 
 
+@pytest.mark.ray
 def test_a_cluster_that_cannot_be_asked_is_lost(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     told = threading.Event()
     with ClusterWatch(ray_cluster, interval_s=0.05, on_lost=told.set) as watch:
@@ -78,36 +76,36 @@ def test_a_cluster_that_cannot_be_asked_is_lost(ray_cluster: RayCluster, monkeyp
 
         monkeypatch.setattr(load_ray(), "nodes", refuse)
 
-        assert told.wait(10.0) and watch.lost is not None and "ConnectionError: no head" in watch.lost
+        assert told.wait(60.0) and watch.lost is not None and "ConnectionError: no head" in watch.lost
 
 
+@pytest.mark.ray
+@pytest.mark.slow
 def test_a_node_that_has_ended_is_named(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     told, nodes = threading.Event(), load_ray().nodes()
     with ClusterWatch(ray_cluster, interval_s=0.05, on_lost=told.set) as watch:
-        assert wait_for(lambda: watch.store().total > 0)
+        wait_until(lambda: watch.store().total > 0)
         monkeypatch.setattr(load_ray(), "nodes", lambda: [{**node, "Alive": False} for node in nodes])
 
-        assert told.wait(10.0)
+        assert told.wait(60.0)
 
     assert watch.lost == f"its node {nodes[0]['NodeManagerAddress']} has ended"
 
 
+@pytest.mark.ray
 def test_an_answer_that_does_not_come_is_a_loss(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     told, silent = threading.Event(), threading.Event()
     with ClusterWatch(ray_cluster, interval_s=0.05, answer_s=0.3, on_lost=told.set) as watch:
         monkeypatch.setattr(load_ray(), "nodes", lambda: silent.wait(30.0) and [])
 
-        assert told.wait(10.0)
+        assert told.wait(60.0)
         silent.set()
 
     assert watch.lost == "its head (GCS) has not answered for 0.3 s"
 
 
-def test_use_is_said_in_one_line() -> None:
+def test_use_is_said_in_one_line_and_as_numbers_for_the_metrics() -> None:
     assert str(StoreUse(3 * MIB, 100 * MIB, None)) == "3 of 100 MiB"
     assert str(StoreUse(3 * MIB, 100 * MIB, 5 * MIB)) == "3 of 100 MiB, 5 MiB on disk"
-
-
-def test_use_is_numbers_for_the_metrics_without_what_is_not_seen() -> None:
     assert StoreUse(3, 100, None).numbers() == {"store_used_bytes": 3.0, "store_total_bytes": 100.0}
     assert StoreUse(3, 100, 5).numbers()["store_spilled_bytes"] == 5.0

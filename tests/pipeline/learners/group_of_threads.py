@@ -1,4 +1,4 @@
-"""Let threads of one process stand for the learners of a group, so that what they agree on is seen in milliseconds."""
+"""A learner group of threads of one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from ding_like.data.batch import TransitionBatch
 
-_WAIT_S = 10.0
+_WAIT_S = 60.0
 
 
 class _Hall:
@@ -23,7 +23,7 @@ class _Hall:
 
 
 class ThreadGroup:
-    """Do what `LearnerGroup` does, between threads."""
+    """`LearnerGroup` between threads."""
 
     def __init__(self, hall: _Hall, rank: int) -> None:
         self._hall = hall

@@ -29,18 +29,18 @@ WINDOWS = HEAD.format(
 )
 
 
-@pytest.mark.parametrize("name", GRAD_CASES)
-def test_rows_of_every_policy_travel(name: str) -> None:
-    case = GRAD_CASES[name]
-    (batch,) = islice(batches_of(case, make(case)), 1)
+def test_rows_of_policies_of_each_family_travel() -> None:
+    for name in ("dqn prioritised", "ppo", "sac", "qmix", "r2d2", "ppo_recurrent", "impala"):
+        case = GRAD_CASES[name]
+        (batch,) = islice(batches_of(case, make(case)), 1)
 
-    back, header = unpack_batch(pack_batch(batch, {"rng": {"state": 2**100}}))
+        back, header = unpack_batch(pack_batch(batch, {"rng": {"state": 2**100}}))
 
-    assert isinstance(back, TransitionBatch) and header == {"rng": {"state": 2**100}}
-    assert back.columns.keys() == batch.columns.keys()
-    for column, wanted in batch.columns.items():
-        assert back[column].dtype == wanted.dtype
-        np.testing.assert_array_equal(back[column], wanted)
+        assert isinstance(back, TransitionBatch) and header == {"rng": {"state": 2**100}}
+        assert back.columns.keys() == batch.columns.keys()
+        for column, wanted in batch.columns.items():
+            assert back[column].dtype == wanted.dtype, (name, column)
+            np.testing.assert_array_equal(back[column], wanted)
 
 
 def windows(number: int, size: int = 8, steps: int = 3) -> SequenceBatch:
@@ -74,9 +74,9 @@ def test_rows_of_objects_and_foreign_bytes_are_refused() -> None:
         unpack(b"12345678 no safetensors")
 
 
-@pytest.mark.timeout(90)
-def test_two_learners_of_windows_equal_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.slow
+def test_two_learners_of_windows_equal_one(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path = in_tmp
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     path = tmp_path / "windows.py"
     path.write_text(WINDOWS)

@@ -66,10 +66,10 @@ def test_every_learner_needs_an_env() -> None:
         share_config(compiled(), 8)
 
 
-@pytest.mark.parametrize("timeout_s", [0.1, 1e300])
-def test_a_timeout_that_means_nothing_is_refused(timeout_s: float) -> None:
-    with pytest.raises(ConfigError, match=r"learners.timeout_s\s+is \S+, give at (least 2|most 31536000)"):
-        share_config(compiled(learners=dict(timeout_s=timeout_s)), 2)
+def test_a_timeout_that_means_nothing_is_refused() -> None:
+    for timeout_s, bound in ((0.1, "least 2"), (1e300, "most 31536000")):
+        with pytest.raises(ConfigError, match=rf"learners.timeout_s\s+is \S+, give at {bound}"):
+            share_config(compiled(learners=dict(timeout_s=timeout_s)), 2)
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from ding_like.errors import ConfigError
 from ding_like.utils.checkpoint import load_state
 from dizoo.league_demo.cartpole_pair import CartPolePair
 
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
 MATRIX: dict[str, Any] = dict(
     exp_name="matrix",
     env=dict(collector_env_num=8, evaluator_env_num=4, n_evaluator_episode=8),
@@ -51,11 +53,6 @@ BOARD_CREATE: dict[str, Any] = dict(
 )
 
 
-@pytest.fixture(autouse=True)
-def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def test_one_policy_plays_both_sides_and_learns_from_both() -> None:
     serial_pipeline_onpolicy((MATRIX, MATRIX_CREATE), seed=0, max_env_step=640)
     result = json.loads(Path("matrix/result.json").read_text())
@@ -66,7 +63,7 @@ def test_one_policy_plays_both_sides_and_learns_from_both() -> None:
 
 
 def test_a_league_grows_and_a_resumed_run_goes_on_with_it() -> None:
-    serial_pipeline((BOARD, BOARD_CREATE), seed=0, max_env_step=1500)
+    serial_pipeline((BOARD, BOARD_CREATE), seed=0, max_env_step=1000)
     table = json.loads(Path("board/league.json").read_text())
     names = [line["player"] for line in table]
 
@@ -77,7 +74,7 @@ def test_a_league_grows_and_a_resumed_run_goes_on_with_it() -> None:
     told = [json.loads(line) for line in Path("board/metrics.jsonl").read_text().splitlines()]
     assert any(line["source"] == "league" and "elo" in line for line in told)
 
-    resume_pipeline("board", max_env_step=3000)
+    resume_pipeline("board", max_env_step=2000)
 
     later = [line["player"] for line in json.loads(Path("board/league.json").read_text())]
     assert later[: len(names)] == names and len(later) > len(names)
@@ -96,19 +93,17 @@ def test_the_opponent_of_evaluations_is_as_the_config_says() -> None:
                 serial_pipeline_onpolicy((main, MATRIX_CREATE), seed=0, max_env_step=64)
 
 
-@pytest.mark.parametrize(
-    ("main", "create", "message"),
-    [
+def test_leagues_that_cannot_be_are_refused() -> None:
+    wrong: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         ({}, {"env_manager": {"type": "base"}}, "env_manager=dict\\(type='game'\\)"),
         ({"policy": {"other": {"league": {"active_players": {"main_player": 2}}}}}, {}, "trains one player"),
         ({"policy": {"other": {"league": {"active_players": {"main_exploiter": 1}}}}}, {}, "trains one player"),
         ({"policy": {"other": {"league": {"payof": {}}}}}, {}, "payof"),
         ({"env": {"env_id": "classic/no_such_game-v0"}}, {}, "no_such_game"),
-    ],
-)
-def test_leagues_that_cannot_be_are_refused(main: dict[str, Any], create: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        serial_pipeline((deep_merge(BOARD, main), deep_merge(BOARD_CREATE, create)), seed=0, max_env_step=64)
+    ]
+    for main, create, message in wrong:
+        with pytest.raises(ConfigError, match=message):
+            serial_pipeline((deep_merge(BOARD, main), deep_merge(BOARD_CREATE, create)), seed=0, max_env_step=64)
 
 
 def test_the_cartpole_pair_is_a_fair_game() -> None:
