@@ -111,19 +111,6 @@ def test_a_write_that_fails_leaves_the_version_before(writer: BlockWriter, reade
     assert_reads(reader, 2)
 
 
-def test_what_was_read_stays_when_the_block_is_written_and_unlinked(writer: BlockWriter, reader: BlockReader) -> None:
-    write(writer, 1)
-    taken = reader.read(after=0, reader="reader").taken
-    for number in range(2, 6):
-        write(writer, number)
-    writer.close()
-
-    assert taken is not None and (taken.body == 1).all()
-    assert_reads(reader, 5)  # it is still mapped here
-    with pytest.raises(FileNotFoundError):
-        BlockReader(writer.name, NBYTES)
-
-
 def test_a_block_of_something_else_is_refused_and_not_overwritten() -> None:
     block = SharedMemory(name_of("s"), create=True, size=4096)
     try:

@@ -578,3 +578,12 @@ def test_arguments_that_mean_nothing_are_refused() -> None:
         updater_of(FakeNodes()).register_post_hook(3)  # type: ignore[arg-type]
     with pytest.raises(CommError, match="a list is no store"):
         DistributedWeightUpdater([], policy(), 1, True)
+
+
+def test_one_worker_can_be_brought_weights_without_hooks(nodes: FakeNodes) -> None:
+    updater = updater_of(nodes)
+    updater.register_post_hook(lambda: pytest.fail("a hook was called"))
+
+    updater._sync_weights_with_worker(worker_id=2, server_weights=policy(1))  # TorchRL's name
+
+    assert nodes.told() == [2] and updater.from_policy(policy()) is None

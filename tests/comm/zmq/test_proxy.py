@@ -216,6 +216,17 @@ def test_messages_that_wait_are_bounded_in_time(folder: EndpointFolder, stack: E
     await_counts(proxy, lambda counts: counts.expired == 1 and counts.waiting == 0)
 
 
+def test_a_request_that_is_sent_again_waits_once(proxy: Proxy, stack: ExitStack) -> None:
+    client = client_of(proxy, stack)
+    for request in (b"first", b"first", b"first", b"second"):
+        client.send(request)
+    await_counts(proxy, lambda counts: counts.waiting == 2)
+
+    server = server_of(proxy, stack)
+
+    assert [server.receive() for _ in range(2)] == [[b"actor1.1", b"first"], [b"actor1.1", b"second"]]
+
+
 def test_messages_that_wait_are_bounded_in_number(folder: EndpointFolder, stack: ExitStack) -> None:
     proxy = stack.enter_context(serving(make(folder, max_waiting=3)))
     client = client_of(proxy, stack)

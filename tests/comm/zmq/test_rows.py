@@ -439,6 +439,21 @@ def test_nothing_of_an_earlier_run_comes_after_that_of_a_later_one(serve: Any, c
     assert server.take(MOMENT_S) == [] and server.queue_depth == 0
 
 
+def test_rows_that_were_taken_of_an_earlier_run_may_be_acknowledged_late(serve: Any, connect: Any) -> None:
+    server = serve(credit=1)
+    old = joined(server, connect(server.endpoint, run_id=1))
+    give(server)
+    old.order(timeout_s=SOON_S)
+    old.put(segment(0))
+    (arrived,) = server.take(SOON_S)
+    new = joined(server, connect(server.endpoint, run_id=2))
+
+    server.acknowledge(arrived)
+
+    give(server)
+    assert new.order(timeout_s=SOON_S).rows == ROWS and server.queue_depth == 0
+
+
 def test_a_driver_that_was_started_again_is_told_hello_and_gets_new_rows_only(serve: Any, connect: Any) -> None:
     first = serve()
     sink = joined(first, connect(first.endpoint))

@@ -18,6 +18,7 @@ from ding_like.errors import CommError
 from ding_like.pipeline.seed.proxy_process import InferenceProxy
 from ding_like.utils.processes import wait_for_end
 from tests.comm.zmq.proxy_ends import SOON_S, End
+from tests.pipeline.seed.stage import is_running
 from tests.support import wait_until
 
 REPOSITORY = Path(__file__).parents[3]
@@ -148,15 +149,7 @@ os.kill(os.getpid(), 9)
     pid, child = map(int, parent.stdout.split())
     try:
         wait_for_end(pid, timeout_s=SOON_S)
-        assert has_ended(pid)
+        assert not is_running(pid)
     finally:
         if child:
             os.kill(child, signal.SIGKILL)
-
-
-def has_ended(pid: int) -> bool:
-    """Tell whether there is no such process, or one that nobody has reaped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True

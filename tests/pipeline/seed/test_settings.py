@@ -14,6 +14,7 @@ import torch
 from ding_like.config import FrozenConfig, compile_config, read_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline import seed as exported
+from ding_like.pipeline.build.seed_run import _warn_of_waits
 from ding_like.pipeline.seed.config import Config
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
 
@@ -133,6 +134,21 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
     (fault,) = faults_of(inference_device=f"cuda:{torch.cuda.device_count()}")
 
     assert "which torch does not see on this machine: set it to 'cpu'" in fault
+
+
+def test_batches_that_never_fill_are_said_with_what_they_cost(caplog: pytest.LogCaptureFixture) -> None:
+    for given, warns in (
+        (dict(actor_threads=1, inference_batchsize=4, inference_delay=0.1), True),
+        (dict(actor_threads=2, inference_batchsize=4, inference_delay=0.1), False),
+        (dict(actor_threads=2, inference_batchsize=4, inference_delay=0.1, inference_servers=2), True),
+        (dict(actor_threads=1, inference_batchsize=4), False),
+        (dict(), False),
+    ):
+        caplog.clear()
+
+        _warn_of_waits(SeedSettings(**given))
+
+        assert ("batches do not fill" in caplog.text) == warns, given
 
 
 # --- the document's Config
