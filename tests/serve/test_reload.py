@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -132,79 +132,64 @@ def test_a_checkpoint_that_does_not_say_its_updates_is_served_as_such(run: Run) 
     assert version == {"number": 1, "file": BEST, "train_iter": None, "env_step": None}
 
 
-def torn(run: Run, good: Path) -> None:
-    run.put(good.read_bytes()[:-200], good.name)
+Spoil = Callable[[Run, Path], object]
 
 
-def flipped(run: Run, good: Path) -> None:
-    data = bytearray(good.read_bytes())
-    data[len(data) // 2] ^= 1
-    run.put(bytes(data), good.name)
+def of_bytes(change: Callable[[bytes], bytes]) -> Spoil:
+    return lambda run, path: run.put(change(path.read_bytes()), path.name)
 
 
-def foreign(run: Run, good: Path) -> None:
-    run.put(b"nothing of ours", good.name)
+def of_state(change: Callable[[Any], Any]) -> Spoil:
+    return lambda run, path: save_state(path, change(load_state(path)))
 
 
-def pickled(run: Run, good: Path) -> None:
-    torch.save({"model": Path("/"), "last_iter": 9}, good)
+def of_tensor(change: Callable[[torch.Tensor], torch.Tensor], name: str = "") -> Spoil:
+    """Change the named tensor of the model, else its first one."""
+    return of_state(
+        lambda state: {**state, "model": {k: change(v) if k == (name or next(iter(state["model"]))) else v
+                                          for k, v in state["model"].items()}}
+    )  # fmt: skip
 
 
-def of_another_model(run: Run, good: Path) -> None:
-    state = load_state(good)
-    state["model"].popitem()
-    save_state(good, state)
+def flipped(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
 
 
-def of_another_shape(run: Run, good: Path) -> None:
-    state = load_state(good)
-    name, tensor = next(iter(state["model"].items()))
-    save_state(good, {**state, "model": {**state["model"], name: tensor[:1]}})
+def one_nan(tensor: torch.Tensor) -> torch.Tensor:
+    changed = tensor.clone()
+    changed.view(-1)[0] = torch.nan
+    return changed
 
 
-def of_another_dtype(run: Run, good: Path) -> None:
-    state = load_state(good)
-    save_state(good, {**state, "model": {name: tensor.double() for name, tensor in state["model"].items()}})
+def make_folder(run: Run, path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
-def not_finite(run: Run, good: Path) -> None:
-    state = load_state(good)
-    next(iter(state["model"].values())).view(-1)[0] = float("nan")
-    save_state(good, state)
+SPOILERS: dict[str, Spoil] = {
+    "torn": of_bytes(lambda data: data[:-200]),
+    "flipped": of_bytes(flipped),
+    "foreign": of_bytes(lambda data: b"nothing of ours"),
+    "pickled": lambda run, path: torch.save({"model": Path("/"), "last_iter": 9}, path),
+    "of another model": of_state(lambda state: {**state, "model": dict(list(state["model"].items())[:-1])}),
+    "of another shape": of_tensor(lambda tensor: tensor[:1]),
+    "of another dtype": of_tensor(lambda tensor: tensor.double()),
+    "not finite": of_tensor(one_nan),
+    "not finite in the critic": of_tensor(one_nan, "critic.q.biases.2"),
+    "without model": of_state(lambda state: {"last_iter": 9}),
+    "of texts": of_state(lambda state: {"model": {"a": "b"}, "last_iter": 9}),
+    "a folder": make_folder,
+}
 
 
-def not_finite_in_the_critic(run: Run, good: Path) -> None:
-    state = load_state(good)
-    state["model"]["critic.q.biases.2"].view(-1)[0] = float("nan")
-    save_state(good, state)
-
-
-def without_model(run: Run, good: Path) -> None:
-    save_state(good, {"last_iter": 9})
-
-
-def of_texts(run: Run, good: Path) -> None:
-    save_state(good, {"model": {"a": "b"}, "last_iter": 9})
-
-
-def a_folder(run: Run, good: Path) -> None:
-    good.unlink()
-    good.mkdir()
-
-
-SPOILERS = [
-    *(torn, flipped, foreign, pickled, of_another_model, of_another_shape, of_another_dtype, not_finite),
-    *(not_finite_in_the_critic, without_model, of_texts, a_folder),
-]
-
-
-@pytest.mark.parametrize("spoil", SPOILERS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("fault", SPOILERS)
 def test_a_checkpoint_that_cannot_be_served_keeps_the_old_one_and_is_told_once(
-    spoil: Any, run: Run, caplog: pytest.LogCaptureFixture
+    fault: str, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     with served_policy(run) as served, caplog.at_level(logging.INFO):
         before = acted(served)
-        spoil(run, run.save(9))
+        SPOILERS[fault](run, run.save(9))
         looks = [served.look() for _ in range(3)]
         health = served.health()
         during = acted(served)
@@ -272,8 +257,7 @@ def test_nothing_to_serve_is_an_error_at_the_start(tmp_path: Path) -> None:
 
 
 def test_a_torn_first_checkpoint_is_an_error_at_the_start(run: Run) -> None:
-    path = run.save(1)
-    torn(run, path)
+    SPOILERS["torn"](run, run.save(1))
 
     with pytest.raises(CheckpointError, match="torn or damaged"):
         ServedPolicy(Blueprint.of(run.folder), CheckpointChoice.of(run.folder, "newest"))
