@@ -81,22 +81,6 @@ def test_conv_encoder_scales_uint8_pixels_to_one_and_leaves_floats():
     torch.testing.assert_close(encoder(pixels), encoder(pixels.float() / 255))
 
 
-def test_memory_order_changes_no_result():
-    fast, plain = small_conv(channels_last=True), small_conv(channels_last=False)
-    plain.load_state_dict(fast.state_dict())
-    x = torch.rand(2, 3, 10, 12)
-
-    torch.testing.assert_close(fast(x), plain(x))
-    assert fast.conv[0].weight.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_a_size_list_as_long_as_the_kernels_uses_its_last_entry_twice():
-    encoder = ConvEncoder((3, 10, 12), [4, 8], kernel_size=[3, 3], stride=[2, 1])
-
-    assert encoder.conv[2].out_channels == 8
-    assert encoder.output_size == 8
-
-
 def test_conv_encoder_refuses_a_kernel_larger_than_the_image():
     with pytest.raises(ConfigError, match="kernel of 4 does not fit into the 2 x 2 image that convolution 1 gets"):
         ConvEncoder((1, 10, 10), [8, 8, 8], kernel_size=[8, 4], stride=[2, 1])

@@ -44,20 +44,6 @@ def test_backward_fills_the_gradient_vector():
     torch.testing.assert_close(flat.grad_vector, expected)
 
 
-def test_gradients_of_two_losses_add_up_until_they_are_zeroed():
-    net = make_net()
-    flat = FlatParams(net)
-    loss_of(net).backward()
-    once = flat.grad_vector.clone()
-
-    loss_of(net).backward()
-
-    torch.testing.assert_close(flat.grad_vector, 2 * once)
-    flat.zero_grad()
-    assert not flat.grad_vector.any()
-    assert flat.is_intact()
-
-
 def test_an_optimizer_on_the_vector_steps_like_one_on_the_parameters():
     make_optimizer = torch.optim.Adam
     net, plain = make_net(), make_net()
@@ -150,19 +136,6 @@ def test_rebuild_mends_the_views_after_a_cast():
     assert parameter.grad is flat.grad_vector
 
 
-def test_rebuild_mends_the_views_after_an_assigning_load():
-    net = make_net()
-    flat = FlatParams(net)
-
-    net.load_state_dict(make_net(1).state_dict(), assign=True)
-    was_intact = flat.is_intact()
-    flat.rebuild()
-
-    assert not was_intact
-    assert flat.is_intact()
-    assert torch.equal(flat.data_vector, values_of(make_net(1)))
-
-
 def test_zero_grad_refuses_to_go_on_after_a_move():
     net = make_net()
     flat = FlatParams(net)
@@ -220,15 +193,6 @@ def test_a_shared_parameter_has_one_place():
 
     assert flat.data_vector.numel() == 12
     assert list(flat.named()) == ["0.weight", "0.bias"]
-
-
-def test_several_modules_go_in_as_a_module_dict():
-    actor, critic = make_net(0), make_net(1)
-
-    flat = FlatParams(nn.ModuleDict({"actor": actor, "critic": critic}))
-
-    assert torch.equal(flat.data_vector, torch.cat([values_of(make_net(0)), values_of(make_net(1))]))
-    assert "critic.2.bias" in flat.named()
 
 
 def test_a_choice_of_parameters_leaves_the_others_alone():

@@ -54,18 +54,6 @@ def test_a_quantile_is_the_head_of_features_times_embedding() -> None:
         torch.testing.assert_close(values[row, :, n], model.head(mixed[None])[0], rtol=1e-5, atol=1e-6)
 
 
-def test_the_same_fractions_for_all_rows_may_be_given_once() -> None:
-    model, (obs, fractions) = make(), draw()
-
-    once = model.quantiles(obs, fractions[:1])
-
-    torch.testing.assert_close(once, model.quantiles(obs, fractions[:1].expand(ROWS, -1)), rtol=1e-6, atol=1e-6)
-
-
-def test_midpoints_are_the_middles_of_equal_parts() -> None:
-    assert make(num_quantiles=4).midpoints().tolist() == [[0.125, 0.375, 0.625, 0.875]]
-
-
 @pytest.mark.parametrize("shape", [(ROWS,), (2, 7)])
 def test_fractions_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(SchemaError, match="fractions have shape"):
@@ -113,14 +101,6 @@ def test_proposals_divide_the_unit_interval() -> None:
     edges = torch.cat([torch.zeros(ROWS, 1), parts.bounds, torch.ones(ROWS, 1)], dim=1)
     torch.testing.assert_close(parts.midpoints, 0.5 * (edges[:, 1:] + edges[:, :-1]))
     torch.testing.assert_close(parts.entropy, torch.distributions.Categorical(probs=widths).entropy())
-
-
-def test_proposals_begin_with_parts_of_nearly_equal_width() -> None:
-    model, (obs, _) = make(FQF), draw()
-
-    widths = model.predict(obs)[1].widths
-
-    assert float((widths - 0.2).abs().max().detach()) < 0.01
 
 
 def test_the_quantiles_do_not_train_the_proposal_nor_it_the_encoder() -> None:

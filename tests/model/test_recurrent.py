@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from ding_like.errors import ConfigError
 from ding_like.model.mlp import build_mlp
 from ding_like.model.recurrent import RecurrentCore, over_time
-from ding_like.policy.recurrent import RecurrentForward
 
 
 @pytest.mark.parametrize("cell_type", ["lstm", "gru"])
@@ -47,24 +45,6 @@ def test_a_module_of_single_steps_runs_over_sequences_and_dicts_of_them() -> Non
             return layer(parts["a"] + parts["b"])
 
     assert torch.equal(over_time(Both(), {"a": x, "b": x}), over_time(layer, x + x))
-
-
-@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
-def test_a_recurrent_forward_gives_a_row_alone_what_it_gives_it_among_others(cell_type: str) -> None:
-    torch.manual_seed(0)
-    core = RecurrentCore(3, 5, cell_type=cell_type)
-    forward = RecurrentForward(core, core.initial_state, torch.device("cpu"))
-    rng = np.random.default_rng(0)
-    obs = rng.normal(size=(4, 3)).astype(np.float32)
-    state = {name: rng.normal(size=(4, 5)).astype(np.float32) for name in core.state_names}
-
-    output, behind = forward(obs, state)
-
-    for row in range(4):
-        alone, after = forward(obs[row : row + 1], {name: column[row : row + 1] for name, column in state.items()})
-        np.testing.assert_allclose(alone[0], output[row], atol=1e-6)
-        for name, column in after.items():
-            np.testing.assert_allclose(column[0], behind[name][row], atol=1e-6)
 
 
 @pytest.mark.parametrize(("cell_type", "size"), [("rnn", 4), ("gru", 0)])

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.utils.registries import ENV_REGISTRY
+from tests.policy import continuous
 
 # Bounds that differ in width and centre, so that a forgotten scaling shows.
 LOW, HIGH = np.array([-2.0, 0.0], np.float32), np.array([2.0, 0.5], np.float32)
@@ -21,15 +22,7 @@ def make_batch(rows: int = 16, *, seed: int = 0, **columns: Any) -> TransitionBa
     """Return rows with actions in the env's units; some are terminated, others truncated."""
     rng = np.random.default_rng(seed)
     action = np.concatenate([rng.integers(0, 3, (rows, 1)), rng.uniform(LOW, HIGH, (rows, 2))], axis=1)
-    made = {
-        "obs": rng.normal(size=(rows, 3)).astype(np.float32),
-        "next_obs": rng.normal(size=(rows, 3)).astype(np.float32),
-        "action": action.astype(np.float32),
-        "reward": rng.normal(size=rows).astype(np.float32),
-        "terminated": rng.random(rows) < 0.3,
-        "truncated": rng.random(rows) < 0.3,
-    }
-    return TransitionBatch({**made, **columns})
+    return continuous.make_batch(rows, seed=seed, action=action.astype(np.float32), **columns)
 
 
 class AimEnv(gymnasium.Env[Any, Any]):

@@ -17,6 +17,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.policy import create_policy, get_policy_cls
 from tests.config.faults import faults
+from tests.policy.values import make_rows, with_masks
 
 OBS, ACTIONS, ROWS, NUM = 4, 3, 12, 5
 V_MIN, V_MAX = -2.0, 2.0
@@ -39,23 +40,9 @@ def make(name: str, *, dueling: bool = False, **settings: Any) -> Any:
     return policy
 
 
-def rows(*, masked: bool = False, seed: int = 0) -> TransitionBatch:
-    """Return n-step rows; with masks, the first two allow nothing next: one is terminated, one is not."""
-    rng = np.random.default_rng(seed)
-    columns: dict[str, Any] = {
-        "reward": rng.normal(size=ROWS).astype(np.float32),
-        "action": rng.integers(0, ACTIONS, ROWS),
-        "terminated": rng.random(ROWS) < 0.3,
-        "discount": rng.choice([0.97, 0.97**2], ROWS).astype(np.float32),
-        "weight": rng.uniform(0.1, 1.0, ROWS).astype(np.float32),
-    }
-    obs = {name: rng.normal(size=(ROWS, OBS)).astype(np.float32) for name in ("obs", "next_obs")}
-    if not masked:
-        return TransitionBatch({**obs, **columns})
-    mask = rng.random((ROWS, ACTIONS)) < 0.5
-    mask[:2], columns["terminated"][:2] = False, [True, False]
-    obs = {f"{name}/board": value for name, value in obs.items()}
-    return TransitionBatch({**obs, **columns, "obs/action_mask": np.ones_like(mask), "next_obs/action_mask": mask})
+def rows(*, masked: bool = False) -> TransitionBatch:
+    batch = make_rows(ROWS, obs=OBS, actions=ACTIONS)
+    return with_masks(batch, actions=ACTIONS) if masked else batch
 
 
 def c51_row(chosen: Tensor, following: Tensor | None, reward: float, discount: float) -> tuple[Tensor, float]:

@@ -139,25 +139,3 @@ def test_numpy_and_torch_say_the_same_in_arrays_and_in_tensors(dueling: bool) ->
     assert np.array_equal(fast.tensor(obs).numpy(), fast.array(obs))
     assert np.array_equal(plain.tensor(torch.from_numpy(obs)).numpy(), plain.array(obs))
     assert not plain.tensor(obs).requires_grad
-
-
-def test_what_rows_give_does_not_depend_on_the_rows_beside_them() -> None:
-    forward, rng = Recurrent(), np.random.default_rng(0)
-    obs, state = episode(rng, 4), {"h": episode(rng, 4)}
-
-    output, new = forward(obs, state)
-
-    for row in range(4):
-        one, one_new = forward(obs[row : row + 1], {"h": state["h"][row : row + 1]})
-        assert np.array_equal(one[0], output[row]) and np.array_equal(one_new["h"][0], new["h"][row])
-
-
-def test_each_agent_of_a_team_explores_by_itself() -> None:
-    values = np.zeros((2000, 3, 2), np.float32)
-    values[..., 1] = 1.0
-
-    action = EpsilonGreedy()(values, None, np.random.default_rng(0), {"eps": np.repeat([0.0, 1.0], 1000)})["action"]
-
-    assert action.shape == (2000, 3) and (action[:1000] == 1).all()
-    assert 0.45 < (action[1000:] == 0).mean() < 0.55
-    assert len(np.unique(action[1000:], axis=0)) == 8

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.config import compile_config, deep_merge, to_plain
+from ding_like.config import compile_config, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
 from ding_like.entry import serial_pipeline
@@ -19,6 +19,7 @@ from ding_like.policy import Policy, create_policy
 from ding_like.policy.impala import IMPALAPolicy
 from ding_like.policy.random_policy import RandomActor
 from tests.contracts.policy_cases import CASES, LANES, act, make, rows_of
+from tests.policy.differences import assert_finite_differences, in_float64, moved_in_float64
 from tests.policy.on_policy import moved
 
 
@@ -111,34 +112,15 @@ def test_loss_equals_a_slow_walk_over_the_sequences(name: str, changes: dict[str
 
 
 def test_in_float64_the_gradient_equals_finite_differences() -> None:
-    case = CASES["impala box"]
-    source = make(case)
-    batch = rows_of(case, source)
-    batch = TransitionBatch(
-        {
-            key: column.astype(np.float64) if column.dtype == np.float32 else column
-            for key, column in batch.columns.items()
-        }
-    )
-    cfg = deep_merge(to_plain(source.cfg), dict(learn=dict(entropy_weight=0.1)))
-    network = make(case)._build_model()
-    network.load_state_dict(moved(source)._model.state_dict())
-    policy: Any = create_policy(cfg, model=network.double())
+    source = make(CASES["impala box"], learn=dict(entropy_weight=0.1))
+    batch, policy = in_float64(rows_of(CASES["impala box"], source)), moved_in_float64(source)
     found: list[Any] = []
     compute = policy._targets_now
     policy._targets_now = lambda *given: found.append(compute(*given)) or found[0]  # targets are constants
 
     policy.grad(batch)
 
-    gradient = policy._params.grad_vector.clone()
-    vector, epsilon = policy._params.data_vector, 1e-6
-    for place in np.random.default_rng(0).choice(len(vector), 40, replace=False):
-        ends = []
-        for sign in (1, -1):
-            vector[place] += sign * epsilon
-            ends.append(float(policy.grad(batch)[0]["total_loss"]))
-            vector[place] -= sign * epsilon
-        assert float(gradient[place]) == pytest.approx((ends[0] - ends[1]) / (2 * epsilon), rel=1e-5, abs=1e-8)
+    assert_finite_differences(policy._params, lambda: float(policy.grad(batch)[0]["total_loss"]))
 
 
 def test_on_policy_every_importance_weight_is_1() -> None:

@@ -17,9 +17,10 @@ from ding_like.policy.iqn import IQNPolicy
 from ding_like.policy.share import Share
 from ding_like.rl_utils.implicit_quantile import fraction_gradient, fraction_loss
 from tests.config.faults import faults
-from tests.contracts.policy_cases import act
+from tests.policy.differences import assert_finite_differences, in_float64
+from tests.policy.values import make_rows, with_masks
 
-OBS, ACTIONS, ROWS, GAMMA = 3, 4, 16, 0.97
+OBS, ACTIONS, ROWS = 3, 4, 16
 BOTH = pytest.mark.parametrize("name", ["iqn", "fqf"])
 MODEL = dict(
     obs_shape=OBS,
@@ -46,24 +47,9 @@ def make(name: str, **changes: Any) -> Any:
 
 
 def rows(seed: int = 0, *, masked: bool = False) -> TransitionBatch:
-    rng = np.random.default_rng(seed)
-    columns: dict[str, Any] = {
-        "obs": rng.normal(size=(ROWS, OBS)).astype(np.float32),
-        "next_obs": rng.normal(size=(ROWS, OBS)).astype(np.float32),
-        "action": rng.integers(0, ACTIONS, ROWS),
-        "reward": (3.0 * rng.normal(size=ROWS)).astype(np.float32),
-        "terminated": rng.random(ROWS) < 0.3,
-        "truncated": rng.random(ROWS) < 0.3,
-        "discount": rng.choice([GAMMA, GAMMA**2], ROWS).astype(np.float32),
-        "weight": rng.uniform(0.1, 1.0, ROWS).astype(np.float32),
-    }
-    if masked:
-        mask = rng.random((ROWS, ACTIONS)) < 0.5
-        mask[0], columns["terminated"][0] = False, False
-        for prefix, legal in (("obs", np.ones_like(mask)), ("next_obs", mask)):
-            columns[f"{prefix}/board"] = columns.pop(prefix)
-            columns[f"{prefix}/action_mask"] = legal
-    return TransitionBatch(columns)
+    batch = make_rows(ROWS, obs=OBS, actions=ACTIONS, seed=seed)
+    batch = batch.with_columns(reward=3.0 * batch["reward"])  # on both sides of Huber's corner
+    return with_masks(batch, actions=ACTIONS) if masked else batch
 
 
 def part(batch: TransitionBatch, name: str) -> np.ndarray:
@@ -165,24 +151,15 @@ def test_the_gradient_of_values_equals_finite_differences(name: str) -> None:
         params.rebuild()
     if name == "fqf":
         policy._fraction_params.rebuild()
-    batch = TransitionBatch(
-        {key: value.astype(np.float64) if value.dtype == np.float32 else value for key, value in rows().columns.items()}
-    )
+    batch = in_float64(rows())
     draw = policy._uniform_rows
     policy._uniform_rows = lambda *shape: draw(*shape).double()
     policy.grad(batch)
-    vector, gradient = policy._params.data_vector, policy._params.grad_vector.clone()
 
     # FQF proposes fractions from the encoder's features, a way that the gradient of values does not take.
     first = sum(parameter.numel() for parameter in policy._model.values.encoder.parameters()) if name == "fqf" else 0
-    step = 1e-6
-    for place in np.random.default_rng(0).choice(np.arange(first, len(vector)), 40, replace=False):
-        ends = []
-        for sign in (1, -1):
-            vector[place] += sign * step
-            ends.append(float(policy.grad(batch)[0]["total_loss"]))
-            vector[place] -= sign * step
-        assert float(gradient[place]) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4, abs=1e-7)
+    loss = lambda: float(policy.grad(batch)[0]["total_loss"])  # noqa: E731
+    assert_finite_differences(policy._params, loss, first=first, rel=1e-4)
 
 
 @pytest.mark.parametrize("backend", ["auto", "autograd"])
@@ -229,28 +206,6 @@ def test_the_whole_target_network_moves(name: str) -> None:
 
     for ours, others in zip(policy._model.parameters(), policy._target_model.parameters(), strict=True):
         assert torch.equal(ours, others)
-
-
-@BOTH
-def test_acting_is_the_same_for_a_row_alone_and_in_a_batch(name: str) -> None:
-    policy, obs = make(name), rows()["obs"]
-    values = policy._predictions(policy._model).array(obs)
-
-    together = act(policy.eval_mode.actor, obs, ROWS)["action"]
-    alone = [int(act(policy.eval_mode.actor, obs[i : i + 1], 1, seed=i)["action"][0]) for i in range(ROWS)]
-
-    assert together.tolist() == alone == act(policy.eval_mode.actor, obs, ROWS, seed=9)["action"].tolist()
-    for i in range(ROWS):
-        np.testing.assert_allclose(policy._predictions(policy._model).array(obs[i : i + 1])[0], values[i], atol=1e-6)
-
-
-def test_acting_and_evaluating_leave_the_drawn_fractions_as_they_are() -> None:
-    policies = [make("iqn") for _ in range(2)]
-    act(policies[0].collect_mode.actor, rows()["obs"], ROWS, eps=0.5)
-
-    losses = [float(policy.grad(rows())[0]["total_loss"]) for policy in policies]
-
-    assert losses[0] == losses[1]
 
 
 def test_learners_draw_for_the_whole_batch_and_take_their_rows() -> None:

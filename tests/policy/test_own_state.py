@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.config.frozen import FrozenConfig
 from ding_like.errors import CheckpointError
 from ding_like.policy import Policy
 from ding_like.policy.dqn import DQNPolicy
@@ -150,16 +149,6 @@ def test_views_of_the_model_are_saved_once():
     assert {"_view", "_part", "_alias"}.isdisjoint(mode.state_dict()["own"])
 
 
-def test_a_tensor_that_has_grown_is_taken_over_and_stays_trainable(tmp_path):
-    first, second = OwnPolicy(CFG), OwnPolicy(CFG)
-    mode, other = first.learn_mode, second.learn_mode
-    first._log_alpha = torch.zeros(3, requires_grad=True)
-
-    other.load_state_dict(through_a_file(mode.state_dict(), tmp_path))
-
-    assert second._log_alpha.shape == (3,) and second._log_alpha.requires_grad
-
-
 def test_what_cannot_be_saved_is_named_once(caplog):
     class WithStream(OwnPolicy):
         def _init_learn(self):
@@ -176,18 +165,6 @@ def test_what_cannot_be_saved_is_named_once(caplog):
     assert len(said) == 2
     assert said[0].startswith("WithStream._frames (a count) is not saved with the run: a resume begins it anew.")
     assert "_state_dict_learn" in said[0] and "WithStream._nested['inner'][0] (a tuple_iterator)" in said[1]
-
-
-def test_an_object_that_is_made_late_is_named_when_it_is_to_be_saved(caplog):
-    policy = OwnPolicy(CFG)
-    mode = policy.learn_mode
-    policy._late = torch.optim.SGD(policy._target.parameters(), lr=0.1)
-
-    with caplog.at_level(logging.WARNING):
-        state = mode.state_dict()
-
-    assert "_late" not in state["own"]
-    assert "OwnPolicy._late (an object that was made after the policy: make it in _init_learn)" in caplog.text
 
 
 def test_a_state_that_does_not_fit_is_one_error(tmp_path):
@@ -209,19 +186,6 @@ def test_a_checkpoint_without_the_policys_own_loads_the_model():
     mode.load_state_dict({"model": {name: torch.zeros_like(each) for name, each in policy._model.state_dict().items()}})
 
     assert policy._counter == 1 and float(policy._model.weight.detach().abs().sum()) == 0
-
-
-def test_a_section_of_a_frozen_config_is_no_state():
-    class Sectioned(OwnPolicy):
-        def _init_learn(self) -> None:
-            super()._init_learn()
-            self._settings = FrozenConfig({"learn": {"learning_rate": 0.1, "betas": [0.9, 0.99]}}).learn
-
-    policy = Sectioned(CFG)
-
-    policy.learn_mode.load_state_dict(policy.learn_mode.state_dict())
-
-    assert policy._settings.betas == [0.9, 0.99]
 
 
 def test_a_policy_that_only_acts_needs_none_of_it():

@@ -1,6 +1,5 @@
 """PPO: rows and advantages along lanes, the loss, minibatches, acting, state."""
 
-import copy
 import itertools
 import math
 
@@ -15,7 +14,6 @@ from torch import nn
 from ding_like.config import compile_config, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
-from ding_like.data.rollout import Rollout
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 from ding_like.policy import create_policy
@@ -23,7 +21,6 @@ from ding_like.policy.a2c import A2CPolicy
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.policy.ppo_offpolicy import PPOOffPolicy
 from ding_like.worker.collector.loop import RolloutLoop
-from ding_like.worker.learner.base import BaseLearner
 from tests.contracts.policy_cases import CASES, make
 from tests.contracts.policy_cases import rows_of as contract_rows
 from tests.policy.on_policy import KINDS, SMALL, act, make_batch, make_policy, make_rollout, play_bandit, train
@@ -119,25 +116,6 @@ def test_advantages_equal_a_slow_walk_and_no_row_is_lost(lengths, delay, ignore_
 def test_gamma_may_stand_where_di_engine_has_it():
     assert make_policy(discount_factor=0.9)._gamma == 0.9
     assert make_policy(discount_factor=0.9, collect=dict(discount_factor=0.8))._gamma == 0.8
-
-
-def test_dict_observations_have_their_last_ones_judged_too():
-    policy = make_policy()
-    seen = []
-    policy._critic = lambda obs: seen.append(obs) or np.zeros(len(obs["a"]), np.float32)
-    rollout = Rollout(2)
-    for t in range(3):
-        columns = {
-            f"{prefix}/{key}": np.full((2, 1), t + (prefix == "next_obs"), np.float32)
-            for prefix in ("obs", "next_obs")
-            for key in "ab"
-        }
-        flags = {name: np.zeros(2, bool) for name in ("terminated", "truncated")}
-        rollout.append({**columns, **flags, "reward": np.zeros(2, np.float32), "lane": np.arange(2)})
-
-    policy.segment(rollout)
-
-    assert [seen[0][key].ravel().tolist() for key in "ab"] == [[0, 0, 1, 1, 2, 2, 3, 3]] * 2
 
 
 # ---- the loss
@@ -362,19 +340,6 @@ def test_learning_rate_and_clip_range_follow_the_rows_trained_on():
     assert [info["clip_ratio"] for info in infos] == pytest.approx([0.2, 0.15, 0.1, 0.1])
 
 
-@pytest.mark.usefixtures("in_tmp")
-def test_the_learner_counts_minibatches():
-    policy = make_policy(learn=dict(epoch_per_collect=3, batch_size=6))
-    learner = BaseLearner(dict(hook=dict(log_show_after_iter=1)), policy=policy.learn_mode, exp_name="exp")
-    batch = make_batch(policy)
-
-    infos = learner.train(batch, 24)
-    learner.close()
-
-    assert learner.train_iter == len(infos) == 12
-    assert set(policy.learn_mode.monitor_vars()) <= set(infos[0])
-
-
 # ---- value normalisation
 
 
@@ -450,25 +415,6 @@ def test_it_learns_a_bandit(kind):
 
 
 # ---- state
-
-
-def test_state_round_trip_continues_bit_equal():
-    learn = dict(
-        batch_size=8,
-        epoch_per_collect=2,
-        value_norm=True,
-        schedule=dict(env_steps=100, lr_end=0.0, clip_end=0.1),
-    )
-    first, second = make_policy(learn=learn), make_policy(learn=learn)
-    train(first, make_batch(first))
-    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
-
-    batch = make_batch(first, seed=1)
-    infos = [train(policy, batch, seed=1) for policy in (first, second)]
-
-    assert infos[0] == infos[1]
-    assert torch.equal(first._params.data_vector, second._params.data_vector)
-    assert second._params.is_intact()
 
 
 def test_weights_alone_start_with_a_fresh_optimizer():

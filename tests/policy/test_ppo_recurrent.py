@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.config import compile_config, to_plain
+from ding_like.config import compile_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
-from ding_like.policy import Policy, create_policy
+from ding_like.policy import Policy
 from tests.contracts.policy_cases import CASES, LANES, act, make
+from tests.policy.differences import assert_finite_differences, in_float64, moved_in_float64
 from tests.policy.on_policy import moved
 
 KINDS = ["ppo_recurrent", "ppo_recurrent gru several", "ppo_recurrent box"]
@@ -224,42 +225,15 @@ def test_loss_equals_a_slow_walk_over_each_sequence_alone(name: str) -> None:
 
 
 def test_in_float64_the_loss_equals_a_slow_walk_and_its_gradient_finite_differences() -> None:
-    name = "ppo_recurrent gru several"
-    source = make(CASES[name], learn=dict(entropy_weight=0.1, epoch_per_collect=1, batch_size=400))
-    batch = batch_of(source)
-    network: Any = make(CASES[name])._build_model()
-    network.load_state_dict(moved(source)._model.state_dict())
-    policy: Any = create_policy(to_plain(source.cfg), model=network.double())
-    (rows,) = source.learn_mode.minibatches(batch, np.random.default_rng(0))
-    wide = {
-        key: value.astype(np.float64) if value.dtype == np.float32 else value for key, value in rows.columns.items()
-    }
-    rows = TransitionBatch(wide)
+    case = CASES["ppo_recurrent gru several"]
+    source = make(case, learn=dict(entropy_weight=0.1, epoch_per_collect=1, batch_size=400))
+    batch, policy = batch_of(source), moved_in_float64(source)
+    (rows,) = (in_float64(rows) for rows in source.learn_mode.minibatches(batch, np.random.default_rng(0)))
 
     info, _ = policy.grad(rows)
 
     assert float(info["total_loss"]) == pytest.approx(slow_loss(policy, rows), rel=1e-6)
-    gradient = policy._params.grad_vector.clone()
-    vector, epsilon = policy._params.data_vector, 1e-6
-    for place in np.random.default_rng(0).choice(len(vector), 40, replace=False):
-        ends = []
-        for sign in (1, -1):
-            vector[place] += sign * epsilon
-            ends.append(float(policy.grad(rows)[0]["total_loss"]))
-            vector[place] -= sign * epsilon
-        assert float(gradient[place]) == pytest.approx((ends[0] - ends[1]) / (2 * epsilon), rel=1e-5, abs=1e-8)
-
-
-def test_what_pads_a_sequence_has_no_gradient() -> None:
-    policy: Any = make(CASES["ppo_recurrent"], learn=dict(epoch_per_collect=1, batch_size=400))
-    (rows,) = policy.learn_mode.minibatches(batch_of(policy), np.random.default_rng(0))
-    policy.grad(rows)
-    gradient = policy._params.grad_vector.clone()
-
-    policy._cfg.learn.seq_len = 50  # ten times the padding
-    policy.grad(rows)
-
-    torch.testing.assert_close(policy._params.grad_vector, gradient, rtol=1e-5, atol=1e-7)
+    assert_finite_differences(policy._params, lambda: float(policy.grad(rows)[0]["total_loss"]))
 
 
 def test_values_count_in_the_unit_of_the_returns() -> None:
@@ -287,28 +261,3 @@ def test_contradictions_in_the_config_are_told(learn: dict[str, Any], message: s
 
 
 # ---- learning what must be remembered
-
-
-@pytest.mark.slow
-def test_it_learns_to_answer_with_what_was_seen_before() -> None:
-    settings = dict(
-        model=dict(obs_shape=2, action_shape=2, encoder_hidden_size_list=[16], hidden_size=16, cell_type="gru"),
-        learn=dict(learning_rate=0.01, batch_size=64, epoch_per_collect=4, seq_len=3),
-    )
-    policy = make(CASES["ppo_recurrent"], **settings)
-    rng, shares = np.random.default_rng(0), []
-    for turn in range(25):
-        signs, rollout = rng.integers(0, 2, 64), Rollout(64)
-        for step in range(3):
-            shown = np.eye(2, dtype=np.float32)[signs] if step == 0 else np.zeros((64, 2), np.float32)
-            columns = act(policy.collect_mode.actor, shown, 64, seed=3 * turn + step, is_first=np.full(64, step == 0))
-            right = (columns["action"] == signs).astype(np.float32) * (step == 2)
-            flags = {"terminated": np.full(64, step == 2), "truncated": np.zeros(64, bool), "lane": np.arange(64)}
-            rollout.append({"obs": shown, **columns, "next_obs": np.zeros_like(shown), "reward": right, **flags})
-        for minibatch in policy.learn_mode.minibatches(policy.segment(rollout)[0], rng):
-            policy.learn_mode.grad(minibatch)
-            policy.learn_mode.apply()
-        shares.append(float(right.mean()))
-
-    assert np.mean(shares[:3]) < 0.65
-    assert np.mean(shares[-3:]) > 0.95

@@ -19,6 +19,7 @@ from ding_like.policy import get_policy_cls
 from ding_like.policy.r2d2 import R2D2Policy
 from ding_like.policy.sequence_rows import SequenceShape, sequence_rows
 from tests.config.faults import faults
+from tests.policy.differences import assert_finite_differences
 
 LANES, OBS, ACTIONS, GAMMA = 3, 2, 3, 0.9
 MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[6])
@@ -170,7 +171,7 @@ def test_loss_and_priorities_equal_a_slow_walk_over_rows_and_steps(name: str, wi
         assert float(value) == pytest.approx(0.9 * max(errors) + 0.1 * float(np.mean(errors)), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["as it is", "more burn-in than steps", "gru"])
+@pytest.mark.parametrize("name", ["more burn-in than steps", "gru"])
 def test_gradient_equals_finite_differences(name: str) -> None:
     policy = in_float64(make_policy(**VARIANTS[name]))
     rows, raw = both_rows(policy, steps=20)
@@ -178,31 +179,7 @@ def test_gradient_equals_finite_differences(name: str) -> None:
 
     policy.grad(rows)
 
-    vector, step = policy._params.data_vector, 1e-5
-    gradient = policy._params.grad_vector.clone()
-    for seed in range(6):
-        direction = torch.randn(len(vector), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        sides = []
-        for sign in (1.0, -1.0):
-            vector.add_(direction, alpha=sign * step)
-            sides.append(slow_loss(policy, raw, frozen=frozen))
-            vector.sub_(direction, alpha=sign * step)
-        slope = (sides[0] - sides[1]) / (2 * step)
-        assert float(gradient @ direction) == pytest.approx(slope, rel=1e-5, abs=1e-7)
-
-
-def test_what_is_beyond_an_episodes_end_changes_nothing() -> None:
-    policy = make_policy()
-    rows, _ = policy.segment(make_rollout(policy))
-    beyond = np.arange(7) > rows["num_steps"][:, None]
-    obs = np.where(beyond[..., None], np.float32(3.0), rows["obs"])
-    assert beyond.any()
-
-    policy.grad(rows)
-    gradient = policy._params.grad_vector.clone()
-    policy.grad(rows.with_columns(obs=obs))
-
-    assert torch.equal(policy._params.grad_vector, gradient) and gradient.any()
+    assert_finite_differences(policy._params, lambda: slow_loss(policy, raw, frozen=frozen), num=3)
 
 
 def test_rows_hold_nstep_returns_that_end_with_the_row() -> None:
@@ -237,22 +214,6 @@ def test_drqn_is_plain() -> None:
     expected = slow_loss(policy, raw, frozen=copy.deepcopy(policy._model))
     assert priority is None and not policy._cfg.learn.value_rescale
     assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize(("theta", "freq"), [(0.25, None), (None, 2)])
-def test_the_target_follows_by_share_or_by_period(theta: float | None, freq: int | None) -> None:
-    policy = make_policy(learn=dict(target_theta=theta, target_update_freq=freq))
-    rows, _ = policy.segment(make_rollout(policy))
-    for update in (1, 2):
-        before = policy._target_params.data_vector.clone()
-        policy.grad(rows)
-        policy.apply()
-        online = policy._params.data_vector
-        if theta is not None:
-            expected = before + theta * (online - before)
-        else:
-            expected = online if update == 2 else before
-        torch.testing.assert_close(policy._target_params.data_vector, expected)
 
 
 @pytest.mark.parametrize(

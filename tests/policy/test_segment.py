@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding_like.data.rollout import Rollout
 from ding_like.policy.base import Policy
 from tests.worker.scripted_manager import CountingActor, ScriptedManager
 
@@ -81,27 +80,3 @@ def test_rows_equal_a_slow_walk_with_nothing_lost_or_doubled(lengths, nstep, del
     assert got.keys() == expected.keys()
     for key, row in expected.items():
         assert got[key] == pytest.approx(row, rel=1e-5)
-
-
-def test_two_step_row_of_the_docstring_example():
-    # One lane, rewards 1 2 4, the episode goes on: rows 0 and 1 are complete, row 2 waits.
-    # Row 0: R = 1 + 0.9 * 2 = 2.8, next_obs is the obs after step 1.
-    rollout = Rollout(1)
-    for t, reward in enumerate((1.0, 2.0, 4.0)):
-        rollout.append(
-            {
-                "obs": np.array([[t]], np.float32),
-                "next_obs": np.array([[t + 1]], np.float32),
-                "reward": np.array([reward], np.float32),
-                "terminated": np.array([False]),
-                "truncated": np.array([False]),
-                "lane": np.array([0]),
-            }
-        )
-
-    batch, keep = Rows(2).segment(rollout)
-
-    assert batch["reward"].tolist() == pytest.approx([2.8, 5.6])
-    assert batch["next_obs"].ravel().tolist() == [2, 3]
-    assert batch["discount"].tolist() == pytest.approx([0.81, 0.81])
-    assert keep.tolist() == [1]

@@ -5,12 +5,6 @@ from ding_like.errors import ConfigError
 from ding_like.rl_utils.action_range import ActionRange
 
 
-def test_the_unit_range_is_stretched_over_the_bounds():
-    scaled = ActionRange([-2.0, 0.0], [2.0, 0.5]).to_env(np.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]], np.float32))
-
-    np.testing.assert_array_equal(scaled, [[-2.0, 0.0], [0.0, 0.25], [2.0, 0.5]])
-
-
 def test_what_lies_outside_is_cut_to_the_bounds_exactly():
     # Thirds: centre + half is not exactly the bound in float32.
     low, high = [-1 / 3, 0.1], [0.7, 1 / 3]
@@ -19,14 +13,6 @@ def test_what_lies_outside_is_cut_to_the_bounds_exactly():
     scaled = reach.to_env(np.array([[-5.0, -1.0], [5.0, 1.0]], np.float32))
 
     np.testing.assert_array_equal(scaled, np.array([low, high], np.float32))
-
-
-def test_the_action_given_is_left_as_it_is():
-    action = np.ones((1, 1), np.float32)
-
-    ActionRange(-2.0, 2.0).to_env(action)
-
-    assert action[0, 0] == 1.0
 
 
 @pytest.mark.parametrize(("low", "high"), [([-np.inf], [1.0]), (-1.0, np.nan), ([1.0], [1.0])])

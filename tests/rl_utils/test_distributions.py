@@ -238,32 +238,6 @@ def test_what_does_not_fit_is_refused(make, message):
         make()
 
 
-@given(SEEDS, ROWS, st.integers(1, 6))
-def test_kl_of_categoricals_equals_torch(seed, rows, actions):
-    one, other = (torch.from_numpy(numbers(seed + i, rows, actions)) for i in range(2))
-
-    expected = reference.kl_divergence(*(reference.Categorical(logits=output) for output in (one, other)))
-    torch.testing.assert_close(Categorical().kl(one, other), expected, rtol=1e-4, atol=1e-5)
-
-
-@given(SEEDS, ROWS, st.lists(st.integers(1, 4), min_size=1, max_size=4))
-def test_kl_of_several_actions_is_the_sum_of_their_factors(seed, rows, sizes):
-    one, other = (torch.from_numpy(numbers(seed + i, rows, sum(sizes))) for i in range(2))
-
-    pairs = zip(one.split(sizes, dim=1), other.split(sizes, dim=1), strict=True)
-    expected = sum(Categorical().kl(*pair) for pair in pairs)
-    torch.testing.assert_close(MultiCategorical(sizes).kl(one, other), expected)
-
-
-@given(SEEDS, ROWS, st.integers(1, 3))
-def test_kl_of_gaussians_equals_torch(seed, rows, size):
-    one, other = (torch.from_numpy(numbers(seed + i, rows, 2 * size, scale=1.0)) for i in range(2))
-
-    gaussians = (reference.Normal(output[:, :size], output[:, size:].exp()) for output in (one, other))
-    expected = reference.kl_divergence(*gaussians).sum(dim=1)
-    torch.testing.assert_close(Gaussian(size).kl(one, other), expected, rtol=1e-4, atol=1e-5)
-
-
 def test_kl_is_0_of_equal_outputs_and_counts_no_forbidden_action():
     output, other = (torch.from_numpy(numbers(seed, 5, 4)) for seed in (0, 1))
     mask = torch.tensor([1, 0, 1, 1]).expand(5, 4) == 0

@@ -63,14 +63,6 @@ def test_the_loss_equals_a_slow_walk_over_pairs(kappa: float, weighted: bool) ->
     np.testing.assert_allclose(each.numpy(), slow_loss(chosen, target, kappa), rtol=1e-12)
 
 
-def test_one_quantile_of_a_worked_example() -> None:
-    # t = 0.25; targets 3 and -1 differ from 1 by 2 and by -2: Huber 1.5 each, times 0.25 and 0.75, by mean 0.75.
-    chosen = Quantiles(torch.tensor([[1.0]]), torch.tensor([[0.25]]), torch.ones(1, 1))
-    target = Quantiles(torch.tensor([[3.0, -1.0]]), torch.zeros(1, 2), torch.full((1, 2), 0.5))
-
-    assert quantile_huber_loss(chosen, target, kappa=1.0).tolist() == [0.75]
-
-
 def test_the_gradient_equals_finite_differences() -> None:
     chosen, target = draw(weighted=True)
     values = chosen.values.clone().requires_grad_()
@@ -102,14 +94,6 @@ class Model:
 
     def quantiles(self, obs: Any, fractions: Tensor) -> Tensor:
         return (10.0 * torch.arange(ACTIONS)[:, None] + fractions[:, None]).expand(len(obs), -1, -1)
-
-
-def test_predictions_at_the_midpoints_are_expected_returns() -> None:
-    family = ImplicitQuantiles()
-
-    prediction = family.predict(Model(), torch.zeros(2, 1))
-
-    assert family.expected(prediction).tolist() == [[0.5, 10.5, 20.5]] * 2
 
 
 def test_the_best_legal_action_is_taken_and_none_is_worth_nothing() -> None:
