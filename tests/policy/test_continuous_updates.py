@@ -17,7 +17,7 @@ from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from ding_like.config import to_plain
 from ding_like.policy import get_policy_cls
 from tests.config.faults import faults
-from tests.policy import test_discrete_sac
+from tests.policy import hybrid, test_discrete_sac, test_pdqn
 from tests.policy.continuous import (
     CASES,
     double,
@@ -142,7 +142,7 @@ def test_without_noise_the_target_is_that_of_the_target_actor() -> None:
     torch.testing.assert_close(info["target_q_value"].expand_as(expected), expected)
 
 
-@pytest.mark.parametrize("name", [*ALGORITHMS, "discrete_sac"])
+@pytest.mark.parametrize("name", [*ALGORITHMS, "discrete_sac", "pdqn"])
 def test_targets_follow_the_stepped_networks_by_momentum(name: str) -> None:
     policy, batch = policy_and_batch(name)
     before = {key: network.target_params.data_vector.clone() for key, network in targets_of(policy).items()}
@@ -158,6 +158,8 @@ def test_targets_follow_the_stepped_networks_by_momentum(name: str) -> None:
 def policy_and_batch(name: str, **changes: Any) -> tuple[Any, Any]:
     if name == "discrete_sac":
         return test_discrete_sac.make_policy(**changes), test_discrete_sac.make_batch()
+    if name == "pdqn":
+        return test_pdqn.make_policy(**changes), hybrid.make_batch()
     return make(name, **changes), make_batch()
 
 
