@@ -31,14 +31,14 @@ class RowEnds(NamedTuple):
 
 
 class ControlEnds(NamedTuple):
-    """Hold three members' ends, by name."""
+    """Ends of three members, by name."""
 
     members: Mapping[str, Control]
 
 
 @dataclass(frozen=True)
 class Transport:
-    """Make connected ends of what a transport carries, None for what it does not; the stack closes them.
+    """Functions that make connected ends of what a transport carries, None for what it does not; the stack closes them.
 
     Rows are int64 `row` and float32 `obs` [3] and `reward`. A segment of SEGMENT rows allows two updates with batches
     of BATCH rows, or one with itself.
@@ -50,6 +50,7 @@ class Transport:
     kinds: tuple[Kind, ...] = ("replay", "priority", "once")  # of `rows`
     priorities_at_once: bool = True  # False: reported later than batches that were asked for ahead
     needs_ray: bool = False
+    is_slow: bool = False  # it starts a process for each test
 
 
 def transports() -> dict[str, Transport]:

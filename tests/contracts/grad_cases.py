@@ -10,7 +10,7 @@ import numpy as np
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.policy import Policy
-from tests.contracts.policy_cases import CASES, Case, deep_merge, rows_of
+from tests.contracts.policy_cases import CASES, Case, by_family, deep_merge, rows_of
 
 _PER: dict[str, Any] = dict(priority=True, priority_IS_weight=True)
 _LINES: dict[str, Any] = dict(env_steps=300, lr_end=1e-5)
@@ -65,6 +65,15 @@ GRAD_CASES: dict[str, Case] = {
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
     "discrete_sac fixed": _with("discrete_sac", learn=dict(auto_alpha=False)),
 }
+# The families, and each way in which an update goes on from more than its gradient: weights of rows, a target that
+# moves at times, a schedule, an early stop, returns that are counted anew.
+GRAD_PARAMS = by_family(
+    GRAD_CASES,
+    also=(
+        *("dqn prioritised", "rainbow prioritised autograd", "ppo schedules", "ppo autograd target_kl"),
+        *("ppo recompute", "ppo_recurrent recompute", "ppg value_norm", "td3 prioritised"),
+    ),
+)
 
 
 def batches_of(case: Case, policy: Policy) -> Iterator[TransitionBatch]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 
@@ -80,7 +82,7 @@ _IMAGES = dict(obs_shape=[1, 8, 8], num_classes=3, hidden_size_list=[4, 8], kern
 
 @dataclass(frozen=True)
 class Case:
-    """Name a policy and its settings; `space` is its env's action space, None for one that does not act."""
+    """Policy with its settings; `space` is its env's action space, None for one that does not act."""
 
     policy: str
     space: spaces.Space[Any] | None
@@ -172,6 +174,17 @@ CASES: dict[str, Case] = {
 }
 ACTING = {name: case for name, case in CASES.items() if case.space is not None}
 MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.space, spaces.Box)}
+# One variant of each family, and each way to compute gradients: what the suite runs. The others are `slow`.
+FAMILIES = (
+    *("dqn", "fqf autograd", "rainbow", "r2d2", "qmix", "ppo", "ppo hybrid autograd", "ppo_recurrent gru several"),
+    *("impala box", "ppg", "td3", "sac", "pdqn", "image_classification"),
+)
+
+
+def by_family(names: Iterable[str], also: Collection[str] = ()) -> list[Any]:
+    """Return the names as parameters; those that are neither in FAMILIES nor in `also` are marked `slow`."""
+    quick = {*FAMILIES, *also}
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
 
 
 def shipped_policies() -> set[str]:

@@ -44,7 +44,7 @@ SCHEMA = Schema.of(
 
 
 class Commander(NaiveCommander):
-    """Ask for no evaluations."""
+    """Commander that asks for no evaluations."""
 
     def new_tasks(self, run: Any) -> list[NewTask]:
         self._evaluated = 10**12  # as if later weights had been evaluated
@@ -52,7 +52,7 @@ class Commander(NaiveCommander):
 
 
 class Net:
-    """Hold a coordinator and the links of its two workers, each with a task."""
+    """Coordinator and the links of its two workers, each with a task."""
 
     def __init__(self, stack: ExitStack, folder: Path, kind: Kind, *, over_http: bool, by_delta: bool = False) -> None:
         self.core = _make_core(folder, kind)
@@ -198,10 +198,11 @@ def _rows(stack: ExitStack, folder: Path, kind: Kind, *, over_http: bool) -> Row
     return RowEnds(FreshSink(sink) if kind == "once" else sink, source, net.finish)
 
 
-def _transport(*, over_http: bool) -> Transport:
+def _transport(*, over_http: bool, kinds: tuple[Kind, ...]) -> Transport:
     return Transport(
         weights=partial(_weights, over_http=over_http),
         rows=partial(_rows, over_http=over_http),
+        kinds=kinds,
         priorities_at_once=False,
     )
 
@@ -211,5 +212,6 @@ def weights_only(*, dtype: WireDtype = "exact", over_http: bool = False, by_delt
     return Transport(partial(_weights, over_http=over_http, dtype=dtype, by_delta=by_delta))
 
 
-TRANSPORT = _transport(over_http=False)
-OVER_HTTP = _transport(over_http=True)
+TRANSPORT = _transport(over_http=False, kinds=("replay", "priority", "once"))
+# How rows become batches is the coordinator's matter, and does not depend on HTTP.
+OVER_HTTP = _transport(over_http=True, kinds=("priority",))

@@ -69,4 +69,4 @@ def weights_only(*, dtype: WireDtype = "exact", checksum: bool | None = None) ->
 
 
 TRANSPORT = Transport(weights)
-OF_TWO_PROCESSES = Transport(weights_of_two_processes)
+OF_TWO_PROCESSES = Transport(weights_of_two_processes, is_slow=True)

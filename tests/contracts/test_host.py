@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from functools import partial
@@ -19,10 +18,8 @@ from ding_like.errors import CommError, SchemaError
 from tests.contracts.host_worker import Recorder, make_held, make_nothing, release_all
 
 SOON_S = 60.0  # what is under way is done by then: a new process has to load what it needs
-FAR_S = 60.0  # a deadline that nobody is to wait for ...
-EARLY_S = 20.0  # ... so that whoever is back before this has been woken
+FAR_S = 3600.0  # longer than a test may take: a call that returns has been woken
 MOMENT_S = 0.05
-NEVER_S = 3600.0  # longer than a test may take
 SMALL = Resources(num_cpus=0.5)
 HOSTS = ["threads", pytest.param("ray", marks=pytest.mark.ray)]
 
@@ -107,9 +104,9 @@ def test_a_result_can_be_had_twice_and_not_before_it_is_there(host: Host) -> Non
 
 
 def test_large_arrays_come_back_whole(host: Host) -> None:
-    found = outcome(host, start(host).call("ramp", 5_000_000))
+    found = outcome(host, start(host).call("ramp", 500_000))
 
-    np.testing.assert_array_equal(found, np.arange(5_000_000, dtype=np.float64))
+    np.testing.assert_array_equal(found, np.arange(500_000, dtype=np.float64))
 
 
 @pytest.mark.parametrize(
@@ -192,11 +189,9 @@ def test_waiting_returns_all_that_is_done_in_the_order_given(host: Host) -> None
 def test_waiting_ends_with_the_first_call_that_is_done(host: Host) -> None:
     _, never = held(host, "slow")
     worker, call = held(host, "quick")
-    started = time.monotonic()
     worker.control("free")
 
     assert host.wait([never, call], timeout_s=FAR_S) == [call]
-    assert time.monotonic() - started < EARLY_S
 
 
 def test_waiting_ends_after_its_time(host: Host) -> None:
@@ -204,7 +199,7 @@ def test_waiting_ends_after_its_time(host: Host) -> None:
 
     assert host.wait([never], timeout_s=MOMENT_S) == []
     assert host.wait([never], timeout_s=0.0) == []
-    assert host.wait([], timeout_s=NEVER_S) == []
+    assert host.wait([], timeout_s=FAR_S) == []
 
 
 def test_threads_can_wait_for_the_same_call(host: Host) -> None:
@@ -252,11 +247,9 @@ def test_calls_of_another_host_cannot_be_waited_for(host: Host) -> None:
 def test_a_killed_workers_calls_are_lost_at_once(host: Host) -> None:
     worker, call = held(host)
     later = worker.call("noted")
-    started = time.monotonic()
     host.kill(worker)
 
     assert host.wait([call, later], timeout_s=FAR_S) == [call, later]
-    assert time.monotonic() - started < EARLY_S
     for lost in (call, later, worker.call("noted"), worker.control("noted"), worker.ended):
         with pytest.raises(WorkerLostError, match=r"worker.*killed"):
             outcome(host, lost)
@@ -267,10 +260,8 @@ def test_whoever_waits_already_is_woken_by_a_kill(host: Host) -> None:
     worker, call = held(host)
     killing = threading.Timer(MOMENT_S, lambda: host.kill(worker))
     killing.start()
-    started = time.monotonic()
 
     assert host.wait([call], timeout_s=FAR_S) == [call]
-    assert time.monotonic() - started < EARLY_S
     killing.join(SOON_S)
 
 
@@ -389,8 +380,6 @@ def test_whoever_waits_is_woken_when_the_host_is_closed(host: Host) -> None:
     _, call = held(host)
     closing = threading.Timer(MOMENT_S, lambda: (release_all(), host.close()))
     closing.start()
-    started = time.monotonic()
 
     assert host.wait([call], timeout_s=FAR_S) == [call]
-    assert time.monotonic() - started < EARLY_S
     closing.join(SOON_S)

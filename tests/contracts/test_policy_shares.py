@@ -14,10 +14,10 @@ import torch
 from ding_like.data.batch import TransitionBatch
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
-from tests.contracts.grad_cases import GRAD_CASES, batches_of, rng_of
+from tests.contracts.grad_cases import GRAD_CASES, GRAD_PARAMS, batches_of, rng_of
 from tests.contracts.policy_cases import make, tensors_of
 
-UPDATES = 8
+UPDATES = 5
 
 
 def reduce(policies: list[Policy]) -> None:
@@ -47,7 +47,7 @@ def even(batch: TransitionBatch) -> TransitionBatch:
     return batch[: len(batch) // 2 * 2]
 
 
-@pytest.mark.parametrize("name", GRAD_CASES)
+@pytest.mark.parametrize("name", GRAD_PARAMS)
 def test_two_learners_with_half_of_the_rows_learn_what_one_does(name: str) -> None:
     case = GRAD_CASES[name]
     source, alone, pair = make(case), make(case), [make(case), make(case)]

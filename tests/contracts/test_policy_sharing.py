@@ -24,14 +24,14 @@ from ding_like.policy.sharing import (
     use_part,
     weaken,
 )
-from tests.contracts.grad_cases import GRAD_CASES, batches_of, rng_of
+from tests.contracts.grad_cases import GRAD_CASES, GRAD_PARAMS, batches_of, rng_of
 from tests.contracts.policy_cases import make, tensors_of
 
-UPDATES = 6
+UPDATES = 4
 
 
 class Shared:
-    """Train an owner by replicas that hold nothing but what `grad_state` says."""
+    """Owner that is trained by replicas, which hold nothing but its `grad_state`."""
 
     def __init__(self, case: Any, num_parts: int) -> None:
         self.owner = make(case)
@@ -62,8 +62,8 @@ def even(policy: Policy, batch: TransitionBatch, num_parts: int) -> TransitionBa
     return batch if policy.takes_whole_batches else batch[: len(batch) // num_parts * num_parts]
 
 
-@pytest.mark.parametrize("num_parts", [2, 3])
-@pytest.mark.parametrize("name", GRAD_CASES)
+@pytest.mark.parametrize("num_parts", [pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("name", GRAD_PARAMS)
 def test_a_shared_minibatch_teaches_what_the_whole_does(name: str, num_parts: int) -> None:
     case = GRAD_CASES[name]
     source, alone, shared = make(case), make(case), Shared(case, num_parts)

@@ -12,8 +12,7 @@ LENGTHS = [[1], [9], [4]]
 
 
 @pytest.fixture
-def make(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def make(in_tmp):
     made = []
 
     def make(manager, *, nstep: int = 1, **cfg) -> EpisodeSerialCollector:
@@ -93,30 +92,6 @@ def test_reward_shaping_replaces_rewards(make):
     assert all((episode["reward"] == 100 + keys(episode)[0][0]).all() for episode in episodes)
 
 
-def test_reward_shaping_without_a_shaper_is_an_error(make):
-    with pytest.raises(ConfigError, match="reward_shaping"):
-        make(ScriptedManager([[2], [2]]), reward_shaping=True).collect(n_episode=2)
-
-
-def test_fewer_episodes_than_envs_is_an_error(make):
-    with pytest.raises(ConfigError, match="n_episode 1 is fewer than 2 envs"):
-        make(ScriptedManager([[2], [2]])).collect(n_episode=1)
-
-
-def test_no_target_is_an_error(make):
-    with pytest.raises(ConfigError, match="n_episode"):
-        make(ScriptedManager([[2], [2]])).collect()
-
-
-def test_n_episode_of_the_policy_is_the_default(make):
-    collector = make(ScriptedManager([[2], [2]]))
-    policy = Rows()
-    policy._n_episode = 3
-    collector.reset_policy(policy.collect_mode)
-
-    assert len(collector.collect()) == 3
-
-
 def test_shaped_rewards_are_in_the_train_samples(make):
     manager = ScriptedManager([[2], [3]])
     manager.reward_shaping = lambda env_id, transitions: [{**row, "reward": 1.0} for row in transitions]
@@ -128,12 +103,22 @@ def test_shaped_rewards_are_in_the_train_samples(make):
     assert by_key == pytest.approx({(0, 0, 0): 1.9, (0, 0, 1): 1.0, (1, 0, 0): 1.9, (1, 0, 1): 1.9, (1, 0, 2): 1.0})
 
 
-def test_a_shaper_that_loses_rows_is_an_error(make):
-    manager = ScriptedManager([[2], [2]])
-    manager.reward_shaping = lambda env_id, transitions: transitions[1:]
-
+def test_what_cannot_be_collected_is_refused(make):
+    with pytest.raises(ConfigError, match="reward_shaping"):
+        make(ScriptedManager([[2], [2]]), reward_shaping=True).collect(n_episode=2)
+    loses = ScriptedManager([[2], [2]])
+    loses.reward_shaping = lambda env_id, transitions: transitions[1:]
     with pytest.raises(ConfigError, match="must return the transitions it was given"):
-        make(manager, reward_shaping=True).collect(n_episode=2)
+        make(loses, reward_shaping=True).collect(n_episode=2)
+    collector = make(ScriptedManager([[2], [2]]))
+    with pytest.raises(ConfigError, match="n_episode 1 is fewer than 2 envs"):
+        collector.collect(n_episode=1)
+    with pytest.raises(ConfigError, match="n_episode"):
+        collector.collect()
+    policy = Rows()
+    policy._n_episode = 3
+    collector.reset_policy(policy.collect_mode)
+    assert len(collector.collect()) == 3, "the policy's own number is the default"
 
 
 @pytest.mark.parametrize("kind", ["drop_at", "abnormal_at"])

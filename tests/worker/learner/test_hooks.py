@@ -32,6 +32,13 @@ def no_hooks() -> dict[str, list[LearnerHook]]:
     return build_learner_hook_by_cfg({})
 
 
+def test_a_hook_that_is_switched_off_is_left_out() -> None:
+    off = {"save_ckpt_after_run": False, "load_ckpt_before_run": ""}
+    hooks = build_learner_hook_by_cfg({"hook": {**off, "log_show_after_iter": 10}})
+
+    assert [names(found) for found in hooks.values() if found] == [["log_show_after_iter"]]
+
+
 def test_short_form_derives_type_position_and_priority() -> None:
     hooks = build_learner_hook_by_cfg(
         {
@@ -55,74 +62,41 @@ def test_short_form_derives_type_position_and_priority() -> None:
     assert isinstance(hooks["after_run"][0], SaveCkptHook)
 
 
-def test_config_may_come_with_the_key_hook() -> None:
-    hooks = build_learner_hook_by_cfg({"hook": {"log_show_after_iter": 10}})
+def test_hooks_that_cannot_be_are_refused() -> None:
+    for entry, error, said in (
+        ({"key": {"type": "log_show"}}, ConfigError, "hook 'key' lacks position"),
+        ({"log_show": 3}, ConfigError, "_before_run"),
+        ({"log_shaw_after_iter": 3}, RegistryError, "did you mean 'log_show'"),
+        ({"log_show_after_iter": "often"}, ConfigError, "often"),
+        ({"load_ckpt_before_run": 3}, ConfigError, "3"),
+        ({"log_show_after_iter": 0}, ConfigError, "0"),
+    ):
+        with pytest.raises(error, match=said):
+            build_learner_hook_by_cfg(entry)
+    with pytest.raises(ConfigError, match="after_life"):
+        idle("x", 1, "after_life")
+    with pytest.raises(ConfigError, match="-1"):
+        idle("x", -1)
+    wrong: list[Any] = [dict, "log_show", print]
+    for hook_type in wrong:
+        with pytest.raises(RegistryError, match="subclass of LearnerHook"):
+            register_learner_hook("test_wrong", hook_type)
+    with pytest.raises(RegistryError, match="log_show"):
+        register_learner_hook("log_show", IdleHook)
 
-    assert names(hooks["after_iter"]) == ["log_show_after_iter"]
 
-
-@pytest.mark.parametrize("entry", [{"save_ckpt_after_run": False}, {"load_ckpt_before_run": ""}])
-def test_a_hook_that_is_switched_off_is_left_out(entry: dict[str, Any]) -> None:
-    assert not any(build_learner_hook_by_cfg(entry).values())
-
-
-def test_full_form_gives_every_setting() -> None:
+def test_full_form_gives_every_setting_and_has_defaults() -> None:
     register_learner_hook("test_idle", IdleHook)
+    (plain,) = build_learner_hook_by_cfg({"key": {"type": "test_idle", "position": "after_run"}})["after_run"]
+    (short,) = build_learner_hook_by_cfg({"test_idle_before_iter": 7})["before_iter"]
+    assert (plain.name, plain.priority, plain.ext_args) == ("key", 100, {})
+    assert (type(short), short.ext_args, short.priority) == (IdleHook, {"freq": 7}, 100)
     entry = {"type": "test_idle", "name": "mine", "position": "before_iter", "priority": 3, "ext_args": {"freq": 2}}
 
     (hook,) = build_learner_hook_by_cfg({"anything": entry})["before_iter"]
 
     assert type(hook) is IdleHook
     assert (hook.name, hook.priority, hook.position, hook.ext_args) == ("mine", 3, "before_iter", {"freq": 2})
-
-
-def test_full_form_has_defaults_for_name_and_priority() -> None:
-    register_learner_hook("test_idle", IdleHook)
-
-    (hook,) = build_learner_hook_by_cfg({"key": {"type": "test_idle", "position": "after_run"}})["after_run"]
-
-    assert (hook.name, hook.priority, hook.ext_args) == ("key", 100, {})
-
-
-def test_full_form_without_position_says_what_is_missing() -> None:
-    with pytest.raises(ConfigError, match="hook 'key' lacks position"):
-        build_learner_hook_by_cfg({"key": {"type": "log_show"}})
-
-
-def test_a_registered_hook_has_a_short_form_too() -> None:
-    register_learner_hook("test_idle", IdleHook)
-
-    (hook,) = build_learner_hook_by_cfg({"test_idle_before_iter": 7})["before_iter"]
-
-    assert (type(hook), hook.ext_args, hook.priority) == (IdleHook, {"freq": 7}, 100)
-
-
-def test_a_key_without_position_is_refused() -> None:
-    with pytest.raises(ConfigError, match="_before_run"):
-        build_learner_hook_by_cfg({"log_show": 3})
-
-
-def test_an_unknown_type_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(RegistryError, match="did you mean 'log_show'"):
-        build_learner_hook_by_cfg({"log_shaw_after_iter": 3})
-
-
-@pytest.mark.parametrize(
-    "entry", [{"log_show_after_iter": "often"}, {"load_ckpt_before_run": 3}, {"log_show_after_iter": 0}]
-)
-def test_a_value_of_the_wrong_kind_is_refused(entry: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
-        build_learner_hook_by_cfg(entry)
-
-
-def test_an_unknown_position_is_refused() -> None:
-    with pytest.raises(ConfigError, match="after_life"):
-        idle("x", 1, "after_life")
-
-
-def test_a_negative_priority_is_refused() -> None:
-    with pytest.raises(ConfigError, match="-1"):
-        idle("x", -1)
 
 
 def test_add_keeps_the_order_of_equal_priorities() -> None:
@@ -150,17 +124,6 @@ def test_merge_is_stable_and_leaves_its_arguments_alone() -> None:
 def test_merge_refuses_other_positions() -> None:
     with pytest.raises(ConfigError, match="after_iter"):
         merge_hooks(no_hooks(), {"before_run": []})
-
-
-@pytest.mark.parametrize("hook_type", [dict, "log_show", print])
-def test_register_refuses_what_is_no_learner_hook(hook_type: Any) -> None:
-    with pytest.raises(RegistryError, match="subclass of LearnerHook"):
-        register_learner_hook("test_wrong", hook_type)
-
-
-def test_register_refuses_a_taken_name() -> None:
-    with pytest.raises(RegistryError, match="log_show"):
-        register_learner_hook("log_show", IdleHook)
 
 
 def test_hooks_are_shown_in_the_order_they_run_in() -> None:

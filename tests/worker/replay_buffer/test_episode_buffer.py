@@ -78,25 +78,6 @@ def test_long_episodes_are_no_likelier_than_short_ones(make: Any) -> None:
     assert all(abs(count - 200) < 5 * np.sqrt(200) for count in counts.values())
 
 
-def test_sample_range_is_by_age(make: Any) -> None:
-    buffer = make(5)
-    buffer.push([episode(number) for number in range(5)], 0)
-
-    assert sorted(numbers(buffer.sample(2, 0, sample_range=slice(-2, None)))) == [3, 4]
-
-
-def test_samples_and_pushed_data_are_memory_of_their_own(make: Any) -> None:
-    buffer = make()
-    pushed = episode(4)
-    buffer.push(pushed, 0)
-    pushed["step"][:] = -1
-
-    sampled = buffer.sample(1, 0)
-    sampled.batch["step"][:] = -2
-
-    assert buffer.sample(1, 0)[0]["step"].tolist() == [0, 1, 2, 3, 4]
-
-
 def test_padding_gives_a_rectangle_with_a_mask(make: Any) -> None:
     buffer = make(padding=True)
     buffer.push([episode(1), episode(3)], 0)
@@ -108,29 +89,6 @@ def test_padding_gives_a_rectangle_with_a_mask(make: Any) -> None:
     assert data["mask"][by_number[1]].tolist() == [True, True, False, False]
     assert data["step"][by_number[1]].tolist() == [0, 1, 0, 0]
     assert data["step"][by_number[3]].tolist() == [0, 1, 2, 3]
-
-
-def test_state_goes_on_with_equal_samples(make: Any) -> None:
-    first, second = make(3), make(3)
-    for number in range(5):
-        first.push([episode(number)], 0)
-    first.sample(2, 0)
-
-    second.load_state_dict(first.state_dict())
-
-    assert second.push_count == 5
-    for _ in range(5):
-        assert numbers(second.sample(2, 0)) == numbers(first.sample(2, 0))
-
-
-def test_saved_data_come_back(make: Any, tmp_path: Path) -> None:
-    first, second = make(), make()
-    first.push([episode(number) for number in range(4)], 0)
-    first.save_data(str(tmp_path / "data"))
-
-    second.load_data(str(tmp_path / "data"))
-
-    assert sorted(numbers(second.sample(4, 0))) == [0, 1, 2, 3]
 
 
 def test_rows_that_do_not_stack_stay_lists(make: Any, tmp_path: Path) -> None:
@@ -153,15 +111,6 @@ def test_other_columns_are_refused_whole(make: Any) -> None:
         buffer.push([episode(2), episode(3).with_columns(extra=np.zeros(4))], 0)
 
     assert buffer.count() == 1 and numbers(buffer.sample(1, 0)) == [1]
-
-
-def test_too_few_episodes_give_none(make: Any) -> None:
-    buffer = make()
-    assert buffer.sample(1, 0) is None
-
-    buffer.push([episode(1)], 0)
-
-    assert buffer.sample(2, 0) is None and numbers(buffer.sample(2, 0, replace=True)) == [1, 1]
 
 
 def test_frame_stack_is_refused(make: Any) -> None:

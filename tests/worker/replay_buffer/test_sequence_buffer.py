@@ -242,23 +242,6 @@ def test_sample_range_takes_the_newest(make: Any) -> None:
     assert data["step"][:, 0].min() >= 90
 
 
-def test_state_goes_on_with_equal_samples_and_windows(make: Any) -> None:
-    first, second = make(50), make(50)
-    lanes = Lanes(3)
-    first.push(lanes.rows(40), 0)
-    first.sample(4, 3, 0)
-
-    second.load_state_dict(first.state_dict())
-    more = lanes.rows(5)
-    first.push(more, 0)
-    second.push(more, 0)
-
-    for _ in range(5):
-        one, two = first.sample(6, 4, 0, replace=True), second.sample(6, 4, 0, replace=True)
-        check_windows(two, 4)
-        assert np.array_equal(one["obs"], two["obs"])
-
-
 def test_a_smaller_buffer_takes_over_the_newest_windows(make: Any) -> None:
     first, second = make(60), make(20)
     first.push(Lanes(2).rows(40, length=100), 0)
