@@ -137,30 +137,6 @@ def attach_as_older(address: str) -> None:
     attach(address)
 
 
-def attach_and_watch(address: str) -> None:
-    """Attach, and wait until the cluster is lost."""
-    told = threading.Event()
-    cluster = RayCluster(address)
-    watch = ClusterWatch(cluster, interval_s=1.0, answer_s=4.0, on_lost=told.set)
-    say(attached=cluster.address)
-    sys.stdin.readline()
-    noticed = told.wait(30.0)
-    raised = refusal(watch.check)
-    watch.close()
-    cluster.close()
-    say(noticed=noticed, raised=raised)
-
-
-def plain_attach(address: str) -> None:
-    """Attach by Ray's own means."""
-    ray = load_ray()
-    try:
-        ray.init(address=address)
-        say(attached=address)
-    except Exception as error:  # whatever Ray raises
-        say(error=[type(error).__name__, str(error)])
-
-
 def borrow(address: str) -> None:
     """Open a cluster in a process that called ray.init itself."""
     ray = load_ray()
@@ -174,7 +150,7 @@ def borrow(address: str) -> None:
 
 SCENES: dict[str, Callable[..., None]] = {
     scene.__name__: scene
-    for scene in (life, hold, attach, attach_as_older, attach_and_watch, plain_attach, borrow)
+    for scene in (life, hold, attach, attach_as_older, borrow)
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import torch
 
 from ding_like.comm.ray.cluster import RayCluster
 from ding_like.comm.ray.host import RayHost, RayWorker
-from ding_like.comm.ray.shell import Shell
 from ding_like.comm.workers.host import Call, Resources, WorkerLostError
 from ding_like.errors import CommError
 from ding_like.pipeline.build.process import prepare_worker
@@ -48,9 +47,6 @@ class Process:
     def give(self, what: Any) -> Any:
         return what
 
-    def die(self) -> None:
-        os._exit(3)
-
 
 _prepared: list[int] = []
 
@@ -60,11 +56,6 @@ def prepare() -> None:
     _prepared.append(threading.get_ident())
 
 
-def make_in(folder: Path) -> Recorder:
-    (folder / str(os.getpid())).touch()
-    return Recorder()
-
-
 def outcome(host: RayHost, call: Call) -> Any:
     assert host.wait([call], timeout_s=SOON_S) == [call]
     return call.result()
@@ -72,15 +63,6 @@ def outcome(host: RayHost, call: Call) -> Any:
 
 def start(host: RayHost, make: Any = Process, name: str = "worker", resources: Resources = SMALL) -> RayWorker:
     return host.start(make, name=name, resources=resources)
-
-
-@pytest.mark.slow
-def test_a_worker_is_a_process_of_normal_priority(ray_cluster: RayCluster, ray_host: RayHost) -> None:
-    worker = start(ray_host)
-
-    assert outcome(ray_host, worker.call("niceness")) == os.nice(0)
-    process = worker.process
-    assert process is not None and process.pid != os.getpid()
 
 
 @pytest.mark.parametrize("is_busy", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -102,16 +84,6 @@ def test_a_killed_process_is_known_with_what_killed_it(
         ) as told:
             outcome(ray_host, lost)
         assert len(str(told.value)) < 400, "Ray's page of causes is left out"
-
-
-@pytest.mark.slow
-def test_a_process_that_ends_itself_is_known_too(ray_cluster: RayCluster, ray_host: RayHost) -> None:
-    worker = start(ray_host)
-
-    with pytest.raises(WorkerLostError, match="worker"):
-        outcome(ray_host, worker.call("die"))
-    with pytest.raises(WorkerLostError):
-        outcome(ray_host, worker.ended)
 
 
 def test_a_worker_that_cannot_be_placed_now_waits_and_holds_up_nobody(
@@ -177,48 +149,6 @@ def test_code_that_is_not_where_the_worker_runs_is_named(
             outcome(ray_host, call)
     with pytest.raises(WorkerLostError, match="could not be made.*only_here"):
         outcome(ray_host, worker.ended)
-
-
-@pytest.mark.slow
-def test_a_process_that_cannot_begin_is_told_of_in_a_line(
-    ray_cluster: RayCluster, ray_host: RayHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Broken(Shell):
-        def __init__(self) -> None:
-            raise ModuleNotFoundError("No module named 'ding_like'")
-
-    monkeypatch.setattr("ding_like.comm.ray.host.Shell", Broken)
-    host = RayHost()
-    try:
-        worker = start(host)
-        for call in (worker.call("give", 1), worker.control("give", 1), worker.ended):
-            with pytest.raises(WorkerLostError, match=r"could not begin: ModuleNotFoundError: No module") as told:
-                outcome(host, call)
-            assert len(str(told.value)) < 400
-    finally:
-        host.close()
-
-
-@pytest.mark.slow
-def test_calls_are_in_order_whatever_they_are_given(ray_cluster: RayCluster, ray_host: RayHost) -> None:
-    worker = start(ray_host, Recorder)
-    calls = []
-    for number in range(10):
-        worker.call("note", ray_host.share(np.full(1_000_000, number)) if number % 2 == 0 else number)
-        calls.append(worker.control("note", -1))
-
-    found = outcome(ray_host, worker.call("noted"))
-    numbers = [int(np.max(each)) for each in found]
-    assert [each for each in numbers if each >= 0] == list(range(10))
-
-
-@pytest.mark.slow
-def test_an_argument_that_cannot_be_sent_is_the_callers_error(ray_cluster: RayCluster, ray_host: RayHost) -> None:
-    worker = start(ray_host)
-    with pytest.raises(TypeError, match="lock"):
-        worker.call("give", threading.Lock())
-
-    assert outcome(ray_host, worker.call("give", 1)) == 1
 
 
 @pytest.mark.slow

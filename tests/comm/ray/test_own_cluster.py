@@ -148,20 +148,6 @@ def test_a_killed_daemon_is_noticed_and_nothing_is_left(daemon: str) -> None:
     assert program.process.returncode == 0
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_a_head_that_hangs_is_noticed_and_nothing_is_left() -> None:
-    with child("hold") as program:
-        held = program.hear()
-        program.go_on()
-        os.kill(held["processes"]["gcs_server"], signal.SIGSTOP)
-        ended = program.hear()
-
-        assert ended["noticed"]
-        assert "not answered" in ended["raised"][1]
-        assert (find_processes(held["folder"]), os.path.exists(held["folder"])) == ([], False)
-
-
 def test_an_object_store_is_refused_that_shared_memory_does_not_hold() -> None:
     with pytest.raises(ConfigError, match=r"/dev/shm has \d+ MiB free"):
         object_store_bytes(2**50)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 
 class Victim:
-    """Say its process, die on request, or be of no use from the start."""
+    """Worker that returns its process id and sleeps on request."""
 
-    def __init__(self, index: int, broken: str = "") -> None:
-        if broken == "raises":
-            raise OSError(f"no display for {index}")
-        if broken == "dies":
-            os.kill(os.getpid(), signal.SIGKILL)
+    def __init__(self, index: int) -> None: ...
 
     def ready(self) -> int:
         return os.getpid()

@@ -82,11 +82,6 @@ class Scripted(ChildProcess):
         self.tell("gone", worker="actor1", type="EnvError", text="step 7 raised", trace="...")
         stop.wait(60.0)
 
-    def _lose_and_rest(self, stop: threading.Event) -> None:
-        self.tell_ready()
-        self.tell("lost", worker="actor1", type="EnvError", text="step 7 raised", trace="...")
-        stop.wait(60.0)
-
     def _have_child(self, stop: threading.Event) -> None:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         self.tell_ready(pid=os.getpid(), child=child.pid)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.comm.workers.child import ChildProcess, ChildThread
-from ding_like.errors import CommError, EnvError, TrainingError
+from ding_like.errors import CommError, EnvError
 from ding_like.utils.processes import wait_for_end
 from tests.comm.workers.scripted_children import Scripted, is_running
 from tests.support import wait_until
@@ -51,17 +50,6 @@ def test_sigterm_ends_a_child_cleanly(started, tmp_path: Path):
     assert (tmp_path / "ended-child").exists()
 
 
-def test_a_stopped_child_hears_that_it_is_to_end(started, tmp_path: Path):
-    child = started("write_then_wait", folder=tmp_path)
-    child.wait_ready(timeout_s=_START_S)
-    os.kill(child.pid, signal.SIGSTOP)
-
-    child.end()
-
-    assert child.exitcode == 0
-    assert (tmp_path / "ended-child").exists()
-
-
 def test_a_child_that_does_not_listen_ends_itself_after_its_grace(started):
     child = started("ignore", grace_s=0.2)
     child.wait_ready(timeout_s=_START_S)
@@ -80,17 +68,6 @@ def test_what_a_child_raises_is_known_with_its_place(started):
 
     assert "in _refuse" in str(raised.value.__cause__)
     assert child.exitcode == 1
-
-
-def test_an_error_of_no_kind_of_ours_is_named(started):
-    child = started("stumble")
-    child.wait_ready(timeout_s=_START_S)
-
-    child.join(_START_S)
-    child.take_messages()
-
-    assert isinstance(child.error(), TrainingError)
-    assert str(child.error()) == "child: KeyError: 'door'"
 
 
 def test_a_child_that_is_not_ready_in_time_is_said_to_be_so(started):

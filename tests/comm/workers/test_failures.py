@@ -130,25 +130,6 @@ def test_a_disk_that_is_full_is_said_once_and_rows_are_written_later(
     assert [row["worker"] for row in lines(tmp_path / "failures.jsonl")] == [f"collector{n}" for n in range(1, 5)]
 
 
-def test_half_a_line_on_a_full_disk_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "failures.jsonl"
-    log = FailureLog(path)
-    log.note("collector1", how="process died")
-    dumps = json.dumps
-
-    def half(value: Any) -> str:
-        with open(path, "ab") as file:
-            file.write(dumps(value).encode()[:20])
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as full:
-        full.setattr(failures.json, "dumps", half)
-        log.note("collector2", how="process died")
-    log.note("collector3", how="process died")
-
-    assert [row["worker"] for row in lines(path)] == ["collector1", "collector2", "collector3"]
-
-
 def test_a_log_without_a_file_keeps_rows() -> None:
     log = FailureLog()
     log.note("collector1", how="process died")

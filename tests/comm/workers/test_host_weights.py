@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -190,35 +188,6 @@ def test_policies_do_not_stand_in_each_others_way(team: Team) -> None:
     for policy_id in ("policy", "opponent"):
         assert slow.newest(policy_id, newer_than=Version(1, 2), timeout_s=SOON_S) is not None
     assert slow.came == [1, 3, 3]
-
-
-def test_no_more_versions_are_kept_than_are_needed(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared: list[weakref.ref[Shared]] = []
-    share = team.host.share
-
-    def note(value: Any) -> Shared:
-        found = share(value)
-        shared.append(weakref.ref(found))
-        return found
-
-    monkeypatch.setattr(team.host, "share", note)
-    slow, _ = team.objects
-    slow.gate.clear()
-    team.publisher.publish(weights(1))
-    assert slow.begun.wait(SOON_S)
-    for update in range(2, 11):
-        team.publisher.publish(weights(update), to=["worker0"])
-    gc.collect()
-    alive = [number for number, each in enumerate(shared, start=1) if each() is not None]
-    assert alive == [1, 10], "one is on its way, and the newest"
-    slow.gate.set()
-    seen_by(slow, newer_than=9)
-    team.publisher.publish(weights(11), wait_s=SOON_S)
-    # Their threads have been given something else since, so that they hold nothing of it.
-    for handle in team.handles:
-        team.host.wait([handle.control("ping")], timeout_s=SOON_S)
-
-    assert [number for number, each in enumerate(shared, start=1) if each() is not None] == [11]
 
 
 def test_each_version_is_stored_once(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:

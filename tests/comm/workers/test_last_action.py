@@ -39,35 +39,11 @@ def test_a_file_of_notes_is_this_users_alone(tmp_path: Path) -> None:
     notes.close()
 
 
-def test_actions_of_many_envs_are_told_of_in_short(tmp_path: Path) -> None:
-    notes = LastAction(tmp_path, "a")
-    notes.note(np.arange(100), np.zeros(100, np.int64))
-
-    said = last_action(tmp_path, "a")
-
-    assert said.endswith("env 15: 0 and 84 more}") and len(said) < 300
-    notes.close()
-
-
-@pytest.mark.parametrize("actions", [np.zeros((2, 100_000)), np.array([None, None], object)])
-def test_actions_that_cannot_be_noted_are_counted(actions: np.ndarray, tmp_path: Path) -> None:
-    notes = LastAction(tmp_path, "a")
-    notes.note(np.arange(2), np.array([1, 0]))
-    notes.note(np.arange(2), actions)
-
-    assert last_action(tmp_path, "a") == "step 2"
-    notes.close()
-
-
 def test_a_file_of_something_else_says_nothing_or_little(tmp_path: Path) -> None:
     for content in (b"", b"x" * 100, bytes(69664), b"\xff" * 69664):
         (tmp_path / "a").write_bytes(content)
         assert last_action(tmp_path, "a") in ("", "step -1")
     assert last_action(tmp_path / "gone", "a") == ""
-
-
-def test_no_notes_are_made_where_the_folder_is_not(tmp_path: Path) -> None:
-    assert LastAction.open(tmp_path / "gone", "a") is None and LastAction.open(None, "a") is None
 
 
 def note_for_ever(pipe: Connection, folder: str) -> None:

@@ -122,20 +122,6 @@ def test_a_loss_that_is_known_is_counted_once_and_gives_who_came_after(pools: Po
     assert (row.rows_lost, row.last, row.replaced_by) == (64, "step 7", "collector3")
 
 
-def test_all_that_work_and_stand_by_die_at_once(pools: Pools, host: ScriptedHost) -> None:
-    pool = pools(2, standby=2, restarts=4)
-    everyone = [*pool.workers, *pool.standbys]
-
-    host.die(*(worker.name for worker in everyone))
-    found = [pool.lost(worker, how="process died") for worker in everyone[:2]]
-    for worker in everyone:
-        host.await_kill(worker.name)
-
-    assert pool.wait_ready(timeout_s=10.0)
-    assert found == pool.workers and not {each.name for each in everyone} & set(names(pool))
-    assert len(pools.log.rows) == 4
-
-
 def test_a_worker_that_stands_by_and_dies_is_replaced(pools: Pools, host: ScriptedHost) -> None:
     pool = pools(1)
 
@@ -171,25 +157,6 @@ def test_a_standby_that_dies_as_it_takes_over_is_passed_over(pools: Pools, host:
     assert sorted((row.worker, row.role) for row in pools.log.rows) == [
         ("collector1", "working"), ("collector2", "standby"),
     ]  # fmt: skip
-
-
-def test_a_standby_that_does_not_answer_as_it_takes_over_is_passed_over(pools: Pools, host: ScriptedHost) -> None:
-    def prepare(worker: Any) -> Any:
-        call = worker.call("set_weights")
-        if worker.name != "collector2":
-            call.settle()
-        return call
-
-    pool = pools(1, standby=2, prepare=prepare)
-    with ThreadPoolExecutor(1) as thread:
-        finding = thread.submit(pool.lost, pool.workers[0], how="process died")
-        host.await_start("collector2", "set_weights")
-        host.advance(60.0)
-        found = finding.result(timeout=10.0)
-
-    assert found is not None and found.name == "collector3"
-    assert "no answer for 60 s" in pools.log.rows[1].how
-    assert "collector2" in host.killed
 
 
 def test_a_place_without_a_standby_is_filled_by_the_one_that_starts(pools: Pools, host: ScriptedHost) -> None:
@@ -398,15 +365,6 @@ def test_a_start_that_takes_too_long_is_given_up_with_what_to_do(pools: Pools, h
             starting.result(timeout=10.0)
 
     assert set(host.killed) >= {"collector1", "collector2"}
-
-
-def test_a_crash_loop_at_the_start_is_stopped_by_the_budget(pools: Pools, host: ScriptedHost) -> None:
-    host.dying = lambda name: True
-
-    with pytest.raises(TrainingError, match="restarts_per_10min=3"):
-        pools(1, standby=0)
-
-    assert len(host.workers) == 1 + 3
 
 
 def test_negative_numbers_are_refused(pools: Pools) -> None:

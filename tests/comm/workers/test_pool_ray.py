@@ -13,7 +13,6 @@ import pytest
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy
 from ding_like.comm.workers.host import Host, Resources, WorkerHandle
 from ding_like.comm.workers.pool import WorkerPool
-from ding_like.errors import TrainingError
 from tests.comm.workers.ray_victim import Victim
 from tests.support import wait_until
 
@@ -30,12 +29,10 @@ def log() -> FailureLog:
 def make_pool(ray_host: Host, log: FailureLog) -> Iterator[Callable[..., WorkerPool]]:
     made: list[WorkerPool] = []
 
-    def make(
-        number: int, *, standby: int = 1, restarts: int = 10, broken: Callable[[int], str] = lambda index: ""
-    ) -> WorkerPool:
+    def make(number: int) -> WorkerPool:
         pool = WorkerPool(
-            ray_host, lambda index: partial(Victim, index, broken(index)), kind="victim", number=number,
-            resources=Resources(num_cpus=0.5), log=log, standby=standby, policy=FailurePolicy(restarts, _START_S),
+            ray_host, lambda index: partial(Victim, index), kind="victim", number=number,
+            resources=Resources(num_cpus=0.5), log=log, policy=FailurePolicy(10, _START_S),
         )  # fmt: skip
         made.append(pool)
         return pool
@@ -112,28 +109,3 @@ def is_there(process: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-@pytest.mark.slow
-def test_what_make_raises_on_ray_reaches_the_caller_with_its_type(make_pool: Callable[..., WorkerPool]) -> None:
-    with pytest.raises(OSError, match="no display for 2"):
-        make_pool(2, standby=0, broken=lambda index: "raises" if index == 2 else "")
-
-
-@pytest.mark.slow
-def test_processes_that_all_die_at_the_start_end_the_run(make_pool: Callable[..., WorkerPool], log: FailureLog) -> None:
-    with pytest.raises(TrainingError, match=r"while it started.*restarts_per_10min=1"):
-        make_pool(1, standby=0, restarts=1, broken=lambda index: "dies")
-
-    assert [row.how for row in log.rows] == ["process died while it started"] * 2
-
-
-@pytest.mark.slow
-def test_stop_leaves_no_process(make_pool: Callable[..., WorkerPool]) -> None:
-    pool = make_pool(2, standby=0)
-    processes = [pid(pool, worker) for worker in pool.workers]
-    pool.workers[0].call("sleep", 60.0)  # is not waited for
-
-    pool.stop(timeout_s=4.0)
-
-    wait_until(lambda: not any(map(is_there, processes)), "the end of all processes")

@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +15,6 @@ from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog, FailurePolicy
 from ding_like.comm.workers.supervision import Post, Processes
 from ding_like.errors import ConfigError, EnvError, TrainingError
-from ding_like.utils.processes import wait_for_end
 from tests.comm.workers.scripted_children import Scripted, is_running
 from tests.support import wait_until
 
@@ -156,21 +153,6 @@ def test_one_that_falls_silent_is_killed_and_replaced(supervised):
 
     assert log.rows[0].how == "actor1 was silent for 0.3 s"
     assert not is_running(first)
-
-
-def test_one_that_is_heard_is_left_alone(supervised):
-    log = FailureLog()
-    processes = supervised(
-        [post("actor1", sources=("actor1",))],
-        log=log,
-        policy=FailurePolicy(step_timeout_s=0.2),
-        heard=lambda: {"actor1": time.monotonic()},
-    )
-    processes.start()
-
-    threading.Event().wait(0.6)
-
-    assert not log.rows
 
 
 def test_silence_while_this_process_was_stopped_is_nobodys_fault(supervised):
@@ -326,31 +308,6 @@ def test_with_shrink_the_other_parts_of_a_process_go_on_without_one_that_is_gone
     assert "actor_process1" in processes.pids
 
 
-def test_a_part_that_is_lost_is_not_silent_while_it_starts_anew(supervised):
-    log = FailureLog()
-    processes = supervised(
-        [post("actor_process1", "lose_and_rest", sources=("actor1",), run_as=ChildThread)],
-        log=log,
-        policy=FailurePolicy(step_timeout_s=0.3, start_timeout_s=0.5),
-    )
-    processes.start()
-    until(processes, lambda: bool(log.rows))
-    lost_s = time.monotonic()
-
-    until(processes, lambda: len(log.rows) >= 2)
-
-    assert time.monotonic() - lost_s > 0.5
-    assert log.rows[1].how == "actor1 was silent for 0.3 s"
-
-
-def test_nobody_waits_for_a_source_that_is_not_of_these_processes(supervised):
-    processes = supervised([post("actor_process1", sources=("actor1",))])
-    processes.start()
-
-    assert processes.is_expected("actor1")
-    assert not processes.is_expected("actor101")
-
-
 def test_one_that_is_done_is_not_replaced(supervised):
     log = FailureLog()
     processes = supervised([post("actor1", "done"), post("server1")], log=log)
@@ -383,34 +340,3 @@ def test_threads_of_this_process_can_do_the_work(supervised):
 
     assert processes.pids == {}
     processes.close()
-
-
-_DRIVER = """
-import sys
-from ding_like.comm.workers.supervision import Post, Processes
-from tests.comm.workers.scripted_children import Scripted
-
-if __name__ == "__main__":
-    posts = [Post(name, lambda _, name=name: Scripted(name=name)) for name in ("server1", "actor1")]
-    processes = Processes([posts])
-    processes.start()
-    print(*processes.pids.values(), flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_all_end_with_a_driver_that_is_killed(tmp_path: Path):
-    script = tmp_path / "driver.py"
-    script.write_text(_DRIVER)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    arguments = [sys.executable, str(script)]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as driver:
-        pids = [int(pid) for pid in driver.stdout.readline().split()]
-
-        driver.kill()
-        driver.wait()
-
-        for pid in pids:
-            wait_for_end(pid, timeout_s=60.0)
-    assert len(pids) == 2
-    assert not any(map(is_running, pids))

@@ -34,17 +34,6 @@ def own_threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("mine")]
 
 
-def test_each_worker_has_two_threads_that_end_with_the_host() -> None:
-    host = ThreadHost()
-    for number in range(3):
-        host.start(Waiter, name=f"mine{number}", resources=Resources())
-    assert len(own_threads()) == 6
-
-    host.close()
-
-    assert own_threads() == []
-
-
 def test_a_method_that_does_not_return_is_named_and_its_thread_ends_with_it(caplog: pytest.LogCaptureFixture) -> None:
     host, waiter = ThreadHost(), Waiter()
     worker = host.start(lambda: waiter, name="mine", resources=Resources())

@@ -204,19 +204,6 @@ def wait_until_zombie(pid: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_the_timeout_of_the_config_is_how_long_a_stopped_learner_is_waited_for(tmp_path: Path) -> None:
-    process = start("dqn", "exp", 10**6, 6.0)
-    second = pid_of_second(tmp_path / "exp", process)
-
-    os.kill(second, signal.SIGSTOP)
-    out = finish(process)
-
-    assert process.returncode == 1
-    assert "learner rank 1 of 2 has not answered for" in out and "ding --resume exp" in out
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_signal_to_any_learner_saves_and_ends_all(tmp_path: Path, rank: int) -> None:
     process = start("dqn", "exp", 10**6)

@@ -131,7 +131,7 @@ class Run:
         )
         self.log = FailureLog()
         self.num_turns = 0
-        settings = GradientSettings(step_timeout_s=20.0) if settings is None else settings
+        settings = GradientSettings(step_timeout_s=60.0) if settings is None else settings
         with_priority = bool(self.policy.cfg.priority)
         self.driver = Driver(
             self.learner, self.policy, self.rows, self.collect, with_priority=with_priority, settings=settings
@@ -220,7 +220,7 @@ class Gate:
     def pass_through(self, index: int, call: int) -> None:
         if (index, call) == (self.index, self.call):
             self.entered.set()
-            self.opened.wait(20.0)
+            self.opened.wait(60.0)
 
 
 def gated(gate: Gate) -> type[GWorker]:

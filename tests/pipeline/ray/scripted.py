@@ -17,14 +17,7 @@ from ding_like.pipeline.roles.collect_rounds import Remote
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.update_ratio import UpdateRatio
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support import Clock
 
 
 class ScriptedCall:
@@ -69,7 +62,7 @@ class ScriptedCall:
 
 
 class ScriptedWorker:
-    """Take `seconds_per_row` for each row; rows are numbered 1000 * index and on."""
+    """Worker that takes `seconds_per_row` for each row; its rows are numbered from 1000 * index."""
 
     def __init__(self, index: int, clock: Clock, *, seconds_per_row: float = 0.01) -> None:
         self.index, self.name, self.clock = index, f"collector{index}", clock
@@ -112,7 +105,7 @@ class ScriptedHost:
 
 
 class ScriptedPool:
-    """Have each lost worker's place taken by the next that stands by, if there is one."""
+    """Pool in which the next worker that stands by, if any, takes the place of a lost one."""
 
     def __init__(self, workers: list[ScriptedWorker], standbys: list[ScriptedWorker]) -> None:
         self.workers, self.standbys = list(workers), list(standbys)
@@ -137,7 +130,7 @@ class ScriptedPool:
 
 
 class KeptRows:
-    """Be a store that keeps the numbers of all rows in the order in which they came."""
+    """Store that keeps the numbers of all rows in the order in which they came."""
 
     def __init__(self) -> None:
         self.pushed: list[list[int]] = []
@@ -159,7 +152,7 @@ class KeptRows:
 
 
 class Scripted:
-    """Hold a pool of scripted workers and all that a collection over it needs."""
+    """Pool of scripted workers, and all that a collection over it needs."""
 
     def __init__(self, number: int = 2, *, standbys: int = 0, n_sample: int = 8, step_timeout_s: float = 60.0) -> None:
         self.clock = Clock()

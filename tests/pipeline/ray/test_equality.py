@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,7 +17,7 @@ from tests.pipeline.ray import runs
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
-UPDATES = 1000
+UPDATES = 300
 
 
 def state_of(policy: Any) -> dict[str, Any]:
@@ -49,9 +48,14 @@ def assert_equal(one: Any, other: Any) -> None:
             assert value == second[name], name
 
 
-@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    "configs", [runs.dqn, runs.ppo, pytest.param(runs.sac, marks=pytest.mark.slow)], ids=["dqn", "ppo", "sac"]
+    ("configs", "workers"),
+    [
+        (runs.dqn, 1),
+        (runs.ppo, 1),
+        (runs.dqn, 0),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((runs.ppo, 0), (runs.sac, 0), (runs.sac, 1))),
+    ],
 )
 def test_one_synchronous_worker_equals_serial(configs, workers):
     alone = runs.serial(configs(), seed=3, max_train_iter=UPDATES, exp_name="alone")
@@ -64,12 +68,11 @@ def test_one_synchronous_worker_equals_serial(configs, workers):
     assert found["env_step"] == expected["env_step"] and found["eval_value_raw"] == expected["eval_value_raw"]
 
 
-@pytest.mark.parametrize("configs", [runs.dqn, runs.sac], ids=["dqn", "sac"])
-def test_random_rows_that_are_collected_by_several_calls_are_those_of_one_call(configs, monkeypatch):
+def test_random_rows_that_are_collected_by_several_calls_are_those_of_one_call(monkeypatch):
     monkeypatch.setattr("ding_like.pipeline.build.driver_end._RANDOM_STEPS", 18)  # not all 4 envs alike
-    alone = runs.serial(configs(), seed=3, max_train_iter=60, exp_name="alone")
+    alone = runs.serial(runs.dqn(), seed=3, max_train_iter=60, exp_name="alone")
 
-    by_scheme = runs.scheme(configs(), runs.settings(1), seed=3, max_train_iter=60)
+    by_scheme = runs.scheme(runs.dqn(), runs.settings(1), seed=3, max_train_iter=60)
 
     assert_equal(alone, by_scheme)
     assert runs.result("scheme")["env_step"] == runs.result("alone")["env_step"]
@@ -89,9 +92,7 @@ def test_random_whole_episodes_are_as_many_as_a_serial_run_plays():
     assert runs.result("scheme")["env_step"] == runs.result("alone")["env_step"]
 
 
-@pytest.mark.parametrize(
-    "configs", [runs.dqn, runs.ppo, pytest.param(runs.sac, marks=pytest.mark.slow)], ids=["dqn", "ppo", "sac"]
-)
+@pytest.mark.parametrize("configs", [runs.dqn, pytest.param(runs.ppo, marks=pytest.mark.slow)])
 def test_two_synchronous_collectors_equal_serial_that_is_fed_the_same_rows_in_the_same_order(configs):
     fed: list[tuple[str, Any]] = []
 
@@ -105,7 +106,7 @@ def test_two_synchronous_collectors_equal_serial_that_is_fed_the_same_rows_in_th
 
         return made
 
-    by_scheme = runs.scheme(configs(), runs.settings(2), seed=3, max_train_iter=400, wrap=record)
+    by_scheme = runs.scheme(configs(), runs.settings(2), seed=3, max_train_iter=200, wrap=record)
 
     cfg = load_config(configs(), seed=3, exp_name="fed")
     with training_process(), closing(build_driver(cfg, seed=3)) as parts:
@@ -114,7 +115,7 @@ def test_two_synchronous_collectors_equal_serial_that_is_fed_the_same_rows_in_th
         for name, segment in fed:
             getattr(rows, name)(segment)
             train.train_ready()
-        assert parts.learner.train_iter >= 400
+        assert parts.learner.train_iter >= 200
         assert_equal(parts.policy, by_scheme)
 
 
@@ -124,22 +125,3 @@ def _noting(put: Any, name: str, fed: list[tuple[str, Any]]) -> Any:
         return put(segment, **asked)
 
     return noted
-
-
-def test_rows_of_two_collectors_are_of_envs_with_seeds_of_their_own():
-    seen: list[Any] = []
-
-    def record(make: Any) -> Any:
-        def made(is_leaving: Any) -> Any:
-            turns = make(is_leaving)
-            rows = turns._scheme.end.rows
-            rows.put = _noting(rows.put, "put", seen)
-            return turns
-
-        return made
-
-    runs.scheme(runs.ppo(), runs.settings(2), seed=3, max_env_step=64, wrap=record)
-
-    first = seen[0][1].batch["obs"].reshape(2, 32, 4)
-    starts = first[:, :4].reshape(8, 4)  # what each of the two workers' four envs began with
-    assert len(np.unique(starts, axis=0)) == 8

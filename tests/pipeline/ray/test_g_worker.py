@@ -13,18 +13,12 @@ import torch
 
 from ding_like.comm.workers.states import pack_state, unpack_state
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline import ray
 from ding_like.pipeline.ray import GWorker, GWorkerSet
-from ding_like.pipeline.ray.worker import Worker
-from ding_like.pipeline.ray.worker_set import WorkerSet
 from ding_like.policy.share import Share
-from ding_like.policy.sharing import begun_of, parts_of
+from ding_like.policy.sharing import begun_of
 from tests.contracts.grad_cases import GRAD_CASES, batches_of
 from tests.contracts.policy_cases import make
-from tests.pipeline.ray.api_check import compare_attributes, compare_class, read_table
 from tests.pipeline.ray.gradient_cases import HeldPolicy, Run, held
-
-PAGE = read_table("updates_api.json")
 
 
 def remote(name: str = "dqn prioritised", **settings: Any) -> GWorker:
@@ -35,17 +29,6 @@ def call(worker: GWorker, owner: Any, rows: Any, *, since: Any = None, **changes
     """Have a worker compute the gradient of rows with what has changed of an owner's state since a version."""
     given = dict(share=(0, 1), begun=pack_state(begun_of(owner)), version=7, **changes)
     return unpack_state(worker.get_grads(rows, pack_state(owner.grad_state(since)), **given))
-
-
-@pytest.mark.parametrize("name", ["UWorker", "UpdaterThread"])
-def test_classes_are_as_on_the_page(name: str) -> None:
-    assert not list(compare_class(getattr(ray, name), PAGE[name]))
-
-
-def test_instances_have_the_page_s_attributes(tmp_path: Path) -> None:
-    with Run("dqn", tmp_path) as run:
-        assert not list(compare_attributes(run.u_worker, PAGE["UWorker"]))
-        assert not list(compare_attributes(run.u_worker.updater, PAGE["UpdaterThread"]))
 
 
 def test_a_worker_computes_with_what_it_is_sent_and_not_with_its_own_weights() -> None:
@@ -60,19 +43,6 @@ def test_a_worker_computes_with_what_it_is_sent_and_not_with_its_own_weights() -
     np.testing.assert_array_equal(found["priority"], priority)
     assert float(found["info"]["total_loss"]) == float(wanted["total_loss"])
     assert found["version"] == worker.actor_version == 7
-
-
-def test_a_worker_takes_rows_that_must_not_be_written_to() -> None:
-    case = GRAD_CASES["impala"]
-    owner, worker = make(case), remote("impala")
-    batch = next(batches_of(case, owner))
-    next(owner.minibatches(batch, np.random.default_rng(0)))
-    for column in batch.columns.values():
-        column.flags.writeable = False
-
-    found = call(worker, owner, parts_of(owner, batch, 2)[0].rows)  # torch warns of such arrays, which fails a test
-
-    assert found["gradient"]["vectors"]["0"].abs().max() > 0
 
 
 def test_a_worker_without_the_version_that_changes_are_since_says_so() -> None:
@@ -157,21 +127,3 @@ def test_what_a_run_learns_with_is_not_replaced(tmp_path: Path, caplog: pytest.L
         assert not run.u_worker.replace_agent_component("algo", lambda device, actor: None)
         assert "stays as it is" in caplog.text
         assert run.u_worker.local_worker.actor is run.policy
-
-
-def test_parts_of_remote_collectors_are_replaced_and_those_of_who_takes_over(tmp_path: Path) -> None:
-    class Collector(Worker):
-        replaced: list[tuple[int, str]] = []  # of one test
-
-        def replace_agent_component(self, name: str, factory: Any) -> bool:
-            self.replaced.append((self.index_worker, name))
-            return True
-
-    with Run("dqn", tmp_path, execution="Central", num_workers=0) as run:
-        collectors = run.u_worker.local_worker.c_workers = WorkerSet(Collector, {}, num_workers=1, standby=1)
-        assert collectors.pool.wait_ready(timeout_s=30.0)  # the one that stands by too
-
-        assert run.u_worker.replace_agent_component("envs_train", lambda device, worker, parent: None)
-        collectors.replace(collectors.remote_workers()[0])
-
-    assert Collector.replaced == [(1, "envs_train"), (2, "envs_train")]

@@ -37,6 +37,7 @@ def test_processes_that_share_minibatches_teach_what_one_does(name: str, tmp_pat
     assert_close(run.state, wanted.state)
 
 
+@pytest.mark.slow
 def test_a_killed_process_loses_no_part_of_a_minibatch(tmp_path: Path, ray_host: RayHost) -> None:
     wanted = central("dqn prioritised", tmp_path, 150)
     with Run("dqn prioritised", tmp_path / "ray", host=ray_host, standby=1) as run:
@@ -53,6 +54,7 @@ def test_a_killed_process_loses_no_part_of_a_minibatch(tmp_path: Path, ray_host:
     assert_close(run.state, wanted.state, atol=1e-4)  # 300 updates: rounding adds up
 
 
+@pytest.mark.slow
 def test_every_minibatch_is_learned_from_once_by_processes_at_their_own_pace(tmp_path: Path, ray_host: RayHost) -> None:
     with Run("dqn prioritised", tmp_path, communication="asynchronous", host=ray_host) as run:
         run.learn(10)
@@ -60,7 +62,8 @@ def test_every_minibatch_is_learned_from_once_by_processes_at_their_own_pace(tmp
         assert run.learner.train_iter == len(run.store.drawn) == len(run.store.updates)
 
 
-@pytest.mark.parametrize("name", ["dqn prioritised", *slow("ppo")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dqn prioritised", "ppo"])
 def test_processes_of_a_group_learn_what_one_does(name: str, tmp_path: Path, ray_host: RayHost) -> None:
     wanted = central(name, tmp_path, 4)
     settings = GradientSettings(compare_every=2, step_timeout_s=40.0)

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.pipeline.ray import runs
+from tests.pipeline.ray.gcs_kills import is_ok, kill_heads
 from tests.pipeline.ray.match_env import BEST
 from tests.pipeline.ray.test_equality import assert_equal
 from tests.pipeline.ray.test_scheme import COLLECTION, GRADIENTS, dqn, ppo
 
-pytestmark = pytest.mark.ray
-
-QUICK = [("rounds that end early", "central", ppo), ("each at its pace", "each its own", dqn)]
-COMBINATIONS = [
-    pytest.param(collect, grad, configs, marks=[] if (collect, grad, configs) in QUICK else [pytest.mark.slow])
-    for collect in COLLECTION
-    for grad in GRADIENTS
-    for configs in (dqn, ppo)
-    if collect != "central" or grad != "central"  # which needs no cluster
-]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_tmp", "no_pictures")]
 
 
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
-
-
-@pytest.mark.parametrize(("collect", "grad", "configs"), COMBINATIONS)
+@pytest.mark.parametrize(
+    ("collect", "grad", "configs"),
+    [
+        ("rounds that end early", "central", ppo),
+        pytest.param("each at its pace", "each its own", dqn, marks=pytest.mark.slow),
+        pytest.param("central", "shared", ppo, marks=pytest.mark.slow),
+        pytest.param("rounds", "decentralised", dqn, marks=pytest.mark.slow),
+    ],
+)
 def test_every_legal_combination_reaches_the_optimum(ray_host: Any, collect: str, grad: str, configs: Any) -> None:
     chosen = runs.settings(**COLLECTION[collect], **GRADIENTS[grad])
 
@@ -46,3 +41,11 @@ def test_one_synchronous_worker_equals_serial(ray_host: Any, configs: Any) -> No
     by_scheme = runs.scheme(configs(), runs.settings(1), seed=3, max_train_iter=200, host=ray_host)
 
     assert_equal(alone, by_scheme)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_whose_head_is_killed_goes_on(tmp_path: Path) -> None:
+    found, goes_on = kill_heads(tmp_path, kills=2, seed=0)
+
+    assert is_ok(found, kills=2, goes_on=goes_on), found

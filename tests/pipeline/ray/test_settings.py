@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,32 +25,32 @@ def compiled(name: str = "cartpole_dqn", *overrides: str, folder: Path = CARTPOL
     return compile_config(file.main_config, file.create_config, overrides=overrides, save=False)
 
 
-DQN = compiled()
+@functools.cache
+def dqn() -> FrozenConfig:
+    return compiled()
 
 
-def read(cfg: FrozenConfig = DQN, **ray: Any) -> RaySettings:
-    return read_ray({"ray": ray}, cfg)
+def read(cfg: FrozenConfig | None = None, **ray: Any) -> RaySettings:
+    return read_ray({"ray": ray}, cfg or dqn())
 
 
-def faults_of(cfg: FrozenConfig = DQN, system: Mapping[str, Any] | None = None, **ray: Any) -> list[str]:
+def faults_of(cfg: FrozenConfig | None = None, system: Mapping[str, Any] | None = None, **ray: Any) -> list[str]:
     """Return the lines of the error, spaces squeezed, without the title."""
     with pytest.raises(ConfigError) as raised:
-        read_ray({"ray": ray} if system is None else system, cfg)
+        read_ray({"ray": ray} if system is None else system, cfg or dqn())
     return [" ".join(line.split()) for line in str(raised.value).splitlines()[1:]]
 
 
 def test_without_a_section_two_workers_collect() -> None:
-    found = read_ray({}, DQN)
+    found = read_ray({}, dqn())
 
     assert (found.collect.workers, found.grad.workers, found.collect.standby) == (2, 1, 1)
     assert found.address is None and found.failure.restarts_per_10min == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "comm"), [("cartpole_dqn", "async"), ("cartpole_impala", "async"), ("cartpole_ppo", "sync")]
-)
-def test_the_policy_decides_whether_collectors_wait_for_each_other(name: str, comm: str) -> None:
-    assert read(compiled(name)).collect.comm == comm
+def test_the_policy_decides_whether_collectors_wait_for_each_other() -> None:
+    for name, comm in (("cartpole_dqn", "async"), ("cartpole_impala", "async"), ("cartpole_ppo", "sync")):
+        assert read(compiled(name)).collect.comm == comm
 
 
 def test_what_is_given_wins() -> None:
@@ -70,7 +71,7 @@ def test_what_is_given_wins() -> None:
 def test_an_easydict_with_the_key_update_is_taken() -> None:
     system = EasyDict(ray=EasyDict(grad=dict(workers=2), update=dict(decentralized=True)))
 
-    assert read_ray(system, DQN).update.decentralized is True
+    assert read_ray(system, dqn()).update.decentralized is True
 
 
 def test_a_clusters_own_kinds_of_resources_are_taken_by_any_name() -> None:
@@ -102,11 +103,10 @@ def test_every_fault_is_in_one_error_with_what_is_allowed() -> None:
     assert len(found) == 10
 
 
-@pytest.mark.parametrize("value", [3, "collect", [1]])
-def test_a_section_that_is_none_is_one_fault(value: Any) -> None:
-    (fault,) = faults_of(system={"ray": value})
-
-    assert fault.startswith("system.ray expected a section, dict(...), got")
+def test_a_section_that_is_none_is_one_fault() -> None:
+    for value in (3, "collect", [1]):
+        (fault,) = faults_of(system={"ray": value})
+        assert fault.startswith("system.ray expected a section, dict(...), got")
 
 
 NO_EFFECT = [
@@ -141,26 +141,22 @@ NO_EFFECT = [
 ]
 
 
-@pytest.mark.parametrize(("ray", "path", "why"), NO_EFFECT)
-def test_a_key_without_effect_beside_the_others_is_refused(ray: dict[str, Any], path: str, why: str) -> None:
-    (fault,) = faults_of(**ray)
+def test_a_key_without_effect_beside_the_others_is_refused() -> None:
+    for ray, path, why in NO_EFFECT:
+        (fault,) = faults_of(**ray)
+        assert fault.startswith(f"system.ray.{path} is ") and "changes nothing" in fault and why in fault
 
-    assert fault.startswith(f"system.ray.{path} is ") and "changes nothing" in fault and why in fault
 
-
-@pytest.mark.parametrize(
-    ("ray", "said"),
-    [
+def test_what_cannot_go_together_is_refused_with_the_reason() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         (dict(update=dict(decentralized=True)), "update.decentralized is True, but there are not several gradient"),
         (dict(grad=dict(workers=2, comm="async"), update=dict(decentralized=True)), "set grad.comm='sync'"),
         (dict(collect=dict(max_policy_lag=0)), "collect.max_policy_lag is 0, but asynchronous rows"),
         (dict(grad=dict(workers=2, min_workers=3)), "grad.min_workers is 3, more than grad.workers, which is 2"),
-    ],
-)
-def test_what_cannot_go_together_is_refused_with_the_reason(ray: dict[str, Any], said: str) -> None:
-    (fault,) = faults_of(**ray)
-
-    assert said in fault
+    ]
+    for ray, said in wrong:
+        (fault,) = faults_of(**ray)
+        assert said in fault
 
 
 def test_the_keys_of_other_modes_are_refused() -> None:
@@ -197,9 +193,8 @@ def episodes(number: int) -> FrozenConfig:
     return compile_config(main, create, save=False)
 
 
-@pytest.mark.parametrize(
-    ("number", "collect", "said"),
-    [
+def test_whole_episodes_are_refused_where_they_cannot_be_collected_so() -> None:
+    wrong: list[tuple[int, dict[str, Any], str]] = [
         (
             8,
             dict(comm="sync", fraction_samples=0.5, fraction_workers=0.5),
@@ -207,15 +202,11 @@ def episodes(number: int) -> FrozenConfig:
         ),
         (3, dict(comm="sync"), "policy.collect.n_episode is 3, fewer than the 4 envs of a collector"),
         (8, dict(comm="async", segment_rows=3), "system.ray.collect.segment_rows is 3 (of n_episode: episodes), fewer"),
-    ],
-)
-def test_whole_episodes_are_refused_where_they_cannot_be_collected_so(
-    number: int, collect: dict[str, Any], said: str
-) -> None:
-    (fault,) = faults_of(episodes(number), collect=collect)
-
-    assert fault.startswith(said)
-    assert read(episodes(8), collect=dict(comm=collect["comm"])).collect.workers == 2
+    ]
+    for number, collect, said in wrong:
+        (fault,) = faults_of(episodes(number), collect=collect)
+        assert fault.startswith(said)
+        assert read(episodes(8), collect=dict(comm=collect["comm"])).collect.workers == 2
 
 
 def test_a_warning_says_that_a_round_has_more_episodes_than_are_to_be_shared(caplog: pytest.LogCaptureFixture) -> None:
@@ -244,7 +235,7 @@ def test_the_line_of_a_fault_in_a_file_is_named(tmp_path: Path) -> None:
     source.write_text("system_config = dict(\n    ray=dict(collect=dict(workers=-1)),\n)\n")
 
     with pytest.raises(ConfigError, match=r"in my_config\.py\n .*workers +is -1; give 0 or more \(line 2\)"):
-        read_ray({"ray": {"collect": {"workers": -1}}}, DQN, source=str(source))
+        read_ray({"ray": {"collect": {"workers": -1}}}, dqn(), source=str(source))
 
 
 def test_overrides_of_the_system_part_are_taken_out_and_win() -> None:
@@ -253,7 +244,7 @@ def test_overrides_of_the_system_part_are_taken_out_and_win() -> None:
     texts = ["policy.cuda=False", "system.ray.collect.workers=3", "system.ray.address=127"]
 
     others, applied = take_overrides(texts, tree, faults, section="system")
-    found = read_ray(tree["system"], DQN, overrides=applied)
+    found = read_ray(tree["system"], dqn(), overrides=applied)
 
     assert others == ["policy.cuda=False"] and not faults
     assert (found.collect.workers, found.collect.standby, found.address) == (3, 0, "127")
@@ -264,4 +255,4 @@ def test_a_fault_of_an_override_names_it() -> None:
     _, applied = take_overrides(["system.ray.grad.workers=many"], tree, [], section="system")
 
     with pytest.raises(ConfigError, match=r"expected int, got str 'many' \(override system\.ray\.grad\.workers=many\)"):
-        read_ray(tree["system"], DQN, overrides=applied)
+        read_ray(tree["system"], dqn(), overrides=applied)

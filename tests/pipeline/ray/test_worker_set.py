@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from ding_like.comm.workers.failures import FailureLog
 from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import ConfigError
 from ding_like.pipeline.ray.worker import Worker
@@ -91,20 +89,6 @@ def test_the_local_worker_has_index_0_and_the_remote_ones_the_next() -> None:
     assert local.index_worker == 0
 
 
-def test_a_set_without_a_host_runs_here(make_set: Made) -> None:
-    workers = make_set(num_workers=2)
-
-    assert workers.num_workers == 2
-    assert {workers.pool.info(worker)["pid"] for worker in workers.remote_workers()} == {os.getpid()}
-
-
-def test_a_set_of_none_has_its_local_worker(make_set: Made) -> None:
-    workers = make_set(num_workers=0, standby=1)
-
-    assert workers.num_workers == 0 and workers.remote_workers() == []
-    assert workers.local_worker().index_worker == 0
-
-
 def test_a_set_of_none_does_not_warn_of_what_nobody_is_given(
     make_set: Made, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,40 +107,6 @@ def test_params_of_the_local_worker_may_differ(make_set: Made) -> None:
     local: Any = workers.local_worker()
     assert local.envs is None and local.factor == 3
     assert workers.worker_params["factor"] == 3 and "envs" not in workers.worker_params
-
-
-def test_what_a_set_is_made_of_can_be_read_and_is_its_own(make_set: Made) -> None:
-    config = {"num_cpus": 1, "num_gpus": 0.2}
-    workers, others = make_set(num_workers=0, remote_config=config), make_set(num_workers=0)
-
-    workers.remote_config["num_cpus"] = 7
-
-    assert workers.worker_class is Plain
-    assert config == {"num_cpus": 1, "num_gpus": 0.2} and others.remote_config == {}
-
-
-def test_added_workers_have_indexes_that_none_has_had(make_set: Made) -> None:
-    workers = make_set(num_workers=2)
-
-    workers.remove_workers(["worker2"])
-    (added,) = workers.add_workers(1)
-
-    assert added.name == "worker3"
-    assert [worker.name for worker in workers.remote_workers()] == ["worker1", "worker3"]
-
-
-def test_a_worker_is_replaced_by_one_with_another_index(make_set: Made) -> None:
-    losses = FailureLog()
-    workers = make_set(num_workers=2, standby=1, log=losses)
-    assert workers.pool.wait_ready(timeout_s=10.0)
-
-    found = workers.replace(workers.remote_workers()[0])
-
-    assert found is not None and found.name == "worker3"
-    assert [worker.name for worker in workers.remote_workers()] == ["worker3", "worker2"]
-    assert [(row.worker, row.how, row.replaced_by) for row in losses.rows] == [
-        ("worker1", "replaced on request", "worker3")
-    ]
 
 
 def test_stop_stops_all_workers_and_may_be_called_again(make_set: Made) -> None:
@@ -234,44 +184,6 @@ def test_workers_that_take_over_or_are_added_are_told_of_all_changes_in_order(to
     assert rates(told) == [3.0, 3.0, 3.0]
 
 
-def test_of_a_parameter_that_is_set_again_and_again_the_last_value_is_kept(told: WorkerSet) -> None:
-    for step in range(100):
-        told.tell("update_algorithm_parameter", "lr", 1.0 - step / 100)
-
-    assert len(told._changes._made) == 1
-    replaced(told)
-    assert rates(told) == pytest.approx([0.01, 0.01])
-
-
-def test_a_change_that_workers_refuse_is_not_told_again(told: WorkerSet) -> None:
-    def fail(device: Any) -> None:
-        raise ValueError("no such part")
-
-    told.tell("update_algorithm_parameter", "lr", 0.5)
-    with pytest.raises(ValueError, match="no such part"):
-        told.tell("replace_agent_component", "factor", fail, in_turn=True)
-
-    replaced(told)
-    assert rates(told) == [0.5, 0.5]
-
-
-def test_weights_come_after_the_changes_to_a_worker_that_takes_over() -> None:
-    seen: list[tuple[str, float]] = []
-
-    class Sent(Rated):
-        def weights(self) -> None:
-            seen.append((str(self.index_worker), self.algo.lr))
-
-    workers = WorkerSet(
-        Sent, {"factor": 1, "stopped": []}, num_workers=1, standby=1, prepare=lambda worker: worker.control("weights")
-    )
-    workers.tell("update_algorithm_parameter", "lr", 0.7)
-    replaced(workers)
-    workers.stop()
-
-    assert seen == [("1", 0.1), ("2", 0.7)]
-
-
 # --- workers
 
 
@@ -321,11 +233,3 @@ def test_a_worker_says_where_it_runs(worker: Plain, caplog: pytest.LogCaptureFix
 
     assert set(worker.ready()) == {"pid", "node", "version"}
     assert f"worker 5: {dict(worker.ready())}" in caplog.text
-
-
-def test_terminate_worker_stops_it() -> None:
-    stopped: list[int] = []
-
-    Plain(5, factor=1, stopped=stopped).terminate_worker()
-
-    assert stopped == [5]
