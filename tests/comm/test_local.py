@@ -186,5 +186,3 @@ def test_without_priorities_a_store_is_told_nothing() -> None:
     rows.feedback(4, priority=None, info=lambda: pytest.fail("nobody reads it here"))
 
     assert store.updates == []
-
-

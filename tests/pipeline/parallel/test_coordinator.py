@@ -101,16 +101,6 @@ def test_callbacks_carry_a_run_from_data_to_its_end(coordinator: Coordinator, tm
     assert coordinator.system_shutdown_flag
 
 
-def test_a_segment_comes_once(coordinator: Coordinator, tmp_path: Path) -> None:
-    _, collect = begin(coordinator, tmp_path, segments=1)
-    info = asdict(segment(tmp_path / "data", "collector-start0", 0))
-    name = info.pop("name")
-
-    reply = coordinator.deal_with_collector_send_data(collect.task_id, "buffer", name, info)
-
-    assert reply.duplicate == (name,) and coordinator.core.env_step == 8
-
-
 def test_unknown_tasks_and_buffers_are_refused(coordinator: Coordinator, tmp_path: Path) -> None:
     learn, collect = begin(coordinator, tmp_path, segments=1)
     info = asdict(segment(tmp_path / "data", "collector-start0", 1))
@@ -268,21 +258,6 @@ def test_a_start_where_the_disk_takes_nothing_says_so(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"cannot make the experiment folder '.*run': File exists"):
         Coordinator(cfg)
-
-
-def test_a_disk_that_fails_for_a_moment_costs_a_moment(tmp_path: Path) -> None:
-    coordinator = Coordinator(config(tmp_path))
-    coordinator.start()
-    begin(coordinator, tmp_path)
-    broken_disk(coordinator)
-    mend = threading.Timer(0.3, lambda: coordinator._store._db.execute("PRAGMA query_only=0"))
-    mend.start()
-
-    coordinator.service.leave("collector-start0", m.Leave("enough"))
-
-    mend.join()
-    assert coordinator.core.halted is None and list(coordinator.core.workers) == ["learner-start0"]
-    coordinator.close()
 
 
 def test_workers_without_the_key_are_refused(tmp_path: Path) -> None:

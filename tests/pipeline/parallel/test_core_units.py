@@ -163,16 +163,6 @@ def test_collectors_stay_within_the_lead_in_env_steps(tmp_path: Path) -> None:
     play.core.close()
 
 
-def test_rows_that_are_longer_than_anybody_said_stop_nobody(tmp_path: Path) -> None:
-    ratio = sequence_ratio(1, warmup=0)
-    play = Play(tmp_path, ratio, segment=lambda rows: (rows, rows * 30), segment_rows=SEGMENT, first_batch_rows=BATCH)
-
-    play.run(150, batch_size=BATCH)
-
-    assert play.batches > 40 and play.core.env_step == play.rows * 30
-    play.core.close()
-
-
 @pytest.mark.parametrize(("share", "warmup"), [(2, 0), (3, 200)])
 def test_updates_follow_episodes_where_these_are_collected(tmp_path: Path, warmup: int, share: int) -> None:
     rng = random.Random(1)

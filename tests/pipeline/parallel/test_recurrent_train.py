@@ -8,25 +8,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tests.pipeline.test_recurrent_runs as serial
-from tests.pipeline.parallel.runs import running, spy_on_batches
+from tests.pipeline.parallel.runs import configs, running, spy_on_batches
+
+BURN_IN, STEPS = 2, 4
 
 
 @pytest.mark.parametrize("policy", ["r2d2", pytest.param("drqn", marks=pytest.mark.slow)])
 def test_sequences_with_their_state_train_at_the_serial_ratio(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    main, create = serial.hidden_cartpole()
-    main["policy"]["learn"] = dict(batch_size=16, update_per_collect=2)
-    create["policy"] = dict(type=policy)
-    with running(tmp_path, (main, create), max_env_step=1200) as run:
+    config = configs(
+        policy,
+        env=dict(wrappers=[dict(type="obs_select", indices=[0, 2])]),
+        nstep=3,
+        burnin_step=BURN_IN,
+        learn_unroll_len=STEPS,
+        learn=dict(update_per_collect=2),
+        collect=dict(n_sample=6),
+        other=dict(replay_buffer=dict(replay_buffer_size=80)),
+    )
+    with running(tmp_path, config, max_env_step=1200) as run:
         batches = spy_on_batches(run, monkeypatch)
 
         result = run.train()
 
-        assert result["train_iter"] == run.core.env_step * 2 // (6 * serial.STEPS) >= 90
+        assert result["train_iter"] == run.core.env_step * 2 // (6 * STEPS) >= 90
         assert run.core.book.index("buffer").count == 80, "the capacity is of rows"
-    length = serial.BURN_IN + serial.STEPS
+    length = BURN_IN + STEPS
     for batch in batches:
         check(batch, length)
     assert any((batch["state/h"] != 0).any() for batch in batches)
@@ -39,4 +47,4 @@ def check(batch: Any, length: int) -> None:
     steps, first = batch["step"], batch["step"][:, :1]
     assert (steps[valid] == (first + np.arange(length))[valid]).all(), "a row is of one episode, in order"
     begins = (first == 0) & valid
-    assert (batch["mask"] == (valid & (begins | (np.arange(length) >= serial.BURN_IN)))).all()
+    assert (batch["mask"] == (valid & (begins | (np.arange(length) >= BURN_IN)))).all()

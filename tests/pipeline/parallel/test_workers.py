@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ding_like.comm.rest import messages as m
 from ding_like.data.segment_file import SegmentError
-from ding_like.errors import CommError, ConfigError, RegistryError
+from ding_like.errors import CommError, RegistryError
 from ding_like.worker import (
-    BaseLearner,
     FlaskFileSystemCollector,
     FlaskFileSystemLearner,
     NaiveCollector,
@@ -110,24 +108,3 @@ def test_a_commander_is_built_from_its_config_alone() -> None:
 
     assert not commander.finished("eval", {"returns": [2.0], "version": 3})
     assert commander.stop
-
-
-def test_a_learner_trains_on_what_get_data_returns_until_none(tmp_path: Path, run: Run) -> None:
-    from tests.worker.learner.counting_policy import CountingPolicy
-
-    policy = CountingPolicy()
-    learner = BaseLearner({}, policy.learn_mode, exp_name=str(tmp_path))
-    with pytest.raises(ConfigError, match="get_data"):
-        learner.setup_dataloader()
-    sizes: list[int] = []
-    batches: list[Any] = [{"x": np.zeros(4, np.float32)} for _ in range(3)]
-
-    def get_data(batch_size: int) -> Any:
-        sizes.append(batch_size)
-        return lambda: batches.pop() if batches else None
-
-    learner.get_data = get_data
-    learner.start()
-
-    assert learner.learn_info["learner_done"] and not batches and sizes == [4]
-    learner.close()
