@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.envs import make_env
+from ding_like.envs.wrappers import wrap
 from tests.envs.scripted_env import ScriptedEnv
+from tests.worker.collector.scripted_game import ScriptedGame
 
 
 def segfault() -> None:
@@ -180,3 +183,71 @@ def make_unreliable(cfg: Any) -> Any:
     """Make the env of a config; one with an entry `unreliable` breaks as its keyword arguments say."""
     env = make_env(cfg)
     return UnreliableEnv(env, **cfg["unreliable"]) if "unreliable" in cfg else env
+
+
+class NormalisedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A scripted env behind `obs_norm`, at the top of a module, as a process of its own needs it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(wrap(DeadlyEnv(**kwargs), [dict(type="obs_norm")]))
+
+
+class DeadlyToAskEnv(ScriptedEnv):
+    """Count how often it was asked for its state and, with the process, die of the third time; but once only."""
+
+    def __init__(self, mark: str) -> None:
+        super().__init__()
+        self._mark = Path(mark)
+        self._calls = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        self._calls += 1
+        if self._calls == 3 and not self._mark.exists():
+            self._mark.touch()
+            segfault()
+        return {"calls": self._calls}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._calls = 0
+
+
+class SetStateEnv(ScriptedEnv):
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": {3}}
+
+
+class FaultyGame(ScriptedGame):
+    """Go wrong once, in the middle of an episode; the marker says that it was done."""
+
+    def __init__(self, game: int, *, in_turn: bool, fault: str, marker: str) -> None:
+        super().__init__(game, in_turn=in_turn, lengths=(4, 5, 6))
+        self._fault, self._marker = fault, Path(marker)
+
+    def step(self, actions: Any) -> Any:
+        is_time = self._episode[0] == 1 and self._move == 2 and not self._marker.exists()
+        if is_time:
+            self._marker.touch()
+        if is_time and self._fault == "hang":
+            time.sleep(600.0)
+        if is_time and self._fault == "die":
+            os._exit(3)
+        if is_time and self._fault == "raise":
+            raise RuntimeError("the game broke")
+        step = super().step(actions)
+        if is_time:
+            for each in step.obs:
+                each[0] = np.nan
+        return step
+
+
+class WrongGame:
+    def __init__(self) -> None:
+        raise ValueError("there is no such game")
+
+
+class HangingGame(ScriptedGame):
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def step(self, actions: Any) -> Any:
+        time.sleep(600.0)

@@ -156,3 +156,25 @@ class Recorder:
         self.dropped += batch.dropped.tolist()
         self.infos.append(dict(batch.info))
         return batch
+
+
+class RecordingEnv(gymnasium.Env[Any, Any]):
+    """Remember the actions that came."""
+
+    def __init__(self, action_space: spaces.Space[Any], mask: Any = None) -> None:
+        self.action_space = action_space
+        self.observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
+        if mask is not None:
+            self.parameter_mask = mask
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.taken: list[Any] = []
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        self.taken.append(action)
+        return self._obs(), 1.0, bool(self.np_random.random() < 0.1), False, {}
+
+    def _obs(self) -> Any:
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32)

@@ -16,7 +16,6 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from ding_like.envs import EnvFactory
 from ding_like.envs.manager.envpool import EnvPoolManager
 from ding_like.errors import ConfigError, EnvError
-from tests.config.faults import faults
 
 Make = Callable[..., EnvPoolManager]
 
@@ -209,9 +208,3 @@ def test_a_missing_package_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(EnvError, match=r'needs the package envpool .*pip install "ding-like\[envpool\]"'):
         EnvPoolManager([EnvFactory(dict(type="gymnasium", env_id="CartPole-v1"))])
-
-
-def test_a_negative_number_of_threads_is_reported_with_its_key() -> None:
-    cfg = {**EnvPoolManager.default_config(), "num_threads": -1}
-
-    assert [path for path, _ in faults(EnvPoolManager, cfg)] == ["num_threads"]

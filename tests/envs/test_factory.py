@@ -99,17 +99,14 @@ def test_a_base_env_by_import_path_is_made_with_the_config() -> None:
     assert isinstance(env.env, DiEngineStyleWalk) and env.env.cfg["width"] == 9
 
 
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
+def test_a_wrong_import_path_is_a_registry_error() -> None:
+    for path, said in [
         ("no_such_module:Env", "cannot be imported: no module no_such_module"),
         ("tests.envs.my_envs:ShoutinEnv", "no class 'ShoutinEnv'; did you mean 'ShoutingEnv'"),
         ("tests.envs.my_envs:NOT_A_CLASS", "no class 'NOT_A_CLASS'"),
-    ],
-)
-def test_a_wrong_import_path_is_a_registry_error(path: str, said: str) -> None:
-    with pytest.raises(RegistryError, match=said):
-        make_env(dict(type=path))
+    ]:
+        with pytest.raises(RegistryError, match=said):
+            make_env(dict(type=path))
 
 
 def test_a_registered_class_is_found_through_import_names() -> None:
@@ -131,17 +128,14 @@ def test_wrappers_of_the_config_lie_around_the_env_innermost_first() -> None:
     assert env.observation_space.shape == (2, 5)
 
 
-@pytest.mark.parametrize(
-    ("wrapper", "said"),
-    [
+def test_a_wrong_wrapper_is_a_config_error() -> None:
+    for wrapper, said in [
         (dict(type="TimeAwareObservatio"), "did you mean 'TimeAwareObservation'"),
         (dict(type="FrameStackObservation", size=2), "stack_size"),
         (dict(stack_size=2), "a dict with a 'type'"),
-    ],
-)
-def test_a_wrong_wrapper_is_a_config_error(wrapper: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        make_env({**CARTPOLE, "wrappers": [wrapper]})
+    ]:
+        with pytest.raises(ConfigError, match=said):
+            make_env({**CARTPOLE, "wrappers": [wrapper]})
 
 
 def test_a_factory_can_be_pickled() -> None:
@@ -194,10 +188,10 @@ def test_setting_asks_the_class_where_it_says_how_many_envs_there_are() -> None:
     assert cfg["collector_env_num"] == 3
 
 
-@pytest.mark.parametrize("num", [None, 0, "8"])
-def test_a_wrong_number_of_envs_is_a_config_error(num: Any) -> None:
-    with pytest.raises(ConfigError, match="collector_env_num"):
-        get_vec_env_setting({**CARTPOLE, "collector_env_num": num, "evaluator_env_num": 1})
+def test_a_wrong_number_of_envs_is_a_config_error() -> None:
+    for num in [None, 0, "8"]:
+        with pytest.raises(ConfigError, match="collector_env_num"):
+            get_vec_env_setting({**CARTPOLE, "collector_env_num": num, "evaluator_env_num": 1})
 
 
 def test_an_unknown_manager_is_a_registry_error() -> None:

@@ -128,15 +128,15 @@ def test_scaled_parameters_have_the_same_reach() -> None:
     assert wide.speed == scaled.speed == 0.375
 
 
-@pytest.mark.parametrize("env_id", IDS)
-def test_pictures_show_agent_and_target(env_id: str) -> None:
-    env = env_of(env_id, render_mode="rgb_array")
-    env.reset(seed=1)
+def test_pictures_show_agent_and_target() -> None:
+    for env_id in IDS:
+        env = env_of(env_id, render_mode="rgb_array")
+        env.reset(seed=1)
 
-    picture = env.render()
+        picture = env.render()
 
-    assert picture.shape == (200, 200, 3) and picture.dtype == np.uint8
-    assert len(np.unique(picture.reshape(-1, 3), axis=0)) >= 3
+        assert picture.shape == (200, 200, 3) and picture.dtype == np.uint8
+        assert len(np.unique(picture.reshape(-1, 3), axis=0)) >= 3
 
 
 def test_the_number_of_actuators_is_a_key() -> None:

@@ -7,7 +7,6 @@ import functools
 import pickle
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -19,32 +18,11 @@ from ding_like.envs.ding_env_wrapper import DingEnvWrapper
 from ding_like.envs.hybrid import hybrid_rows
 from ding_like.errors import ConfigError, EnvError, SchemaError
 from ding_like.policy.random_policy import RandomActor
+from tests.envs.scripted_env import RecordingEnv
 
 MASK = [[1, 0], [0, 1], [0, 0]]
 SPACE = HybridSpace(3, [0.0, -1.0], [1.0, 1.0], parameter_mask=MASK)
 BOX = spaces.Box
-
-
-class RecordingEnv(gymnasium.Env[Any, Any]):
-    """Remember the actions that came."""
-
-    def __init__(self, action_space: spaces.Space[Any], mask: Any = None) -> None:
-        self.action_space = action_space
-        self.observation_space = BOX(-1.0, 1.0, (3,), np.float32)
-        if mask is not None:
-            self.parameter_mask = mask
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.taken: list[Any] = []
-        return self._obs(), {}
-
-    def step(self, action: Any) -> Any:
-        self.taken.append(action)
-        return self._obs(), 1.0, bool(self.np_random.random() < 0.1), False, {}
-
-    def _obs(self) -> Any:
-        return self.np_random.uniform(-1, 1, 3).astype(np.float32)
 
 
 def test_samples_are_rows_and_every_choice_comes_up() -> None:
@@ -65,10 +43,10 @@ def test_equal_seeds_draw_equal_rows() -> None:
     np.testing.assert_array_equal(one.sample(), other.sample())
 
 
-@pytest.mark.parametrize("row", [[3.0, 0.5, 0.0], [0.5, 0.5, 0.0], [-1.0, 0.5, 0.0], [0.0, 1.5, 0.0], [0.0, 0.5]])
-def test_what_is_no_row_is_not_contained(row: list[float]) -> None:
-    assert SPACE.contains(np.array([1.0, 0.5, 0.0], np.float32))
-    assert not SPACE.contains(np.array(row, np.float32))
+def test_what_is_no_row_is_not_contained() -> None:
+    for row in [[3.0, 0.5, 0.0], [0.5, 0.5, 0.0], [-1.0, 0.5, 0.0], [0.0, 1.5, 0.0], [0.0, 0.5]]:
+        assert SPACE.contains(np.array([1.0, 0.5, 0.0], np.float32))
+        assert not SPACE.contains(np.array(row, np.float32))
 
 
 def test_spaces_differ_by_bounds_choices_and_which_parameters_belong_where() -> None:
@@ -80,18 +58,15 @@ def test_spaces_differ_by_bounds_choices_and_which_parameters_belong_where() -> 
     assert SPACE != BOX(SPACE.low, SPACE.high)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_what_does_not_fit_is_refused() -> None:
+    for make, message in [
         (lambda: HybridSpace(0, [0.0], [1.0]), "1 to .* choices, got 0"),
         (lambda: HybridSpace(2, [], []), "is Discrete"),
         (lambda: HybridSpace(2, [0.0], [1.0, 2.0]), "low .* and high"),
         (lambda: HybridSpace(2, [0.0], [1.0], parameter_mask=[[1, 0], [1, 1]]), "expected 2 rows of 1"),
-    ],
-)
-def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:
-    with pytest.raises(EnvError, match=message):
-        make()
+    ]:
+        with pytest.raises(EnvError, match=message):
+            make()
 
 
 def test_random_actors_draw_rows() -> None:
@@ -141,29 +116,29 @@ def plain(action: Any) -> Any:
     return action.tolist() if isinstance(action, np.ndarray) else action
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_row_becomes_what_the_env_takes(form: str) -> None:
-    space, expected, mask = FORMS[form]
-    env = hybrid_rows(RecordingEnv(space))
-    env.reset(seed=0)
+def test_a_row_becomes_what_the_env_takes() -> None:
+    for form in FORMS:
+        space, expected, mask = FORMS[form]
+        env = hybrid_rows(RecordingEnv(space))
+        env.reset(seed=0)
 
-    env.step(np.array([1.0, 0.25, 0.5, -0.5], np.float32))
+        env.step(np.array([1.0, 0.25, 0.5, -0.5], np.float32))
 
-    (taken,) = env.unwrapped.taken
-    assert plain(taken) == expected and space.contains(taken)
-    assert env.action_space.parameter_mask.astype(int).tolist() == mask
+        (taken,) = env.unwrapped.taken
+        assert plain(taken) == expected and space.contains(taken)
+        assert env.action_space.parameter_mask.astype(int).tolist() == mask
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_parameters_beyond_their_bounds_are_cut_to_them(form: str) -> None:
-    space = FORMS[form][0]
-    env = hybrid_rows(RecordingEnv(space))
-    env.reset(seed=0)
+def test_parameters_beyond_their_bounds_are_cut_to_them() -> None:
+    for form in FORMS:
+        space = FORMS[form][0]
+        env = hybrid_rows(RecordingEnv(space))
+        env.reset(seed=0)
 
-    for beyond in (-9.0, 9.0):
-        env.step(np.array([0.0, beyond, beyond, beyond], np.float32))
+        for beyond in (-9.0, 9.0):
+            env.step(np.array([0.0, beyond, beyond, beyond], np.float32))
 
-    assert all(space.contains(action) for action in env.unwrapped.taken)
+        assert all(space.contains(action) for action in env.unwrapped.taken)
 
 
 def test_bounds_in_float64_hold_for_rows_in_float32() -> None:
@@ -177,13 +152,13 @@ def test_bounds_in_float64_hold_for_rows_in_float32() -> None:
     assert all(space.contains(action) for action in env.unwrapped.taken)
 
 
-@pytest.mark.parametrize("choice", [-1.0, 2.0, 0.5, float("nan")])
-def test_a_row_without_a_choice_is_refused(choice: float) -> None:
-    env = hybrid_rows(RecordingEnv(FORMS["dict"][0]))
-    env.reset(seed=0)
+def test_a_row_without_a_choice_is_refused() -> None:
+    for choice in [-1.0, 2.0, 0.5, float("nan")]:
+        env = hybrid_rows(RecordingEnv(FORMS["dict"][0]))
+        env.reset(seed=0)
 
-    with pytest.raises(SchemaError, match="whole number from 0 to 1"):
-        env.step(np.array([choice, 0.0, 0.0, 0.0], np.float32))
+        with pytest.raises(SchemaError, match="whole number from 0 to 1"):
+            env.step(np.array([choice, 0.0, 0.0, 0.0], np.float32))
 
 
 def test_an_env_that_knows_which_parameters_belong_where_is_believed() -> None:
@@ -194,9 +169,8 @@ def test_an_env_that_knows_which_parameters_belong_where_is_believed() -> None:
     assert env.action_space.parameter_mask.astype(int).tolist() == MASK
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
+def test_other_spaces_stay_as_they_are() -> None:
+    for space in [
         spaces.Discrete(2),
         BOX(-1, 1, (2,)),
         spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]),
@@ -206,13 +180,10 @@ def test_an_env_that_knows_which_parameters_belong_where_is_believed() -> None:
         spaces.Tuple([spaces.Discrete(2), BOX(0, 3, (1,), np.int64)]),
         spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(2)),
         spaces.Dict(a=spaces.Discrete(2)),
-    ],
-    ids=str,
-)
-def test_other_spaces_stay_as_they_are(space: spaces.Space[Any]) -> None:
-    env = RecordingEnv(space)
+    ]:
+        env = RecordingEnv(space)
 
-    assert hybrid_rows(env) is env
+        assert hybrid_rows(env) is env
 
 
 @pytest.mark.parametrize("manager", ["base", "gym_vector", pytest.param("subprocess", marks=pytest.mark.timeout(60))])
@@ -252,10 +223,10 @@ def test_check_env_accepts_them_and_says_what_policies_see() -> None:
     assert any("choices with parameters" in finding.seen for finding in findings)
 
 
-@pytest.mark.parametrize("shape", [3, dict(action_type_shape=3), dict(action_type_shape=0, action_args_shape=2)])
-def test_sizes_of_another_form_are_refused(shape: Any) -> None:
-    with pytest.raises(ConfigError, match="action_type_shape=number of choices"):
-        hybrid_sizes(shape)
+def test_sizes_of_another_form_are_refused() -> None:
+    for shape in [3, dict(action_type_shape=3), dict(action_type_shape=0, action_args_shape=2)]:
+        with pytest.raises(ConfigError, match="action_type_shape=number of choices"):
+            hybrid_sizes(shape)
 
 
 def test_sizes_and_masks_of_a_config_are_read() -> None:

@@ -103,21 +103,18 @@ def test_games_from_a_config_never_leave_the_mask() -> None:
     manager.close()
 
 
-@pytest.mark.parametrize(
-    ("cfg", "said"),
-    [
+def test_what_is_no_such_env_is_one_clear_error() -> None:
+    for cfg, said in [
         ({"env_id": None}, "env_id is None; expected an id"),
         ({"env_id": "os.path"}, "env_id is 'os.path'; expected an id"),
         ({"env_id": TICTACTOE, "api": "both"}, "api is 'both'"),
         ({"env_id": "pettingzoo.classic.nothing_v1"}, 'pip install "ding-like'),
         ({"env_id": "classic/nothing-v1"}, "cannot be made"),
-    ],
-)
-def test_what_is_no_such_env_is_one_clear_error(cfg: Any, said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        PettingZooGame(cfg)
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            PettingZooGame(cfg)
 
-    assert said in str(caught.value)
+        assert said in str(caught.value)
 
 
 def test_a_manager_of_one_player_refuses_a_game() -> None:

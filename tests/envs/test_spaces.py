@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +12,8 @@ from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.errors import EnvError, SchemaError
 
 
-@pytest.mark.parametrize(
-    ("space", "shape", "dtype"),
-    [
+def test_a_row_has_the_spaces_shape_and_floats_are_float32() -> None:
+    for space, shape, dtype in [
         (spaces.Box(-1, 1, (4,), np.float64), (4,), np.float32),
         (spaces.Box(-1, 1, (4,), np.float32), (4,), np.float32),
         (spaces.Box(0, 255, (84, 84, 3), np.uint8), (84, 84, 3), np.uint8),
@@ -23,17 +21,15 @@ from ding_like.errors import EnvError, SchemaError
         (spaces.Discrete(16), (), np.int64),
         (spaces.MultiDiscrete([2, 3]), (2,), np.int64),
         (spaces.MultiBinary(5), (5,), np.int8),
-    ],
-)
-def test_a_row_has_the_spaces_shape_and_floats_are_float32(space: Any, shape: Any, dtype: Any) -> None:
-    layout = ObsLayout(space)
-    rows = layout.allocate(3)
+    ]:
+        layout = ObsLayout(space)
+        rows = layout.allocate(3)
 
-    layout.writer(rows)(1, space.sample())
+        layout.writer(rows)(1, space.sample())
 
-    assert isinstance(rows, np.ndarray)
-    assert rows.shape == (3, *shape) and rows.dtype == dtype
-    assert layout.space.dtype == dtype and layout.space.shape == shape
+        assert isinstance(rows, np.ndarray)
+        assert rows.shape == (3, *shape) and rows.dtype == dtype
+        assert layout.space.dtype == dtype and layout.space.shape == shape
 
 
 def test_written_rows_hold_the_values_of_the_observation() -> None:
@@ -63,18 +59,15 @@ def test_a_float64_bound_beyond_float32_means_no_bound() -> None:
     assert layout.space.low.tolist() == [-np.inf] and layout.space.high.tolist() == [np.inf]
 
 
-@pytest.mark.parametrize(
-    "inner",
-    [
+def test_a_space_without_fixed_shape_is_refused_by_name_and_place() -> None:
+    for inner in [
         spaces.Text(10),
         spaces.Tuple([spaces.Discrete(2)]),
         spaces.Sequence(spaces.Discrete(2)),
         spaces.Graph(spaces.Discrete(2), None),
-    ],
-)
-def test_a_space_without_fixed_shape_is_refused_by_name_and_place(inner: Any) -> None:
-    with pytest.raises(EnvError, match=f"{type(inner).__name__} at 'task/mission'.*[wW]rapper"):
-        ObsLayout(spaces.Dict({"x": spaces.Discrete(2), "task": spaces.Dict({"mission": inner})}))
+    ]:
+        with pytest.raises(EnvError, match=f"{type(inner).__name__} at 'task/mission'.*[wW]rapper"):
+            ObsLayout(spaces.Dict({"x": spaces.Discrete(2), "task": spaces.Dict({"mission": inner})}))
 
 
 def test_equal_flat_keys_are_refused() -> None:
@@ -87,19 +80,16 @@ def test_an_empty_dict_space_is_refused() -> None:
         ObsLayout(spaces.Dict({}))
 
 
-@pytest.mark.parametrize(
-    ("obs", "fault"),
-    [
+def test_an_observation_that_breaks_its_space_is_described() -> None:
+    for obs, fault in [
         ({"a": np.zeros(2)}, None),
         ({"a": np.zeros(3)}, r"shape \(3,\) at 'a'"),
         ({"b": np.zeros(2)}, "no entry 'a'"),
         (5, "no entry 'a'"),
-    ],
-)
-def test_an_observation_that_breaks_its_space_is_described(obs: Any, fault: str | None) -> None:
-    said = ObsLayout(spaces.Dict({"a": spaces.Box(-1, 1, (2,))})).fault(obs)
+    ]:
+        said = ObsLayout(spaces.Dict({"a": spaces.Box(-1, 1, (2,))})).fault(obs)
 
-    assert said is None if fault is None else re.search(fault, str(said))
+        assert said is None if fault is None else re.search(fault, str(said))
 
 
 def test_finite_rows_finds_the_row_of_a_nan() -> None:
@@ -151,26 +141,23 @@ def test_actions_of_another_shape_are_refused() -> None:
         ActionLayout(spaces.Box(-1, 1, (3,))).for_envs(np.zeros(2), 2)
 
 
-@pytest.mark.parametrize("space", [spaces.Dict({"a": spaces.Discrete(2)}), spaces.Tuple([spaces.Discrete(2)])])
-def test_an_action_space_of_many_parts_is_refused(space: Any) -> None:
-    with pytest.raises(EnvError, match="action space"):
-        ActionLayout(space)
+def test_an_action_space_of_many_parts_is_refused() -> None:
+    for space in [spaces.Dict({"a": spaces.Discrete(2)}), spaces.Tuple([spaces.Discrete(2)])]:
+        with pytest.raises(EnvError, match="action space"):
+            ActionLayout(space)
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
+def test_sampled_actions_lie_in_the_space_that_callers_see() -> None:
+    for space in [
         spaces.Discrete(5, start=3),
         spaces.MultiDiscrete([2, 3]),
         spaces.MultiBinary(4),
         spaces.Box(np.array([-1, 0], np.float32), np.array([1, np.inf], np.float32)),
-    ],
-)
-def test_sampled_actions_lie_in_the_space_that_callers_see(space: Any) -> None:
-    layout = ActionLayout(space)
+    ]:
+        layout = ActionLayout(space)
 
-    for action in layout.sample(np.random.default_rng(0), 50):
-        assert layout.space.contains(action)
+        for action in layout.sample(np.random.default_rng(0), 50):
+            assert layout.space.contains(action)
 
 
 def test_sampled_actions_depend_on_the_generator_alone() -> None:
@@ -181,27 +168,27 @@ def test_sampled_actions_depend_on_the_generator_alone() -> None:
     assert first.tolist() == second.tolist()
 
 
-@pytest.mark.parametrize(
-    ("space", "obs", "held"),
-    [
+def test_discrete_observations_count_from_zero_whatever_their_start() -> None:
+    for space, obs, held in [
         (spaces.Discrete(4, start=-2), -1, 1),
         (spaces.MultiDiscrete([2, 3], start=[5, -1]), np.array([6, 0]), [1, 1]),
         (spaces.Dict({"goal": spaces.Discrete(4, start=3)}), {"goal": 6}, {"goal": 3}),
-    ],
-    ids=str,
-)
-def test_discrete_observations_count_from_zero_whatever_their_start(space: Any, obs: Any, held: Any) -> None:
-    layout = ObsLayout(space)
-    rows = layout.allocate(1)
+    ]:
+        layout = ObsLayout(space)
+        rows = layout.allocate(1)
 
-    layout.writer(rows)(0, obs)
-    batch = layout.from_batch({"goal": np.array([6])} if isinstance(obs, dict) else np.array([obs]))
+        layout.writer(rows)(0, obs)
+        batch = layout.from_batch({"goal": np.array([6])} if isinstance(obs, dict) else np.array([obs]))
 
-    for arrays in (rows, batch):
-        got = {key: int(value[0]) for key, value in arrays.items()} if isinstance(arrays, dict) else arrays[0].tolist()
-        assert got == held
-    held_space = layout.space["goal"] if isinstance(layout.space, spaces.Dict) else layout.space
-    assert not np.any(held_space.start)
+        for arrays in (rows, batch):
+            got = (
+                {key: int(value[0]) for key, value in arrays.items()}
+                if isinstance(arrays, dict)
+                else arrays[0].tolist()
+            )
+            assert got == held
+        held_space = layout.space["goal"] if isinstance(layout.space, spaces.Dict) else layout.space
+        assert not np.any(held_space.start)
 
 
 def test_a_float32_action_beside_a_float64_bound_is_that_bound() -> None:

@@ -18,11 +18,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ding_like.envs import EnvFactory, create_env_manager
+from ding_like.envs import EnvFactory
 from ding_like.envs.manager.base import BaseEnvManager
 from ding_like.envs.manager.subprocess import SubprocessEnvManager
 from ding_like.errors import EnvError
-from tests.config.faults import faults
 from tests.envs.faulty_env import DeadlyEnv, GateEnv, ProbeEnv, UnmakeableEnv
 from tests.envs.scripted_env import Recorder, ScriptedEnv, expected_transitions
 from tests.leaks import child_processes
@@ -92,18 +91,20 @@ def play(manager: Any, steps: int) -> list[Any]:
 FATAL = {
     "segfault": "its process died of SIGSEGV",
     "exit": "its process ended with exit code 3",
-    "hang": "TimeoutError: a step took over 0.3 s",
-    "hang_with_the_interpreter": "TimeoutError: a step took over 0.3 s",
+    "hang": "TimeoutError: a step took over 1 s",
+    "hang_with_the_interpreter": "TimeoutError: a step took over 1 s",
 }
 
 
-@pytest.mark.parametrize("fault", FATAL)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=pytest.mark.slow if fault in ("exit", "hang") else ()) for fault in FATAL]
+)
 def test_a_lost_process_costs_only_the_episode_that_broke_it(
     make: Make, tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     env_fn = deadly(3, {1: {(1, 1): fault}}, tmp_path, script=((4, "terminated"), (6, "truncated")))
 
-    recorder = record(make(env_fn, envs_per_process=3, step_timeout_s=0.3), 30)
+    recorder = record(make(env_fn, envs_per_process=3, step_timeout_s=1.0), 30)
 
     assert recorder.dropped == [1]
     for lane in (0, 2):
@@ -129,16 +130,17 @@ def test_a_crash_is_logged_with_seed_and_last_actions(
     assert "(last seeded reset 41, 2 steps ago; last actions [2, 1])" in caplog.text
 
 
-@pytest.mark.parametrize("fault", ["segfault", "hang"])
+@pytest.mark.parametrize("fault", ["hang", pytest.param("segfault", marks=pytest.mark.slow)])
 def test_a_lost_process_in_a_reset_after_an_episode_drops_it_alone(make: Make, tmp_path: Path, fault: str) -> None:
     env_fn = deadly(2, {1: {(1, 0): fault}}, tmp_path, script=((3, "terminated"),))
 
-    recorder = record(make(env_fn, envs_per_process=2, reset_timeout_s=0.3), 12)
+    recorder = record(make(env_fn, envs_per_process=2, reset_timeout_s=1.0), 12)
 
     assert recorder.dropped == [1]
     assert recorder.transitions[0][:12] == expected_transitions(env_fn[0](), 12)
 
 
+@pytest.mark.slow
 def test_a_lost_process_in_the_first_reset_is_tried_again(make: Make, tmp_path: Path) -> None:
     env_fn = deadly(2, {1: {(0, 0): "segfault"}}, tmp_path)
 
@@ -161,6 +163,7 @@ def test_lanes_that_come_out_differently_lose_their_episode_too(
     assert "env 0 could not be brought back" in caplog.text and "env 2 could not be brought back" in caplog.text
 
 
+@pytest.mark.slow
 def test_lanes_with_a_journal_over_the_cap_lose_their_episode_too(make: Make, tmp_path: Path) -> None:
     env_fn = deadly(2, {1: {(0, 3): "segfault"}}, tmp_path, script=((9, "terminated"),))
 
@@ -169,6 +172,7 @@ def test_lanes_with_a_journal_over_the_cap_lose_their_episode_too(make: Make, tm
     assert sorted(recorder.dropped) == [0, 1]
 
 
+@pytest.mark.slow
 def test_an_env_that_breaks_while_it_is_brought_back_loses_its_episode(make: Make, tmp_path: Path) -> None:
     _, deadly_env = deadly(2, {1: {(0, 3): "segfault"}}, tmp_path)
     recorder = record(make([functools.partial(BreaksInReplay, str(tmp_path)), deadly_env], envs_per_process=2), 12)
@@ -233,27 +237,6 @@ def test_crashes_give_the_same_run_as_in_process(make: Make, tmp_path: Path) -> 
     assert runs[0] == runs[1]
 
 
-@pytest.mark.parametrize("dynamic_seed", [True, False])
-@pytest.mark.parametrize("reseed_after", [0, 6])
-def test_seeds_are_those_of_the_manager_in_process(make: Make, reseed_after: int, dynamic_seed: bool) -> None:
-    runs = []
-    env_fn = [functools.partial(ProbeEnv, length=4)] * 3
-    for manager in (BaseEnvManager(env_fn, dict(reseed_after=reseed_after)), make(env_fn, reseed_after=reseed_after)):
-        manager.seed(5, dynamic_seed)
-        manager.launch()
-        found = []
-        for count in range(30):
-            if count == 10:
-                manager.reset(np.array([1]))
-            if count == 20:
-                manager.reset(np.array([0, 2]), seeds=[70, 80])
-            step(manager)
-            found.append(manager.obs[:, :2].tolist())
-        runs.append(found)
-
-    assert runs[0] == runs[1]
-
-
 def test_a_run_goes_on_in_processes_as_it_would_have_in_process(make: Make) -> None:
     env_fn = [EnvFactory(dict(type="gymnasium", env_id="CartPole-v1")) for _ in range(3)]
     here, there = BaseEnvManager(env_fn, dict(reseed_after=50)), make(env_fn, reseed_after=50)
@@ -295,31 +278,18 @@ def test_env_processes_load_no_torch_and_are_not_this_process(make: Make) -> Non
     assert len({os.getpid(), *manager.obs[:, 3].tolist()}) == 3
 
 
-def test_infos_arrive_as_they_were_said(make: Make) -> None:
+def test_infos_arrive_as_they_were_said_and_otherwise_as_their_repr(make: Make) -> None:
     said = {"a": np.arange(3), "b": (1, None), "c": [float("inf"), "x"], "d": {4: np.float32(2.5)}, "e": b"\0"}
-    manager = make([functools.partial(ProbeEnv, info=said)])
+    manager = make([functools.partial(ProbeEnv, info=info) for info in (said, {3}, "x" * 300_000)])
     manager.launch()
 
-    info = manager.step(np.arange(1), np.ones(1, np.int64)).info[0]
+    first, second, third = manager.step(np.arange(3), np.ones(3, np.int64)).info.values()
 
-    assert info["action"] == 1 and type(info["action"]) is int
-    assert info["asked"]["a"].dtype == np.int64 and info["asked"]["a"].tolist() == [0, 1, 2]
-    assert info["asked"]["b"] == (1, None) and info["asked"]["c"] == [float("inf"), "x"]
-    assert info["asked"]["d"] == {4: 2.5} and info["asked"]["e"] == b"\0"
-
-
-def test_what_no_process_can_be_told_arrives_as_its_repr(make: Make) -> None:
-    manager = make([functools.partial(ProbeEnv, info={3})])
-    manager.launch()
-
-    assert manager.step(np.arange(1), np.ones(1, np.int64)).info[0]["asked"] == "{3}"
-
-
-def test_large_infos_arrive_whole(make: Make) -> None:
-    manager = make([functools.partial(ProbeEnv, info="x" * 300_000)])
-    manager.launch()
-
-    assert len(manager.step(np.arange(1), np.ones(1, np.int64)).info[0]["asked"]) == 300_000
+    assert first["action"] == 1 and type(first["action"]) is int
+    assert first["asked"]["a"].dtype == np.int64 and first["asked"]["a"].tolist() == [0, 1, 2]
+    assert first["asked"]["b"] == (1, None) and first["asked"]["c"] == [float("inf"), "x"]
+    assert first["asked"]["d"] == {4: 2.5} and first["asked"]["e"] == b"\0"
+    assert second["asked"] == "{3}" and len(third["asked"]) == 300_000
 
 
 def test_reset_options_reach_the_env_and_stay(make: Make) -> None:
@@ -341,25 +311,22 @@ def test_reset_options_that_cannot_be_sent_are_an_env_error(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "space",
+    ("space", "action", "taken"),
     [
-        spaces.Box(-1, 1, (2,), np.float32),
-        spaces.MultiDiscrete([2, 3]),
-        spaces.MultiBinary(3),
-        spaces.Discrete(2, start=5),
+        (spaces.Discrete(2, start=5), np.array([1]), 6),
+        (spaces.Box(-1, 1, (2,), np.float32), np.array([[0.5, -1.0]], np.float32), [0.5, -1.0]),
     ],
 )
-def test_actions_and_spaces_cross(make: Make, space: Any) -> None:
+def test_actions_and_spaces_cross(make: Make, space: Any, action: Any, taken: Any) -> None:
     manager = make([functools.partial(ProbeEnv, action_space=space, info=0)])
     here = BaseEnvManager([functools.partial(ProbeEnv, action_space=space, info=0)])
-    action = here._actions.sample(np.random.default_rng(0), 1)
     manager.launch()
 
     info = manager.step(np.arange(1), action).info[0]
 
     assert manager.action_space == here.action_space
     assert manager.observation_space == here.observation_space
-    assert np.array_equal(info["action"], action[0] + getattr(space, "start", 0))
+    assert np.array_equal(info["action"], taken)
 
 
 def test_a_slow_lane_does_not_hold_up_a_step_that_waits_for_one(make: Make, gate: str) -> None:
@@ -382,7 +349,7 @@ def test_a_step_returns_after_its_timeout_with_those_that_answered(make: Make, g
     manager = make([functools.partial(GateEnv, gate), GateEnv], envs_per_process=1)
     manager.launch()
 
-    first = manager.step(np.arange(2), np.zeros(2, np.int64), timeout_s=0.2)
+    first = manager.step(np.arange(2), np.zeros(2, np.int64), timeout_s=1.0)
     is_ready = manager.ready.tolist()
     open_once(gate)
     second = manager.step(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -402,7 +369,7 @@ def test_a_lane_that_has_not_answered_cannot_be_stepped(make: Make, gate: str) -
 
 
 def test_a_reset_breaks_off_a_step_that_is_under_way(make: Make, gate: str) -> None:
-    manager = make([functools.partial(GateEnv, gate), GateEnv], wait_num=1, step_timeout_s=0.3)
+    manager = make([functools.partial(GateEnv, gate), GateEnv], wait_num=1, step_timeout_s=1.0)
     manager.launch()
     step(manager)
 
@@ -461,6 +428,7 @@ def test_envs_may_be_made_by_lambdas_and_closures(make: Make) -> None:
     assert manager.obs[:, 0].tolist() == [3, 5]
 
 
+@pytest.mark.slow
 def test_a_script_whose_envs_are_lambdas_is_not_imported_again(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -486,11 +454,6 @@ def test_an_env_that_cannot_be_made_is_an_env_error_with_the_cause(make: Make) -
     assert "in __init__" in str(caught.value.__cause__)
 
 
-def test_an_env_that_takes_its_process_down_when_made_is_an_env_error(make: Make) -> None:
-    with pytest.raises(EnvError, match=r"envs \[0\].*its process ended with exit code 3"):
-        make([functools.partial(UnmakeableEnv, "exit")])
-
-
 def test_an_env_that_hangs_when_made_is_an_env_error(make: Make) -> None:
     with pytest.raises(EnvError, match="starting its process took over 0.6 s"):
         make([functools.partial(UnmakeableEnv, "hang")], launch_timeout_s=0.6)
@@ -507,18 +470,12 @@ class ProbeEnvWith(ProbeEnv):
         self.observation_space = observation_space
 
 
+@pytest.mark.slow
 def test_different_spaces_are_an_env_error(make: Make) -> None:
     env_fn = [ProbeEnv, functools.partial(ProbeEnv, action_space=spaces.Discrete(3))]
 
     with pytest.raises(EnvError, match="equal spaces, but action_space is .* in lane 0 and .* in lane 1"):
         make(env_fn, envs_per_process=1)
-
-
-def test_a_first_observation_of_another_shape_is_an_env_error(make: Make) -> None:
-    manager = make([functools.partial(ProbeEnvWith, spaces.Box(-1, 1, (2,)))])
-
-    with pytest.raises(EnvError, match=r"the first observation of env 0 has shape \(5,\)"):
-        manager.launch()
 
 
 def test_a_manager_that_nobody_closed_leaves_nothing_behind() -> None:
@@ -534,9 +491,9 @@ def test_a_manager_that_nobody_closed_leaves_nothing_behind() -> None:
 
 def test_a_hung_env_is_killed_when_the_manager_closes(make: Make, gate: str, caplog: pytest.LogCaptureFixture) -> None:
     before = child_processes()
-    manager = make([functools.partial(GateEnv, gate), GateEnv], envs_per_process=1, close_timeout_s=0.2)
+    manager = make([functools.partial(GateEnv, gate)], close_timeout_s=0.2)
     manager.launch()
-    manager.step(np.arange(2), np.zeros(2, np.int64), timeout_s=0.0)
+    manager.step(np.arange(1), np.zeros(1, np.int64), timeout_s=0.0)
 
     manager.close()
 
@@ -544,6 +501,7 @@ def test_a_hung_env_is_killed_when_the_manager_closes(make: Make, gate: str, cap
     assert "1 env processes did not close in 0.2 s and were killed" in caplog.text
 
 
+@pytest.mark.slow
 def test_it_says_when_stepping_in_process_would_be_faster(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     manager = make([ScriptedEnv] * 2, envs_per_process=1)
@@ -554,17 +512,3 @@ def test_it_says_when_stepping_in_process_would_be_faster(make: Make, caplog: py
     said = [record.message for record in caplog.records if "'base' would be about" in record.message]
     assert len(said) == 1
     assert "x faster here: one step of an env takes" in said[0]
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("envs_per_process", -1), ("wait_num", -1), ("launch_timeout_s", 0), ("close_timeout_s", 0)]
-)
-def test_values_that_cannot_be_used_are_reported_with_their_key(key: str, value: float) -> None:
-    cfg = {**SubprocessEnvManager.default_config(), key: value}
-
-    assert [path for path, _ in faults(SubprocessEnvManager, cfg)] == [key]
-
-
-def test_the_seeds_name_for_it_is_known(make: Make) -> None:
-    with create_env_manager(dict(type="async_subprocess"), [ScriptedEnv]) as manager:
-        assert isinstance(manager, SubprocessEnvManager)
