@@ -61,8 +61,10 @@ Make = Callable[..., Run]
 def make(in_tmp: Path) -> Iterator[Make]:
     with ExitStack() as opened:
 
-        def made(*actors: str, eager: bool = True, policy: Any = None, **settings: Any) -> Run:
-            cfg = load_config(runs.dqn(**{"random_collect_size": 0, **(policy or {})}), seed=3)
+        def made(*actors: str, eager: bool = True, policy: Any = None, wrappers: Any = (), **settings: Any) -> Run:
+            main, create = runs.dqn(**{"random_collect_size": 0, **(policy or {})})
+            main["env"] = {**main["env"], "wrappers": list(wrappers)}
+            cfg = load_config((main, create), seed=3)
             parts = build_driver(cfg, seed=3)
             opened.callback(parts.close)
             clock = Clock()
@@ -140,21 +142,22 @@ def test_actors_of_a_resumed_run_wait_for_its_own_weights(make: Make) -> None:
     assert {tuple(extra["least"]) for *_, extra in run.rows.given} == {tuple(run.weights.versions[0])}
 
 
-def test_what_envs_are_normalised_by_goes_out_before_the_first_order(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = make()
-    monkeypatch.setattr(DriverEnd, "statistics", lambda _: {"obs_norm": {"mean": np.ones(4)}})
+def test_what_envs_are_normalised_by_goes_out_before_the_first_order_and_when_some_is_observed(make: Make) -> None:
+    run = make(wrappers=[dict(type="obs_norm")])
     given = run.rows.give
 
     def give(*args: Any, **named: Any) -> Any:
-        assert run.rows.statistics and list(run.rows.statistics[0]) == ["obs_norm/mean"]
+        assert run.rows.statistics and "0.ObsNorm/mean" in run.rows.statistics[0]
         return given(*args, **named)
 
     run.rows.give = give  # type: ignore[method-assign]
+    moments = {"count": np.array(8.0), "mean": np.ones(4), "m2": np.ones(4)}
+    run.rows.observed = {f"0.ObsNorm/{name}": value for name, value in moments.items()}
     run.turns.begin()
+    assert run.rows.given and len(run.rows.statistics) == 1
+    run.turns.take()
 
-    assert run.rows.given
+    assert (run.rows.statistics[-1]["0.ObsNorm/mean"] == 1.0).all()
 
 
 def test_no_order_is_given_while_updates_are_behind(make: Make) -> None:
