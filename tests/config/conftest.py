@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,5 +92,13 @@ def create() -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _in_tmp_path(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def _in_tmp_path(in_tmp: Path) -> None:
+    """Run every test in an empty folder."""
+
+
+@pytest.fixture(autouse=True)
+def _restore_sys_path() -> Iterator[None]:
+    """Take back what `read_config` puts on the path."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before

@@ -257,7 +257,6 @@ def test_import_names_register_classes_and_stay_in_the_config(create: dict[str, 
     cfg = compiled({}, create)
 
     assert cfg.env.import_names == ["env_beside_the_config"]
-    sys.path.remove(str(tmp_path.resolve()))
 
 
 def test_keys_of_di_engine_without_use_get_one_warning(

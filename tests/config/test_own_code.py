@@ -66,7 +66,7 @@ def run_ding(*arguments: str, cwd: Path) -> str:
         env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(cwd)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -147,7 +147,7 @@ def test_a_python_file_may_be_an_import_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_run_with_own_code_is_the_same_in_processes_and_from_its_saved_config(own_id: Path, beside: Path) -> None:
     """One run in env processes of an id of the config file; then the saved config of another, from another folder."""
     folder = own_id.parent
@@ -176,7 +176,7 @@ def test_envs_of_own_code_are_made_in_other_processes(own_id: Path, beside: Path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", ["parallel", "seed", pytest.param("ray", marks=pytest.mark.ray)])
 def test_own_code_is_known_to_the_workers_of_every_mode(mode: str, own_id: Path, beside: Path) -> None:
     elsewhere = own_id.parent / "elsewhere"

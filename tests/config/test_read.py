@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,6 @@ import pytest
 from ding_like.config import read_config
 from ding_like.config.locate import find_lines
 from ding_like.errors import ConfigError
-
-
-@pytest.fixture(autouse=True)
-def _restore_sys_path() -> Iterator[None]:
-    before = list(sys.path)
-    yield
-    sys.path[:] = before
 
 
 def written(folder: Path, text: str, name: str = "some_config.py") -> Path:

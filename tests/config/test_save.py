@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,6 @@ from ding_like.config.literal import block, literal
 from ding_like.errors import ConfigError
 
 FILES = ("total_config.py", "formatted_total_config.py")
-
-
-@pytest.fixture(autouse=True)
-def _restore_sys_path() -> Iterator[None]:
-    before = list(sys.path)
-    yield
-    sys.path[:] = before
 
 
 def compiled_again(path: Path, **kwargs: Any) -> FrozenConfig:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +11,6 @@ from ding_like.errors import DingError
 
 DIZOO = Path(__file__).parents[2] / "dizoo"
 ROOMS = sorted({path.relative_to(DIZOO).parts[0] for path in DIZOO.rglob("config/*_config.py")})
-
-
-@pytest.fixture(autouse=True)
-def _restore_sys_path() -> Iterator[None]:
-    before = list(sys.path)
-    yield
-    sys.path[:] = before
 
 
 @pytest.mark.parametrize("room", ROOMS)
