@@ -57,23 +57,12 @@ def test_spaces_that_no_policy_takes_are_a_warning(capsys: pytest.CaptureFixture
     assert "FlattenObservation" in out
 
 
-def test_how_often_a_fault_came_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    run("tests.envs.bad_envs:Float64")
-
-    assert "times)" in capsys.readouterr().out
-
-
-def test_key_value_pairs_are_the_envs_arguments() -> None:
-    env = env_factory("tests.envs.bad_envs:GoodEnv", {"limit": 3})()
-
-    assert env._limit == 3  # type: ignore[attr-defined]
-
-
-def test_of_a_gymnasium_id_some_are_the_sections() -> None:
+def test_key_value_pairs_are_the_envs_arguments_or_those_of_the_section() -> None:
     env = env_factory("CartPole-v1", {"sutton_barto_reward": True, "max_episode_steps": 7})()
 
+    env.reset(seed=0)
     assert env.spec is not None and env.spec.max_episode_steps == 7
-    assert env.unwrapped._sutton_barto_reward  # type: ignore[attr-defined]
+    assert env.step(0)[1] == 0.0, "a reward of Sutton and Barto's CartPole"
     env.close()
 
 
@@ -81,19 +70,6 @@ def test_a_registered_type_is_found_with_an_import() -> None:
     factory = env_factory("di_engine_style_walk", {"width": 5}, ["tests.envs.my_envs"])
 
     assert factory().env.cfg["width"] == 5  # type: ignore[attr-defined]
-
-
-def test_a_shipped_type_takes_its_envs_arguments() -> None:
-    env = env_factory("cartpole", {"max_episode_steps": 9}, ["dizoo.classic_control.cartpole.envs"])()
-
-    assert env.spec is not None and env.spec.max_episode_steps == 9
-    env.close()
-
-
-def test_a_base_env_by_path_is_given_its_config() -> None:
-    env = env_factory("tests.envs.my_envs:DiEngineStyleWalk", {"width": 5})()
-
-    assert env.env.cfg["width"] == 5  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     return run
 
 
+@pytest.mark.slow
 def test_the_loop_of_dqn_solves_cartpole(load: Load, tmp_path: Path) -> None:
     script = load("cartpole_dqn_main.py")
 
@@ -36,16 +37,6 @@ def test_the_loop_of_dqn_solves_cartpole(load: Load, tmp_path: Path) -> None:
 
     assert stop and min(info["eval_episode_return"]) >= 150 and envstep < 25_000
     assert (tmp_path / "cartpole_dqn_main/ckpt/ckpt_best.pth.tar").is_file()
-
-
-def test_the_loop_of_ppo_trains_on_every_batch(load: Load, tmp_path: Path) -> None:
-    script = load("cartpole_ppo_main.py")
-
-    done = script.main(script.main_config, max_env_step=600)
-
-    assert done["envstep"] == 768 and done["train_iter"] == 3 * 2 * 256 // 64
-    assert len(done["info"]["eval_episode_return"]) == 5
-    assert (tmp_path / "cartpole_ppo_main/ckpt/iteration_24.pth.tar").is_file()
 
 
 def test_a_script_that_makes_every_part_by_its_factory_trains_sac(load: Load, tmp_path: Path) -> None:
@@ -57,8 +48,9 @@ def test_a_script_that_makes_every_part_by_its_factory_trains_sac(load: Load, tm
     assert (tmp_path / "pendulum_sac_main/total_config.py").is_file()
 
 
-# The second one in this process, as starting others takes seconds.
-@pytest.mark.parametrize("make, manager", [("WalkEnv", "subprocess"), ("mountain_car", "base")])
+@pytest.mark.parametrize(
+    "make, manager", [pytest.param("WalkEnv", "subprocess", marks=pytest.mark.slow), ("mountain_car", "base")]
+)
 def test_an_env_of_ones_own_given_as_a_lambda_trains(load: Load, make: str, manager: str) -> None:
     script = load("custom_env.py")
 
@@ -67,6 +59,7 @@ def test_an_env_of_ones_own_given_as_a_lambda_trains(load: Load, make: str, mana
     assert policy.learn_mode.state_dict()["num_updates"] > 0
 
 
+@pytest.mark.slow
 def test_envs_stepped_by_hand_in_subprocesses_are_recorded(load: Load, tmp_path: Path) -> None:
     script = load("manager_by_hand.py")
 

@@ -52,22 +52,14 @@ def test_clients_are_named_renewed_and_removed(tmp_path: Path) -> None:
     assert not client_file(path, "b").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_options_that_make_no_sense_are_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options, said in [
         (["--client", "a"], "add --curve"),
         (["--remove", "a"], "add --curve"),
         (["--curve", "--per-role"], "choose one"),
         (["--curve", "--client", "a/b"], "names of clients"),
         (["--curve", "--remove", "a"], "cannot be read"),
-    ],
-)
-def test_options_that_make_no_sense_are_one_clear_error(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    said: str,
-) -> None:
-    assert keys(str(tmp_path / "keys.json"), *options) == 1
+    ]:
+        assert keys(str(tmp_path / "keys.json"), *options) == 1
 
-    assert said in capsys.readouterr().err and not list(tmp_path.iterdir())
+        assert said in capsys.readouterr().err and not list(tmp_path.iterdir())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +50,13 @@ def test_torchruns_learners_are_of_one_seed(below_torchrun: None, capsys: Any) -
     assert "2 seeds are given: give one -s" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", ["0", "-1"])
-def test_no_learners_are_one_line(number: str, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_no_learners_are_one_line(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in ["0", "-1"]:
+        monkeypatch.chdir(tmp_path)
 
-    assert status_of(["-m", "serial", "-c", str(CARTPOLE), "--learners", number]) == 1
-    assert capsys.readouterr().err == f"ConfigError: --learners is {number}; give 1 or more.\n"
-    assert list(tmp_path.iterdir()) == []
+        assert status_of(["-m", "serial", "-c", str(CARTPOLE), "--learners", number]) == 1
+        assert capsys.readouterr().err == f"ConfigError: --learners is {number}; give 1 or more.\n"
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_other_modes_have_no_learners_of_that_kind(capsys: Any) -> None:
@@ -74,33 +72,6 @@ def test_a_parallel_run_is_told_how_many_share_its_batches(tmp_path: Path, monke
     assert status_of(["-m", "parallel", "-c", str(CARTPOLE), "--learners", "2"]) == 0
 
     assert plans[0].system.num_learners == 2
-
-
-def test_the_others_are_started_with_the_timeout_of_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    seen: list[Any] = []
-
-    class Processes:
-        def __init__(self, command: Any, **kwargs: Any) -> None:
-            seen.append((command(1, Path("store"))[-2], kwargs["world_size"], str(kwargs["log_folder"])))
-
-        def __enter__(self) -> Processes:
-            return self
-
-        def __exit__(self, *error: object) -> None: ...
-
-        @contextmanager
-        def join(self, *, timeout_s: float) -> Iterator[str]:
-            seen.append(timeout_s)
-            yield "group"
-
-    monkeypatch.setattr(learners, "LearnerProcesses", Processes)
-    arguments = RunArguments("serial", 0, 10, 10, True, 2)
-
-    with joined(compiled(learners=dict(timeout_s=7)), arguments, resumes=False, has_objects=False) as (_, group):
-        assert group == "group"
-
-    assert seen == [("1", 2, "exp/log/learners"), 7.0]
 
 
 def test_a_timeout_shorter_than_the_learners_beats_is_refused() -> None:

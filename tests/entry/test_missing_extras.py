@@ -15,8 +15,13 @@ ROOT = Path(__file__).parents[2]
     ("module", "package", "extra"),
     [
         ("dizoo.image_classification.digits", "sklearn", "imageclassification"),
-        ("dizoo.robotics.config.fetchreach_her_sac_config", "gymnasium_robotics", "robotics"),
-        ("dizoo.multi_agent.config.simple_spread_qmix_config", "mpe2", "mpe"),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("dizoo.robotics.config.fetchreach_her_sac_config", "gymnasium_robotics", "robotics"),
+                ("dizoo.multi_agent.config.simple_spread_qmix_config", "mpe2", "mpe"),
+            )
+        ),
     ],
 )
 def test_a_missing_package_is_one_line_with_the_command(module: str, package: str, extra: str, tmp_path: Path) -> None:

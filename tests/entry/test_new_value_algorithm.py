@@ -5,13 +5,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
-from ding_like.data.batch import TransitionBatch
 from ding_like.entry.cli import main
-from ding_like.policy import create_policy, get_policy_cls
 from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
 from tests.entry.new_files import LAKE, new_package
 
@@ -95,14 +91,6 @@ def package(tmp_path, monkeypatch) -> Iterator[Path]:
         yield folder
 
 
-def make_policy(**model):
-    names = dict(type="munchausen_dqn", import_names=["my_value_algorithm.policy"])
-    cfg = get_policy_cls(names).default_config()
-    cfg.import_names = names["import_names"]
-    cfg.model.update(model)
-    return create_policy(cfg)
-
-
 def test_three_new_files_train_and_are_listed(package, tmp_path, capsys):
     assert "munchausen_dqn" not in POLICY_REGISTRY and "value_table" not in MODEL_REGISTRY
 
@@ -115,34 +103,6 @@ def test_three_new_files_train_and_are_listed(package, tmp_path, capsys):
     assert result["train_iter"] >= 100
     listed = next(line for line in capsys.readouterr().out.splitlines() if "munchausen_dqn" in line)
     assert "MunchausenDQN" in listed
-
-
-@pytest.mark.parametrize(
-    "model", [dict(obs_shape=dict(one_hot=[5])), dict(type="dqn", obs_shape=3)], ids=["table", "MLP"]
-)
-def test_its_target_is_that_of_the_paper_with_any_model(package, model):
-    torch.manual_seed(0)
-    policy, rng = make_policy(**model, action_shape=4), np.random.default_rng(0)
-    policy._target_params.data_vector.add_(0.1 * torch.randn_like(policy._target_params.data_vector))
-    obs, next_obs = (
-        rng.integers(0, 5, 8) if "type" not in model else rng.normal(size=(8, 3)).astype(np.float32) for _ in range(2)
-    )
-    action, reward = rng.integers(0, 4, 8), rng.normal(size=8).astype(np.float32)
-    rows = dict(obs=obs, next_obs=next_obs, action=action, reward=reward, terminated=rng.random(8) < 0.3)
-
-    info, _ = policy.grad(TransitionBatch(rows))
-
-    assert (policy._by_hand is not None) == ("type" in model)
-    for row in range(8):
-        with torch.no_grad():
-            q, next_q = (policy._target_model.q(torch.from_numpy(x[row : row + 1]))[0] for x in (obs, next_obs))
-        log_pi, next_log_pi = ((x.double() / 0.01).log_softmax(0).tolist() for x in (q, next_q))
-        expected = reward[row] + 0.5 * max(0.01 * log_pi[action[row]], -0.2)
-        if not rows["terminated"][row]:
-            expected += 0.97 * sum(
-                np.exp(p) * (v - 0.01 * p) for p, v in zip(next_log_pi, next_q.tolist(), strict=True)
-            )
-        assert float(info["target_q_value"][row]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 def test_it_fits_on_a_screen():

@@ -150,7 +150,7 @@ def test_a_run_that_fails_later_keeps_its_folder(monkeypatch):
 
 
 class FullDisk:
-    """Let writing files of some names fail, as on a full disk, so many times."""
+    """Disk that is full the first times that files of some names are written."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> None:
         from ding_like.utils import files as module
@@ -166,7 +166,7 @@ class FullDisk:
         self.real(source, target)
 
 
-@pytest.mark.parametrize("name", ["total_config.py", "result.json", "agent.json", "ckpt_best", "policy.pt"])
+@pytest.mark.parametrize("name", ["total_config.py", "result.json", "ckpt_best", "policy.pt"])
 def test_a_full_disk_is_waited_for(name, monkeypatch, caplog):
     disk = FullDisk(monkeypatch, name, 3)
 

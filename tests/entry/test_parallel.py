@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from safetensors import safe_open
 
+from ding_like.entry.cli import main
 from ding_like.utils.checkpoint import load_state
 
 CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
@@ -29,7 +29,7 @@ def ding(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=280,
         check=False,
     )
 
@@ -46,7 +46,7 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_serial_config_trains_in_parallel(tmp_path: Path) -> None:
     run = ding(tmp_path, "-m", "parallel", "-c", str(CONFIG), "-s", "3", "--env-step", "1500", "--exp-name", "par")
 
@@ -71,7 +71,7 @@ def test_a_serial_config_trains_in_parallel(tmp_path: Path) -> None:
     assert processes_in(tmp_path) == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_ppo_trains_in_parallel_with_rows_of_the_newest_weights_only(tmp_path: Path) -> None:
     run = ding(tmp_path, "-m", "parallel", "-c", str(PPO), "-s", "1", "--env-step", "1200", "--exp-name", "par")
 
@@ -79,30 +79,6 @@ def test_ppo_trains_in_parallel_with_rows_of_the_newest_weights_only(tmp_path: P
     result = json.loads((tmp_path / "par/result.json").read_text())
     batches = result["train_iter"] / (10 * 4)  # 10 epochs of 4 minibatches
     assert batches == result["env_step"] // 256 and result["env_step"] >= 1200
-    assert processes_in(tmp_path) == []
-
-
-ROUNDED = """
-from dizoo_config import create_config, main_config
-system_config = dict(
-    path_data="data", path_policy="policy", communication_mode="stream", weights=dict(dtype="bfloat16", delta=True)
-)
-"""
-
-
-@pytest.mark.timeout(120)
-def test_weights_travel_by_stream_and_rounded_where_the_config_says_so(tmp_path: Path) -> None:
-    (tmp_path / "dizoo_config.py").write_text(CONFIG.read_text())
-    (tmp_path / "rounded_config.py").write_text(ROUNDED)
-
-    run = ding(tmp_path, "-m", "parallel", "-c", "rounded_config.py", "--env-step", "1200", "--exp-name", "par")
-
-    assert run.returncode == 0, run.stderr
-    published = list((tmp_path / "policy/policy").iterdir())
-    with safe_open(published[0], framework="pt") as file:
-        assert list(file.keys()) == ["bfloat16"]
-    workers = list((tmp_path / "par/log/workers").iterdir())
-    assert len(workers) == 3 and all("sent through the coordinator" in each.read_text() for each in workers)
     assert processes_in(tmp_path) == []
 
 
@@ -121,7 +97,8 @@ gymnasium.register("Broken-v0", Broken, max_episode_steps=500)
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_what_breaks_a_worker_is_said_on_the_users_terminal(tmp_path: Path) -> None:
     (tmp_path / "dizoo_config.py").write_text(CONFIG.read_text())
     (tmp_path / "broken_env.py").write_text(BROKEN_ENV)
@@ -129,7 +106,7 @@ def test_what_breaks_a_worker_is_said_on_the_users_terminal(tmp_path: Path) -> N
 
     with subprocess.Popen([sys.executable, "-c", "input()"], cwd=tmp_path, stdin=subprocess.PIPE) as other:
         assert len(processes_in(tmp_path)) == 1, "what is there is seen"
-        other.communicate(b"\n", timeout=10)
+        other.communicate(b"\n", timeout=60)
 
     run = ding(tmp_path, "-m", "parallel", "-c", "broken_config.py", "--exp-name", "par")
 
@@ -138,50 +115,48 @@ def test_what_breaks_a_worker_is_said_on_the_users_terminal(tmp_path: Path) -> N
     assert processes_in(tmp_path) == []
 
 
+def status_of(*arguments: str) -> int:
+    """Return the exit status of `ding ARGUMENTS`, run in this process."""
+    try:
+        main(list(arguments))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+URL = ["--coordinator", "http://127.0.0.1:9", "--retry-s", "0.3"]
+OVER = ["--exp-name", "over", "policy.learn.resume_training=True"]
+
+
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
-        (["-m", "dist", "-c", str(CONFIG)], "-M collector --coordinator URL"),
-        (["-m", "dist", "-M", "collector", "-c", str(CONFIG)], "-M collector --coordinator URL"),
-        (["-m", "dist", "-M", "coordinator", "-c", str(CONFIG), "--key-file", "no.json"], "`ding keys no.json` makes"),
-        (["-m", "dist", "-M", "coordinator", "-c", str(CONFIG), "--host", "0.0.0.0"], "--key-file"),
+        (["dist"], "-M collector --coordinator URL"),
+        (["dist", "-M", "collector"], "-M collector --coordinator URL"),
+        (["dist", "-M", "coordinator", "--key-file", "no.json"], "`ding keys no.json` makes"),
+        (["dist", "-M", "coordinator", "--host", "0.0.0.0"], "--key-file"),
+        (["dist", "-M", "learner", *URL], "http://127.0.0.1:9 has not answered for 0.3 s: Connection refused"),
+        (["dist", "-M", "coordinator", "--port", "USED"], "Address already in use. Give another --port"),
+        (["parallel", *OVER], "ding --resume over"),
     ],
 )
-def test_what_cannot_run_is_one_message(tmp_path: Path, arguments: list[str], said: str) -> None:
-    run = ding(tmp_path, *arguments)
+def test_what_cannot_run_is_one_message(
+    arguments: list[str], words: str, in_tmp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (in_tmp / "over").mkdir()
+    (in_tmp / "over/coordinator.sqlite").touch()
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        mode, *more = (str(used.getsockname()[1]) if each == "USED" else each for each in arguments)
+        status = status_of("-m", mode, "-c", str(CONFIG), *more)
 
-    assert run.returncode == 1 and said in run.stderr and "Traceback" not in run.stderr
-
-
-def test_an_unknown_key_of_the_system_part_is_named(tmp_path: Path) -> None:
-    text = CONFIG.read_text() + "\nsystem_config = dict(coordinater=dict(), path_data='x')\n"
-    (tmp_path / "my_config.py").write_text(text)
-
-    run = ding(tmp_path, "-m", "parallel", "-c", "my_config.py")
-
-    assert run.returncode == 1 and "system.coordinater" in run.stderr
+    error = capsys.readouterr().err
+    assert status == 1 and words in error and "Traceback" not in error
 
 
-def test_a_wrong_key_is_one_clear_error(tmp_path: Path) -> None:
-    from ding_like.comm.rest.http_server import CoordinatorServer
-    from ding_like.comm.rest.keys import make_keys
-    from ding_like.pipeline.parallel.service import LockedService
-    from tests.pipeline.parallel.service_parts import make_core
+def test_an_unknown_key_of_the_system_part_is_named(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("my_config.py").write_text(CONFIG.read_text() + "\nsystem_config = dict(coordinater=dict(), path_data='x')\n")
 
-    core: Any = make_core(tmp_path)
-    server = CoordinatorServer(LockedService(core), make_keys(tmp_path / "right"))
-    server.start()
-    make_keys(tmp_path / "wrong")
-
-    run = ding(
-        tmp_path, "-m", "dist", "-M", "collector", "-c", str(CONFIG), "--coordinator", server.url,
-        "--key-file", str(tmp_path / "wrong"),
-    )  # fmt: skip
-    server.close()
-    core.close()
-
-    assert run.returncode == 1
-    assert "signature does not fit" in run.stderr and "Traceback" not in run.stderr
+    assert status_of("-m", "parallel", "-c", "my_config.py") == 1 and "system.coordinater" in capsys.readouterr().err
 
 
 DI_ENGINE_CONFIG = """
@@ -222,7 +197,8 @@ system_config = EasyDict(dict(
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_config_of_the_seeds_kind_trains_with_as_many_collectors_as_it_has_sections(tmp_path: Path) -> None:
     (tmp_path / "di_engine_config.py").write_text(DI_ENGINE_CONFIG)
 

@@ -29,9 +29,7 @@ CREATE: dict[str, Any] = dict(
 LEAGUE = dict(games_per_job=64, naive_sp_player=dict(one_phase_step=5))
 
 
-@pytest.fixture(autouse=True)
-def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_tmp")]
 
 
 def test_one_policy_plays_both_sides() -> None:

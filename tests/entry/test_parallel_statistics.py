@@ -12,7 +12,8 @@ from ding_like.utils.checkpoint import load_state
 from tests.entry.test_parallel import PPO, ding, processes_in
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_run_with_normalised_observations_can_be_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
     norm = "env.wrappers=[{'type': 'obs_norm'}, {'type': 'reward_norm'}]"
 
@@ -57,7 +58,8 @@ create_config = dict(
 """
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_rows_that_are_sequences_train_in_processes_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "sequence_config.py").write_text(SEQUENCES)
 

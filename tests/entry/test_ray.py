@@ -22,23 +22,20 @@ from ding_like.entry.learners import RunArguments
 from ding_like.entry.ray_plan import plan_run
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.entry.system_run import clear_errors
-from ding_like.errors import CheckpointError, ConfigError, EnvError, TrainingError
+from ding_like.errors import ConfigError, EnvError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
-from ding_like.utils.run_folder import RunFolder
+from tests.support import wait_until
 
 ROOT = Path(__file__).parents[2]
 CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config"
 CONFIG = CARTPOLE / "cartpole_dqn_config.py"
 
 
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("in_tmp")
 
 
 @pytest.fixture
-def host() -> Iterator[ThreadHost]:
+def host(in_tmp: Path) -> Iterator[ThreadHost]:
     host = ThreadHost()
     yield host
     host.close()
@@ -95,18 +92,15 @@ def test_what_is_wrong_is_one_message_and_nothing_is_left(
     assert [path.name for path in tmp_path.iterdir()] == ["token"], "no folder of a run that never began"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_the_options_of_mode_ray_are_refused_elsewhere(capsys: Any) -> None:
+    for arguments in [
         ["-m", "serial", "-c", str(CONFIG), "--workers", "2"],
         ["-m", "parallel", "-c", str(CONFIG), "--address", "127.0.0.1:6379"],
         ["-m", "serial", "-c", str(CONFIG), "--dry-run"],
-    ],
-)
-def test_the_options_of_mode_ray_are_refused_elsewhere(arguments: list[str], capsys: Any) -> None:
-    assert status_of(*arguments) == 1
+    ]:
+        assert status_of(*arguments) == 1
 
-    assert "of mode ray, not of mode" in capsys.readouterr().err
+        assert "of mode ray, not of mode" in capsys.readouterr().err
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -150,6 +144,10 @@ def test_a_run_without_workers_needs_no_cluster(capsys: Any) -> None:
 # --- runs, on threads of this process
 
 
+def slow(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def test_a_serial_config_trains_with_workers_and_leaves_the_files_of_a_serial_run(
     host: ThreadHost, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -172,13 +170,13 @@ def test_a_serial_config_trains_with_workers_and_leaves_the_files_of_a_serial_ru
     ("config", "overrides"),
     [
         (CARTPOLE / "cartpole_ppo_config.py", []),
-        (CARTPOLE / "cartpole_impala_config.py", []),
-        (CARTPOLE / "cartpole_r2d2_config.py", []),
-        (CARTPOLE / "cartpole_dqn_per_config.py", ["system.ray.collect.comm=sync"]),
-        (CARTPOLE / "cartpole_dqn_config.py", ["system.ray.grad.workers=2"]),
-        (CARTPOLE / "cartpole_ppo_ray_config.py", []),
-        (ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py", ["policy.random_collect_size=200"]),
-        (ROOT / "dizoo/classic_control/pendulum/config/pendulum_sac_config.py", ["policy.random_collect_size=200"]),
+        slow(CARTPOLE / "cartpole_impala_config.py", []),
+        slow(CARTPOLE / "cartpole_r2d2_config.py", []),
+        slow(CARTPOLE / "cartpole_dqn_per_config.py", ["system.ray.collect.comm=sync"]),
+        slow(CARTPOLE / "cartpole_dqn_config.py", ["system.ray.grad.workers=2"]),
+        slow(CARTPOLE / "cartpole_ppo_ray_config.py", []),
+        slow(ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py", ["policy.random_collect_size=200"]),
+        slow(ROOT / "dizoo/classic_control/pendulum/config/pendulum_sac_config.py", ["policy.random_collect_size=200"]),
     ],
     ids=lambda value: value.stem.removesuffix("_config") if isinstance(value, Path) else "",
 )
@@ -189,36 +187,6 @@ def test_any_serial_config_runs_as_it_is(config: Path, overrides: list[str], hos
 
     result = result_of("exp")
     assert result["env_step"] >= 1500 and result["train_iter"] > 0
-
-
-class FullStore:
-    """Be a watch of a cluster that is there, and whose store holds three bytes."""
-
-    lost = None
-
-    def check(self) -> None: ...
-
-    def store(self) -> str:
-        return "3 bytes"
-
-    def store_numbers(self) -> dict[str, float]:
-        return {"store_used_bytes": 3.0}
-
-
-def test_what_the_object_store_holds_is_in_the_metrics_beside_the_rates(
-    host: ThreadHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ding_like.pipeline.roles.remote_collectors._METRICS_S", 0.0)
-    watch: Any = FullStore()
-    plan = plan_run(CONFIG, RunArguments("ray", 0, NO_LIMIT, 1500, dynamic_seed=True), exp_name="exp")
-
-    with RunFolder() as folder:
-        ray_entry._train(
-            plan.claimed(folder), ray_entry.Place(host, "threads", None, watch), resumes=False, on_begin=folder.keep
-        )
-
-    lines = [json.loads(line) for line in Path("exp/metrics.jsonl").read_text().splitlines()]
-    assert any(each.get("store_used_bytes") == 3.0 and "rows_per_sec" in each for each in lines)
 
 
 def test_its_total_config_runs_again(host: ThreadHost) -> None:
@@ -274,22 +242,22 @@ def test_a_serial_run_has_no_workers_to_go_on_with() -> None:
         resume_pipeline("exp", workers=3)
 
 
-def test_there_is_nothing_to_go_on_with_before_a_point() -> None:
-    with pytest.raises(CheckpointError):
-        resume_pipeline("nowhere")
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_run_with_a_point_to_go_on_from(
     number: signal.Signals, host: ThreadHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "ding_like")
-    timer = threading.Timer(1.5, lambda: os.kill(os.getpid(), number))
-    timer.start()
 
+    def interrupt() -> None:
+        metrics = Path("exp/metrics.jsonl").absolute()
+        wait_until(lambda: metrics.is_file() and '"collector"' in metrics.read_text(), "a report of the collectors")
+        os.kill(os.getpid(), number)
+
+    user = threading.Thread(target=interrupt)
+    user.start()
     with pytest.raises((SystemExit, KeyboardInterrupt)) as left:
         ray_pipeline(CONFIG, exp_name="exp", overrides=["env.stop_value=1000"], host=host)
-    timer.join()
+    user.join()
 
     if number == signal.SIGTERM:
         assert left.value.code == 128 + number  # type: ignore[union-attr]

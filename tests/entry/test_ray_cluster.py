@@ -9,15 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ding_like.comm.ray.cluster import RayCluster
-from ding_like.comm.ray.host import RayHost
-from ding_like.entry import ray_pipeline
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -26,28 +25,6 @@ CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config"
 CONFIG = CARTPOLE / "cartpole_dqn_config.py"
 # A cluster of the tests that use others' ports and memory must be small.
 FEW = ["env.n_evaluator_episode=5", "env.evaluator_env_num=5"]
-
-# An env that breaks wherever it is not the driver's: all copies of it there, at their 40th step.
-BROKEN_ENV = """
-import os
-from gymnasium.envs.classic_control import CartPoleEnv
-class Broken(CartPoleEnv):
-    steps = 0
-    def step(self, action):
-        self.steps += 1
-        if os.environ["DRIVER"] != str(os.getpid()):
-            self.move_motor()
-        return super().step(action)
-    def move_motor(self):
-        raise RuntimeError("the motor is on fire")
-"""
-BROKEN = """
-import os
-import gymnasium
-os.environ.setdefault("DRIVER", str(os.getpid()))  # workers inherit it
-from dizoo_config import main_config, create_config
-main_config["env"]["env_id"] = "broken_env:Broken-v0"
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -99,45 +76,9 @@ def test_a_run_brings_its_own_cluster_and_leaves_nothing_of_it() -> None:
     assert not Path(folder).exists() and not processes_of(folder)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "config",
-    [
-        CARTPOLE / "cartpole_ppo_config.py",
-        CARTPOLE / "cartpole_r2d2_config.py",
-        CARTPOLE / "cartpole_impala_config.py",
-        ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py",
-        ROOT / "dizoo/classic_control/pendulum/config/pendulum_sac_config.py",
-    ],
-    ids=lambda config: config.stem.removesuffix("_config"),
-)
-def test_any_serial_config_trains_on_a_cluster(config: Path, ray_host: RayHost) -> None:
-    overrides = ["policy.random_collect_size=200"] if config.stem.startswith(("tictactoe", "pendulum")) else []
-
-    ray_pipeline(config, max_env_step=2000, exp_name="exp", overrides=[*FEW, *overrides], host=ray_host)
-
-    assert result_of("exp")["env_step"] >= 2000 and result_of("exp")["train_iter"] > 0
-    assert Path("exp/curve.png").is_file()
-
-
-@pytest.mark.slow
-def test_what_a_worker_raises_is_one_message_with_the_users_own_line(tmp_path: Path) -> None:
-    (tmp_path / "dizoo_config.py").write_text(CONFIG.read_text())
-    (tmp_path / "broken_env.py").write_text(
-        BROKEN_ENV + "import gymnasium\ngymnasium.register('Broken-v0', entry_point=Broken)\n"
-    )
-    (tmp_path / "broken_config.py").write_text(BROKEN)
-
-    run = ding("-m", "ray", "-c", "broken_config.py", "--exp-name", "exp", "env.manager.max_retry=1", *FEW)
-
-    assert run.returncode == 1
-    assert "the motor is on fire" in run.stderr and "Traceback" not in run.stderr
-    assert "broken_env.py" in run.stderr and "in move_motor" in run.stderr
-    assert len(run.stderr.splitlines()) < 12, run.stderr
-
-
-@pytest.mark.slow
-def test_a_signal_saves_a_point_from_which_it_goes_on_with_other_workers() -> None:
+@contextmanager
+def under_way() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Yield a run that has collected, and what it has printed."""
     arguments = ["-m", "ray", "-c", str(CONFIG), "--exp-name", "exp", "env.stop_value=1000", *FEW]
     with subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
         assert run.stdout is not None
@@ -146,8 +87,14 @@ def test_a_signal_saves_a_point_from_which_it_goes_on_with_other_workers() -> No
             said += line
             if " env step " in line:
                 break
+        yield run, said
+
+
+@pytest.mark.slow
+def test_a_signal_saves_a_point_from_which_it_goes_on_with_other_workers() -> None:
+    with under_way() as (run, said):
         run.send_signal(signal.SIGTERM)
-        said += run.stdout.read()
+        said += run.stdout.read() if run.stdout else ""
 
     assert run.returncode == 128 + signal.SIGTERM, said
     (steps, updates) = re.findall(r"interrupted at env step ([\d,]+), iteration ([\d,]+): saved", said)[0]
@@ -166,14 +113,7 @@ def test_a_signal_saves_a_point_from_which_it_goes_on_with_other_workers() -> No
 
 @pytest.mark.slow
 def test_a_cluster_that_is_lost_leaves_a_point_within_a_minute() -> None:
-    arguments = ["-m", "ray", "-c", str(CONFIG), "--exp-name", "exp", "env.stop_value=1000", *FEW]
-    with subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
-        assert run.stdout is not None
-        said = ""
-        for line in run.stdout:
-            said += line
-            if " env step " in line:
-                break
+    with under_way() as (run, said):
         (folder,) = re.findall(r"with its files in (\S+)", said)
         (head,) = [
             int(process.name)
@@ -183,7 +123,7 @@ def test_a_cluster_that_is_lost_leaves_a_point_within_a_minute() -> None:
         ]
         began = time.monotonic()
         os.kill(head, signal.SIGKILL)
-        said += run.stdout.read()
+        said += run.stdout.read() if run.stdout else ""
 
     assert run.returncode == 1 and time.monotonic() - began < 60, said
     assert "is lost" in said and "go on with  ding --resume exp" in said

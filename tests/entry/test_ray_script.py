@@ -86,16 +86,12 @@ def test_nodes_join_with_one_token_that_only_the_user_can_read(there: Path) -> N
     assert ding["arguments"] == ["-m", "ray", "-c", "my_config.py", "--address", "head:6379", "-s", "1"]
 
 
-def test_no_token_and_no_node_is_left(there: Path) -> None:
-    run(there, "my_config.py", "6379", "one", "two", STATUS="3")
+def test_the_status_is_that_of_the_run_and_no_token_and_no_node_is_left(there: Path) -> None:
+    assert run(there, "my_config.py", "6379", "one", "two", STATUS="3").returncode == 3
 
     assert not list((there / "work").glob("*.token"))
     left = subprocess.run(["pgrep", "-f", str(there / "bin" / "ray")], capture_output=True, text=True, check=False)
     assert left.stdout == ""
-
-
-def test_the_status_is_that_of_the_run(there: Path) -> None:
-    assert run(there, "my_config.py", "6379", "one", "two", STATUS="3").returncode == 3
 
 
 def test_where_the_workers_never_fit_the_last_plan_is_shown(there: Path) -> None:

@@ -41,10 +41,7 @@ QUICK = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.system_run.write_pictures", lambda *args, **kwargs: None)
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 
 @pytest.fixture
@@ -158,15 +155,6 @@ def test_the_metrics_say_how_inference_and_each_actor_fare(monkeypatch: pytest.M
     assert {"envstep_per_sec/actor1", "envstep_per_sec/actor2"} <= set(rates)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_several_seeds_are_runs_of_their_own() -> None:
-    status = status_of("-m", "seed", "-c", str(CONFIG), "-s", "1", "-s", "2", "--env-step", "200", *QUICK)
-
-    assert status == 0
-    assert [result_of(f"cartpole_dqn/seed{seed}")["env_step"] >= 200 for seed in (1, 2)] == [True, True]
-
-
 @pytest.mark.usefixtures("in_threads")
 def test_its_total_config_runs_again() -> None:
     overrides = [*QUICK, "system.seed.comm=sync", "policy.learn.batch_size=32", "system.seed.failure.step_timeout_s=9"]
@@ -184,6 +172,9 @@ def test_a_resumed_run_goes_on_from_where_it_was() -> None:
     before = result_of("exp")
     assert resume_store("exp").newest_meta()["arguments"]["mode"] == "seed"
 
+    for options, words in (({"workers": 3}, "of mode ray"), ({"learners": 2}, "of mode seed")):
+        with pytest.raises(ConfigError, match=words):
+            resume_pipeline("exp", **options)  # type: ignore[arg-type]
     second = resume_pipeline("exp", max_env_step=1000)
 
     after = result_of("exp")
@@ -193,15 +184,6 @@ def test_a_resumed_run_goes_on_from_where_it_was() -> None:
     assert steps == sorted(steps)
     weights = [policy.collect_mode.state_dict()["model"] for policy in (first, second)]
     assert any(not torch.equal(value, weights[1][name]) for name, value in weights[0].items())
-
-
-@pytest.mark.usefixtures("in_threads")
-@pytest.mark.parametrize(("options", "words"), [({"workers": 3}, "of mode ray"), ({"learners": 2}, "of mode seed")])
-def test_a_resumed_run_takes_no_options_of_other_modes(options: dict[str, int], words: str) -> None:
-    seed_pipeline(CONFIG, max_env_step=100, exp_name="exp", overrides=QUICK)
-
-    with pytest.raises(ConfigError, match=words):
-        resume_pipeline("exp", **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("in_threads")
@@ -219,13 +201,12 @@ def test_statistics_of_obs_norm_are_those_of_all_actors() -> None:
 
 
 @pytest.mark.usefixtures("in_threads")
-@pytest.mark.parametrize("duration", [1.0, 2.5])
-def test_a_trainer_keeps_its_duration(duration: float) -> None:
+def test_a_trainer_trains_for_its_duration() -> None:
     config = Config(actor_threads=2, inference_batchsize=2, minimum_buffer_size=100, broadcast_period=0.2)
 
-    found = Trainer("rainbow", config, "CartPole-v1", exp_name="exp").start(duration)
+    found = Trainer("rainbow", config, "CartPole-v1", exp_name="exp").start(2.0)
 
-    assert abs(found.seconds - duration) < 1.0
+    assert found.seconds >= 2.0
     assert found.updates > 0 and found.env_step > 100 and np.isfinite(found.eval_value) and found.exp_name == "exp"
 
 
@@ -274,9 +255,8 @@ def test_an_agent_may_be_a_file_or_a_compiled_policy_section(kind: str) -> None:
     assert cfg.policy.learn.batch_size == file.main_config.policy.learn.batch_size
 
 
-@pytest.mark.parametrize(
-    ("agent", "config", "environment", "error", "words"),
-    [
+def test_what_does_not_go_together_is_said_when_a_trainer_is_made() -> None:
+    for agent, config, environment, error, words in [
         ("rainbouw", Config(), "CartPole-v1", RegistryError, "rainbow"),
         ("ppo", Config(), "CartPole-v1", ConfigError, "on-policy"),
         ("sac", Config(epsilon=0.3), "Pendulum-v1", ConfigError, "epsilon is 0.3"),
@@ -284,26 +264,22 @@ def test_an_agent_may_be_a_file_or_a_compiled_policy_section(kind: str) -> None:
         ("dqn", Config(), lambda: None, ConfigError, "define it at the top of a module"),
         ("dqn", Config(), 3, ConfigError, "a gymnasium id, or a function"),
         ({"nstep": 3}, Config(), "CartPole-v1", ConfigError, "without 'type'"),
-    ],
-)
-def test_what_does_not_go_together_is_said_when_a_trainer_is_made(
-    agent: Any, config: Config, environment: Any, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        Trainer(agent, config, environment)
+    ]:
+        with pytest.raises(error, match=words):
+            Trainer(agent, config, environment)
 
 
-@pytest.mark.parametrize("duration", [0, -1.0, float("inf"), float("nan")])
-def test_a_duration_is_above_0(duration: float) -> None:
-    with pytest.raises(ConfigError, match="give seconds above 0"):
-        Trainer("dqn", Config(), "CartPole-v1").start(duration)
+def test_a_duration_is_above_0() -> None:
+    for duration in [0, -1.0, float("inf"), float("nan")]:
+        with pytest.raises(ConfigError, match="give seconds above 0"):
+            Trainer("dqn", Config(), "CartPole-v1").start(duration)
 
 
 # --- what fails
 
 
 class FailingEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Fail in every episode."""
+    """Env that fails in every episode."""
 
     def step(self, action: Any) -> Any:
         raise EnvError("the motor is on fire")

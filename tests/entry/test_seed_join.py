@@ -17,6 +17,7 @@ from ding_like.entry.seed_join import join_run
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.build.seed_run import config_mark
 from tests.entry.scripted_driver import CONFIG, ScriptedDriver
+from tests.support import wait_until
 
 
 def test_actors_join_and_collect_until_the_run_is_over() -> None:
@@ -107,10 +108,15 @@ def test_a_driver_that_was_started_again_is_joined_again() -> None:
 def test_sigterm_ends_a_worker_without_an_error() -> None:
     with ScriptedDriver(rows=10**9) as driver:
         driver.serve()
-        timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGTERM))
-        timer.start()
+
+        def terminate() -> None:
+            wait_until(lambda: driver.came, "rows of the worker")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        user = threading.Thread(target=terminate)
+        user.start()
         join_run(CONFIG, "actor", address=driver.address)
-        timer.join()
+        user.join()
 
         assert not driver.is_over.is_set()
 
@@ -139,16 +145,17 @@ def mark_of(*overrides: str) -> dict[str, str]:
     )
 
 
-@pytest.mark.parametrize("override", ["policy.nstep=1", "policy.discount_factor=0.9", "env.env_id=CartPole-v0"])
-def test_a_run_whose_rows_differ_is_not_joined(override: str) -> None:
-    with ScriptedDriver(rows=1, welcome={"config": mark_of(override)}) as driver:
+def test_a_run_whose_rows_differ_is_not_joined() -> None:
+    with ScriptedDriver(rows=1, welcome={"config": mark_of("policy.nstep=1")}) as driver:
         with pytest.raises(ConfigError, match="give -c the driver's config"):
             join_run(CONFIG, "actor", address=driver.address)
+    for override in ("policy.discount_factor=0.9", "env.env_id=CartPole-v0"):
+        assert mark_of(override) != mark_of()
 
 
-@pytest.mark.parametrize("override", ["policy.learn.batch_size=7", "env.collector_env_num=3", "env.stop_value=1"])
-def test_what_is_each_machines_own_may_differ(override: str) -> None:
-    assert mark_of(override) == mark_of()
+def test_what_is_each_machines_own_may_differ() -> None:
+    for override in ["policy.learn.batch_size=7", "env.collector_env_num=3", "env.stop_value=1"]:
+        assert mark_of(override) == mark_of()
 
 
 def test_an_actor_joins_a_run_whose_servers_have_gpus_that_it_has_not() -> None:
@@ -161,10 +168,10 @@ def test_an_actor_joins_a_run_whose_servers_have_gpus_that_it_has_not() -> None:
         assert driver.is_over.is_set()
 
 
-@pytest.mark.parametrize("address", ["", "host", "host:", "host:x", "host:0", "host:99999", ":7000"])
-def test_what_is_no_address_is_one_clear_error(address: str) -> None:
-    with pytest.raises(ConfigError, match="expected HOST:PORT"):
-        join_run(CONFIG, "actor", address=address)
+def test_what_is_no_address_is_one_clear_error() -> None:
+    for address in ["", "host", "host:", "host:x", "host:0", "host:99999", ":7000"]:
+        with pytest.raises(ConfigError, match="expected HOST:PORT"):
+            join_run(CONFIG, "actor", address=address)
 
 
 def test_a_driver_elsewhere_is_not_joined_without_keys() -> None:
@@ -172,9 +179,8 @@ def test_a_driver_elsewhere_is_not_joined_without_keys() -> None:
         join_run(CONFIG, "actor", address="192.0.2.1:7000")
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_options_that_make_no_sense_end_the_command_with_one_error(capsys: pytest.CaptureFixture[str]) -> None:
+    for options, said in [
         (["-M", "actor"], "give both"),
         (["--address", "127.0.0.1:1"], "give both"),
         (["--retry-s", "1"], "--retry-s is of those who join"),
@@ -182,15 +188,11 @@ def test_a_driver_elsewhere_is_not_joined_without_keys() -> None:
         (["-M", "actor", "--address", "127.0.0.1:1", "--port", "7"], "are the driver's"),
         (["-M", "actor", "--address", "127.0.0.1:1", "--retry-s", "0.1"], "has not answered"),
         (["--host", "0.0.0.0"], "without keys anyone there could send rows"),
-    ],
-)
-def test_options_that_make_no_sense_end_the_command_with_one_error(
-    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["-m", "seed", "-c", str(CONFIG), *options])
+    ]:
+        with pytest.raises(SystemExit) as ended:
+            main(["-m", "seed", "-c", str(CONFIG), *options])
 
-    assert ended.value.code == 1 and said in capsys.readouterr().err
+        assert ended.value.code == 1 and said in capsys.readouterr().err
 
 
 def test_a_module_of_mode_seed_is_none_of_mode_dist(capsys: pytest.CaptureFixture[str]) -> None:

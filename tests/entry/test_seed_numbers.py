@@ -9,24 +9,20 @@ from ding_like.entry.seeds import checked_jobs
 from ding_like.errors import ConfigError
 
 
-@pytest.mark.parametrize(
-    ("texts", "seeds"),
-    [
+def test_ranges_lists_and_repeats_are_read() -> None:
+    for texts, seeds in [
         (["3"], (3,)),
         (["0..4"], (0, 1, 2, 3, 4)),
         (["7..7"], (7,)),
         (["0,2,5"], (0, 2, 5)),
         (["5, 0..2"], (5, 0, 1, 2)),
         (["0", "1", "10..11"], (0, 1, 10, 11)),
-    ],
-)
-def test_ranges_lists_and_repeats_are_read(texts: list[str], seeds: tuple[int, ...]) -> None:
-    assert parse_seeds(texts) == seeds
+    ]:
+        assert parse_seeds(texts) == seeds
 
 
-@pytest.mark.parametrize(
-    ("texts", "words"),
-    [
+def test_what_names_no_seeds_is_one_error() -> None:
+    for texts, words in [
         (["x"], "-s x names no seeds; expected a whole number, 0 or more"),
         (["-1"], "-s -1 names no seeds"),
         (["1.5"], "names no seeds"),
@@ -38,11 +34,9 @@ def test_ranges_lists_and_repeats_are_read(texts: list[str], seeds: tuple[int, .
         (["0..3,2"], "seed 2 is given 2 times; give each seed once"),
         (["1", "1"], "seed 1 is given 2 times"),
         (["99999999999"], "seed 99999999999 is not from 0 to 2,147,483,647"),
-    ],
-)
-def test_what_names_no_seeds_is_one_error(texts: list[str], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        parse_seeds(texts)
+    ]:
+        with pytest.raises(ConfigError, match=words):
+            parse_seeds(texts)
 
 
 def test_python_gives_seeds_as_numbers() -> None:

@@ -76,39 +76,6 @@ def test_seeds_are_one_folder_with_curve_and_scores(caplog: pytest.LogCaptureFix
     assert not list(Path().glob("*_seed*")), "no siblings"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_seed_is_the_same_run_as_alone() -> None:
-    config = write_config()
-
-    run_seeds(config, [3], max_env_step=200, exp_name="several")
-    assert status_of("-m", "serial", "-c", config, "-s", "3", "--env-step", "200", "--exp-name", "alone") == 0
-
-    assert metrics(Path("several/seed3")) == metrics(Path("alone"))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_python_runs_configs_that_are_no_file_and_gives_the_experiment() -> None:
-    experiment = run_seeds(
-        make_configs(), range(2), 2, max_env_step=200, exp_name="here/py", overrides=["policy.nstep=2"]
-    )
-
-    assert len(experiment.scores) == 2 and experiment.folder == Path("here/py")
-    assert "policy.nstep" in Path("here/py/seed1/config_diff.txt").read_text()
-    assert read_plan(Path("here/py")).config == "here/py/total_config.py"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_folder_that_is_there_is_left_alone() -> None:
-    Path("exp").mkdir()
-
-    experiment = run_seeds(make_configs(), [0], max_env_step=100)
-
-    assert experiment.folder.name.startswith("exp_") and not list(Path("exp").iterdir())
-
-
 FAILING = """
 import sys
 if "-s" in sys.argv and sys.argv[sys.argv.index("-s") + 1] == "1":
@@ -268,7 +235,7 @@ def await_ends(pids: list[int]) -> None:
         if any(Path(f"/proc/{pid}").exists() for pid in pids):
             raise LookupError("still there")
 
-    retry(look, LookupError, timeout_s=60.0)
+    retry(look, LookupError, timeout_s=100.0)
 
 
 LONG = ("--env-step", "4000")
@@ -297,7 +264,7 @@ def test_what_ends_the_parent_ends_the_seeds_which_go_on_exactly(number: signal.
         await_points("exp/seed0", "exp/seed1")
         children = children_of(parent.pid)
         parent.send_signal(number)
-        said, _ = parent.communicate(timeout=90)
+        said, _ = parent.communicate(timeout=280)
 
     await_ends(children)
     assert len(children) == 2 and parent.returncode != 0

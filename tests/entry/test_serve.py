@@ -9,11 +9,8 @@ import re
 import shlex
 import signal
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ import pytest
 import requests
 
 from ding_like.comm.serve.http_server import PolicyServer
-from ding_like.entry import cli, serial_entry, serve
+from ding_like.entry import cli, serve
 from ding_like.pipeline.serve import Blueprint, CheckpointChoice, ServedPolicy
 from tests.serve.runs import Run, ask
 
@@ -36,27 +33,6 @@ def exp(tmp_path: Path) -> Path:
     run.save(1)
     run.save(1, name="ckpt_best.pth.tar")
     return run.folder
-
-
-@contextmanager
-def started(arguments: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """Give a process of the command, and what it printed until the policy was served."""
-    command = [sys.executable, "-u", "-m", "ding_like.entry.cli", "serve", *arguments]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    lines: list[str] = []
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line.rstrip())
-            if line.startswith("end it"):
-                break
-        yield process, lines
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 def url_of(lines: Sequence[str]) -> str:
@@ -91,7 +67,7 @@ def test_a_signal_ends_it_with_the_status_that_other_commands_have(
     urls: list[str] = []
 
     def client() -> None:
-        urls.append(url_of(opened.get(timeout=20)))
+        urls.append(url_of(opened.get(timeout=60)))
         ask(urls[0], [0.0, 0.0, 0.0])
         os.kill(os.getpid(), number)
 
@@ -99,7 +75,7 @@ def test_a_signal_ends_it_with_the_status_that_other_commands_have(
     thread.start()
     with caplog.at_level(logging.INFO), pytest.raises(SystemExit) as stop:
         cli.main(["serve", str(exp)])
-    thread.join(10)
+    thread.join(60)
 
     err = capsys.readouterr().err
     assert stop.value.code == status and said in err and "Traceback" not in err
@@ -162,29 +138,3 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for option in ("--host", "--port", "--checkpoint", "--token-file", "--reload-s", "--max-batch", "--client-wraps"):
         assert option in out
-
-
-@pytest.mark.slow
-def test_a_run_is_served_while_it_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(serial_entry, "write_pictures", lambda *args, **kwargs: None)
-    save_often = "policy.learn.learner.hook.save_ckpt_after_iter=50"
-    serial_entry.serial_pipeline(CARTPOLE, seed=0, max_env_step=1500, exp_name="exp", overrides=[save_often])
-
-    with started(["exp", "--checkpoint", "newest", "--reload-s", "0.05"]) as (_, lines):
-        url = url_of(lines)
-        before = ask(url, [0.0, 0.0, 0.0, 0.0])["version"]
-        training = subprocess.Popen(
-            [sys.executable, "-m", "ding_like.entry.cli", "--resume", "exp", "--env-step", "3000"],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        versions = [before]
-        while training.poll() is None:
-            versions.append(ask(url, [0.0, 0.0, 0.0, 0.0])["version"])
-
-    numbers = [version["number"] for version in versions]
-    assert training.returncode == 0
-    assert numbers == sorted(numbers) and numbers[-1] >= 3
-    assert versions[-1]["train_iter"] > before["train_iter"]

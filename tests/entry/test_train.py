@@ -27,9 +27,7 @@ SMALL: dict[str, Any] = dict(learn=dict(update_per_collect=1, batch_size=8), ran
 FEW: dict[str, Any] = dict(evaluator_env_num=2, n_evaluator_episode=2)
 
 
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_tmp")
 
 
 def train(*args: Any, env_step: int = 64, **kwargs: Any) -> ding_like.Run:
@@ -155,13 +153,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_input_is_one_clear_error_and_leaves_no_folder(name: str) -> None:
-    args, kwargs, message = WRONG[name]
+def test_wrong_input_is_one_clear_error_and_leaves_no_folder() -> None:
+    for name in WRONG:
+        args, kwargs, message = WRONG[name]
 
-    with pytest.raises(ConfigError, match=message):
-        ding_like.train(*args, **kwargs)
-    assert not list(Path().iterdir())
+        with pytest.raises(ConfigError, match=message):
+            ding_like.train(*args, **kwargs)
+        assert not list(Path().iterdir())
 
 
 def test_ctrl_c_ends_a_run_that_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
