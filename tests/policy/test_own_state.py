@@ -231,3 +231,25 @@ def test_what_a_subclass_adds_to_a_shipped_policy_is_saved_beside_its_state(tmp_
 
     assert set(state["own"]) == {"_calls", "_own_rng"}
     assert second._calls == 7 and second._own_rng.normal() == first._own_rng.normal()
+
+
+def test_a_tensor_that_has_grown_is_taken_over_and_stays_trainable(tmp_path):
+    first, second = OwnPolicy(CFG), OwnPolicy(CFG)
+    mode, other = first.learn_mode, second.learn_mode
+    first._log_alpha = torch.zeros(3, requires_grad=True)
+
+    other.load_state_dict(through_a_file(mode.state_dict(), tmp_path))
+
+    assert second._log_alpha.shape == (3,) and second._log_alpha.requires_grad
+
+
+def test_an_object_that_is_made_late_is_named_when_it_is_to_be_saved(caplog):
+    policy = OwnPolicy(CFG)
+    mode = policy.learn_mode
+    policy._late = torch.optim.SGD(policy._target.parameters(), lr=0.1)
+
+    with caplog.at_level(logging.WARNING):
+        state = mode.state_dict()
+
+    assert "_late" not in state["own"]
+    assert "OwnPolicy._late (an object that was made after the policy: make it in _init_learn)" in caplog.text
