@@ -10,8 +10,7 @@ from tests.worker.scripted_manager import CountingActor, ScriptedManager
 LONG = 20
 
 
-@pytest.mark.parametrize("keep", [0, 1, 2])
-@pytest.mark.parametrize("steps_after", [1, 2, 3])
+@pytest.mark.parametrize(("keep", "steps_after"), [(0, 2), (1, 1), (2, 3)])
 def test_rows_kept_or_added_since_the_last_batch_are_dropped(keep, steps_after):
     taken_after = 3
     manager = ScriptedManager([[LONG], [LONG]], drop_at={(1, 0, taken_after + steps_after)})

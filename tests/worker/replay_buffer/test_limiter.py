@@ -80,7 +80,7 @@ def test_no_limits_need_no_limiter() -> None:
     assert RateLimiter.from_cfg(cfg) is None
 
 
-@pytest.mark.parametrize(("low", "high", "window_s"), [(-1, 2, 30), (3, 2, 30), (0, 2, 0), (0, 2, float("nan"))])
-def test_nonsense_is_refused(low: float, high: float, window_s: float) -> None:
-    with pytest.raises(ConfigError):
-        RateLimiter(low, high, window_s)
+def test_nonsense_is_refused() -> None:
+    for low, high, window_s in ((-1, 2, 30), (3, 2, 30), (0, 2, 0), (0, 2, float("nan"))):
+        with pytest.raises(ConfigError):
+            RateLimiter(low, high, window_s)
