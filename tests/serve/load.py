@@ -166,7 +166,7 @@ def measure(num_requests: int, num_reloads: int) -> dict[str, Any]:
             health = json.loads(connection.getresponse().read())
             connection.close()
             server.send_signal(signal.SIGTERM)
-            assert server.wait(30) == 128 + signal.SIGTERM
+            assert server.wait(300) == 128 + signal.SIGTERM
         finally:
             server.kill()
             server.communicate()
