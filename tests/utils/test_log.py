@@ -225,16 +225,3 @@ def test_another_run_says_a_warning_again(capsys: pytest.CaptureFixture[str]) ->
         logging.getLogger("ding_like.envs").warning("env 1 fell over")
 
     assert capsys.readouterr().out.count("env 1 fell over") == 2
-
-
-def test_two_handlers_show_the_same_first_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    other = logging.FileHandler(tmp_path / "log.txt")
-    other.addFilter(log.REPEATS)
-    setup_console()
-    log.REPEATS.begin()
-    log.PACKAGE_LOGGER.addHandler(other)
-
-    logging.getLogger("ding_like.envs").warning("env 1 fell over")
-
-    other.close()
-    assert "env 1 fell over" in capsys.readouterr().out and "env 1 fell over" in (tmp_path / "log.txt").read_text()

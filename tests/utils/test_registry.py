@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.errors import RegistryError
-from ding_like.utils.registries import BUFFER_REGISTRY, REGISTRIES
+from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.utils.registry import Registry
 
 SHAPE_MODULE = """
@@ -90,10 +90,6 @@ def test_import_names_are_imported_first(shapes: Registry) -> None:
     assert shapes.get("star", ["shapes_extra"]).__name__ == "Star"
 
 
-def test_import_names_may_be_one_str(shapes: Registry) -> None:
-    assert shapes.get("star", "shapes_extra").__name__ == "Star"
-
-
 def test_modules_table_overrides_the_file_name_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = "from ding_like.utils.registry import Registry\n"
     source += 'KINDS = Registry("kind", "kinds_home", modules={"a": "kinds_a"})\n'
@@ -127,22 +123,15 @@ def test_unknown_name_says_close_names_known_names_and_failed_imports(shapes: Re
     assert "known: circle, square" in text
     assert "import no_such_package.shapes: no module no_such_package" in text
     assert "import shapes_home.circel: no module shapes_home.circel" in text
+    assert isinstance(caught.value, KeyError)
+    for name in (None, "", 3):
+        with pytest.raises(RegistryError, match="non-empty str"):
+            shapes.get(name)
 
 
 def test_missing_optional_package_is_named(shapes: Registry) -> None:
     with pytest.raises(RegistryError, match="shapes_home.broken: ModuleNotFoundError: .*package_that_is_not_installed"):
         shapes.get("broken")
-
-
-def test_unknown_name_is_also_a_key_error(shapes: Registry) -> None:
-    with pytest.raises(KeyError):
-        shapes.get("circel")
-
-
-def test_name_that_is_no_str_is_refused(shapes: Registry) -> None:
-    for name in [None, "", 3]:
-        with pytest.raises(RegistryError, match="non-empty str"):
-            shapes.get(name)
 
 
 def test_own_import_name_that_fails_is_an_error_even_if_the_name_is_known(shapes: Registry) -> None:
@@ -175,19 +164,8 @@ def test_class_of_a_reloaded_module_replaces_the_old_one(shapes: Registry) -> No
     assert shapes.get("circle") is not old
 
 
-def test_register_without_a_name_takes_the_name_of_the_class(shapes: Registry) -> None:
-    @shapes.register()
-    class Hexagon:
-        pass
-
-    assert shapes.get("Hexagon") is Hexagon
-
-
-def test_build_passes_arguments(shapes: Registry) -> None:
-    assert shapes.build("circle", size=3).size == 3
-
-
 def test_build_lets_the_constructors_own_key_error_through(shapes: Registry) -> None:
+    assert shapes.build("circle", size=3).size == 3
     with pytest.raises(KeyError, match="size below zero") as caught:
         shapes.build("circle", -1)
 
@@ -213,12 +191,6 @@ def test_contains_imports_what_it_is_asked_for(shapes: Registry) -> None:
     assert "circel" not in shapes
 
 
-def test_home_that_does_not_exist_lists_nothing() -> None:
-    registry: Registry = Registry("ghost", "ding_like_nowhere.ghosts")
-
-    assert registry.names() == []
-
-
 def test_canonical_name_is_the_registered_one(shapes: Registry) -> None:
     shapes.alias("round", "circle")
     shapes.get("circle")
@@ -230,12 +202,6 @@ def test_canonical_name_is_the_registered_one(shapes: Registry) -> None:
 
 def test_deque_is_an_alias_of_the_naive_buffer() -> None:
     assert BUFFER_REGISTRY.get("deque") is BUFFER_REGISTRY.get("naive")
-
-
-def test_registries_carry_the_names_of_the_query_option() -> None:
-    expected = {"policy", "env", "model", "learner", "serial_collector", "serial_evaluator", "buffer", "env_manager"}
-
-    assert expected <= set(REGISTRIES)
 
 
 def test_importing_the_registries_loads_no_torch() -> None:

@@ -73,12 +73,6 @@ def test_film_that_gets_too_large_is_made_smaller(tmp_path):
     assert (tmp_path / "agent.gif").stat().st_size < 400_000
 
 
-def test_wide_frames_are_scaled_down(tmp_path):
-    make_video(MODE, lambda: Lamp("rgb_array", 2, (100, 800, 3)), tmp_path / "agent.gif")
-
-    assert read_gif(tmp_path / "agent.gif")[0][0].shape[1] == 400
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -141,19 +135,12 @@ def test_env_fn_of_ones_own_is_told_to_render():
 
 
 class Dice(Lamp):
-    """Last as long as its seed says, or as any chance where it does not repeat itself."""
-
-    repeats = True
+    """Lamp whose episodes last as long as their seed says."""
 
     def reset(self, *, seed=None, options=None):
         answer = super().reset(seed=seed)
-        rng = self.np_random if self.repeats else np.random.default_rng()
-        self.length = int(rng.integers(2, 60))
+        self.length = int(self.np_random.integers(2, 60))
         return answer
-
-
-class ForgetfulDice(Dice):
-    repeats = False
 
 
 def test_film_shows_the_episode_with_the_median_return_of_ten(tmp_path):
@@ -169,15 +156,6 @@ def test_equal_seeds_film_the_same_episode(tmp_path):
 
     assert films[0] == films[1] and (tmp_path / "a.gif").read_bytes() == (tmp_path / "b.gif").read_bytes()
     assert make_video(MODE, lambda: Dice("rgb_array"), tmp_path / "c.gif", seed=4).median_of != films[0].median_of
-
-
-def test_of_an_env_that_does_not_repeat_itself_the_take_nearest_to_the_median_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("ding_like.pipeline.report.video._MAX_TAKES", 30)
-
-    (value,), median_of = make_video(MODE, lambda: ForgetfulDice("rgb_array"), tmp_path / "agent.gif", seed=3)
-
-    assert len(read_gif(tmp_path / "agent.gif")) == value + 1
-    assert abs(value - sorted(median_of)[4]) <= 12, "of 30 takes from 2 to 59"
 
 
 def test_of_long_episodes_fewer_are_played(tmp_path, monkeypatch):
