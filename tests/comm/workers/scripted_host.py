@@ -9,11 +9,11 @@ from typing import Any
 from ding_like.comm.workers.host import Call, Resources, WorkerLostError
 from ding_like.errors import CommError
 
-_LONG_S = 30.0  # a test that waits for longer has failed
+_LONG_S = 60.0  # a test that waits for longer has failed
 
 
 class ScriptedCall:
-    """Be a call that is done when the host says so."""
+    """Call that is done when the host says so."""
 
     def __init__(self, worker: ScriptedWorker, method: str, begun_s: float | None = None) -> None:
         self.worker: Any = worker
@@ -39,7 +39,7 @@ class ScriptedCall:
 
 
 class ScriptedWorker:
-    """Answer `ready` and `stop` at once, unless the host's script says otherwise, and nothing else."""
+    """Worker that answers `ready` and `stop` at once, unless the host's script says otherwise, and nothing else."""
 
     def __init__(self, host: ScriptedHost, name: str) -> None:
         self.name = name
@@ -54,7 +54,7 @@ class ScriptedWorker:
 
 
 class ScriptedHost:
-    """Start workers that are ready at once, but for those named in a script.
+    """Host whose workers are ready at once, but for those named in a script.
 
     `silent` never answer `ready`; `dying` die while they start; `failing` raise an error; `stuck` do not stop.
     """

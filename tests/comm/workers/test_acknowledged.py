@@ -18,7 +18,7 @@ class Told:
 
     def set(self, name: str, value: float) -> bool:
         if name == "waits":
-            self.gate.wait(10.0)
+            self.gate.wait(60.0)
         if name == "fails":
             raise ValueError(name)
         return name == "lr"

@@ -23,7 +23,7 @@ MOMENT_S = 0.05
 
 
 class Worker(HostWeightReader):
-    """Note which versions come; `gate` holds whoever brings one."""
+    """Reader that notes which versions come; `gate` holds the call that brings one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Worker(HostWeightReader):
 
 
 class Team:
-    """Have a host with workers, and a publisher for them."""
+    """Host with workers, and a publisher for them."""
 
     def __init__(self, number: int) -> None:
         self.host = ThreadHost()

@@ -26,7 +26,7 @@ def host() -> ScriptedHost:
 
 
 class Pools:
-    """Make pools over a host, and stop them."""
+    """Factory of pools over a host that stops them in the end."""
 
     def __init__(self, host: ScriptedHost) -> None:
         self._host = host
@@ -40,7 +40,7 @@ class Pools:
             log=self.log, policy=policy, clock=self._host.clock, **named,
         )  # fmt: skip
         self._made.append(pool)
-        assert pool.wait_ready(timeout_s=10.0 if not self._host.silent else 0.0) or self._host.silent
+        assert pool.wait_ready(timeout_s=60.0 if not self._host.silent else 0.0) or self._host.silent
         return pool
 
     def stop(self) -> None:
@@ -97,7 +97,7 @@ def test_the_death_of_an_idle_worker_is_known_without_a_call(pools: Pools, host:
     host.die("collector1")
     host.await_start("collector4")
 
-    assert pool.wait_ready(timeout_s=10.0)
+    assert pool.wait_ready(timeout_s=60.0)
     assert names(pool) == ["collector3", "collector2"]
     (row,) = pools.log.rows
     assert (row.worker, row.role, row.how, row.detail) == (
@@ -113,7 +113,7 @@ def test_a_loss_that_is_known_is_counted_once_and_gives_who_came_after(pools: Po
     lost = pool.workers[0]
     host.die(lost.name)
     host.await_start("collector4")
-    pool.wait_ready(timeout_s=10.0)
+    pool.wait_ready(timeout_s=60.0)
 
     found = pool.lost(lost, how="process died", rows_lost=64, last="step 7")
 
@@ -128,7 +128,7 @@ def test_a_worker_that_stands_by_and_dies_is_replaced(pools: Pools, host: Script
     host.die("collector2")
     host.await_start("collector3")
 
-    assert pool.wait_ready(timeout_s=10.0)
+    assert pool.wait_ready(timeout_s=60.0)
     assert names(pool) == ["collector1"]
     assert [worker.name for worker in pool.standbys] == ["collector3"]
     assert [(row.role, row.replaced_by) for row in pools.log.rows] == [("standby", None)]
@@ -168,7 +168,7 @@ def test_a_place_without_a_standby_is_filled_by_the_one_that_starts(pools: Pools
         host.await_start("collector3")
         host.advance(2.5)
         host.answer("collector3", "ready")
-        found = finding.result(timeout=10.0)
+        found = finding.result(timeout=60.0)
 
     assert found is not None and names(pool) == ["collector3", "collector2"]
     (row,) = pools.log.rows
@@ -184,7 +184,7 @@ def test_lost_does_not_wait_if_told_so(pools: Pools, host: ScriptedHost) -> None
     assert names(pool) == ["collector2"] and pool.place_of(lost) == 0
 
     host.answer("collector3", "ready")
-    assert pool.wait_ready(timeout_s=10.0)
+    assert pool.wait_ready(timeout_s=60.0)
     assert names(pool) == ["collector3", "collector2"]
 
 
@@ -194,7 +194,7 @@ def test_a_round_may_wait_for_the_places_and_not_for_those_that_stand_by(pools: 
 
     pool.lost(pool.workers[0], how="process died")
 
-    assert pool.wait_ready(timeout_s=10.0, standbys=False) and names(pool) == ["collector2"]
+    assert pool.wait_ready(timeout_s=60.0, standbys=False) and names(pool) == ["collector2"]
     assert not pool.wait_ready(timeout_s=0.0)
 
 
@@ -216,7 +216,7 @@ def test_a_replacement_that_is_not_ready_in_time_is_killed_and_another_one_start
         finding = thread.submit(pool.lost, pool.workers[0], how="process died")
         host.await_start("collector2")
         host.advance(60.0)
-        found = finding.result(timeout=10.0)
+        found = finding.result(timeout=60.0)
 
     assert found is not None and found.name == "collector3"
     assert "collector2" in host.killed
@@ -251,7 +251,7 @@ def test_a_spent_budget_stops_the_run_and_says_who_how_and_what_to_change(pools:
     pool = pools(2, restarts=2)
     for _ in range(2):
         pool.lost(pool.workers[0], how="process died")
-        pool.wait_ready(timeout_s=10.0)
+        pool.wait_ready(timeout_s=60.0)
     last = pool.workers[0].name
 
     with pytest.raises(TrainingError) as error:
@@ -265,13 +265,13 @@ def test_the_budget_is_for_ten_minutes(pools: Pools, host: ScriptedHost) -> None
     pool = pools(1, restarts=1)
     for _ in range(4):
         pool.lost(pool.workers[0], how="process died")
-        pool.wait_ready(timeout_s=10.0)
+        pool.wait_ready(timeout_s=60.0)
         host.advance(600.0)
 
     pool.check()
     assert len(pools.log.rows) == 4
     pool.lost(pool.workers[0], how="process died")
-    pool.wait_ready(timeout_s=10.0)
+    pool.wait_ready(timeout_s=60.0)
     host.advance(599.9)
     with pytest.raises(TrainingError):
         pool.lost(pool.workers[0], how="process died")
@@ -339,7 +339,7 @@ def test_a_lost_host_reaches_the_caller(pools: Pools, host: ScriptedHost) -> Non
     host.fail(CommError("the cluster is gone"))
 
     with pytest.raises(CommError, match="the cluster is gone"):
-        pool.lost(pool.workers[0], how="process died", wait_s=10.0)
+        pool.lost(pool.workers[0], how="process died", wait_s=60.0)
 
 
 # --- the start
@@ -362,7 +362,7 @@ def test_a_start_that_takes_too_long_is_given_up_with_what_to_do(pools: Pools, h
         host.await_start("collector2")
         host.advance(60.0)
         with pytest.raises(TrainingError, match=r"collector2 was not ready.*num_cpus=1 .*start_timeout_s"):
-            starting.result(timeout=10.0)
+            starting.result(timeout=60.0)
 
     assert set(host.killed) >= {"collector1", "collector2"}
 

@@ -27,12 +27,12 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10.0)
+        thread.join(60.0)
     return found
 
 
 def test_every_rank_has_the_same_bits_of_the_weighted_mean() -> None:
-    ranks = [ThreadRanks("bits", rank=rank, world_size=3, timeout_s=5.0) for rank in range(3)]
+    ranks = [ThreadRanks("bits", rank=rank, world_size=3, timeout_s=60.0) for rank in range(3)]
     vectors = [[torch.randn(50), torch.randn(3)] for _ in ranks]
     weights = [0.5, 0.3, 0.2]
     wanted = sum(weight * own[0] for weight, own in zip(weights, vectors, strict=True))
@@ -47,7 +47,7 @@ def test_every_rank_has_the_same_bits_of_the_weighted_mean() -> None:
 
 
 def test_a_rank_that_leaves_or_is_late_is_not_waited_for() -> None:
-    first, second = (ThreadRanks("leaves", rank=rank, world_size=2, timeout_s=5.0) for rank in range(2))
+    first, second = (ThreadRanks("leaves", rank=rank, world_size=2, timeout_s=60.0) for rank in range(2))
     late = ThreadRanks("late", rank=0, world_size=2, timeout_s=0.05)
 
     waited, _ = together(lambda: first.average([torch.ones(1)], weight=0.5), second.close)

@@ -45,7 +45,7 @@ def step(group: ThreadGroup, of: Any = None, *, may_refuse: bool = False) -> InS
 
 
 class Store:
-    """Give the batches of a list, one a draw; None where there is None."""
+    """Store that returns the batches of a list, one a draw, or None."""
 
     def __init__(self, batches: list[Any]) -> None:
         self._batches = batches

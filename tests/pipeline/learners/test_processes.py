@@ -39,7 +39,7 @@ with LearnerProcesses(lambda rank, store: command, world_size=2, log_folder=Path
 
 
 class Ended:
-    """Wait for how learners ended."""
+    """Record of how learners ended."""
 
     def __init__(self, processes: LearnerProcesses) -> None:
         self._told = threading.Event()

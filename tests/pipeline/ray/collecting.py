@@ -60,7 +60,7 @@ def make_worker(
 
 
 class TellingEnv(gymnasium.Env[np.ndarray, np.int64]):
-    """Count steps, and tell `told` of each; an episode has three, and its return is what its seed says."""
+    """Env that counts its steps and calls `told` with each number; an episode has three steps."""
 
     observation_space = gymnasium.spaces.Box(-1e6, 1e6, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)

@@ -29,7 +29,7 @@ from tests.contracts.policy_cases import make, tensors_of
 
 
 class ScriptedStore:
-    """Hand out batches of a case in order, with places of their rows; remember the priorities that come back."""
+    """Store that returns the batches of a case in order and keeps the priorities that come back."""
 
     def __init__(self, name: str, *, rows: int | None = None) -> None:
         case = GRAD_CASES[name]
@@ -59,7 +59,7 @@ class ScriptedStore:
 
 
 class HeldPolicy:
-    """Be a set of collectors that holds parameters only: a local worker with a policy."""
+    """Set of collectors that holds parameters only: a local worker with a policy."""
 
     def __init__(self, policy: Policy) -> None:
         algo = SimpleNamespace(lr=0.1, policy=policy)
@@ -96,7 +96,7 @@ def held(name: str, seed: int, device: Any, initial_weights: Any, index_parent: 
 
 
 class Run:
-    """Learn from scripted batches by a pattern; each turn collects nothing and allows so many batches."""
+    """Run over scripted batches by a pattern; each turn collects nothing and allows so many batches."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ def assert_close(state: Mapping[str, Any], wanted: Mapping[str, Any], *, atol: f
 
 
 class Gate:
-    """Hold the worker of an index in its call of a number, until it is opened."""
+    """Barrier that holds the worker of an index in its call of a number until it is opened."""
 
     def __init__(self, *, index: int, call: int) -> None:
         self.index, self.call = index, call

@@ -13,7 +13,7 @@ BEST = float(STEPS)
 
 
 class Match(gymnasium.Env):
-    """Show one of three numbers, give 1 for its action; an episode has 8 steps, so that 8 is the best there is."""
+    """Env that shows one of three numbers and rewards its action by 1; an episode has 8 steps, so 8 is the best."""
 
     before_step: Callable[[], None] = staticmethod(lambda: None)  # what a test has every env do
 

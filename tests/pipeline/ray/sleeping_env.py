@@ -12,7 +12,7 @@ STEP_S = 0.002
 
 
 class SleepingCartPole(CartPoleEnv):
-    """Wait `times` * STEP_S in each step."""
+    """CartPole that waits `times` * STEP_S in each step."""
 
     def __init__(self, times: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -17,7 +17,7 @@ from tests.pipeline.ray.gradient_cases import Run
 
 
 class Counted:
-    """Take turns that are counted; each waits until it is let through, if it is to."""
+    """Turn that counts its calls; each may wait until it is let through."""
 
     def __init__(self, *, waits: bool = False) -> None:
         self.num = 0

@@ -12,7 +12,6 @@ from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import ConfigError
 from ding_like.pipeline.ray.worker import Worker
 from ding_like.pipeline.ray.worker_set import WorkerSet
-from ding_like.utils import log
 
 
 class Algorithm:
@@ -22,7 +21,7 @@ class Algorithm:
 
 
 class Plain(Worker):
-    """Have an algorithm, and no storage; say what is stopped."""
+    """Worker with an algorithm and without a storage that notes that it was stopped."""
 
     def __init__(self, index_worker: int, factor: int, stopped: list[int], envs: str | None = "envs") -> None:
         super().__init__(index_worker)
@@ -41,7 +40,7 @@ class Plain(Worker):
 
 
 class Made:
-    """Make sets, and stop them."""
+    """Factory of sets that stops them in the end."""
 
     def __init__(self) -> None:
         self.stopped: list[int] = []
@@ -63,11 +62,11 @@ def make_set() -> Iterator[Made]:
     made.stop()
 
 
-def products(workers: WorkerSet, host: Any) -> list[int]:
-    calls = [worker.call("product") for worker in workers.remote_workers()]
+def results(workers: WorkerSet, method: str, host: ThreadHost) -> list[Any]:
+    calls = [worker.call(method) for worker in workers.remote_workers()]
     pending = list(calls)
     while pending:
-        done = host.wait(pending, timeout_s=10.0)
+        done = host.wait(pending, timeout_s=60.0)
         assert done, "no answer"
         pending = [call for call in pending if call not in done]
     return [call.result() for call in calls]
@@ -80,25 +79,13 @@ def test_the_local_worker_has_index_0_and_the_remote_ones_the_next() -> None:
     host = ThreadHost()
     workers = WorkerSet(Plain, {"factor": 3, "stopped": []}, num_workers=3, host=host)
 
-    found = products(workers, host)
+    found = results(workers, "product", host)
 
     local = workers.local_worker()
     workers.stop()
     host.close()
     assert found == [3, 6, 9]
     assert local.index_worker == 0
-
-
-def test_a_set_of_none_does_not_warn_of_what_nobody_is_given(
-    make_set: Made, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log, "_warned", set())
-    with caplog.at_level(logging.WARNING, "ding_like"):
-        make_set(num_workers=0, remote_config={"object_store_memory": 2**31})
-        assert not caplog.records
-        make_set(num_workers=1, remote_config={"object_store_memory": 2**31})
-
-    assert "object_store_memory" in caplog.text
 
 
 def test_params_of_the_local_worker_may_differ(make_set: Made) -> None:
@@ -111,7 +98,7 @@ def test_params_of_the_local_worker_may_differ(make_set: Made) -> None:
 
 def test_stop_stops_all_workers_and_may_be_called_again(make_set: Made) -> None:
     workers = make_set(num_workers=2, standby=1)
-    assert workers.pool.wait_ready(timeout_s=10.0)
+    assert workers.pool.wait_ready(timeout_s=60.0)
 
     workers.stop()
     workers.stop()
@@ -143,45 +130,32 @@ def test_resources_that_make_no_sense_are_refused_before_anything_is_made() -> N
 # --- what workers are told while they work
 
 
-def rates(workers: WorkerSet) -> list[float]:
-    host = workers._own_host
-    calls = [worker.call("rate") for worker in workers.remote_workers()]
-    while host is not None and len(host.wait(calls, timeout_s=10.0)) < len(calls):
-        pass
-    return [call.result() for call in calls]
-
-
 class Rated(Plain):
     def rate(self) -> float:
         return self.algo.lr * self.factor
 
 
-def replaced(workers: WorkerSet) -> str:
-    assert workers.pool.wait_ready(timeout_s=10.0)
-    found = workers.replace(workers.remote_workers()[0])
-    assert found is not None
-    return found.name
+def test_workers_that_take_over_or_are_added_are_told_of_all_changes_in_order() -> None:
+    host = ThreadHost()
+    workers = WorkerSet(Rated, {"factor": 1, "stopped": []}, num_workers=2, standby=1, host=host)
+    assert workers.pool.wait_ready(timeout_s=60.0)
+    assert workers.tell("update_algorithm_parameter", "lr", 0.5)
+    assert workers.tell("replace_agent_component", "algo", lambda device: Algorithm(), in_turn=True)
+    assert workers.tell("update_algorithm_parameter", "lr", 0.3)
+    assert workers.tell("replace_agent_component", "factor", lambda device: 10, in_turn=True)
 
-
-@pytest.fixture
-def told() -> Iterator[WorkerSet]:
-    workers = WorkerSet(Rated, {"factor": 1, "stopped": []}, num_workers=2, standby=1)
-    yield workers
+    replacements = []
+    for _ in range(2):
+        assert workers.pool.wait_ready(timeout_s=60.0)
+        found = workers.replace(workers.remote_workers()[0])
+        replacements.append(found and found.name)
+    workers.add_workers(1)
+    rates = results(workers, "rate", host)
     workers.stop()
+    host.close()
 
-
-def test_workers_that_take_over_or_are_added_are_told_of_all_changes_in_order(told: WorkerSet) -> None:
-    assert told.pool.wait_ready(timeout_s=10.0)
-    assert told.tell("update_algorithm_parameter", "lr", 0.5)
-    assert told.tell("replace_agent_component", "algo", lambda device: Algorithm(), in_turn=True)
-    assert told.tell("update_algorithm_parameter", "lr", 0.3)
-    assert told.tell("replace_agent_component", "factor", lambda device: 10, in_turn=True)
-
-    assert replaced(told) == "worker3", "who stood by when they were told"
-    assert replaced(told) == "worker4", "who was made after"
-    told.add_workers(1)
-
-    assert rates(told) == [3.0, 3.0, 3.0]
+    assert replacements == ["worker3", "worker4"], "who stood by when they were told, and who was made after"
+    assert rates == [3.0, 3.0, 3.0]
 
 
 # --- workers

@@ -59,16 +59,6 @@ def test_several_clients_are_answered_as_each_alone_to_rounding(case):
         assert len(answer.output) == each.rows
 
 
-def test_one_call_of_the_network_answers_all():
-    made, sizes = role(DQN), []
-    forward = made._forward
-    made._forward = lambda values, state: (sizes.append(len(values)), forward(values, state))[1]
-
-    made.answer([plain("actor1", obs(2)), plain("actor2", obs(3))])
-
-    assert sizes == [5]
-
-
 def test_recurrent_state_of_several_clients_moves_as_that_of_each_alone():
     together, alone = role(R2D2), role(R2D2)
     for number in range(1, 5):

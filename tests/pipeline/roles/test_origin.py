@@ -16,7 +16,7 @@ from ding_like.pipeline.roles.origin import command_line, commit_of, env_name, f
 
 
 class Corridor(gymnasium.Env[Any, Any]):
-    """Be an env that an import path names."""
+    """Env that an import path names."""
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -21,7 +21,7 @@ OBSERVED = {"0.ObsNorm/count": np.array(3.0), "0.ObsNorm/mean": np.zeros(3), "0.
 
 
 class Envs:
-    """Stand for envs with a wrapper that observes."""
+    """Envs with a wrapper that observes."""
 
     def wrapper_states(self) -> list[Any]:
         return [[{"type": "ObsNorm", "state": {"mean": np.zeros(3), "var": np.ones(3), "count": 0.0}}]]
