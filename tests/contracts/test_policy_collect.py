@@ -11,6 +11,7 @@ import torch
 
 from tests.contracts.policy_cases import (
     ACTING,
+    FAMILIES,
     act,
     assert_equal_states,
     by_family,
