@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from tests.leaks import LOOKS, describe_leaks, look, record_shared_memory
 from tests.ray_cluster import ray_cluster, ray_host
 
 __all__ = ["ray_cluster", "ray_host"]  # fixtures
+
+# A shell starts background jobs deaf to SIGINT, and the runs that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Equal examples in every run; and a busy machine is no reason to fail.
 settings.register_profile("suite", derandomize=True, deadline=None)

@@ -179,8 +179,8 @@ def test_shared_values_are_freed_when_nobody_needs_them(ray_cluster: RayCluster,
         del shared
 
 
-def test_who_waits_for_workers_of_a_lost_cluster_is_told_so_at_once(ray_cluster: RayCluster) -> None:
-    host = RayHost()
+def test_who_waits_for_workers_of_a_lost_cluster_is_told_so_at_once(ray_host: RayHost) -> None:
+    host = RayHost()  # `ray_host` waits in the end until what the worker had is free again
     worker = host.start(Process, name="left", resources=SMALL)
     said: list[Exception] = []
 

@@ -19,7 +19,7 @@ def run(code: str, **environment: str) -> str:
     """Return what a fresh Python prints."""
     env = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT}
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**env, **environment}, cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], env={**env, **environment}, cwd=ROOT, capture_output=True, text=True, timeout=110
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

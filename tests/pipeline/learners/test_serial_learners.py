@@ -141,7 +141,7 @@ def start(kind: str, exp: str, env_step: int, timeout_s: float = 20.0) -> subpro
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    return process.communicate(timeout=90)[0]
+    return process.communicate(timeout=150)[0]
 
 
 def pid_of_second(exp: Path, process: subprocess.Popen[str]) -> int:
@@ -152,7 +152,7 @@ def pid_of_second(exp: Path, process: subprocess.Popen[str]) -> int:
         assert process.poll() is None, process.communicate()[0]
         return all(each.is_dir() and any(path.name.isdecimal() for path in each.iterdir()) for each in folders)
 
-    wait_until(has_saved, "a saved point of each rank")
+    wait_until(has_saved, "a saved point of each rank", timeout_s=180.0)
     return int((exp / "log/learners/rank1.txt").read_text().partition("process ")[2].partition(":")[0])
 
 
@@ -160,7 +160,7 @@ def wait_until_gone(pid: int) -> None:
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of process {pid}")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_a_killed_learner_ends_the_run_with_its_name_and_the_run_goes_on(tmp_path: Path) -> None:
     process = start("dqn", "exp", 10**6)
     second = pid_of_second(tmp_path / "exp", process)
@@ -179,7 +179,7 @@ def test_a_killed_learner_ends_the_run_with_its_name_and_the_run_goes_on(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_learner_whose_first_is_lost_ends_within_the_timeout(tmp_path: Path, number: signal.Signals) -> None:
     process = start("dqn", "exp", 10**6, 6.0)
@@ -203,7 +203,7 @@ def wait_until_zombie(pid: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_signal_to_any_learner_saves_and_ends_all(tmp_path: Path, rank: int) -> None:
     process = start("dqn", "exp", 10**6)
