@@ -75,8 +75,8 @@ test-lowest: ## run the suite with the oldest versions that setup.py allows (tor
 	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -c constraints-lowest.txt -e ".[viz,server,ray,seed,test]"
 	$(LOWEST)/bin/pytest -n 2
 
-test-slow: $(FULL) ## tests over a second
-	$(BIN)/pytest -n 2 -m slow --timeout 600
+test-slow: $(FULL) ## tests over a second; TESTS="tests/policy tests/envs" names those that concern a change (CONTRIBUTING.md)
+	$(BIN)/pytest -n 2 -m "slow and not ray and not namespaces" --timeout 600 $(TESTS)
 
 test-learning: $(FULL) ## training until a recorded band is reached
 	$(BIN)/pytest -m learning --timeout 3600
