@@ -39,6 +39,7 @@ sys.exit(int(os.environ.get("STATUS", 0)))
 _SSH = f"""#!{sys.executable}
 import os, signal, subprocess, sys
 os.umask(0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored
 there = subprocess.Popen(["sh", "-c", sys.argv[-1]], start_new_session=True)
 signal.signal(signal.SIGTERM, lambda *_: os.killpg(there.pid, signal.SIGHUP))
 sys.exit(there.wait())
