@@ -15,7 +15,7 @@ from ding_like.comm.rest.mirror import Mirror
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import SegmentError, read_segment, remove_segments
-from ding_like.errors import CommError
+from ding_like.errors import CommError, SchemaError
 from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import begin, columns_of, make_core, segment
 
@@ -171,6 +171,16 @@ def test_a_mirror_holds_rows_at_their_places_around_the_end() -> None:
         assert list(zip(batch["segment"].tolist(), batch["row"].tolist(), strict=True)) == [model[p] for p in places]
         ids = np.array([model[place][0] * m.ROWS_PER_SEGMENT + model[place][1] for place in places])
         assert mirror.are_there(places, ids).all() and not mirror.are_there(places, ids + 1).any()
+
+
+def test_rows_of_another_shape_do_not_enter() -> None:
+    mirror = Mirror(10)
+    mirror.take_in(m.NewSegment(1, "w.1", 2, 0, "", 1), {"x": np.zeros(2)})
+
+    with pytest.raises(SchemaError, match="the learner's mirror"):
+        mirror.take_in(m.NewSegment(2, "w.2", 2, 2, "", 1), {"x": np.zeros((2, 2))})
+
+    assert mirror.last_serial == 1
 
 
 def test_a_segment_left_out_leaves_no_old_rows_to_draw() -> None:
