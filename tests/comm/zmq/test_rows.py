@@ -473,6 +473,23 @@ def test_a_driver_that_was_started_again_is_told_hello_and_gets_new_rows_only(se
     assert rows_of(second.take(SOON_S)) == rows_of_segment(1)
 
 
+def test_rows_that_a_driver_of_before_ordered_are_dropped(serve: Any, connect: Any) -> None:
+    first = serve()
+    sink = joined(first, connect(first.endpoint))
+    give(first)
+    sink.order(timeout_s=SOON_S)
+    first.close()
+    second = serve()
+    until(lambda: sink.send_stats({}) or sink.stopped or second.sources())
+    until(lambda: sink.stopped or sink.num_joined == 2)
+    give(second)
+
+    order = sink.put(segment(0))
+
+    assert sink.dropped_rows == ROWS and second.queue_depth == 0
+    assert (order if order.rows else sink.order(timeout_s=SOON_S)).rows == ROWS
+
+
 # --- lost, repeated, late and garbled messages
 
 
