@@ -70,6 +70,7 @@ WRONG: dict[str, tuple[Any, int, str, str]] = {
     "NaN": (b'{"obs": [0, NaN, 0]}', 422, "schema", "has a NaN"),
     "infinity": (b'{"obs": [0, 0, 1e999]}', 422, "schema", r"a NaN or an infinity at \[2\]"),
     "too large for float32": ({"obs": [0, 1e39, 0]}, 422, "schema", r"an infinity at \[1\]"),
+    "too large for the network": ({"obs": [ZEROS, [3e38, -3e38, 3e38]]}, 422, "schema", "computes nan .* row 1, exp"),
     "an integer beyond all": (b'{"obs": [0, 0, 1' + b"0" * 400 + b"]}", 422, "schema", "no array of numbers"),
     "more digits than Python reads": (b'{"obs": [0, 0, 1' + b"0" * 5000 + b"]}", 400, "malformed", "not JSON"),
     "too many": ({"obs": [ZEROS] * 9}, 422, "schema", "9 observations, expected 1 to 8"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,13 +22,51 @@ from ding_like.pipeline.agent.memory import RowStacks
 from ding_like.pipeline.agent.observations import ObservationReader, Rows, Space
 from ding_like.pipeline.agent.weights import counter, find_checkpoint, load_weights, make_policy, run_folder
 from ding_like.pipeline.agent.wrappers import AgentWrappers, WrapperSplit
-from ding_like.types import Array, State
+from ding_like.policy.forward import ForwardActor, LocalInfer
+from ding_like.types import Array, Forward, Obs, State
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng
 
 logger = logging.getLogger(__name__)
 
 _MAX_BATCH = 2**31
+
+
+class FiniteForward:
+    """Network whose observations, output and recurrent state must be finite, else FloatingPointError is raised."""
+
+    def __init__(self, forward: Forward) -> None:
+        self._forward = forward
+        self.initial_state = forward.initial_state
+
+    def __getattr__(self, name: str) -> Any:
+        """Return another attribute of the network: an export needs its `run_tensors`."""
+        return getattr(self._forward, name)
+
+    def __call__(self, obs: Obs, state: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array]]:
+        check_finite("the policy observes", obs if isinstance(obs, dict) else {"": obs})
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+            output, after = self._forward(obs, state)
+        check_finite("the policy's network computes", {"": output, **after})
+        return output, after
+
+
+def finite_actor(actor: Any) -> Any:
+    """Return an actor of a policy's mode; its network, where it can be seen, is a `FiniteForward` from now on."""
+    if isinstance(actor, ForwardActor) and isinstance(actor.infer, LocalInfer):
+        actor.infer.forward = FiniteForward(actor.infer.forward)
+    return actor
+
+
+def check_finite(what: str, columns: Mapping[str, Array]) -> None:
+    """Raise FloatingPointError for columns [R, ...] with a NaN or an infinity; `what` begins the message."""
+    for column in columns.values():
+        if column.dtype.kind == "f" and not np.isfinite(column).all():
+            rows = np.flatnonzero(~np.isfinite(column).reshape(len(column), -1).all(axis=1))
+            raise FloatingPointError(
+                f"{what} {column[~np.isfinite(column)][0]} for the observation in row "
+                f"{', '.join(map(str, rows[:5]))}, expected finite numbers: give observations as the env gives them"
+            )
 
 
 class LoadedVersion(NamedTuple):
@@ -67,7 +105,7 @@ class Agent:
         self.policy = make_policy(description, modes=["collect", "eval", "command"], device=device, model=model)
         mode = adapt_eval_mode(self.policy.eval_mode)
         self._statistics: Sequence[Sequence[State]] = load_weights(mode, state, path)
-        self._eval_actor = self._last_actor = mode.actor
+        self._eval_actor = self._last_actor = finite_actor(mode.actor)
         self.version = LoadedVersion(path, counter(state, "last_iter"), counter(state, "last_step"))
         self._split = split or description.split(remembers=True, client_wraps=True)
         try:
@@ -137,7 +175,7 @@ class Agent:
         `is_first`, one bool or one for each row [B], says where an episode begins; without it one goes on until
         `reset`. `deterministic=False` draws actions as the run's collector did behind its last step. An action has the
         env's form: an int, an array [A...], or of hybrid actions what the env's `step` takes (of a batch a list).
-        Raises SchemaError for what is no observation of `observation_space`.
+        Raises SchemaError for what is no observation of `observation_space`, or makes the network overflow.
         """
         rows = self._read(obs)
         first = self._first(rows, is_first)
@@ -147,7 +185,11 @@ class Agent:
             actor.load_state_dict(self._last_actor.state_dict())
             self._last_actor = actor
         setting = {} if deterministic else self._collect_setting
-        chosen = actor.act(seen, lanes=np.arange(rows.num), is_first=first, rng=self._rng, **setting)["action"]
+        try:
+            chosen = actor.act(seen, lanes=np.arange(rows.num), is_first=first, rng=self._rng, **setting)["action"]
+            check_finite("the policy chooses", {"action": chosen})
+        except FloatingPointError as error:
+            raise SchemaError(f"{error}; the agent takes {self.observation_space}.") from error
         if self._stacks is not None:
             self._stacks.note(chosen)
         action = self.last_actions = self._wrappers.to_client(chosen)
@@ -159,7 +201,7 @@ class Agent:
         if not hasattr(self, "_collect"):
             mode = adapt_collect_mode(self.policy.collect_mode)
             mode.load_state_dict(self.policy.eval_mode.state_dict())
-            self._collect = mode.actor
+            self._collect = finite_actor(mode.actor)
             setting = self.policy.command_mode.get_setting_collect({"envstep": self.version.env_step or 0})
             self._collect_setting = setting
         return self._collect

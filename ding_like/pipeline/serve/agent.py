@@ -16,6 +16,7 @@ from ding_like.comm.serve.messages import ActRequest, ActResponse, by_flat_name
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline.agent.description import read_description
+from ding_like.pipeline.agent.loaded import check_finite, finite_actor
 from ding_like.pipeline.agent.observations import (
     ObservationReader,
     Rows,
@@ -125,7 +126,7 @@ class Agent:
 
     def __init__(self, mode: EvalMode, path: AgentWrappers, reader: ObservationReader, version: ServedVersion) -> None:
         self.version = version
-        self._actor = mode.actor
+        self._actor = finite_actor(mode.actor)
         self._path = path
         self._reader = reader
         # Evaluation is deterministic in this package's policies; a user's own may draw random numbers.
@@ -159,13 +160,17 @@ class Agent:
         return rows, self._path.to_policy(rows), state, is_first
 
     def act(self, rows: Rows, obs: Obs, state: Mapping[str, Array] | None, is_first: Array) -> ActResponse:
-        """Return the response to what `read` returned; call it from one thread at a time."""
+        """Return the response to what `read` returned; call it from one thread at a time.
+
+        Raises FloatingPointError where the network overflows.
+        """
         actor = self._actor
         if state is None:
             actor.reset()
         else:
             actor.load_state_dict(dict(state))
         columns = actor.act(obs, lanes=np.arange(rows.num), is_first=is_first, rng=self._rng)
+        check_finite("the policy chooses", {"action": columns["action"]})
         after = actor.state_dict() if self.state_columns else {}
         action = self._path.to_client(columns["action"])
         return ActResponse(action, after, self.version.describe(), rows.is_batch)
@@ -173,9 +178,10 @@ class Agent:
     def _try(self) -> None:
         """Act once, to check that the policy works and to learn the shapes of its recurrent state."""
         rows = self._reader.read(by_flat_name(self._reader.example()))
-        answer = self.act(rows, self._path.to_policy(rows), None, np.ones(1, bool))
-        if answer.action.dtype.kind == "f" and not np.isfinite(answer.action).all():
-            raise CheckpointError("its weights choose actions that are not finite: its training has failed.")
+        try:
+            self.act(rows, self._path.to_policy(rows), None, np.ones(1, bool))
+        except FloatingPointError as error:
+            raise CheckpointError("its weights choose actions that are not finite: its training has failed.") from error
         kept = self._actor.state_dict()
         if not all(isinstance(column, np.ndarray) and column.shape[:1] == (1,) for column in kept.values()):
             raise ConfigError(

@@ -85,8 +85,8 @@ class ServedPolicy:
         try:
             with self._lock:
                 return agent.act(*read)
-        except SchemaError as error:
-            # Found by the policy alone, such as a mask that leaves one of its actions no choice.
+        except (SchemaError, FloatingPointError) as error:
+            # Found by the policy alone, such as a mask that leaves one of its actions no choice, or an overflow.
             raise RefusedError("schema", str(error)) from error
 
     def health(self) -> dict[str, Any]:
