@@ -67,6 +67,8 @@ WRONG: dict[str, tuple[Any, int, str, str]] = {
     "null": ({"obs": None}, 422, "schema", "no array of numbers"),
     "texts": ({"obs": ["a", "b", "c"]}, 422, "schema", "no array of numbers"),
     "truths": ({"obs": [True, False, True]}, 422, "schema", "true and false, expected numbers of float32"),
+    "a truth among numbers": ({"obs": [ZEROS, [0, 1.5, True]]}, 422, "schema", "'obs' has true or false among its num"),
+    "a name twice": (b'{"obs": [0, 0, 0], "obs": [1, 1, 1]}', 400, "malformed", "has 'obs' more than once"),
     "NaN": (b'{"obs": [0, NaN, 0]}', 422, "schema", "has a NaN"),
     "infinity": (b'{"obs": [0, 0, 1e999]}', 422, "schema", r"a NaN or an infinity at \[2\]"),
     "too large for float32": ({"obs": [0, 1e39, 0]}, 422, "schema", r"an infinity at \[1\]"),
@@ -256,14 +258,23 @@ def test_with_a_token_only_those_who_have_it_are_answered(vector_run: Run) -> No
             assert requests.post(f"{server.url}/act", json={"obs": ZEROS}, headers=sent, timeout=60).status_code == 200
 
 
-def test_a_strangers_large_body_is_not_read(vector_run: Run) -> None:
+@pytest.mark.parametrize(
+    ("sent", "size", "answered"),
+    [("", 60_000_000, b"401"), (f"Authorization: Bearer {TOKEN}\r\n", 70_000_000, b"413"), ("", 70_000_000, b"401")],
+)
+def test_a_body_that_is_not_read_is_answered_by_who_sends_it(
+    sent: str, size: int, answered: bytes, vector_run: Run
+) -> None:
     with serving(vector_run, token=TOKEN) as server:
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=60) as connection:
-            connection.sendall(b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 60000000\r\n\r\n")
+            connection.sendall(
+                f"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\n{sent}Content-Length: {size}\r\n\r\n".encode()
+            )
             answer = b"".join(iter(lambda: connection.recv(4096), b""))
 
-    assert answer.startswith(b"HTTP/1.1 401 ") and b"Bearer TOKEN" in answer
+    assert answer.startswith(b"HTTP/1.1 " + answered)
+    assert (b"70,000,000 bytes, expected at most 67,108,864" if answered == b"413" else b"Bearer TOKEN") in answer
 
 
 def test_a_web_page_cannot_ask_a_server_of_this_machine(url: str) -> None:

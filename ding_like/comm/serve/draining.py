@@ -35,8 +35,12 @@ class _JsonError(ErrorTask):  # type: ignore[misc]
         error, code = self.request.error, "malformed"
         status, message = f"{error.code} {error.reason}", str(error.body)
         if error.code == 413:
-            code = "too_large"
-            if not self.channel.is_known:
+            code, server = "too_large", self.channel.server
+            message = (
+                f"the body has {self.request.content_length:,} bytes, expected at most {server.max_body:,}: send fewer "
+                "observations at a time"
+            )
+            if not server.is_signed(self.request.command, self.request.path, self.request.headers):
                 # The size limit was that for clients without the token: the missing token is what to report.
                 status, code = "401 Unauthorized", "bad_key"
                 message = "the request has no token, or another one, expected `Authorization: Bearer TOKEN`"

@@ -8,6 +8,7 @@ safetensors an entry of a dict is a tensor of its own: `obs/board`, `state/h`. N
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
@@ -83,7 +84,8 @@ def write_response(answer: ActResponse, form: str) -> bytes:
 
 def _read_json(body: bytes) -> ActRequest:
     try:
-        sent = json.loads(body, parse_constant=_refuse_constant)
+        text = body.decode(json.detect_encoding(body))
+        sent = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except RefusedError:
         raise
     except (ValueError, RecursionError) as error:
@@ -93,8 +95,32 @@ def _read_json(body: bytes) -> ActRequest:
     if not isinstance(sent, dict):
         raise RefusedError("malformed", f'the body is a JSON {type(sent).__name__}, expected {{"obs": ...}}')
     _check_names(sent)
-    state = sent.get("state")
-    return ActRequest(by_flat_name(sent["obs"]), None if state is None else by_flat_name(state), sent.get("is_first"))
+    obs, state = by_flat_name(sent["obs"]), sent.get("state")
+    state = None if state is None else by_flat_name(state)
+    if "true" in text or "false" in text:
+        for key, values in (("obs", obs), ("state", state or {})):
+            for name, value in values.items():
+                _check_truths(f"{key}/{name}" if name else key, value)
+    return ActRequest(obs, state, sent.get("is_first"))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON-like
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        doubled = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        raise RefusedError("malformed", f"the body has {quoted(doubled)} more than once in one object, expected once")
+    return made
+
+
+def _check_truths(called: str, value: Sent) -> None:
+    """Refuse true and false among numbers, of which numpy would make 1 and 0."""
+    kinds: set[type] = set()
+    level = [value]
+    while level:
+        kinds |= {type(each) for each in level}
+        level = [inner for each in level if isinstance(each, list) for inner in each]
+    if bool in kinds and kinds & {int, float}:
+        raise RefusedError("schema", f"'{called}' has true or false among its numbers, expected numbers alone")
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -119,6 +119,8 @@ def read_columns(
         array = _as_array(f"state/{name}", sent[name])
         if array.shape != wanted:
             _refuse(f"'state/{name}' has shape {array.shape}, expected {wanted}")
+        if array.dtype.kind == "b" and np.dtype(dtype).kind != "b":
+            _refuse(f"'state/{name}' has true and false, expected numbers of {dtype}")
         column = _cast_float(f"state/{name}", array, np.dtype(dtype)) if np.dtype(dtype).kind == "f" else array
         columns[name] = np.array(column, dtype).reshape(rows.num, *shape)
     return columns
