@@ -26,6 +26,7 @@ _HOMES = {
     "PPOPGPolicy": "ding_like.policy.pg:PGPolicy",
     "PPOPolicy": "ding_like.policy.ppo",
     "PPORecurrentPolicy": "ding_like.policy.ppo_recurrent",
+    "PolicyFactory": "ding_like.policy.policy_factory",
     "QMIXPolicy": "ding_like.policy.qmix",
     "QRDQNPolicy": "ding_like.policy.qrdqn",
     "R2D2Policy": "ding_like.policy.r2d2",
@@ -34,6 +35,7 @@ _HOMES = {
     "SACDiscretePolicy": "ding_like.policy.discrete_sac:DiscreteSACPolicy",
     "SACPolicy": "ding_like.policy.sac",
     "TD3Policy": "ding_like.policy.td3",
+    "get_random_policy": "ding_like.policy.policy_factory",
     "single_env_forward_wrapper": "ding_like.policy.single_env",
 }
 # DI-engine's that are not here -> what to use.
@@ -48,7 +50,6 @@ _INSTEAD = {
     "NGUPolicy": "use R2D2Policy",
     "PPOFPolicy": "use PPOPolicy",
     "PPOSTDIMPolicy": "use PPOPolicy",
-    "PolicyFactory": "random_collect of ding_like.entry, or policy.random_collect_size, plays randomly",
     "QTranPolicy": "use QMIXPolicy",
     "SQLPolicy": "use DiscreteSACPolicy, which maximises entropy too",
     "SQNPolicy": "use DiscreteSACPolicy",

@@ -13,21 +13,24 @@ from ding_like.rl_utils.returns import NStep, gae, nstep_return
 from ding_like.rl_utils.schedule import Schedule, constant, linear_schedule
 from ding_like.utils.lazy_exports import lazy_export
 
-_TD = "use nstep_td_target of ding_like.rl_utils.td, and a loss of torch"
+# Imported on first use. Names are DI-engine's.
+_HOMES = {
+    "get_nstep_return_data": "ding_like.rl_utils.adder",
+    "get_train_sample": "ding_like.rl_utils.adder",
+    "q_nstep_td_data": "ding_like.rl_utils.td",
+    "q_nstep_td_error": "ding_like.rl_utils.td",
+}
+_TD = "use q_nstep_td_error, or nstep_td_target of ding_like.rl_utils.td, and a loss of torch"
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
     "a2c_error": "use ding_like.rl_utils.a2c",
     "create_noise_generator": "use ding_like.rl_utils.noise",
     "gae_data": "gae takes the arrays as arguments",
     "get_gae_with_default_last_value": "use gae",
-    "get_nstep_return_data": "use nstep_return",
-    "get_train_sample": "a collect mode's get_train_sample makes training rows",
     "ppo_data": "use ding_like.rl_utils.ppo",
     "ppo_error": "use ding_like.rl_utils.ppo",
     "q_1step_td_data": _TD,
     "q_1step_td_error": _TD,
-    "q_nstep_td_data": _TD,
-    "q_nstep_td_error": _TD,
     "v_1step_td_error": _TD,
 }
 
@@ -40,8 +43,13 @@ __all__ = [
     "get_epsilon_greedy_fn",
     "linear_schedule",
     "nstep_return",
+    *_HOMES,
 ]
 
 
 def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, {}, name, instead=_INSTEAD)
+    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

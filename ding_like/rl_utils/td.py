@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from ding_like.errors import SchemaError
 from ding_like.types import Array
 
 
@@ -52,3 +57,51 @@ def best_action(judge: Tensor, mask: Tensor | Array | None) -> tuple[Tensor, Ten
     # A legal value of minus infinity still beats what is forbidden.
     allowed = judge.clamp_min(torch.finfo(judge.dtype).min).masked_fill(illegal, -torch.inf)
     return allowed.argmax(dim=-1), illegal.all(dim=-1)
+
+
+class q_nstep_td_data(NamedTuple):  # noqa: N801  # DI-engine's name
+    """Arguments of `q_nstep_td_error`. B is the batch, A the number of actions, T the number of steps."""
+
+    q: Tensor  # [B, A]
+    next_n_q: Tensor  # [B, A], of the observation after T steps
+    action: Tensor  # [B]
+    next_n_action: Tensor  # [B]
+    reward: Tensor  # [T, B], or [B] if it is summed already
+    done: Tensor  # [B]
+    weight: Tensor | None = None  # [B]
+
+
+def q_nstep_td_error(
+    data: q_nstep_td_data,
+    gamma: float | Tensor,
+    nstep: int = 1,
+    cum_reward: bool = False,
+    value_gamma: Tensor | None = None,
+    criterion: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return (weighted mean of the errors, errors [B]) of `q` at `action` from the n-step target.
+
+    `gamma` is a number or [B]. With `cum_reward` the reward [B] is the discounted sum. `value_gamma` [B] multiplies the
+    next value, by default `gamma ** nstep`. `criterion` returns one error a row, by default the squared difference.
+    Raises SchemaError if shapes differ. Source: Sutton & Barto 2018, eq. 7.1.
+    """
+    shape = tuple(data.done.shape) if cum_reward else (nstep, *data.done.shape)
+    if tuple(data.reward.shape) != shape or data.q.dim() != 2:
+        raise SchemaError(
+            f"the reward has shape {tuple(data.reward.shape)} and q {tuple(data.q.shape)}; expected {shape} and [B, A]"
+        )
+    chosen = data.q.gather(-1, data.action.unsqueeze(-1)).squeeze(-1)
+    next_value = data.next_n_q.gather(-1, data.next_n_action.unsqueeze(-1)).squeeze(-1)
+    return_ = data.reward if cum_reward else _sum_discounted(data.reward, gamma)
+    discount = gamma**nstep if value_gamma is None else value_gamma
+    target = nstep_td_target(return_, next_value, discount=discount, terminated=data.done.bool()).detach()
+    error = F.mse_loss(chosen, target, reduction="none") if criterion is None else criterion(chosen, target)
+    return (error if data.weight is None else error * data.weight).mean(), error
+
+
+def _sum_discounted(reward: Tensor, gamma: float | Tensor) -> Tensor:
+    """Return the discounted sum [B] of rewards [T, B], of which the first counts fully; `gamma` is a number or [B]."""
+    total = torch.zeros_like(reward[0])
+    for step in reversed(reward):
+        total = step + gamma * total
+    return total

@@ -8,6 +8,7 @@ from ding_like.utils.lazy_exports import lazy_export
 
 _CONVERT = "ding_like.data.convert"
 _HOMES = {
+    "Adam": "ding_like.torch_utils.optimizer_helper",
     "to_device": _CONVERT,
     "to_dtype": _CONVERT,
     "to_list": _CONVERT,
@@ -16,7 +17,6 @@ _HOMES = {
 }
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
-    "Adam": "set policy.learn.optimizer, or use torch.optim.Adam in a policy of your own",
     "MLP": "use build_mlp of ding_like.model",
     "build_checkpoint_helper": "use load_state and save_state of ding_like.utils.checkpoint",
     "fc_block": "use build_mlp of ding_like.model",

@@ -32,6 +32,8 @@ _HOMES = {
     "build_logger": "ding_like.utils.log",
     "deep_merge_dicts": "ding_like.config.tree:deep_merge",
     "one_time_warning": "ding_like.utils.log",
+    "read_file": "ding_like.utils.checkpoint",
+    "save_file": "ding_like.utils.checkpoint",
     "set_pkg_seed": "ding_like.utils.seeding",
 }
 # DI-engine's that are not here -> what to use.
@@ -42,8 +44,6 @@ _INSTEAD = {
     "get_rank": "learners find one another: ding --learners N, or torchrun; use torch.distributed.get_rank",
     "get_world_size": "learners find one another: ding --learners N, or torchrun; use torch.distributed.get_world_size",
     "lists_to_dicts": "batches are columns: ding_like.data.batch.TransitionBatch",
-    "read_file": "use load_state of ding_like.utils.checkpoint, which runs no code that a file holds",
-    "save_file": "use save_state of ding_like.utils.checkpoint",
 }
 
 __all__ = [*_HOMES]

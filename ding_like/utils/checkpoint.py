@@ -60,9 +60,40 @@ def load_state(path: str | os.PathLike[str], *, what: str = "checkpoint") -> Sta
 
     Raises CheckpointError if the file is missing, torn, of another program, or holds code; `what` names it there.
     """
+    state = _load(Path(path), what)
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{what} {path} holds a {type(state).__name__}, not a dict of states; {_EXPECTED}")
+    return state
+
+
+def save_file(path: str, data: Any, fs_type: str | None = None, use_lock: bool = False) -> None:
+    """Write any data that `encode_state` takes to `path`, whole or not at all; the name is DI-engine's.
+
+    `use_lock` has no effect: readers find the old file or the new one. Raises CheckpointError for an `fs_type` other
+    than 'normal'.
+    """
+    _check_fs_type(fs_type)
+    save_state(path, data)
+
+
+def read_file(path: str, fs_type: str | None = None, use_lock: bool = False) -> Any:
+    """Return what `save_file` wrote to `path`, tensors on the CPU; the arguments and errors are its own.
+
+    Raises CheckpointError, too, if the file is missing, torn, of another program, or holds code.
+    """
+    _check_fs_type(fs_type)
+    return _load(Path(path), "file")
+
+
+def _check_fs_type(fs_type: str | None) -> None:
+    if fs_type not in (None, "normal"):
+        raise CheckpointError(f"fs_type is {fs_type!r}, expected 'normal'; mount the storage and give a path in it.")
+
+
+def _load(path: Path, what: str) -> Any:
+    """Return what a file of `save_state` holds; raises what `load_state` raises."""
     import torch
 
-    path = Path(path)
     _check_file(path, what)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -74,10 +105,7 @@ def load_state(path: str | os.PathLike[str], *, what: str = "checkpoint") -> Sta
                 "refused; save tensors, numpy arrays and plain Python only"
             ) from error
         raise CheckpointError(f"{what} {path} is a zip file, but torch cannot read it; {_EXPECTED}") from error
-    if not isinstance(state, dict):
-        raise CheckpointError(f"{what} {path} holds a {type(state).__name__}, not a dict of states; {_EXPECTED}")
-    decoded: State = decode_state(state)
-    return decoded
+    return decode_state(state)
 
 
 def check_model_state(expected: Mapping[str, torch.Tensor], got: Any, *, path: str | os.PathLike[str]) -> None:

@@ -26,39 +26,32 @@ NAMES = {
     """,
     "policy": """
         A2CPolicy C51Policy DDPGPolicy DQNPolicy DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy PDQNPolicy
-        PGPolicy PPGPolicy PPOOffPolicy PPOPolicy Policy QMIXPolicy QRDQNPolicy R2D2Policy SACPolicy TD3Policy
-        create_policy get_policy_cls single_env_forward_wrapper
+        PGPolicy PPGPolicy PPOOffPolicy PPOPolicy Policy PolicyFactory QMIXPolicy QRDQNPolicy R2D2Policy SACPolicy
+        TD3Policy create_policy get_policy_cls get_random_policy single_env_forward_wrapper
     """,
-    "rl_utils": "gae get_epsilon_greedy_fn",
-    "torch_utils": "to_device to_list to_ndarray to_tensor",
-    "utils": "EasyTimer build_logger one_time_warning set_pkg_seed",
+    "rl_utils": "gae get_epsilon_greedy_fn get_nstep_return_data get_train_sample q_nstep_td_data q_nstep_td_error",
+    "torch_utils": "Adam to_device to_list to_ndarray to_tensor",
+    "utils": "EasyTimer build_logger one_time_warning read_file save_file set_pkg_seed",
+    "utils.data": "default_collate default_decollate",
     "worker": """
         AdvancedReplayBuffer BaseLearner BaseSerialCommander EpisodeSerialCollector InteractionSerialEvaluator
         NaiveReplayBuffer SampleSerialCollector create_buffer create_serial_collector create_serial_evaluator
     """,
 }
 # Those that are another name for one of ours.
-ALIASES = {
-    "entry.serial_pipeline_onpolicy_ppg": "serial_pipeline_onpolicy",
-    "envs.ActionRepeatWrapper": "ActionRepeat",
-    "envs.EpisodicLifeWrapper": "EpisodicLife",
-    "envs.EvalEpisodeReturnWrapper": "EpisodeReturn",
-    "envs.FireResetWrapper": "FireReset",
-    "envs.FlatObsWrapper": "FlattenObservation",
-    "envs.MaxAndSkipWrapper": "max_and_skip",
-    "envs.NoopResetWrapper": "NoopReset",
-    "envs.ObsTransposeWrapper": "obs_transpose",
-    "envs.ScaledFloatFrameWrapper": "scaled_float_frame",
-    "envs.WarpFrameWrapper": "warp_frame",
-    "envs.env_wrappers.MaxAndSkipWrapper": "max_and_skip",
-    "envs.get_env_cls": "env_class",
-    "model.QAC": "ContinuousQAC",
-    "model.QMix": "QMIX",
-    "policy.PPOPGPolicy": "PGPolicy",
-    "policy.RainbowDQNPolicy": "RainbowPolicy",
-    "policy.SACDiscretePolicy": "DiscreteSACPolicy",
-    "utils.deep_merge_dicts": "deep_merge",
-}
+ALIASES = dict(
+    pair.split("=")
+    for pair in """
+    entry.serial_pipeline_onpolicy_ppg=serial_pipeline_onpolicy envs.ActionRepeatWrapper=ActionRepeat
+    envs.EpisodicLifeWrapper=EpisodicLife envs.EvalEpisodeReturnWrapper=EpisodeReturn
+    envs.FireResetWrapper=FireReset envs.FlatObsWrapper=FlattenObservation envs.MaxAndSkipWrapper=max_and_skip
+    envs.NoopResetWrapper=NoopReset envs.ObsTransposeWrapper=obs_transpose
+    envs.ScaledFloatFrameWrapper=scaled_float_frame envs.WarpFrameWrapper=warp_frame
+    envs.env_wrappers.MaxAndSkipWrapper=max_and_skip envs.get_env_cls=env_class model.QAC=ContinuousQAC
+    model.QMix=QMIX policy.PPOPGPolicy=PGPolicy policy.RainbowDQNPolicy=RainbowPolicy
+    policy.SACDiscretePolicy=DiscreteSACPolicy utils.deep_merge_dicts=deep_merge
+    """.split()
+)
 REGISTRIES = ("ENV_REGISTRY", "POLICY_REGISTRY", "MODEL_REGISTRY", "BUFFER_REGISTRY", "LEARNER_REGISTRY")
 # A name of DI-engine that is not here, from each package -> a part of what the error suggests.
 MISSING = {
@@ -70,9 +63,9 @@ MISSING = {
     "framework.middleware.OffPolicyLearner": "serial_pipeline",
     "model.model_wrap": "bare model",
     "policy.SQLPolicy": "DiscreteSACPolicy",
-    "rl_utils.q_nstep_td_error": "nstep_td_target",
+    "rl_utils.q_1step_td_error": "q_nstep_td_error",
     "torch_utils.fc_block": "build_mlp",
-    "utils.save_file": "save_state",
+    "utils.lists_to_dicts": "TransitionBatch",
 }
 
 

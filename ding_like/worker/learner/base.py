@@ -280,6 +280,10 @@ class BaseLearner(Configurable):
         """Write a line to the learner's text log."""
         self._logger.info(s)
 
+    def debug(self, s: str) -> None:
+        """Write a line to the learner's text log if its level is DEBUG."""
+        self._logger.debug(s)
+
     def state_dict(self) -> State:
         """Return counters, monitor and generator for an exact resume; the policy saves itself."""
         return {

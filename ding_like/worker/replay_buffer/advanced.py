@@ -81,6 +81,11 @@ class AdvancedReplayBuffer(PresetBuffer):
         return Parts(store, sampler, RateLimiter.from_cfg(cfg["thruput_controller"]))
 
     @property
+    def alpha(self) -> float:
+        """Return how far rows are sampled by priority: 0 evenly, 1 in proportion."""
+        return self._priorities.alpha
+
+    @property
     def beta(self) -> float:
         """Return how far weights make up for the uneven sampling: 0 not at all, 1 wholly."""
         return self._priorities.beta

@@ -67,7 +67,7 @@ class Priorities:
         self.max_priority = 1.0
         self.beta = settings.beta
         self._settings = settings
-        self._alpha = settings.alpha
+        self.alpha = settings.alpha
         self._tree = SumTree(capacity)
         self._monitor = SampledDataMonitor(settings.average_range, settings.print_freq)
         self._default_leaf = (np.nan, np.nan)  # the largest priority, and what the tree keeps of it
@@ -150,7 +150,7 @@ class Priorities:
         """Give live places [B] new priorities float32 [B]; of a place that comes twice, the last stays."""
         if len(places):
             self.records.priority[places] = priorities
-            self._tree.set_powers(places, priorities.astype(np.float64) ** self._alpha, priorities)
+            self._tree.set_powers(places, priorities.astype(np.float64) ** self.alpha, priorities)
             self.raise_largest(priorities)
 
     def update_current(self, info: Mapping[str, Any], *, next_id: int, next_row: int) -> bool:
@@ -162,7 +162,7 @@ class Priorities:
         if kept is None:
             return False
         places, priorities, largest = kept
-        self._tree.set_powers(places, priorities.astype(np.float64) ** self._alpha, priorities)
+        self._tree.set_powers(places, priorities.astype(np.float64) ** self.alpha, priorities)
         self.max_priority = max(self.max_priority, largest)
         return True
 
@@ -179,7 +179,7 @@ class Priorities:
 
     def _leaves(self, priorities: Array) -> Array:
         """Return what the tree keeps of priorities float32 [B]: their power, and 0 for what has left."""
-        return as_leaves(priorities.astype(np.float64) ** self._alpha, priorities)
+        return as_leaves(priorities.astype(np.float64) ** self.alpha, priorities)
 
 
 def checked_update(info: Mapping[str, Any], capacity: int) -> tuple[Array, Array, Array]:
