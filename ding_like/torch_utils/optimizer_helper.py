@@ -42,6 +42,11 @@ class Adam(torch.optim.Adam):
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
         self._clipping, self._clip_value, self._clip_norm_type = grad_clip_type, clip_value, clip_norm_type
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies need; torch's own knows nothing of the clipping."""
+        own = {name: vars(self)[name] for name in ("_clipping", "_clip_value", "_clip_norm_type")}
+        return {**super().__getstate__(), **own}
+
     def step(self, closure: Any = None) -> Any:
         """Clip the gradients and apply them; `closure`, which computes them, runs before and its loss is returned."""
         loss = None
