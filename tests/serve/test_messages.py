@@ -84,6 +84,20 @@ def test_tensors_of_any_dtype_are_read_or_refused() -> None:
         assert (rows is not None) == is_read
 
 
+def test_numbers_outside_their_box_are_read_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    high = np.array([0.1, np.inf])
+    reader = ObservationReader(spaces.Box(-high, high, dtype=np.float64), max_batch=4)
+    rounded = [float(np.float32(0.1)), 1e9]
+
+    reader.read({"": [rounded, [-rounded[0], -1e9]]})
+    assert not caplog.records
+    for _ in range(2):
+        assert reader.read({"": [rounded, [7.5, 0.0]]}).num == 2
+
+    (record,) = caplog.records
+    assert "'obs' has 7.5 at [1, 0], expected numbers from -0.1 to 0.1 there" in record.getMessage()
+
+
 def test_content_types_of_safetensors_are_one() -> None:
     assert {format_of(each) for each in ("application/safetensors", SAFETENSORS)} == {SAFETENSORS}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
@@ -12,6 +13,8 @@ from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.serve.messages import Sent, quoted
 from ding_like.data.obs import ACTION_MASK
 from ding_like.types import Array
+
+logger = logging.getLogger(__name__)
 
 # A gymnasium space is generic in what it samples, which differs from env to env: hence Space[Any] throughout.
 Space = spaces.Space[Any]
@@ -31,8 +34,8 @@ class Rows(NamedTuple):
 class ObservationReader:
     """Check observations against a space: names, shapes, kinds of number and range.
 
-    One observation is [O...], a batch [R, O...] with R at most `max_batch`. Bounds of a Box are not checked, as in an
-    evaluation; a NaN and an integer out of range are refused.
+    One observation is [O...], a batch [R, O...] with R at most `max_batch`. A NaN and an integer out of range are
+    refused. Numbers outside a Box are taken, with one warning for each entry: some envs leave the Box they declare.
     """
 
     def __init__(self, space: Space, *, max_batch: int) -> None:
@@ -40,6 +43,8 @@ class ObservationReader:
         self.max_batch = max_batch
         self._leaves = {"/".join(path): leaf for path, leaf in _leaves(space, ())}
         self._is_dict = isinstance(space, spaces.Dict)
+        boxes = {name: _box_bounds(leaf) for name, leaf in self._leaves.items() if isinstance(leaf, spaces.Box)}
+        self._bounds = {name: bounds for name, bounds in boxes.items() if bounds is not None}  # no warning given yet
 
     @property
     def num_values(self) -> int:
@@ -51,6 +56,10 @@ class ObservationReader:
         self._check_names(sent)
         arrays = {name: _read_leaf(_called(name), sent[name], leaf) for name, leaf in self._leaves.items()}
         counts = {name: _count(_called(name), arrays[name], leaf) for name, leaf in self._leaves.items()}
+        for name, (low, high) in list(self._bounds.items()):
+            outside = (arrays[name] < low) | (arrays[name] > high)
+            if outside.any():
+                self._warn_outside(name, arrays[name], outside)
         count = next(iter(counts.values()))
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{_called(n)}: {'one' if c is None else f'{c} in a batch'}" for n, c in counts.items())
@@ -62,6 +71,18 @@ class ObservationReader:
         if ACTION_MASK in arrays:
             _check_mask(arrays[ACTION_MASK])
         return Rows(self._nested(arrays), count or 1, count is not None)
+
+    def _warn_outside(self, name: str, array: Array, outside: Array) -> None:
+        space = self._leaves[name]
+        if self._bounds.pop(name, None) is None or not isinstance(space, spaces.Box):  # another thread has warned
+            return
+        at = tuple(np.argwhere(outside)[0])
+        low, high = (np.broadcast_to(bound, array.shape)[at] for bound in (space.low, space.high))
+        logger.warning(
+            "%s has %g at %s, expected numbers from %g to %g there, the bounds of the env's observation space: the "
+            "policy may not have seen such numbers. Give observations as the env gives them. (Said once.)",
+            *(_called(name), array[at], [int(i) for i in at], low, high),
+        )
 
     def example(self) -> Any:
         """Return an example for JSON: zeros or the nearest allowed numbers, and a mask that allows all actions."""
@@ -143,6 +164,17 @@ def _leaves(space: Space, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
             yield from _leaves(inner, (*path, key))
     else:
         yield path, space
+
+
+def _box_bounds(space: spaces.Box) -> tuple[Array, Array] | None:
+    """Return the bounds that numbers are compared with, a float32 rounding wider; None where all numbers are inside."""
+    low, high = space.low, space.high
+    if low.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # a bound beyond float32 is none
+            low, high = (bound.astype(np.float32) for bound in (low, high))
+        return None if np.isinf([low, high]).all() else (np.nextafter(low, -np.inf), np.nextafter(high, np.inf))
+    least, most = _range(space)
+    return None if (low == least).all() and (high == most).all() else (low, high)
 
 
 def _mapped(space: Space, make: Any, key: str = "") -> Any:  # Any: JSON-like
