@@ -284,25 +284,37 @@ def test_a_web_page_cannot_ask_a_server_of_this_machine(url: str) -> None:
         assert response.status_code in (400, 403)
 
 
-def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     path.chmod(0o640)
 
     with pytest.raises(ConfigError, match=r"can be read or changed by others \(mode 0640\): do `chmod 600"):
         read_token(path)
+    monkeypatch.setattr("os.geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(ConfigError, match=r"by others \(mode 0640\): make one of your own"):
+        read_token(path)
 
     path.chmod(0o600)
     assert read_token(path) == TOKEN
 
 
-def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
-    for text in ["", "short", "a" * 40, "two words that are long enough", "päßwört" * 5]:
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_a_file_without_a_token_that_is_hard_to_guess_is_refused_as_such(mode: int, tmp_path: Path) -> None:
+    for text in [
+        "",
+        "short",
+        "a" * 40,
+        "two words that are long enough",
+        "päßwört" * 5,
+        TOKEN * 60,
+        f"{TOKEN}\n{TOKEN}",
+    ]:
         path = tmp_path / "token"
-        path.touch(mode=0o600)
         path.write_text(text)
+        path.chmod(mode)
 
-        with pytest.raises(ConfigError, match="no token that is hard to guess"):
+        with pytest.raises(ConfigError, match="no token that is hard to guess: expected one line of 20 to 1,024"):
             read_token(path)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +15,11 @@ from ding_like.utils.addresses import is_loopback
 from ding_like.utils.private_file import NotPrivateError, read_private_file
 
 _MAX_FILE = 4096
-_MIN_LENGTH, _MIN_DISTINCT = 20, 8  # characters; a random token of 32 hex digits has about 14 different ones
+_MIN_LENGTH, _MAX_LENGTH, _MIN_DISTINCT = (
+    20,
+    1024,
+    8,
+)  # characters; a random token of 32 hex digits has about 14 different ones
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9.-]+)|\[(?P<six>[0-9A-Fa-f:]+)\])(?::[0-9]{1,5})?")
 _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1"))
@@ -21,24 +27,38 @@ _HOW = "(umask 077; python -c 'import secrets; print(secrets.token_urlsafe(32))'
 
 
 def read_token(path: str | Path) -> str:
-    """Return the token in a file. Raises ConfigError for one that others can read, or that could be guessed."""
+    """Return the token in a file. Raises ConfigError for one that others can read, or that could be guessed.
+
+    A file that holds no token is refused as such, whatever its mode.
+    """
+    exposed: NotPrivateError | None = None
     try:
-        text = read_private_file(path, max_bytes=_MAX_FILE)
-    except NotPrivateError as error:
-        raise ConfigError(
-            f"the token file {path} can be read or changed by others (mode {error.mode:04o}): do `chmod 600 {path}`, "
-            f"or make another: {_HOW}"
-        ) from error
+        try:
+            text = read_private_file(path, max_bytes=_MAX_FILE)
+        except NotPrivateError as error:
+            exposed = error
+            with open(path, "rb") as file:  # of a file that is no token, its mode is no matter of this command
+                text = file.read(_MAX_FILE)
+        is_own = os.stat(path).st_uid == os.geteuid()
     except OSError as error:
         raise ConfigError(
             f"the token file {path} cannot be read: {error.strerror or error}. Make one: {_HOW}"
         ) from error
     token = text.decode("latin-1").strip()
-    if _TOKEN.fullmatch(token) is None or len(token) < _MIN_LENGTH or len(set(token)) < _MIN_DISTINCT:
+    if (
+        _TOKEN.fullmatch(token) is None
+        or not _MIN_LENGTH <= len(token) <= _MAX_LENGTH
+        or len(set(token)) < _MIN_DISTINCT
+    ):
         raise ConfigError(
-            f"the token file {path} holds no token that is hard to guess: expected one line of at least {_MIN_LENGTH} "
-            f"random letters, digits and signs. Make one: {_HOW}"
+            f"the token file {path} holds no token that is hard to guess: expected one line of {_MIN_LENGTH} to "
+            f"{_MAX_LENGTH:,} random letters, digits and signs. Make one: {_HOW}"
         )
+    if exposed is not None:
+        way = f"do `chmod 600 {shlex.quote(str(path))}`, or make another" if is_own else "make one of your own"
+        raise ConfigError(
+            f"the token file {path} can be read or changed by others (mode {exposed.mode:04o}): {way}: {_HOW}"
+        ) from exposed
     return token
 
 
