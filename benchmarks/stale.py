@@ -30,8 +30,8 @@ _SEED = ("pipeline/seed", "comm/zmq", "comm/workers", "comm/weights")
 _MODE_OF = {"parallel": _PARALLEL, "ray": _RAY, "seed": _SEED}
 # What makes each report of runs on Ray.
 _RAY_REPORTS = {
-    "ray_hosts": "tests/comm/ray/latency.py",
-    "ray_early_stop": "tests/pipeline/ray/early_stop.py",
+    "ray_hosts": "benchmarks/ray_hosts.py",
+    "ray_early_stop": "benchmarks/ray_early_stop.py",
     "ray_gcs_kills": "tests/pipeline/ray/gcs_kills.py",
 }
 # What a benchmark measures beside its contenders.
@@ -168,7 +168,9 @@ def _report(path: Path, root: Path) -> Recording:
         return Recording(name, (*_in_package(parts), "tests/pipeline/learners"), command)
     if path.stem == "serve":
         parts = ("comm/serve", "comm/rest/http_limits.py", "pipeline/serve", "entry/serve.py", "policy/forward.py")
-        return Recording(name, (*_in_package(parts), "tests/serve/load.py"), f"python -m tests.serve.load --out {name}")
+        return Recording(
+            name, (*_in_package(parts), "benchmarks/serve_load.py"), f"python -m benchmarks.serve_load --out {name}"
+        )
     if path.stem == "seed_runs":
         parts = (*_TRAINING, *_SERIAL_FILES, *_SEED)
         own = ("dizoo/atari", "tests/learning/seed_runs.py")

@@ -1,6 +1,6 @@
 """Ask a served policy many times while newer checkpoints come, check every answer, and write what it took.
 
-python -m tests.serve.load --out docs/reports/serve.json [--requests 10000] [--reloads 5]
+python -m benchmarks.serve_load --out docs/reports/serve.json [--requests 10000] [--reloads 5]
 
 A server of its own process serves SAC with `--checkpoint newest`. Four clients, two processes with two threads each and
 a connection each that is kept, ask in JSON and in safetensors, one observation and 32. Every answer must be 200, its
@@ -33,7 +33,7 @@ from ding_like.pipeline.build import training_process
 from ding_like.pipeline.serve import Blueprint
 from tests.serve.runs import Run, question
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 JSON, TENSORS = "application/json", "application/octet-stream"
 FORMS = {"json": JSON, "safetensors": TENSORS}
 ROWS = (1, 32)
@@ -232,7 +232,7 @@ def _percentiles(latency_s: list[float]) -> dict[str, float]:
 
 def main() -> None:
     """Parse the command line, measure and write."""
-    parser = argparse.ArgumentParser(prog="python -m tests.serve.load", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serve_load", description=__doc__)
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--reloads", type=int, default=5)
     parser.add_argument("--out", type=Path, help="where to write the figures; they are printed in any case")
@@ -241,7 +241,7 @@ def main() -> None:
     try:
         code = provenance(allow_dirty=args.allow_dirty or args.out is None)
     except DirtyTreeError as error:
-        sys.exit(f"tests.serve.load: {error}")
+        sys.exit(f"benchmarks.serve_load: {error}")
     found = measure(args.requests, args.reloads)
     machine = {"cpus": os.cpu_count(), "python": sys.version.split()[0], "torch": torch.__version__}
     text = json.dumps({**code.to_plain(), "machine": machine, **found}, indent=1)

@@ -1,4 +1,4 @@
-"""Put what was recorded of `ding serve` into its page: `python -m tests.serve.page`."""
+"""Put what was recorded of `ding serve` into its page: `python -m benchmarks.serve_page`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 PAGE, REPORT = DOCS / "serve.md", DOCS / "reports/serve.json"
 _BEGIN, _END = "<!-- recorded: serve -->", "<!-- end of recorded -->"
 

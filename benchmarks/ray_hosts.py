@@ -1,6 +1,6 @@
 """Measure what a host of workers costs on Ray, with threads beside it: deaths, control calls, weights, calls.
 
-python -m tests.comm.ray.latency --out docs/reports/ray_hosts.json
+python -m benchmarks.ray_hosts --out docs/reports/ray_hosts.json
 
 A death is a `kill -9` from here until `wait` returns; a control call is made while the worker's call runs pure Python,
 which keeps the interpreter's lock; weights are 10 MB of float32 to four workers, until all have taken them.
@@ -213,7 +213,7 @@ def summary(found: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measure, and write the figures to a file."""
-    parser = argparse.ArgumentParser(prog="python -m tests.comm.ray.latency", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ray_hosts", description=__doc__)
     parser.add_argument("--kills", type=int, default=20, help="deaths of each kind")
     parser.add_argument("--calls", type=int, default=500)
     parser.add_argument("--controls", type=int, default=100)

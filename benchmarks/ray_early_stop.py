@@ -1,6 +1,6 @@
 """Stop collectors on Ray before they have finished: how long it takes, and what a slow one costs.
 
-python -m tests.pipeline.ray.early_stop --out docs/reports/ray_early_stop.json [--stops 300] [--rounds 30]
+python -m benchmarks.ray_early_stop --out docs/reports/ray_early_stop.json [--stops 300] [--rounds 30]
 
 `stop`: two workers collect in 8 CartPoles each; after a random while both are told to stop, and the clock runs from the
 order until the rows of each are back and read. `slow`: four workers in an env that waits 2 ms a step, in one case one
@@ -36,7 +36,7 @@ from ding_like.pipeline.ray.c_worker_set import CWorkerSet
 from ding_like.pipeline.ray.collection import Remote, SynchronousCollection
 from ding_like.pipeline.roles.loaded_weights import UNTRAINED
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 FAST = "tests.pipeline.ray.sleeping_env:SleepingCartPole-v0"
 SLOW = "tests.pipeline.ray.sleeping_env:TenfoldSleepingCartPole-v0"
 STOP_BAR_MS = 50.0
@@ -210,7 +210,7 @@ def main() -> None:
     try:
         made_with = provenance(allow_dirty=args.allow_dirty or args.out is None).to_plain()
     except DirtyTreeError as error:
-        sys.exit(f"tests.pipeline.ray.early_stop: {error}")
+        sys.exit(f"benchmarks.ray_early_stop: {error}")
     # Actors find the envs of the tests.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     from tempfile import TemporaryDirectory
