@@ -245,6 +245,11 @@ def test_both_formats_name_the_version_in_the_header_and_in_the_answer(url: str)
 # --- who may ask
 
 
+def test_a_host_of_others_needs_a_token() -> None:
+    with pytest.raises(ConfigError, match="can be asked from other machines: give --token-file"):
+        PolicyServer(Stub(), host="0.0.0.0")
+
+
 def test_with_a_token_only_those_who_have_it_are_answered(vector_run: Run) -> None:
     with serving(vector_run, token=TOKEN) as server:
         for header in (None, "Bearer wrong", f"Basic {TOKEN}", TOKEN, "Bearer "):
