@@ -13,7 +13,7 @@ from ding_like.config.frozen import FrozenConfig
 from ding_like.config.objects import with_objects
 from ding_like.config.read import ConfigFile, read_config
 from ding_like.config.report import NoEffect
-from ding_like.config.save import save_config, save_system
+from ding_like.config.save import read_saved_config, save_config, save_system
 from ding_like.config.tree import deep_merge, to_plain
 from ding_like.utils.lazy_exports import lazy_export
 
@@ -34,6 +34,7 @@ __all__ = [
     "compile_config",
     "deep_merge",
     "read_config",
+    "read_saved_config",
     "save_config",
     "save_system",
     "to_plain",

@@ -1,7 +1,8 @@
-"""Write a compiled config so that it can be read, compared and run again."""
+"""Write a compiled config so that it can be read, compared and run again; read it as data, without running it."""
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import ding_like
 from ding_like.config.literal import block, literal
 from ding_like.config.parts import create_config_of
+from ding_like.config.read import ConfigFile
 from ding_like.config.tree import Tree, leaves
 from ding_like.errors import ConfigError
 from ding_like.utils.files import atomic_write
@@ -56,6 +58,37 @@ def save_system(exp_dir: str | os.PathLike[str], system: Mapping[str, Any], *, m
                 file.write(f"{text}system_config = {block(system)}\n".encode())
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}; choose another exp_name") from error
+
+
+def read_saved_config(path: str | os.PathLike[str]) -> ConfigFile:
+    """Return the configs in a `total_config.py`, read as data: nothing of the file runs.
+
+    Raises ConfigError for a file that holds anything but the literals that `save_config` writes.
+    """
+    found: dict[str, Any] = {}
+    try:
+        for node in ast.parse(Path(path).read_text(encoding="utf-8")).body:
+            if not (isinstance(node, ast.Assign) and isinstance(name := node.targets[0], ast.Name)):
+                raise ValueError(f"line {node.lineno} is code")
+            value = node.value
+            found[name.id] = (
+                found[value.id] if isinstance(value, ast.Name) else ast.literal_eval(_Floats().visit(value))
+            )
+        return ConfigFile(found["main_config"], found["create_config"], found.get("system_config"))
+    except (OSError, SyntaxError, ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
+        raise ConfigError(
+            f"{path} is not as a run saves it ({type(error).__name__}: {error}), and is not run for this: it may hold "
+            "anything. To train from it: ding -m serial -c FILE."
+        ) from error
+
+
+class _Floats(ast.NodeTransformer):
+    """Reader of `float("inf")`, the one call in a saved config."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802: ast names it
+        if ast.unparse(node) not in ("float('inf')", "float('-inf')", "float('nan')"):
+            raise ValueError(f"line {node.lineno} is code")
+        return ast.copy_location(ast.Constant(float(ast.literal_eval(node.args[0]))), node)
 
 
 def _header(name: str, mode: str = "serial") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,15 +33,17 @@ def enjoy(
     seed: int | None = None,
     env_setting: EnvSetting | None = None,
     model: torch.nn.Module | None = None,
+    import_names: Sequence[str] = (),
 ) -> Enjoyed:
     """Play a checkpoint of a finished or running experiment in a fresh env, and write a GIF of it.
 
     Without `num_episodes` it shows a typical episode, that with the median return of ten. `ckpt` is 'best', 'last' or a
     file. `out` is by default `agent.gif` in the folder, `agent_<ckpt>.gif` for another
-    checkpoint than the best. `env_setting` and `model` must be given again if the run was started with them. Raises
+    checkpoint than the best. `env_setting` and `model` must be given again if the run was started with them;
+    `import_names` are modules of the run's own that it may use. Raises
     ConfigError for a folder without a run, CheckpointError without a checkpoint, EnvError if the env cannot render.
     """
-    path, filmed = _film(exp_name, ckpt, num_episodes, out, seed, env_setting, model)
+    path, filmed = _film(exp_name, ckpt, num_episodes, out, seed, env_setting, model, import_names)
     return Enjoyed(path, filmed.returns)
 
 
@@ -52,9 +55,11 @@ def _film(
     seed: int | None,
     env_setting: EnvSetting | None = None,
     model: torch.nn.Module | None = None,
+    import_names: Sequence[str] = (),
 ) -> tuple[Path, Filmed]:
-    from ding_like.config import compile_config, read_config
+    from ding_like.config import compile_config
     from ding_like.envs import get_vec_env_setting
+    from ding_like.pipeline.agent.trust import allow_saved_config
     from ding_like.pipeline.report.pictures import find_checkpoint
     from ding_like.pipeline.report.video import filmable, make_video
     from ding_like.pipeline.statistics import load_agent
@@ -66,7 +71,7 @@ def _film(
     if num_episodes is not None and num_episodes < 1:
         raise ConfigError(f"num_episodes is {num_episodes}, expected 1 or more.")
     path = find_checkpoint(folder, ckpt)
-    file = read_config(config_file)
+    file = allow_saved_config(folder, import_names)
     cfg = compile_config(file.main_config, file.create_config, source=str(config_file), renew_dir=False, save=False)
     env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
     make_env = filmable(env_cfgs[0], env_fn)
@@ -101,10 +106,25 @@ def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
 )
 @click.option("-s", "--seed", type=int, metavar="SEED", help="Seed of the episodes. [the run's]")
 @click.option("-o", "--out", metavar="FILE.gif", help="Where to write the video. [EXP/agent.gif]")
+@click.option(
+    "--import",
+    "import_names",
+    multiple=True,
+    metavar="MODULE",
+    help="Allow a module that the folder names.",
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(experiment: str, ckpt: str, episodes: int | None, seed: int | None, out: str | None, debug: bool) -> None:
+def command(
+    experiment: str,
+    ckpt: str,
+    episodes: int | None,
+    seed: int | None,
+    out: str | None,
+    import_names: tuple[str, ...],
+    debug: bool,
+) -> None:
     """Play a trained agent and write a video of it: ding enjoy my_exp --ckpt last --episodes 3"""
-    path, (returns, median_of) = _film(experiment, ckpt, episodes, out, seed)
+    path, (returns, median_of) = _film(experiment, ckpt, episodes, out, seed, import_names=import_names)
     listed = "  ".join(f"{value:.4g}" for value in returns)
     more = f"  mean {sum(returns) / len(returns):.4g}" if len(returns) > 1 else ""
     if median_of:

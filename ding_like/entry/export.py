@@ -16,15 +16,22 @@ Examples:
 @click.option("--to", "form", type=click.Choice(["torchscript", "onnx"]), required=True, help="Which kind of file.")
 @click.option("-o", "--out", metavar="FILE", help="Where to write it. [EXP/agent.pt or EXP/agent.onnx]")
 @click.option("--ckpt", default="best", metavar="CKPT", help="best, last, or a file. [best]")
+@click.option(
+    "--import",
+    "import_names",
+    multiple=True,
+    metavar="MODULE",
+    help="Allow a module that the folder names.",
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(experiment: str, form: str, out: str | None, ckpt: str, debug: bool) -> None:
+def command(experiment: str, form: str, out: str | None, ckpt: str, import_names: tuple[str, ...], debug: bool) -> None:
     """Write a trained agent as one file, from observations to actions, and check it against the agent.
 
     The file needs neither ding_like nor the env; what it takes and gives is told in it.
     """
     from ding_like.pipeline.agent.export import export
 
-    done = export(experiment, to=form, out=out, which=ckpt)  # type: ignore[arg-type]  # click has checked it
+    done = export(experiment, to=form, out=out, which=ckpt, import_names=import_names)  # type: ignore[arg-type]  # click has checked it
     told = done.metadata
     lines = [f"{kind:<9} {_ports(told[kind])}" for kind in ("inputs", "outputs")]
     if told["wrappers_to_apply"]:

@@ -7,7 +7,7 @@ import logging
 import select
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ def serve(
     max_batch: int = 1024,
     client_wraps: bool = False,
     on_cpu: bool = False,
+    import_names: Sequence[str] = (),
     started: Callable[[PolicyServer, ServedPolicy], None] = lambda server, served: None,
 ) -> None:
     """Serve the policy of an experiment until SIGINT, SIGTERM or SIGHUP; `started` is called when the port is open.
@@ -55,7 +56,9 @@ def serve(
     check_host(host, token)
     # Forward passes use one thread, as in evaluations; the threads that answer requests start in this context.
     with training_process(), StopSignal() as signals, _signals_wake() as wait:
-        blueprint = Blueprint.of(exp_name, client_wraps=client_wraps, on_cpu=on_cpu, max_batch=max_batch)
+        blueprint = Blueprint.of(
+            exp_name, client_wraps=client_wraps, on_cpu=on_cpu, max_batch=max_batch, import_names=import_names
+        )
         choice = CheckpointChoice.of(exp_name, checkpoint)
         with ServedPolicy(blueprint, choice, reload_s=reload_s) as served:
             server = PolicyServer(served, host=host, port=port, token=token)
@@ -152,6 +155,13 @@ def _one_line(space: dict[str, Any]) -> str:
 )
 @click.option("--client-wraps", is_flag=True, help="Clients apply the wrappers themselves that remember earlier steps.")
 @click.option("--cpu", is_flag=True, help="Serve on the CPU what was trained on a GPU.")
+@click.option(
+    "--import",
+    "import_names",
+    multiple=True,
+    metavar="MODULE",
+    help="Allow a module that the folder names.",
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def command(
     experiment: str,
@@ -163,6 +173,7 @@ def command(
     max_batch: int,
     client_wraps: bool,
     cpu: bool,
+    import_names: tuple[str, ...],
     debug: bool,
 ) -> None:
     """Answer observations with a trained agent's actions over HTTP: ding serve my_exp --port 8000
@@ -185,5 +196,6 @@ def command(
         max_batch=max_batch,
         client_wraps=client_wraps,
         on_cpu=cpu,
+        import_names=import_names,
         started=say,
     )

@@ -82,6 +82,14 @@ def import_code(name: str) -> ModuleType | None:
         raise ConfigError(f"module '{name}' cannot be imported: {told(error)}") from error
 
 
+def is_imported(name: str) -> bool:
+    """Return whether `import_code(name)` would run no code, as it has run in this process already."""
+    path = Path(name)
+    if name.endswith(".py"):
+        return path.resolve() in _modules
+    return name in (sys.path if path.is_absolute() else sys.modules)
+
+
 def searched_folders() -> list[str]:
     """Return the folders that python looks for a user's modules in: those of `sys.path` that hold no installed ones."""
     installed = {*site.getsitepackages(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}

@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 from click.testing import CliRunner
 from PIL import Image
@@ -5,6 +7,7 @@ from PIL import Image
 from ding_like.entry import serial_pipeline
 from ding_like.entry.enjoy import command, enjoy
 from ding_like.errors import CheckpointError, ConfigError
+from ding_like.pipeline.report.runs import read_run
 from tests.pipeline.report.films import Lamp
 
 
@@ -107,3 +110,42 @@ def test_what_is_missing_is_one_clear_error(experiment, arguments, error, words)
 def test_no_episodes_is_a_config_error(experiment):
     with pytest.raises(ConfigError, match="num_episodes is 0"):
         enjoy(experiment, num_episodes=0)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("open('ran', 'w')\n", "line 1 is code, and is not run|not as a run saves it"),
+        ("main_config['env'] = dict(type='my_absent_env:Env')\n", "not as a run saves it"),
+    ],
+)
+def test_what_a_folder_holds_is_not_run(experiment, tmp_path, monkeypatch, code, error):
+    folder = tmp_path / "exp"
+    shutil.copytree(experiment, folder)
+    config = folder / "total_config.py"
+    config.write_text(code + config.read_text())
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigError, match=error):
+        enjoy(folder)
+    with pytest.raises(ConfigError, match=error):
+        read_run(folder)
+
+    assert not (tmp_path / "ran").exists()
+
+
+def test_own_envs_of_a_folder_must_be_allowed(experiment, tmp_path, monkeypatch):
+    folder = tmp_path / "exp"
+    shutil.copytree(experiment, folder)
+    config = folder / "total_config.py"
+    config.write_text(config.read_text().replace('"CartPole-v1"', '"my_enjoyed_envs:CartPole-v1"'))
+    (tmp_path / "my_enjoyed_envs.py").write_text("open('ran', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(ConfigError, match="not imported here: my_enjoyed_envs(.|\n)*--import my_enjoyed_envs"):
+        enjoy(folder)
+
+    assert not (tmp_path / "ran").exists()
+    enjoy(folder, num_episodes=1, import_names=["my_enjoyed_envs"])
+    assert (tmp_path / "ran").exists()

@@ -10,7 +10,6 @@ import json
 import logging
 import platform
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,23 +19,21 @@ import numpy as np
 import torch
 
 import ding_like
-from ding_like.config import compile_config, read_config, to_plain
+from ding_like.config import compile_config, to_plain
 from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
 from ding_like.envs.factory import env_class
 from ding_like.envs.hybrid import HybridRows, as_lane_env
 from ding_like.envs.solo import SoloEnv
-from ding_like.envs.wrappers import find_wrapper
-from ding_like.errors import CheckpointError, ConfigError, RegistryError
+from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline.agent.layers import FedEnv, Spec, WrapperLayer, describe_wrappers
 from ding_like.pipeline.agent.space_json import Space, space_from_json, space_to_json
+from ding_like.pipeline.agent.trust import allow_code, allow_saved_config, missing_wrappers
 from ding_like.pipeline.agent.wrappers import WrapperSplit, split_at, split_wrappers
 from ding_like.pipeline.build import EnvSetting, build_single_env, fit_policy_config
 from ding_like.pipeline.report.runs import refuse_seeds
 from ding_like.policy.random_policy import RandomActor
-from ding_like.utils.code_files import import_code
 from ding_like.utils.files import atomic_write
 from ding_like.utils.full_disk import when_there_is_room
-from ding_like.utils.registry import own_path
 
 logger = logging.getLogger(__name__)
 
@@ -75,12 +72,7 @@ class AgentDescription:
         return split_at(self._bare(), self.layers, first)
 
     def _bare(self) -> FedEnv:
-        """Return what stands in for the env; what registers the run's own wrappers is imported first."""
-        if not all(_is_known(layer.spec) for layer in self.layers):
-            for name in self.import_names:
-                # The env's own package need not be here; a wrapper that is missing then is named where it is made.
-                with suppress(ImportError, ConfigError):
-                    import_code(own_path(name))
+        """Return what stands in for the env."""
         return FedEnv(
             self.observation_space, self.action_space, render_mode=self.render_mode, parameter_mask=self.parameter_mask
         )
@@ -129,15 +121,6 @@ class AgentDescription:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{AGENT_FILE} is damaged ({type(error).__name__}: {error}).") from error
-
-
-def _is_known(spec: Spec) -> bool:
-    """Tell whether a wrapper can be made without importing anything for it."""
-    try:
-        find_wrapper(spec.get("type") if isinstance(spec, Mapping) else spec)
-    except (ConfigError, RegistryError):
-        return False
-    return True
 
 
 def _layer_to_json(layer: WrapperLayer) -> dict[str, Any]:
@@ -204,32 +187,42 @@ def _write(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def read_description(folder: str | Path) -> AgentDescription:
-    """Return the description in a run's folder; of a run of an older version, one made of its config and its env.
+def read_description(folder: str | Path, *, import_names: Sequence[str] = ()) -> AgentDescription:
+    """Return the description in a run's folder.
 
-    Raises ConfigError for a folder without a run or with several, CheckpointError for a file that cannot be read.
+    The folder runs no code: what it names must be of this package, imported by the caller, or in `import_names`, which
+    are imported. Raises ConfigError for other names, and for a folder without a run or with several; CheckpointError
+    for a file that cannot be read.
     """
     folder = Path(folder)
     path = folder / AGENT_FILE
-    if path.is_file():
-        try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}") from error
-        try:
-            return AgentDescription.from_json(told)
-        except CheckpointError as error:
-            raise CheckpointError(f"{folder}: {error}") from error
+    if not path.is_file():
+        return _described_anew(folder, import_names)
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    try:
+        description = AgentDescription.from_json(told)
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from error
+    specs = [layer.spec for layer in description.layers]
+    # What registers the wrappers of the run is needed only where they are not registered yet.
+    names = description.import_names if missing_wrappers(specs) else ()
+    env = {"wrappers": specs, "import_names": names}
+    allow_code(folder, env=env, policy=description.policy, import_names=import_names)
+    return description
+
+
+def _described_anew(folder: Path, import_names: Sequence[str]) -> AgentDescription:
+    """Return the description of a run of an older version, made of its config, read as data, and of its env."""
     refuse_seeds(folder)
-    config_file = folder / "total_config.py"
-    if not config_file.is_file():
+    config = folder / "total_config.py"
+    if not config.is_file():
         raise ConfigError(_no_run(folder))
     logger.info("%s has no %s, as an older version wrote it: its env is made to read the spaces", folder, AGENT_FILE)
-    file = read_config(config_file)
-    cfg = compile_config(
-        file.main_config, file.create_config, source=str(config_file), renew_dir=False, save=False, quiet=True
-    )
-    return describe_agent(cfg)
+    main, create = allow_saved_config(folder, import_names)
+    return describe_agent(compile_config(main, create, source=str(config), renew_dir=False, save=False, quiet=True))
 
 
 def _no_run(folder: Path) -> str:

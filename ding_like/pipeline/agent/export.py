@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from ding_like.config import compile_config, read_config
+from ding_like.config import compile_config
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.agent.description import AgentDescription, plain_section, read_description
@@ -30,6 +30,7 @@ from ding_like.pipeline.agent.export_module import ExportedAgent, Port, can_be_e
 from ding_like.pipeline.agent.layers import layers_of
 from ding_like.pipeline.agent.loaded import Agent
 from ding_like.pipeline.agent.space_json import space_to_json
+from ding_like.pipeline.agent.trust import allow_saved_config
 from ding_like.pipeline.agent.weights import find_checkpoint, run_folder
 from ding_like.pipeline.agent.wrappers import AgentWrappers, rows_split
 from ding_like.types import Array
@@ -57,16 +58,24 @@ class Exported(NamedTuple):
     played: Compared | None  # on those of the env, None where it cannot be made here
 
 
-def export(path: str | Path, *, to: Format, out: str | Path | None = None, which: str | Path = "best") -> Exported:
+def export(
+    path: str | Path,
+    *,
+    to: Format,
+    out: str | Path | None = None,
+    which: str | Path = "best",
+    import_names: Sequence[str] = (),
+) -> Exported:
     """Write the agent of a run, or of a checkpoint inside one, and check the file.
 
-    By default it is `agent.pt` or `agent.onnx` in the folder. Raises ConfigError for another format and for a policy
+    By default it is `agent.pt` or `agent.onnx` in the folder. `import_names` are modules of the run's own that it may
+    use. Raises ConfigError for another format and for a policy
     that cannot be exported, CheckpointError where the file would act otherwise than the agent: it is not written then.
     """
     if to not in get_args(Format):
         raise ConfigError(f"to is {to!r}, expected {' or '.join(get_args(Format))}.")
     folder = run_folder(path)
-    description = read_description(folder)
+    description = read_description(folder, import_names=import_names)
     checkpoint = Path(path) if Path(path).is_file() else find_checkpoint(folder, which)
     target = Path(out) if out else folder / f"agent{SUFFIXES[to]}"
     if not target.resolve().parent.is_dir():
@@ -232,13 +241,13 @@ def _compare_in_env(folder: Path, agent: Agent, module: ExportedAgent, run: Run)
     if not config.is_file():
         return None
     try:
-        file = read_config(config)
+        file = allow_saved_config(folder)
         cfg = compile_config(
             file.main_config, file.create_config, source=str(config), renew_dir=False, save=False, quiet=True
         )
         make, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
         section = plain_section(env_cfgs[0])
-        env: Any = make({**section, "wrappers": section["wrappers"][: len(agent.client_wrappers)]})
+        env: Any = make({**section, "wrappers": section.get("wrappers", [])[: len(agent.client_wrappers)]})
     except Exception as error:  # making an env runs its own code and needs its package, which an export does not
         logger.info("not checked in the env, which cannot be made here: %s", str(error).partition("\n")[0])
         return None

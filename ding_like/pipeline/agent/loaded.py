@@ -249,16 +249,18 @@ def load(
     device: str | torch.device | None = None,
     model: torch.nn.Module | None = None,
     seed: int = 0,
+    import_names: Sequence[str] = (),
 ) -> Agent:
-    """Return the agent of a run: `path` is its folder, or a checkpoint inside one.
+    """Return the agent of a run: `path` is its folder, or a checkpoint inside one. Nothing in the folder runs.
 
     Neither the env nor the config is needed. `which` is "best", "last" or a checkpoint's file. `device` is by default a
     GPU if the run trained on one and there is one, else the CPU. `model` is for runs that were given a model as an
-    object. `seed` is of actions that are sampled. Raises ConfigError for a folder that is no run's and for a policy
-    whose module cannot be imported, CheckpointError where there are no weights.
+    object. `seed` is of actions that are sampled. `import_names` are modules with classes of your own that the folder
+    may name; those that are imported already need not be listed. Raises ConfigError for a folder that is no run's and
+    for code that it names and that is not allowed, CheckpointError where there are no weights.
     """
     folder = run_folder(path)
-    description = read_description(folder)
+    description = read_description(folder, import_names=import_names)
     checkpoint = Path(path) if Path(path).is_file() else find_checkpoint(folder, which)
     agent = Agent(description, checkpoint, device=device, model=model, seed=seed)
     if agent.client_wrappers:

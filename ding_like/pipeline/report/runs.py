@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.config import read_config
+from ding_like.config import read_saved_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.report.progress import Limits
 from ding_like.types import Array
@@ -130,7 +130,7 @@ def _reports_of(lines: list[dict[str, Any]], source: str, name: str) -> Reports:
 def read_settings(folder: Path) -> Mapping[str, Any]:
     """Return the main config that a run saved, empty if there is none."""
     path = folder / "total_config.py"
-    return read_config(path).main_config if path.is_file() else {}
+    return read_saved_config(path).main_config if path.is_file() else {}
 
 
 def read_result(folder: Path) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,14 +70,21 @@ class Blueprint:
 
     @classmethod
     def of(
-        cls, exp_name: str | Path, *, client_wraps: bool = False, on_cpu: bool = False, max_batch: int = MAX_BATCH
+        cls,
+        exp_name: str | Path,
+        *,
+        client_wraps: bool = False,
+        on_cpu: bool = False,
+        max_batch: int = MAX_BATCH,
+        import_names: Sequence[str] = (),
     ) -> Blueprint:
         """Return the blueprint of an experiment's folder, whose env is not needed.
 
         With `client_wraps` clients apply the wrappers that need earlier steps; `on_cpu` overrides a config with a GPU.
-        Raises ConfigError for a folder without a run, and for wrappers that cannot be applied here.
+        `import_names` are modules of the run's own that it may use. Raises ConfigError for a folder without a run,
+        and for wrappers that cannot be applied here.
         """
-        description = read_description(exp_name)
+        description = read_description(exp_name, import_names=import_names)
         if description.has_own_model:
             raise ConfigError(
                 f"the run in '{exp_name}' was given its model as an object, which its folder does not hold: serve a "

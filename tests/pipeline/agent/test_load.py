@@ -188,12 +188,13 @@ sys.meta_path.insert(0, Blocked())
 import gymnasium
 gymnasium.registry.clear()
 import ding_like
-print(json.dumps(ding_like.load(sys.argv[1]).act(json.loads(sys.argv[2])).tolist()))
+agent = ding_like.load(sys.argv[1], import_names=sys.argv[3:])
+print(json.dumps(agent.act(json.loads(sys.argv[2])).tolist()))
 """
 
 
-def _in_a_process_without_envs(folder: Path, name: str, obs: Any) -> Any:
-    command = [sys.executable, "-c", _WITHOUT_ENVS, name, json.dumps(obs.tolist())]
+def _in_a_process_without_envs(folder: Path, name: str, obs: Any, *import_names: str) -> Any:
+    command = [sys.executable, "-c", _WITHOUT_ENVS, name, json.dumps(obs.tolist()), *import_names]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -276,14 +277,33 @@ def test_what_is_no_observation_is_refused_with_what_was_expected(tmp_path: Path
     assert agent.act(np.zeros((3, 3), np.float32)).shape == (3,)
 
 
-def test_a_policy_whose_module_is_not_there_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("section", "error"),
+    [
+        (
+            {"type": "my_dqn", "import_names": ["my_policies.dqn"]},
+            "not imported here: my_policies.dqn.*--import",
+        ),
+        ({"type": "antigravity:Policy"}, "not imported here: antigravity"),
+        ({"model": {"type": "evil.py:Model"}}, "not imported here: evil.py"),
+        ({"model": {"activation": "import:antigravity.Layer()"}}, "not imported here: antigravity"),
+        ({"model": {"type": "subprocess:Popen", "args": ["touch", "ran"]}}, "no class of torch.nn.Module"),
+        ({"type": "ding_like.utils.code_files:run_file"}, "no class of Policy"),
+    ],
+)
+def test_a_folder_that_names_foreign_code_runs_none(tmp_path: Path, in_tmp: Path, section: Any, error: str) -> None:
     run, _ = saved_run(tmp_path / "exp", "vectors")
     told = json.loads((run.folder / AGENT_FILE).read_text())
-    told["policy"] |= {"type": "my_dqn", "import_names": ["my_policies.dqn"]}
+    told["policy"] |= section
     (run.folder / AGENT_FILE).write_text(json.dumps(told))
+    (in_tmp / "evil.py").write_text("open('ran', 'w')")
 
-    with pytest.raises(ConfigError, match=r"policy 'my_dqn'(.|\n)*import_names \['my_policies.dqn'\](.|\n)*PYTHONPATH"):
+    with pytest.raises(ConfigError, match=error):
         ding_like.load(run.folder)
+
+    assert not (in_tmp / "ran").exists() and "antigravity" not in sys.modules
+    with pytest.raises(ConfigError, match="my_policies cannot be imported"):
+        ding_like.load(run.folder, import_names=["my_policies"])
 
 
 _OWN_WRAPPER = """
@@ -299,11 +319,12 @@ class Halved(gymnasium.ObservationWrapper):
 
 def test_a_module_that_registers_the_runs_wrappers_is_imported(tmp_path: Path) -> None:
     (tmp_path / "my_halves.py").write_text(_OWN_WRAPPER)
-    env = dict(wrappers=["halved"], import_names=[str(tmp_path / "my_halves.py")])
+    own = str(tmp_path / "my_halves.py")
+    env = dict(wrappers=["halved"], import_names=[own])
     run = ding_like.train("dqn", "CartPole-v1", env_step=100, env=env, exp_name=str(tmp_path / "exp"))
     obs = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
 
-    assert _in_a_process_without_envs(tmp_path, "exp", obs) == run.agent.act(obs).tolist()
+    assert _in_a_process_without_envs(tmp_path, "exp", obs, own) == run.agent.act(obs).tolist()
 
 
 def test_a_run_that_was_given_its_model_asks_for_it(tmp_path: Path) -> None:

@@ -1,0 +1,134 @@
+"""Refuse code that the folder of a run names and that the caller has not allowed: a folder may come from a stranger."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import torch
+
+from ding_like.config import ConfigFile, read_saved_config
+from ding_like.envs.wrappers import find_wrapper
+from ding_like.errors import ConfigError, RegistryError
+from ding_like.policy import Policy
+from ding_like.utils.code_files import import_code, is_imported
+from ding_like.utils.registries import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
+from ding_like.utils.registry import own_path
+
+# Packages whose import runs no code of the folder's author.
+_KNOWN = ("ding_like", "dizoo", "gymnasium", "torch", "pettingzoo", "mpe2")
+_IMPORT_PATH = re.compile(r"([\w./\\ -]+):[A-Za-z_][\w.-]*")  # module:Class, file.py:Class, module:EnvId-v0
+_OBJECT_TEXT = re.compile(r"import:([\w.]+)\.\w+")  # see config/objects.py
+
+
+def allow_code(
+    folder: str | Path,
+    *,
+    env: Mapping[str, Any],
+    policy: Mapping[str, Any],
+    others: Mapping[str, Any] | None = None,
+    import_names: Sequence[str] = (),
+) -> None:
+    """Import `import_names`, and raise ConfigError for other code that a run's env, policy or `others` name.
+
+    Code of this package and modules that this process has imported already are allowed, too. A class that is named by
+    its import path must be what it is used as: a Policy, a torch.nn.Module, a gymnasium.Wrapper, an env.
+    """
+    allowed = {own_path(name) for name in import_names}
+    for name in allowed:
+        try:
+            import_code(name)
+        except ImportError as error:
+            raise ConfigError(
+                f"import_names: {name} cannot be imported ({error}); put its folder on PYTHONPATH."
+            ) from error
+    modules = [own_path(name) for name in _modules_of({"env": env, "policy": policy, "others": others})]
+    if str(env.get("type", "")).startswith("petting_zoo"):
+        modules.append(str(env.get("env_id")))  # the import path of a module
+    foreign = [module for module in dict.fromkeys(modules) if not (module in allowed or _is_known(module))]
+    if foreign:
+        raise ConfigError(
+            f"'{folder}' names code that is not imported here: {', '.join(foreign)}. The folder of a stranger could "
+            f"run anything that way. If you trust it, allow it: import_names={foreign!r} from Python, "
+            f"{' '.join(f'--import {module}' for module in foreign)} on the command line; or import it first."
+        )
+    for key, path, what, found in _classes_of(env, policy):
+        if not found:
+            raise ConfigError(f"'{folder}' names {path} as {key}, which is no class of {what}.")
+
+
+def _is_known(module: str) -> bool:
+    """Return whether importing a module runs no code but that of known packages."""
+    return (module.partition(".")[0] in _KNOWN and not module.endswith(".py")) or is_imported(module)
+
+
+def _modules_of(value: Any, key: str = "") -> Iterator[str]:
+    """Yield the modules that a config names, wherever they stand."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _modules_of(inner, str(name))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _modules_of(inner, key)
+    elif isinstance(value, str):
+        if key == "import_names":
+            yield value
+        elif match := _OBJECT_TEXT.match(value) or _IMPORT_PATH.fullmatch(value):
+            yield match[1]
+
+
+def _classes_of(env: Mapping[str, Any], policy: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
+    """Yield (key, import path, what it must be, whether it is) of each class that is named by its import path."""
+    model = policy.get("model") if isinstance(policy.get("model"), Mapping) else {}
+    named: list[tuple[str, Any, Any, str, Any]] = [
+        ("policy.type", policy.get("type"), POLICY_REGISTRY.get, "Policy", _derives_from(Policy)),
+        (
+            "policy.model.type",
+            (model or {}).get("type"),
+            MODEL_REGISTRY.get,
+            "torch.nn.Module",
+            _derives_from(torch.nn.Module),
+        ),
+        ("env.type", env.get("type"), ENV_REGISTRY.get, "an env", _steps),
+    ]
+    for number, spec in enumerate(env.get("wrappers") or ()):
+        kind = spec.get("type") if isinstance(spec, Mapping) else spec
+        named.append(
+            (f"env.wrappers[{number}]", kind, find_wrapper, "gymnasium.Wrapper", _derives_from(gymnasium.Wrapper))
+        )
+    for key, path, find, what, holds in named:
+        if isinstance(path, str) and ":" in path:
+            yield key, path, what, holds(find(path))
+
+
+def _derives_from(base: type[Any]) -> Any:
+    return lambda found: isinstance(found, type) and issubclass(found, base)
+
+
+def _steps(found: Any) -> bool:
+    return isinstance(found, type) and all(callable(getattr(found, name, None)) for name in ("reset", "step"))
+
+
+def allow_saved_config(folder: Path, import_names: Sequence[str] = ()) -> ConfigFile:
+    """Return the config that a run saved, read as data. Raises ConfigError as `allow_code` does."""
+    file = read_saved_config(folder / "total_config.py")
+    main, create = file.main_config, file.create_config
+    env, policy = ({**create.get(part, {}), **main.get(part, {})} for part in ("env", "policy"))
+    allow_code(folder, env=env, policy=policy, others=create, import_names=import_names)
+    return file
+
+
+def missing_wrappers(specs: Sequence[Any]) -> list[str]:
+    """Return the names of wrappers that nothing has registered yet."""
+    missing = []
+    for spec in specs:
+        name = spec.get("type") if isinstance(spec, Mapping) else spec
+        try:
+            if not (isinstance(name, str) and ":" in name):
+                find_wrapper(name)
+        except (ConfigError, RegistryError):
+            missing.append(str(name))
+    return missing
