@@ -85,7 +85,7 @@ def read_saved_config(path: str | os.PathLike[str]) -> ConfigFile:
 class _Floats(ast.NodeTransformer):
     """Reader of `float("inf")`, the one call in a saved config."""
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802 (the name is ast's)
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         if ast.unparse(node) not in ("float('inf')", "float('-inf')", "float('nan')"):
             raise ValueError(f"line {node.lineno} is code")
         return ast.copy_location(ast.Constant(float(ast.literal_eval(node.args[0]))), node)
