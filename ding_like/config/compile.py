@@ -68,6 +68,10 @@ def compile_config(
     main, create = _inputs(main_config, create_config, seed)
     faults: list[Fault] = []
     applied = apply_overrides(overrides, main, create, faults)
+    if seed is not None and "seed" in applied and applied["seed"].value != seed:
+        faults.append(
+            Fault("seed", f"would have no effect, as the run's seed is given as {seed}; set it there: -s, seed=")
+        )
     faults += read_her(main, create, quiet=quiet)
     schema = build_schema(main, create, faults)
     checker = Checker(schema, {path: override.raw for path, override in applied.items()})

@@ -104,7 +104,8 @@ def _existing(file: Path) -> Path:
     if not file.exists():
         close = _close_files(file)
         raise ConfigError(
-            f"there is no config file '{file}'" + (f"; did you mean {' or '.join(close)}?" if close else "")
+            f"there is no config file '{file}'"
+            + (f"; did you mean {' or '.join(close)}?" if close else "; a shipped one: -e cartpole -p dqn")
         )
     return file
 

@@ -61,18 +61,17 @@ def _film(
     from ding_like.envs import get_vec_env_setting
     from ding_like.pipeline.agent.trust import allow_saved_config
     from ding_like.pipeline.report.pictures import find_checkpoint
+    from ding_like.pipeline.report.runs import check_experiment
     from ding_like.pipeline.report.video import filmable, make_video
     from ding_like.pipeline.statistics import load_agent
 
     folder = Path(exp_name)
-    config_file = folder / "total_config.py"
-    if not config_file.is_file():
-        raise ConfigError(f"'{folder}' is not an experiment folder: it has no total_config.py.")
+    check_experiment(folder)
     if num_episodes is not None and num_episodes < 1:
         raise ConfigError(f"num_episodes is {num_episodes}, expected 1 or more.")
     path = find_checkpoint(folder, ckpt)
     file = allow_saved_config(folder, import_names)
-    cfg = compile_config(file.main_config, file.create_config, source=str(config_file), renew_dir=False, save=False)
+    cfg = compile_config(file.main_config, file.create_config, source=str(folder), renew_dir=False, save=False)
     env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
     make_env = filmable(env_cfgs[0], env_fn)
     mode = eval_mode_of(cfg, make_env, model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,8 +59,9 @@ def resume(options: dict[str, Any]) -> None:
     folder = Path(options["resume"])
     if options["jobs"] is not None and not (folder / "experiment.json").is_file():
         raise ConfigError(f"-j is of experiments of several seeds; '{folder}' has no experiment.json.")
-    if not (folder / "total_config.py").is_file():
-        raise ConfigError(f"'{folder}' is not an experiment folder: it has no total_config.py.")
+    from ding_like.pipeline.report.runs import check_experiment
+
+    check_experiment(folder)
     if options["dry_run"]:
         raise ConfigError("--dry-run is of new runs in mode ray, not of --resume.")
     if options["overrides"] or options["di_engine"]:
@@ -239,10 +241,18 @@ def _shipped_config(env: str, policy: str) -> Path:
     shipped = shipped_configs()
     found = shipped.get(f"{env}_{policy}")
     if found is None:
-        raise ConfigError(
-            f"no shipped config for env '{env}' and policy '{policy}'; there are: {', '.join(sorted(shipped))}."
-        )
+        raise ConfigError(f"no shipped config for env '{env}' and policy '{policy}'; {_close_configs(env, policy)}")
     return found
+
+
+def _close_configs(env: str, policy: str) -> str:
+    """Return what to give in place of a name that no shipped config has."""
+    names = sorted(shipped_configs())
+    of_env = [name for name in names if name.startswith(f"{env}_")]
+    close = [] if of_env else difflib.get_close_matches(f"{env}_{policy}", names, n=3, cutoff=0.75)
+    if close:
+        return f"did you mean {' or '.join('-e {} -p {}'.format(*name.rsplit('_', 1)) for name in close)}?"
+    return f"there are: {', '.join(of_env or names)}"
 
 
 def shipped_configs() -> dict[str, Path]:

@@ -15,6 +15,7 @@ from ding_like.entry.plot import plot
 from ding_like.entry.resume import resume_pipeline
 from ding_like.errors import ConfigError
 from ding_like.pipeline.agent.loaded import Agent, load
+from ding_like.pipeline.report.runs import check_experiment
 from ding_like.pipeline.roles.record import RunResult
 
 
@@ -50,8 +51,7 @@ class Run:
         """Raise ConfigError for a folder without a run."""
         self.folder = Path(folder)
         self._agent: tuple[tuple[int, int], Agent] | None = None
-        if not (self.folder / "total_config.py").is_file():
-            raise ConfigError(f"'{self.folder}' is not an experiment folder: it has no total_config.py.")
+        check_experiment(self.folder)
 
     @property
     def is_finished(self) -> bool:

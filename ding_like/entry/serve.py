@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import select
 import signal
 import socket
@@ -47,11 +48,13 @@ def serve(
     """
     from ding_like.comm.serve.access import check_host, read_token
     from ding_like.comm.serve.http_server import PolicyServer
-    from ding_like.errors import CommError
+    from ding_like.errors import CommError, ConfigError
     from ding_like.pipeline.build import training_process
     from ding_like.pipeline.interrupt import StopSignal
     from ding_like.pipeline.serve import Blueprint, CheckpointChoice, ServedPolicy
 
+    if not math.isfinite(reload_s):
+        raise ConfigError(f"reload_s is {reload_s}, expected seconds, such as 1.0.")
     token = None if token_file is None else read_token(token_file)
     check_host(host, token)
     # Forward passes use one thread, as in evaluations; the threads that answer requests start in this context.

@@ -93,6 +93,15 @@ def read_run(folder: Path) -> Run:
     return Run(folder, training, evaluation, read_settings(folder), read_result(folder))
 
 
+def check_experiment(folder: Path) -> None:
+    """Raise ConfigError, with the experiments beside it, for a folder that holds no run."""
+    if not (folder / "total_config.py").is_file():
+        raise ConfigError(
+            f"'{folder}' is not an experiment folder: it has no total_config.py.{_similar(folder)} Give the exp_name "
+            "of a run."
+        )
+
+
 def refuse_seeds(folder: Path) -> None:
     """Raise ConfigError if a folder holds several seeds, where one run is asked for."""
     if not (folder / PLAN_FILE).is_file():
