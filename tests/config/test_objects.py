@@ -54,7 +54,7 @@ def test_the_network_has_the_layer_that_the_config_says(value: object, tmp_path:
     policy = get_policy_cls(again.policy)(again.policy.copy())
 
     assert again == cfg
-    kinds = {type(module) for module in policy._model.modules()}
+    kinds = {type(module) for module in policy.get_attribute("model").modules()}
     assert nn.Tanh in kinds and nn.ReLU not in kinds
 
 

@@ -28,13 +28,13 @@ from tests.contracts.policy_cases import (
 
 
 def _assign(policy: Policy) -> Policy:
-    model = policy._model
+    model = policy.get_attribute("model")
     model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()}, assign=True)
     return policy
 
 
 def _cast_there_and_back(policy: Policy) -> Policy:
-    policy._model.double().float()
+    policy.get_attribute("model").double().float()
     return policy
 
 
@@ -48,7 +48,7 @@ def _cast_targets(policy: Policy) -> Policy:
 
 
 def _drop_gradients(policy: Policy) -> Policy:
-    policy._model.zero_grad(set_to_none=True)
+    policy.get_attribute("model").zero_grad(set_to_none=True)
     return policy
 
 
@@ -75,12 +75,12 @@ def test_an_update_after_it_is_the_update_without_it(name: str) -> None:
 
     for (title, operation), batch in zip(OPERATIONS.items(), batches[1:], strict=True):
         other = operation(other)
-        before = tensors_of(other._model.state_dict())
+        before = tensors_of(other.get_attribute("model").state_dict())
         train(plain, [batch])
         train(other, [batch])
 
         assert_equal_states(plain.learn_mode.state_dict(), other.learn_mode.state_dict())
-        after = tensors_of(other._model.state_dict())
+        after = tensors_of(other.get_attribute("model").state_dict())
         assert any(not torch.equal(before[key], after[key]) for key in before), f"nothing learned after {title}"
 
 
@@ -92,7 +92,9 @@ def test_weights_that_were_assigned_are_learned_from() -> None:
         weights = make(case, seed=1)._model.state_dict()
 
         plain._model.load_state_dict(weights)
-        other._model.load_state_dict({key: value.clone() for key, value in weights.items()}, assign=True)
+        other.get_attribute("model").load_state_dict(
+            {key: value.clone() for key, value in weights.items()}, assign=True
+        )
         train(plain, [batch])
         train(other, [batch])
 
@@ -175,7 +177,7 @@ def test_a_cast_to_another_dtype_is_refused_at_the_next_gradient() -> None:
     for name in FAMILIES:
         policy = make(CASES[name])
         batch = rows_of(CASES[name], policy)
-        policy._model.double()
+        policy.get_attribute("model").double()
 
         with pytest.raises(SchemaError, match="float64"):
             train(policy, [batch])

@@ -116,7 +116,7 @@ VALUES = by_family(
 def poison(policy: Any, choice: int) -> None:
     """Make the value of one choice enormous, for every agent and in both networks."""
     with torch.no_grad():
-        for network in (policy._model, policy._target_model):
+        for network in (policy.get_attribute("model"), policy._target_model):
             network = getattr(network, "values", network)  # FQF's
             head = network.head if isinstance(network.head, torch.nn.Linear) else network.head.main[-1]
             head.bias[choice] += 1e6
@@ -195,7 +195,7 @@ def test_losses_have_no_gradient_by_a_forbidden_logit(name: str) -> None:
     minibatch = next(iter(policy.learn_mode.minibatches(batch, np.random.default_rng(0))))
     policy.learn_mode.grad(minibatch)
 
-    gradient = policy._model.actor_head.main[-1].bias.grad
+    gradient = policy.get_attribute("model").actor_head.main[-1].bias.grad
     assert gradient[0] == 0.0 and gradient[1:].abs().max() > 0
 
 

@@ -123,7 +123,7 @@ def rows_of(manager: Any, folder: Path) -> Any:
     cfg = DQNPolicy.default_config()
     cfg.model.update(obs_shape=4, action_shape=2, encoder_hidden_size_list=[8])
     policy = DQNPolicy(cfg)
-    for parameter in policy._model.parameters():
+    for parameter in policy.get_attribute("model").parameters():
         parameter.data.fill_(0.01)
     manager.seed(3)
     collector = SampleSerialCollector(

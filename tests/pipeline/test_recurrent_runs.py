@@ -125,7 +125,7 @@ def test_a_minibatch_holds_what_the_env_did_and_the_state_that_its_steps_lead_to
             for row in batch:
                 if tuple(row["obs"][0]) not in checked:
                     checked.add(tuple(row["obs"][0]))
-                    seen.update(check_row(row, parts.policy._model))
+                    seen.update(check_row(row, parts.policy.get_attribute("model")))
         info, priority = parts.policy.learn_mode.grad(batch)
         assert priority is not None and priority.shape == (32,) and np.isfinite(float(info["total_loss"]))
     finally:

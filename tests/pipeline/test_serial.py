@@ -128,7 +128,7 @@ def test_a_model_of_ones_own_is_used():
 
     policy = serial_pipeline(make_configs(), seed=0, model=Net(), max_env_step=100)
 
-    assert isinstance(policy._model, Net)
+    assert isinstance(policy.get_attribute("model"), Net)
 
 
 def test_a_model_shape_that_contradicts_the_env_is_a_config_error():

@@ -95,6 +95,6 @@ def moved(policy):
     """Move the policy away from the one that acted."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in policy._model.parameters():
+        for parameter in policy.get_attribute("model").parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     return policy

@@ -17,7 +17,7 @@ def slow_loss(policy, batch):
         advantage = (advantage - advantage.mean()) / advantage.std()
     terms = []
     for i, row in enumerate(batch):
-        output, value = policy._model.actor_critic(torch.tensor(row["obs"][None]))
+        output, value = policy.get_attribute("model").actor_critic(torch.tensor(row["obs"][None]))
         action = torch.tensor(row[policy._family.column])[None]
         log_prob, entropy = (float(x) for x in policy._family.log_prob_and_entropy(output, action))
         error = (float(value) - float(row["return_"])) ** 2

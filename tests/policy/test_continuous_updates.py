@@ -93,7 +93,11 @@ def make(name: str, **changes: Any) -> Any:
 
 def slow_losses(name: str, policy: Any, batch: Any, *, ignore_done: bool = False) -> tuple[dict[str, Tensor], Any]:
     """Go row by row in float64; return the losses and the networks that they may be differentiated by."""
-    modules = {"actor": policy._model.actor, "critic": policy._model.critic, "target_critic": policy._critic.target}
+    modules = {
+        "actor": policy.get_attribute("model").actor,
+        "critic": policy.get_attribute("model").critic,
+        "target_critic": policy._critic.target,
+    }
     if policy._actor.target is not None:
         modules["target_actor"] = policy._actor.target
     networks = {key: double(module) for key, module in modules.items()}

@@ -23,7 +23,7 @@ def test_evaluation_acts_without_noise_and_sees_each_update():
     train(policy, [make_batch(seed=seed) for seed in range(3)])
 
     with torch.no_grad():
-        action = policy._model.actor(torch.from_numpy(OBS)).numpy()
+        action = policy.get_attribute("model").actor(torch.from_numpy(OBS)).numpy()
 
     np.testing.assert_allclose(act(policy.eval_mode.actor, OBS), (LOW + HIGH) / 2 + HALF * action, rtol=1e-5)
 
@@ -71,7 +71,7 @@ def test_a_checkpoint_of_weights_alone_starts_with_equal_targets():
     first, second = make_policy("ddpg"), make_policy("ddpg")
     train(first, [make_batch()])
 
-    second.learn_mode.load_state_dict({"model": copy.deepcopy(first._model.state_dict())})
+    second.learn_mode.load_state_dict({"model": copy.deepcopy(first.get_attribute("model").state_dict())})
 
     for name, network in second._networks().items():
         assert torch.equal(network.params.data_vector, first._networks()[name].params.data_vector)
@@ -80,7 +80,7 @@ def test_a_checkpoint_of_weights_alone_starts_with_equal_targets():
 
 def test_a_checkpoint_of_another_shape_is_refused():
     policy = make_policy("ddpg")
-    state = {"model": {name: value[:1] for name, value in policy._model.state_dict().items()}}
+    state = {"model": {name: value[:1] for name, value in policy.get_attribute("model").state_dict().items()}}
 
     with pytest.raises(CheckpointError, match=r"shape|size"):
         policy.learn_mode.load_state_dict(state)

@@ -68,7 +68,8 @@ def board_and_legal(row, prefix: str) -> tuple[torch.Tensor, list[int]]:
 def slow_losses(policy, batch, *, alpha: float, ignore_done: bool) -> dict[str, float]:
     """Go row by row and action by action, as the paper says."""
     actor, critic, target_critic = (
-        double(module) for module in (policy._model.actor, policy._model.critic, policy._critic.target)
+        double(module)
+        for module in (policy.get_attribute("model").actor, policy.get_attribute("model").critic, policy._critic.target)
     )
 
     def soft_value(critics, obs, legal) -> tuple[float, float]:
@@ -155,7 +156,7 @@ def test_targets_and_losses_never_use_a_forbidden_value(bad):
     for name in ("target_q_value", "q_value", "actor_loss"):
         assert torch.equal(info[name], wanted[name]), name
     assert torch.equal(policy._actor.params.grad_vector, gradient) and gradient.any()
-    head = policy._model.actor[-1].main[-1]
+    head = policy.get_attribute("model").actor[-1].main[-1]
     assert head.bias.grad[0] == 0.0 and head.bias.grad[1:].any()
 
 
@@ -172,7 +173,7 @@ def test_collecting_draws_from_the_softmax_and_evaluation_does_the_most_likely()
     policy, obs = make_policy(), make_batch()["obs"]
     policy._actor.params.data_vector.mul_(3)
     with torch.no_grad():
-        pi = policy._model.actor(torch.from_numpy(obs)).softmax(dim=1).numpy()
+        pi = policy.get_attribute("model").actor(torch.from_numpy(obs)).softmax(dim=1).numpy()
 
     drawn = act(policy.collect_mode.actor, np.tile(obs[:1], (20_000, 1)))
     done = act(policy.eval_mode.actor, obs)

@@ -83,7 +83,7 @@ ROW: dict[str, Callable[..., tuple[Tensor, float]]] = {"c51": c51_row, "qrdqn": 
 
 def slow_update(name: str, policy: Any, batch: TransitionBatch, *, double: bool) -> tuple[float, Tensor, list[float]]:
     """Return (weighted loss, its gradient, priorities) row by row in float64, without policy code."""
-    model, target = copy.deepcopy(policy._model).double(), copy.deepcopy(policy._target_model).double()
+    model, target = copy.deepcopy(policy.get_attribute("model")).double(), copy.deepcopy(policy._target_model).double()
     for parameter in model.parameters():
         parameter.grad = None
     board = "/board" if "obs/board" in batch.columns else ""
@@ -151,7 +151,7 @@ def test_actors_play_what_is_expected_of_the_distributions(name: str) -> None:
     )
 
     with torch.no_grad():
-        expected = mean_of(name, policy._model.points(torch.from_numpy(obs)))
+        expected = mean_of(name, policy.get_attribute("model").points(torch.from_numpy(obs)))
     assert len(np.unique(columns["action"])) > 1
     assert np.array_equal(columns["action"], expected.argmax(1).numpy())
 

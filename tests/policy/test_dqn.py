@@ -61,7 +61,7 @@ def weighted(seed: int = 0) -> TransitionBatch:
 def slow_update(policy: Any, batch: TransitionBatch) -> tuple[torch.Tensor, float, list[float]]:
     """Return (gradient, weighted loss, TD errors), row by row in float64, without policy code."""
     cfg = policy._cfg
-    model, target = copy.deepcopy(policy._model).double(), copy.deepcopy(policy._target_model).double()
+    model, target = copy.deepcopy(policy.get_attribute("model")).double(), copy.deepcopy(policy._target_model).double()
     for parameter in model.parameters():
         parameter.grad = None
     state = "/state" if "obs/state" in batch.columns else ""
@@ -167,7 +167,7 @@ def test_command_mode_says_epsilon_for_the_env_step():
 def test_a_checkpoint_of_another_shape_is_refused_and_changes_nothing():
     policy = make_policy()
     before = policy._params.data_vector.clone()
-    state = {"model": {name: value[:1] for name, value in policy._model.state_dict().items()}}
+    state = {"model": {name: value[:1] for name, value in policy.get_attribute("model").state_dict().items()}}
 
     with pytest.raises(CheckpointError, match=r"shape|size"):
         policy.learn_mode.load_state_dict(state)

@@ -47,7 +47,7 @@ def slow_vtrace(steps: list[dict[str, float]], learn: Any, gamma: float) -> tupl
 @torch.no_grad()
 def slow_loss(policy: Any, batch: TransitionBatch) -> tuple[float, list[float]]:
     """Return (the loss, the mean error of each sequence's values), step by step in float64."""
-    learn, family, model = policy._cfg.learn, policy._family, copy.deepcopy(policy._model).double()
+    learn, family, model = policy._cfg.learn, policy._family, copy.deepcopy(policy.get_attribute("model")).double()
     terms, priorities = [], []
     for row in range(len(batch)):
         steps = []

@@ -41,7 +41,7 @@ def make(name: str, **changes: Any) -> Any:
     with torch.no_grad():
         for parameter in policy._target_model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-        for model in (policy._model, policy._target_model) if name == "fqf" else ():
+        for model in (policy.get_attribute("model"), policy._target_model) if name == "fqf" else ():
             torch.nn.init.normal_(model.proposal.linear.weight)
     return policy
 
@@ -145,7 +145,7 @@ def test_both_backends_learn_the_same(name: str) -> None:
 @BOTH
 def test_the_gradient_of_values_equals_finite_differences(name: str) -> None:
     policy = make(name, learn=dict(backend="autograd"))
-    for model in (policy._model, policy._target_model):
+    for model in (policy.get_attribute("model"), policy._target_model):
         model.double()
     for params in (policy._params, policy._target_params):
         params.rebuild()
@@ -157,7 +157,11 @@ def test_the_gradient_of_values_equals_finite_differences(name: str) -> None:
     policy.grad(batch)
 
     # FQF proposes fractions from the encoder's features, a way that the gradient of values does not take.
-    first = sum(parameter.numel() for parameter in policy._model.values.encoder.parameters()) if name == "fqf" else 0
+    first = (
+        sum(parameter.numel() for parameter in policy.get_attribute("model").values.encoder.parameters())
+        if name == "fqf"
+        else 0
+    )
     loss = lambda: float(policy.grad(batch)[0]["total_loss"])  # noqa: E731
     assert_finite_differences(policy._params, loss, first=first, rel=1e-4)
 
@@ -169,7 +173,7 @@ def test_the_gradient_of_proposals_is_the_closed_form_through_the_proposing_laye
 
     policy.grad(batch)
 
-    twin = copy.deepcopy(policy._model).double()
+    twin = copy.deepcopy(policy.get_attribute("model")).double()
     features = twin.values.encoder(torch.from_numpy(batch["obs"]).double()).detach()
     parts = twin.proposal(features)
     action = torch.from_numpy(batch["action"])
@@ -184,11 +188,13 @@ def test_the_gradient_of_proposals_is_the_closed_form_through_the_proposing_laye
 def test_neither_loss_of_fqf_trains_the_other_network() -> None:
     for still, moves in (("learning_rate_fraction", "values"), ("learning_rate_quantile", "proposal")):
         policy = make("fqf", learn={still: 0.0})
-        before = copy.deepcopy(policy._model.state_dict())
+        before = copy.deepcopy(policy.get_attribute("model").state_dict())
         policy.grad(rows())
         policy.apply()
         changed = {
-            key.partition(".")[0] for key, value in policy._model.state_dict().items() if (value != before[key]).any()
+            key.partition(".")[0]
+            for key, value in policy.get_attribute("model").state_dict().items()
+            if (value != before[key]).any()
         }
         assert changed == {moves}
 
@@ -199,12 +205,14 @@ def test_the_whole_target_network_moves(name: str) -> None:
     for _ in range(2):
         assert any(
             not torch.equal(ours, others)
-            for ours, others in zip(policy._model.parameters(), policy._target_model.parameters(), strict=True)
+            for ours, others in zip(
+                policy.get_attribute("model").parameters(), policy._target_model.parameters(), strict=True
+            )
         )
         policy.grad(rows())
         policy.apply()
 
-    for ours, others in zip(policy._model.parameters(), policy._target_model.parameters(), strict=True):
+    for ours, others in zip(policy.get_attribute("model").parameters(), policy._target_model.parameters(), strict=True):
         assert torch.equal(ours, others)
 
 

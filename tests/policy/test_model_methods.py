@@ -46,7 +46,9 @@ def test_the_models_of_the_package_are_what_their_policies_declare() -> None:
     for case, policy in one_of_each_policy():
         shape, sizes = policy.cfg.model.obs_shape, policy._model_sizes()
         try:
-            probe_model(policy._model, policy.model_methods, policy=type(policy), obs_shape=shape, sizes=sizes)
+            probe_model(
+                policy.get_attribute("model"), policy.model_methods, policy=type(policy), obs_shape=shape, sizes=sizes
+            )
         except ConfigError as error:
             wrong[case.policy] = str(error)
 
@@ -120,7 +122,7 @@ def test_a_probe_leaves_random_numbers_and_modes_as_they_were() -> None:
 def test_a_model_may_also_be_named_by_its_import_path() -> None:
     policy = dqn(None, type=f"{__name__}:Net")
 
-    assert type(policy._model) is Net
+    assert type(policy.get_attribute("model")) is Net
 
 
 def test_a_models_own_exception_is_shown_with_its_line() -> None:

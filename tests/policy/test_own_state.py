@@ -142,7 +142,7 @@ def test_what_had_not_changed_is_not_brought_to_another_config(tmp_path):
 
 def test_views_of_the_model_are_saved_once():
     policy = OwnPolicy(CFG)
-    policy._view, policy._part = policy._model.weight[0], policy._model
+    policy._view, policy._part = policy.get_attribute("model").weight[0], policy.get_attribute("model")
     mode = policy.learn_mode
     policy.train()
 
@@ -183,9 +183,11 @@ def test_a_checkpoint_without_the_policys_own_loads_the_model():
     mode = policy.learn_mode
     policy.train()
 
-    mode.load_state_dict({"model": {name: torch.zeros_like(each) for name, each in policy._model.state_dict().items()}})
+    mode.load_state_dict(
+        {"model": {name: torch.zeros_like(each) for name, each in policy.get_attribute("model").state_dict().items()}}
+    )
 
-    assert policy._counter == 1 and float(policy._model.weight.detach().abs().sum()) == 0
+    assert policy._counter == 1 and float(policy.get_attribute("model").weight.detach().abs().sum()) == 0
 
 
 def test_a_policy_that_only_acts_needs_none_of_it():
@@ -195,7 +197,7 @@ def test_a_policy_that_only_acts_needs_none_of_it():
 
     second.learn_mode.load_state_dict(mode.state_dict())
 
-    assert torch.equal(first._model.weight, second._model.weight)
+    assert torch.equal(first.get_attribute("model").weight, second.get_attribute("model").weight)
 
 
 def test_a_shipped_policy_is_saved_as_it_was():

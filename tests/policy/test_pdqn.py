@@ -58,7 +58,7 @@ def values_one_by_one(critic: Any, obs: torch.Tensor, parameters: torch.Tensor, 
 def slow_losses(policy: PDQNPolicy, batch: Any, *, multi_pass: bool, ignore_done: bool = False) -> dict[str, float]:
     """Go row by row (Xiong et al. 2018, eqs. 5 and 6; Bester et al. 2019, section 3)."""
     networks = policy._networks()
-    actor, critic = double(policy._model.actor), double(policy._model.critic)
+    actor, critic = double(policy.get_attribute("model").actor), double(policy.get_attribute("model").critic)
     target_actor, target_critic = double(networks["actor"].target), double(networks["critic"].target)
     critic_losses, sums = [], []
     for row in batch:
@@ -95,7 +95,10 @@ def test_losses_equal_a_slow_walk_over_rows(variant: str, multi_pass: bool) -> N
 @PASSES
 def test_each_gradient_is_that_of_its_own_loss_at_the_old_parameters(multi_pass: bool) -> None:
     policy, batch = make_policy(model=dict(multi_pass=multi_pass)), make_batch()
-    actor, critic = copy.deepcopy(policy._model.actor), copy.deepcopy(policy._model.critic)
+    actor, critic = (
+        copy.deepcopy(policy.get_attribute("model").actor),
+        copy.deepcopy(policy.get_attribute("model").critic),
+    )
 
     info, _ = policy.grad(batch)
 
@@ -149,8 +152,8 @@ def test_priorities_are_absolute_td_errors() -> None:
 def test_evaluation_does_the_best_choice_with_its_parameters(multi_pass: bool) -> None:
     policy = make_policy(model=dict(multi_pass=multi_pass, dueling=multi_pass))
     with torch.no_grad():
-        parameters = policy._model.actor(torch.from_numpy(OBS))
-        choice = policy._model.critic(torch.from_numpy(OBS), parameters).argmax(dim=1)
+        parameters = policy.get_attribute("model").actor(torch.from_numpy(OBS))
+        choice = policy.get_attribute("model").critic(torch.from_numpy(OBS), parameters).argmax(dim=1)
 
     action = act(policy.eval_mode.actor, OBS)
 

@@ -57,7 +57,7 @@ def slow_returns(policy, rows) -> list[float]:
             here = after
         if not here["terminated"]:
             with torch.no_grad():
-                total += discount * float(policy._model.critic(torch.tensor(here["next_obs"])[None]))
+                total += discount * float(policy.get_attribute("model").critic(torch.tensor(here["next_obs"])[None]))
         returns.append(total)
     return returns
 
@@ -79,7 +79,7 @@ def slow_loss(policy, batch) -> float:
     """Go row by row, as the book says."""
     learn, terms = policy._cfg.learn, []
     for row in batch:
-        output, value = policy._model.actor_critic(torch.tensor(row["obs"], dtype=torch.float64)[None])
+        output, value = policy.get_attribute("model").actor_critic(torch.tensor(row["obs"], dtype=torch.float64)[None])
         action = torch.tensor(row[policy._family.column])[None]
         log_prob, entropy = (float(x) for x in policy._family.log_prob_and_entropy(output, action))
         gain = log_prob * (float(row["return_"]) - float(row["value"]))
@@ -116,10 +116,12 @@ def test_gradient_equals_finite_differences(kind):
 
 def test_policy_and_baseline_share_no_layer():
     policy = make_policy()
-    actor, critic = policy._model.towers()
+    actor, critic = policy.get_attribute("model").towers()
 
     assert not {id(p) for p in actor.parameters()} & {id(p) for p in critic.parameters()}
-    assert len(list(actor.parameters())) + len(list(critic.parameters())) == len(list(policy._model.parameters()))
+    assert len(list(actor.parameters())) + len(list(critic.parameters())) == len(
+        list(policy.get_attribute("model").parameters())
+    )
 
 
 def test_head_sizes_are_of_both_heads():

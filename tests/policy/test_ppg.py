@@ -54,7 +54,7 @@ def make_batch(policy, rows: int = 24, *, seed: int = 0, is_masked: bool = False
 def aux_batch(policy, rows: int = 16, *, is_masked: bool = False) -> TransitionBatch:
     """Return rows of an auxiliary phase whose policy was another one at the beginning."""
     batch = make_batch(policy, rows, is_masked=is_masked)
-    num_outputs = len(policy._model.actor(torch.zeros(1, 3))[0])
+    num_outputs = len(policy.get_attribute("model").actor(torch.zeros(1, 3))[0])
     old = np.random.default_rng(1).normal(size=(rows, num_outputs))
     names = [name for name in batch.columns if name.startswith("obs")]
     return batch.select([*names, "return_", "value"]).with_columns(old_output=old.astype(np.float32))
@@ -76,7 +76,7 @@ def slow_aux_loss(policy, batch, kind: str) -> float:
     for row in batch:
         obs = torch.tensor(row["obs/board"] if "obs/board" in row else row["obs"], dtype=torch.float64)[None]
         legal = np.flatnonzero(row["obs/action_mask"]).tolist() if "obs/action_mask" in row else [0, 1, 2]
-        model, target = policy._model, float(row["return_"])
+        model, target = policy.get_attribute("model"), float(row["return_"])
         aux = float(model.aux_head(model.actor_encoder(obs)))
         old = torch.tensor(row["old_output"], dtype=torch.float64)
         kl = kl_of(kind, old, model.actor(obs)[0], legal)
@@ -126,11 +126,11 @@ def test_in_the_policy_phase_it_is_ppo_and_leaves_the_auxiliary_head_alone(backe
     policy.grad(aux_batch(policy))  # leaves a gradient behind, of the auxiliary head too
 
     info, _ = policy.grad(batch)
-    reference = PPOPolicy(cfg, copy.deepcopy(policy._model))
+    reference = PPOPolicy(cfg, copy.deepcopy(policy.get_attribute("model")))
     expected, _ = reference.grad(batch)
 
     assert float(info["total_loss"]) == pytest.approx(float(expected["total_loss"]), rel=1e-5)
-    gradients = {name: p.grad for name, p in policy._model.named_parameters()}
+    gradients = {name: p.grad for name, p in policy.get_attribute("model").named_parameters()}
     for name, parameter in reference._model.named_parameters():
         torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6)
     assert not any(gradients[name].any() for name in gradients if name.startswith("aux_head"))
@@ -173,7 +173,7 @@ def test_the_policy_that_is_kept_is_that_at_the_beginning_of_the_phase():
     for minibatch in policy.minibatches(make_batch(policy), np.random.default_rng(0)):
         if "old_output" in minibatch.columns:
             if not outputs:
-                beginning = copy.deepcopy(policy._model)
+                beginning = copy.deepcopy(policy.get_attribute("model"))
             with torch.no_grad():
                 outputs.append(beginning.actor(torch.as_tensor(np.asarray(minibatch["obs"]))))
             np.testing.assert_allclose(np.asarray(minibatch["old_output"]), outputs[-1], rtol=1e-5, atol=1e-6)

@@ -130,7 +130,7 @@ def slow_loss(policy, batch):
         advantage = (advantage - advantage.mean()) / advantage.std()
     terms = []
     for i, row in enumerate(batch):
-        output, value = policy._model.actor_critic(torch.tensor(row["obs"][None]))
+        output, value = policy.get_attribute("model").actor_critic(torch.tensor(row["obs"][None]))
         action = torch.tensor(row[policy._family.column])[None]
         log_prob, entropy = (float(x) for x in policy._family.log_prob_and_entropy(output, action))
         ratio = math.exp(log_prob - float(row["log_prob"]))
@@ -228,7 +228,7 @@ def test_forbidden_actions_are_neither_drawn_nor_learned_about(backend):
     assert set(columns["action"]) == {0, 2}
     assert float(info["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
     assert float(info["entropy"]) == pytest.approx(math.log(2), abs=1e-3)
-    assert policy._model.actor_head.main[-1].bias.grad[1] == 0.0
+    assert policy.get_attribute("model").actor_head.main[-1].bias.grad[1] == 0.0
 
 
 def test_a_mask_beside_one_entry_leaves_that_entry():
@@ -365,7 +365,7 @@ def test_acting_equals_the_network_in_torch(kind):
 
     columns = act(policy, obs)
 
-    output = policy._model.actor(torch.from_numpy(obs))
+    output = policy.get_attribute("model").actor(torch.from_numpy(obs))
     log_prob, _ = policy._family.log_prob_and_entropy(output, torch.from_numpy(columns[policy._family.column]))
     np.testing.assert_allclose(columns["log_prob"], log_prob.detach(), rtol=1e-4, atol=1e-5)
     assert "value" not in columns
@@ -421,7 +421,7 @@ def test_weights_alone_start_with_a_fresh_optimizer():
     trained, fresh = make_policy(), make_policy()
     train(trained, make_batch(trained))
 
-    fresh.learn_mode.load_state_dict({"model": trained._model.state_dict()})
+    fresh.learn_mode.load_state_dict({"model": trained.get_attribute("model").state_dict()})
 
     assert torch.equal(fresh._params.data_vector, trained._params.data_vector)
     assert fresh._progress.rows == 0

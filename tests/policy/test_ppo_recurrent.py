@@ -73,7 +73,7 @@ def episodes_of(batch: TransitionBatch) -> list[np.ndarray]:
 @torch.no_grad()
 def walk(policy: Any, batch: TransitionBatch, rows: np.ndarray, state: dict[str, torch.Tensor]) -> Any:
     """Yield (row, output, value, value of next_obs, state before) step by step from a state, one observation a time."""
-    model = policy._model
+    model = policy.get_attribute("model")
     for row in rows:
         before = state
         output, value, state = model.actor_critic(torch.from_numpy(batch["obs"][row])[None, None], before)
@@ -82,7 +82,7 @@ def walk(policy: Any, batch: TransitionBatch, rows: np.ndarray, state: dict[str,
 
 
 def zero_state(policy: Any) -> dict[str, torch.Tensor]:
-    return {name: torch.zeros(1, *value.shape) for name, value in policy._model.initial_state.items()}
+    return {name: torch.zeros(1, *value.shape) for name, value in policy.get_attribute("model").initial_state.items()}
 
 
 # ---- acting and rows
@@ -192,7 +192,7 @@ def test_equal_lanes_of_two_segments_are_told_apart_by_their_numbers() -> None:
 @torch.no_grad()
 def slow_loss(policy: Any, rows: TransitionBatch) -> float:
     """Go sequence by sequence, step by step, in float64."""
-    learn, model = policy._cfg.learn, copy.deepcopy(policy._model).double()
+    learn, model = policy._cfg.learn, copy.deepcopy(policy.get_attribute("model")).double()
     advantage = rows["advantage"].astype(float)
     advantage = (advantage - advantage.mean()) / advantage.std()
     terms = []

@@ -48,7 +48,7 @@ def rows(seed: int = 0) -> TransitionBatch:
 
 def slow_loss(policy: QMIXPolicy, batch: TransitionBatch, *, double: bool, huber: bool = False) -> float:
     """Return the loss of the equations, row by row and agent by agent."""
-    model, target = policy._model, policy._target_model
+    model, target = policy.get_attribute("model"), policy._target_model
 
     def values(network: Any, row: int, prefix: str) -> Any:
         agents = torch.from_numpy(batch[f"{prefix}/agents"][row])

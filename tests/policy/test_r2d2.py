@@ -38,7 +38,10 @@ def make_policy(name: str = "r2d2", **changes: Any) -> R2D2Policy:
 
 
 def in_float64(policy: R2D2Policy) -> R2D2Policy:
-    for model, params in ((policy._model, policy._params), (policy._target_model, policy._target_params)):
+    for model, params in (
+        (policy.get_attribute("model"), policy._params),
+        (policy._target_model, policy._target_params),
+    ):
         model.double()
         params.rebuild()
     return policy
@@ -47,7 +50,7 @@ def in_float64(policy: R2D2Policy) -> R2D2Policy:
 def make_rollout(policy: R2D2Policy, *, seed: int = 0, steps: int = 30, with_mask: bool = False) -> Rollout:
     """Return a rollout of random steps, with states that no network gave."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
-    states = {name: value.shape for name, value in policy._model.initial_state.items()}
+    states = {name: value.shape for name, value in policy.get_attribute("model").initial_state.items()}
     for _ in range(steps):
         ended = rng.random((2, LANES)) < 0.1
         row: dict[str, Any] = {}
@@ -99,7 +102,7 @@ def slow_row(policy: R2D2Policy, raw: Any, frozen: Any) -> tuple[torch.Tensor, l
     """
     cfg, last = policy._cfg, int(raw["num_steps"])
     squeeze, stretch = (h, h_inverse) if cfg.learn.value_rescale else (float, float)
-    live = unroll(policy._model, raw, burn_in=cfg.burnin_step, frozen=frozen)
+    live = unroll(policy.get_attribute("model"), raw, burn_in=cfg.burnin_step, frozen=frozen)
     with torch.no_grad():
         online = unroll(frozen, raw, burn_in=0, frozen=frozen)
         target = unroll(policy._target_model, raw, burn_in=0, frozen=policy._target_model)
@@ -163,11 +166,11 @@ def test_loss_and_priorities_equal_a_slow_walk_over_rows_and_steps(name: str, wi
     info, priority = policy.grad(rows.with_columns(weight=weight))
 
     # Rewards of the policy's rows are float32, so the sums of the slow version are rounded otherwise.
-    expected = slow_loss(policy, raw, frozen=copy.deepcopy(policy._model), weight=weight)
+    expected = slow_loss(policy, raw, frozen=copy.deepcopy(policy.get_attribute("model")), weight=weight)
     assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-6)
     assert priority is not None
     for row, value in zip(raw, priority, strict=True):
-        errors = slow_row(policy, row, policy._model)[1]
+        errors = slow_row(policy, row, policy.get_attribute("model"))[1]
         assert float(value) == pytest.approx(0.9 * max(errors) + 0.1 * float(np.mean(errors)), rel=1e-5)
 
 
@@ -175,7 +178,7 @@ def test_loss_and_priorities_equal_a_slow_walk_over_rows_and_steps(name: str, wi
 def test_gradient_equals_finite_differences(name: str) -> None:
     policy = in_float64(make_policy(**VARIANTS[name]))
     rows, raw = both_rows(policy, steps=20)
-    frozen = copy.deepcopy(policy._model)
+    frozen = copy.deepcopy(policy.get_attribute("model"))
 
     policy.grad(rows)
 
@@ -185,7 +188,7 @@ def test_gradient_equals_finite_differences(name: str) -> None:
 def test_rows_hold_nstep_returns_that_end_with_the_row() -> None:
     policy = make_policy(burnin_step=1, learn_unroll_len=3, nstep=2)
     rollout = Rollout(1)
-    state = {f"state/{name}": value[None] for name, value in policy._model.initial_state.items()}
+    state = {f"state/{name}": value[None] for name, value in policy.get_attribute("model").initial_state.items()}
     for step in range(6):
         obs = np.full((1, OBS), step, np.float32)
         ends = {"terminated": np.array([step == 5]), "truncated": np.array([False])}
@@ -211,7 +214,7 @@ def test_drqn_is_plain() -> None:
 
     info, priority = policy.grad(rows)
 
-    expected = slow_loss(policy, raw, frozen=copy.deepcopy(policy._model))
+    expected = slow_loss(policy, raw, frozen=copy.deepcopy(policy.get_attribute("model")))
     assert priority is None and not policy._cfg.learn.value_rescale
     assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-6)
 

@@ -81,7 +81,7 @@ def softmax(logits: list[float]) -> list[float]:
 
 def slow_row(policy: RainbowPolicy, row: Any, eps: dict[str, Any]) -> tuple[float, float]:
     """Return (loss, priority) of one row, as the papers say."""
-    online, target_net, double = policy._model, policy._target_model, policy._cfg.double
+    online, target_net, double = policy.get_attribute("model"), policy._target_model, policy._cfg.double
     atoms = [V_MIN + i * (V_MAX - V_MIN) / (ATOMS - 1) for i in range(ATOMS)]
 
     def value(points: list[float]) -> float:
@@ -115,7 +115,7 @@ def drawn(policy: RainbowPolicy) -> dict[str, Any]:
     """Return the numbers that the next gradient will draw for each use of a network."""
     if policy._noise is None:
         return dict.fromkeys(("target", "judge", "online"))
-    noise, size = copy.deepcopy(policy._noise), policy._model.noise_size
+    noise, size = copy.deepcopy(policy._noise), policy.get_attribute("model").noise_size
     noise.begin()
     uses = ("target", "judge", "online") if policy._cfg.double else ("target", "online")
     return {"judge": None, **{use: noise.normal((size,)).tolist() for use in uses}}
@@ -171,7 +171,7 @@ def test_evaluation_is_by_the_means(form):
 
     actions = [act(policy.eval_mode.actor, obs, seed=seed) for seed in range(2)]
 
-    wanted = policy._model.q(torch.from_numpy(obs)).argmax(1).numpy()
+    wanted = policy.get_attribute("model").q(torch.from_numpy(obs)).argmax(1).numpy()
     assert np.array_equal(actions[0], wanted) and np.array_equal(actions[1], wanted)
 
 
@@ -188,9 +188,9 @@ def test_every_lane_explores_by_noise_of_its_own(distributional):
 
     action = act(policy.collect_mode.actor, obs)
 
-    eps = np.random.default_rng(0).standard_normal((200, policy._model.noise_size), dtype=np.float32)
+    eps = np.random.default_rng(0).standard_normal((200, policy.get_attribute("model").noise_size), dtype=np.float32)
     noise = factor_noise(torch.from_numpy(eps))
-    alone = [int(policy._model.q(torch.from_numpy(obs[:1]), noise[row]).argmax()) for row in range(200)]
+    alone = [int(policy.get_attribute("model").q(torch.from_numpy(obs[:1]), noise[row]).argmax()) for row in range(200)]
     assert action.tolist() == alone and len(set(alone)) > 1
     assert not np.array_equal(action, act(policy.collect_mode.actor, obs, seed=1)), "each step draws anew"
 

@@ -137,7 +137,7 @@ def test_the_known_distribution_of_returns_is_recovered(name: str) -> None:
     policy = trained(case)
 
     with torch.no_grad():
-        values, probs = case.read(policy._model, torch.from_numpy(OBS))
+        values, probs = case.read(policy.get_attribute("model"), torch.from_numpy(OBS))
 
     distances = {
         (state, action): wasserstein((values[state, action], probs[state, action]), known_returns(state, action))

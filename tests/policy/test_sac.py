@@ -50,7 +50,7 @@ def test_collecting_draws_from_the_squashed_gaussian():
     policy = make_policy("sac")
     obs = make_batch()["obs"][:1]
     with torch.no_grad():
-        mean, log_sigma = policy._model.actor(torch.from_numpy(obs)).numpy()[0].reshape(2, 2)
+        mean, log_sigma = policy.get_attribute("model").actor(torch.from_numpy(obs)).numpy()[0].reshape(2, 2)
 
     action = act(policy.collect_mode.actor, np.tile(obs, (20_000, 1)))
 
@@ -66,6 +66,6 @@ def test_evaluation_does_the_mean_and_sees_each_update():
     obs = make_batch()["obs"]
 
     with torch.no_grad():
-        mean = policy._model.actor(torch.from_numpy(obs)).numpy()[:, :2]
+        mean = policy.get_attribute("model").actor(torch.from_numpy(obs)).numpy()[:, :2]
 
     np.testing.assert_allclose(act(policy.eval_mode.actor, obs), CENTRE + HALF * np.tanh(mean), rtol=1e-5, atol=1e-6)

@@ -182,7 +182,7 @@ def test_a_learner_goes_on_from_a_checkpoint_of_di_engine(tmp_path: Path, monkey
     learner.call_hook("before_run")
     learner.close()
 
-    torch.testing.assert_close(policy._model.q(obs), theirs(obs))
+    torch.testing.assert_close(policy.get_attribute("model").q(obs), theirs(obs))
     torch.testing.assert_close(policy._target_model.q(obs), target(obs))
     assert (learner.train_iter, learner.collector_envstep) == (7, 900)
 
