@@ -89,9 +89,9 @@ def test_weights_that_were_assigned_are_learned_from() -> None:
         case = CASES[name]
         plain, other = make(case), make(case)
         batch = rows_of(case, plain)
-        weights = make(case, seed=1)._model.state_dict()
+        weights = make(case, seed=1).get_attribute("model").state_dict()
 
-        plain._model.load_state_dict(weights)
+        plain.get_attribute("model").load_state_dict(weights)
         other.get_attribute("model").load_state_dict(
             {key: value.clone() for key, value in weights.items()}, assign=True
         )

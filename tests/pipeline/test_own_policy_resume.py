@@ -143,7 +143,7 @@ def test_interrupted_and_resumed_is_as_straight(policy, tmp_path):
 
     resumed: Any = resume_pipeline("parts", max_env_step=240)
 
-    for mine, theirs in ((straight._model, resumed._model), (straight._target, resumed._target)):
+    for mine, theirs in ((straight._model, resumed.get_attribute("model")), (straight._target, resumed._target)):
         assert all(torch.equal(*pair) for pair in zip(mine.parameters(), theirs.parameters(), strict=True))
     assert straight._updates == resumed._updates > 40 and torch.equal(straight._average, resumed._average)
     assert straight._dropped.random() == resumed._dropped.random()

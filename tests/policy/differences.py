@@ -27,7 +27,7 @@ def in_float64(batch: TransitionBatch) -> TransitionBatch:
 def moved_in_float64(source: Any) -> Any:
     """Return a policy of the same config whose network is in float64, away from the one that acted."""
     network = source._build_model()
-    network.load_state_dict(moved(source)._model.state_dict())
+    network.load_state_dict(moved(source).get_attribute("model").state_dict())
     return create_policy(to_plain(source.cfg), model=network.double())
 
 

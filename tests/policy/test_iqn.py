@@ -60,7 +60,7 @@ def part(batch: TransitionBatch, name: str) -> np.ndarray:
 def slow_losses(policy: Any, batch: TransitionBatch, *, double: bool, kappa: float) -> list[float]:
     """Return the losses of rows in float64: number by number, at the fractions that the policy will draw or propose."""
     twin = copy.deepcopy(policy)
-    online, target = twin._model.double(), twin._target_model.double()
+    online, target = twin.get_attribute("model").double(), twin._target_model.double()
     if policy.cfg.type == "iqn":
         twin._noise.begin()
         drawn_target, drawn = twin._uniform_rows(ROWS, 4).double(), twin._uniform_rows(ROWS, 5).double()

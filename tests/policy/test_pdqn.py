@@ -116,7 +116,7 @@ def test_in_several_passes_a_choice_knows_nothing_of_the_parameters_of_others() 
     obs, parameters = torch.from_numpy(OBS), torch.zeros(5, 2, requires_grad=True)
     reach = {}
     for multi_pass in (False, True):
-        critic = make_policy(model=dict(multi_pass=multi_pass))._model.critic
+        critic = make_policy(model=dict(multi_pass=multi_pass)).get_attribute("model").critic
         values = critic(obs, parameters)
         reach[multi_pass] = [
             torch.autograd.grad(values[:, k].sum(), parameters, retain_graph=True)[0] for k in range(3)

@@ -131,7 +131,7 @@ def test_in_the_policy_phase_it_is_ppo_and_leaves_the_auxiliary_head_alone(backe
 
     assert float(info["total_loss"]) == pytest.approx(float(expected["total_loss"]), rel=1e-5)
     gradients = {name: p.grad for name, p in policy.get_attribute("model").named_parameters()}
-    for name, parameter in reference._model.named_parameters():
+    for name, parameter in reference.get_attribute("model").named_parameters():
         torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6)
     assert not any(gradients[name].any() for name in gradients if name.startswith("aux_head"))
     assert (policy._by_hand is None) == (backend == "autograd")

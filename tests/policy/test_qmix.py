@@ -145,7 +145,7 @@ def test_updates_lower_the_loss_and_state_comes_back() -> None:
 
 
 def test_the_total_grows_with_each_agents_value() -> None:
-    model = make()._model
+    model = make().get_attribute("model")
     values = torch.randn(200, AGENTS, requires_grad=True)
     (slope,) = torch.autograd.grad(model.mix(values, {"state": torch.randn(200, STATE)}).sum(), values)
 

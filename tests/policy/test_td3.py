@@ -46,11 +46,11 @@ def test_targets_may_move_in_every_update_of_the_critics():
 def test_ddpg_with_what_td3_adds_is_td3():
     learn = {"actor_update_freq": 2, "noise": True}
     ddpg, td3 = make_policy("ddpg", model={"twin_critic": True}, learn=learn), make_policy("td3")
-    td3._model.load_state_dict(ddpg._model.state_dict())
+    td3.get_attribute("model").load_state_dict(ddpg.get_attribute("model").state_dict())
     td3.learn_mode.load_state_dict(copy.deepcopy(ddpg.learn_mode.state_dict()))
 
     for policy in (ddpg, td3):
         train(policy, [make_batch(seed=seed) for seed in range(3)])
 
-    for name, value in td3._model.state_dict().items():
-        assert torch.equal(value, ddpg._model.state_dict()[name]), name
+    for name, value in td3.get_attribute("model").state_dict().items():
+        assert torch.equal(value, ddpg.get_attribute("model").state_dict()[name]), name
