@@ -74,7 +74,10 @@ def read_saved_config(path: str | os.PathLike[str]) -> ConfigFile:
             found[name.id] = (
                 found[value.id] if isinstance(value, ast.Name) else ast.literal_eval(_Floats().visit(value))
             )
-        return ConfigFile(found["main_config"], found["create_config"], found.get("system_config"))
+        main, create = found["main_config"], found["create_config"]
+        if not (isinstance(main, dict) and isinstance(create, dict)):
+            raise TypeError("main_config and create_config are dicts")
+        return ConfigFile(main, create, found.get("system_config"))
     except (OSError, SyntaxError, ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
         raise ConfigError(
             f"{path} is not as a run saves it ({type(error).__name__}: {error}), and is not run for this: it may hold "

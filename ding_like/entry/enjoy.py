@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ding_like.entry.options import IMPORT_OPTION
 from ding_like.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ def _film(
     if num_episodes is not None and num_episodes < 1:
         raise ConfigError(f"num_episodes is {num_episodes}, expected 1 or more.")
     path = find_checkpoint(folder, ckpt)
-    file = allow_saved_config(folder, import_names)
-    cfg = compile_config(file.main_config, file.create_config, source=str(folder), renew_dir=False, save=False)
+    main, create = allow_saved_config(folder, import_names)
+    cfg = compile_config(main, create, source=str(folder / "total_config.py"), renew_dir=False, save=False)
     env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
     make_env = filmable(env_cfgs[0], env_fn)
     mode = eval_mode_of(cfg, make_env, model)
@@ -105,13 +106,7 @@ def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
 )
 @click.option("-s", "--seed", type=int, metavar="SEED", help="Seed of the episodes. [the run's]")
 @click.option("-o", "--out", metavar="FILE.gif", help="Where to write the video. [EXP/agent.gif]")
-@click.option(
-    "--import",
-    "import_names",
-    multiple=True,
-    metavar="MODULE",
-    help="Allow a module that the folder names.",
-)
+@IMPORT_OPTION
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def command(
     experiment: str,

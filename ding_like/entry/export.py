@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ding_like.entry.options import IMPORT_OPTION
+
 _EPILOG = """\b
 Examples:
   ding export my_exp --to torchscript
@@ -16,13 +18,7 @@ Examples:
 @click.option("--to", "form", type=click.Choice(["torchscript", "onnx"]), required=True, help="Which kind of file.")
 @click.option("-o", "--out", metavar="FILE", help="Where to write it. [EXP/agent.pt or EXP/agent.onnx]")
 @click.option("--ckpt", default="best", metavar="CKPT", help="best, last, or a file. [best]")
-@click.option(
-    "--import",
-    "import_names",
-    multiple=True,
-    metavar="MODULE",
-    help="Allow a module that the folder names.",
-)
+@IMPORT_OPTION
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def command(experiment: str, form: str, out: str | None, ckpt: str, import_names: tuple[str, ...], debug: bool) -> None:
     """Write a trained agent as one file, from observations to actions, and check it against the agent.

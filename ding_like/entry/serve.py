@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ding_like.entry.options import IMPORT_OPTION
+
 if TYPE_CHECKING:
     from ding_like.comm.serve.http_server import PolicyServer
     from ding_like.pipeline.serve import ServedPolicy
@@ -158,13 +160,7 @@ def _one_line(space: dict[str, Any]) -> str:
 )
 @click.option("--client-wraps", is_flag=True, help="Clients apply the wrappers themselves that remember earlier steps.")
 @click.option("--cpu", is_flag=True, help="Serve on the CPU what was trained on a GPU.")
-@click.option(
-    "--import",
-    "import_names",
-    multiple=True,
-    metavar="MODULE",
-    help="Allow a module that the folder names.",
-)
+@IMPORT_OPTION
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def command(
     experiment: str,

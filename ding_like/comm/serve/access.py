@@ -15,11 +15,8 @@ from ding_like.utils.addresses import is_loopback
 from ding_like.utils.private_file import NotPrivateError, read_private_file
 
 _MAX_FILE = 4096
-_MIN_LENGTH, _MAX_LENGTH, _MIN_DISTINCT = (
-    20,
-    1024,
-    8,
-)  # characters; a random token of 32 hex digits has about 14 different ones
+_MIN_LENGTH, _MAX_LENGTH = 20, 1024  # characters
+_MIN_DISTINCT = 8  # a random token of 32 hex digits has about 14 different characters
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9.-]+)|\[(?P<six>[0-9A-Fa-f:]+)\])(?::[0-9]{1,5})?")
 _LOCAL_NAMES = frozenset(("127.0.0.1", "localhost", "::1"))

@@ -114,8 +114,7 @@ def _steps(found: Any) -> bool:
 
 def allow_saved_config(folder: Path, import_names: Sequence[str] = ()) -> ConfigFile:
     """Return the config that a run saved, read as data. Raises ConfigError as `allow_code` does."""
-    file = read_saved_config(folder / "total_config.py")
-    main, create = file.main_config, file.create_config
+    file = main, create = read_saved_config(folder / "total_config.py")
     env, policy = ({**create.get(part, {}), **main.get(part, {})} for part in ("env", "policy"))
     allow_code(folder, env=env, policy=policy, others=create, import_names=import_names)
     return file
