@@ -20,7 +20,6 @@ PAGES = [
     ROOT / "README.md",
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "decisions"),
 ]
-PAGES.remove(ROOT / "docs/wrong_inputs.md")  # whose commands fail, as tests/wrong_inputs sees
 CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 # What stands for something else in the pages -> what is put in its place.
 PLACEHOLDERS = {

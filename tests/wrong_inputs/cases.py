@@ -37,7 +37,6 @@ class Case(NamedTuple):
     needs_run: bool = False  # the folder holds a short run, my_exp
     missing: tuple[str, ...] = ()  # packages that are not installed
     status: int = 1
-    varies: bool = False  # the answer differs from machine to machine: the page's may be another
     fix_installs: bool = False  # the fix installs a package, which tests/wrong_inputs/test_extras.py does
 
 

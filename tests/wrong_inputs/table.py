@@ -1,4 +1,4 @@
-"""List all cases, by the sections of docs/wrong_inputs.md."""
+"""List all cases, by sections."""
 
 from __future__ import annotations
 
