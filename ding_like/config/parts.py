@@ -40,20 +40,27 @@ def _buffer_type(main: Mapping[str, Any], defaults: Tree) -> str:
 
 # What a config has beside the sections of its classes.
 TOP_TEMPLATE: Mapping[str, Any] = {
+    # Folder of the run.
     "exp_name": "default_experiment",
+    # Seed of all random numbers of the run; `-s` replaces it.
     "seed": 0,
     # Points from which `ding --resume` goes on; one more is saved when the run ends or is interrupted.
     "resume": {
+        # Seconds between two saved points.
         "save_every_s": 60.0,
-        "save_every_env_steps": 0,  # 0: by time only
+        # Env steps between two saved points; 0: by time only.
+        "save_every_env_steps": 0,
+        # Number of saved points that are kept.
         "keep": 2,
-        "max_buffer_gb": 1.0,  # a larger replay buffer is saved only when the run ends or is interrupted
+        # Gigabytes; a larger replay buffer is saved only when the run ends or is interrupted.
+        "max_buffer_gb": 1.0,
     },
     # Where metrics go beside the run's folder, with their settings: {"wandb": {"project": "mine"}}.
     "trackers": {},
     # Of a run with several learners (--learners).
     "learners": {
-        "timeout_s": 60.0,  # without an answer for so long, one of them is lost, and the run ends
+        # Seconds without an answer after which a learner counts as lost, and the run ends.
+        "timeout_s": 60.0,
     },
 }
 
@@ -69,11 +76,15 @@ TOP_BOUNDS: Mapping[str, Bounds] = {
 ENV_TEMPLATE: Mapping[str, Any] = {
     "manager": {},
     "import_names": [],
+    # Mean return of an evaluation that ends the run.
     "stop_value": 1e10,
+    # Episodes of an evaluation.
     "n_evaluator_episode": 4,
+    # Number of envs that collect side by side.
     "collector_env_num": 8,
-    "evaluator_env_num": 4,  # one episode each
-    # Numbers of info at an episode's end that are reported beside the return; "is_success" always is.
+    # Number of envs that evaluate side by side.
+    "evaluator_env_num": 4,
+    # Names of numbers in `info` at an episode's end, which are reported beside the return; "is_success" always is.
     "metrics": [],
 }
 

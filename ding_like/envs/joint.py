@@ -25,7 +25,12 @@ class JointEnv(Configurable, gymnasium.Env[Any, Any]):
     ConfigError for an id that cannot be made, EnvError for agents that come and go or whose spaces differ.
     """
 
-    config = {"env_id": None, "kwargs": {}}
+    config = {
+        # Id of a PettingZoo env of the parallel API, such as mpe/simple_spread_v3.
+        "env_id": None,
+        # Keyword arguments of the environment's constructor.
+        "kwargs": {},
+    }
     config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
     config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str, type(None))}
 

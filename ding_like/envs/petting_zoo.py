@@ -31,9 +31,13 @@ class PettingZooGame(Configurable):
     """
 
     config = {
+        # Id of a PettingZoo env, such as classic/tictactoe_v3.
         "env_id": None,
-        "api": "aec",  # agents in turn; 'parallel': all at once
-        "kwargs": {},  # handed to the environment's constructor
+        # API of PettingZoo: "aec", agents act in turn, or "parallel", all at once.
+        "api": "aec",
+        # Keyword arguments of the environment's constructor.
+        "kwargs": {},
+        # Flatten observations to vectors.
         "flatten": False,
     }
     config_free: ClassVar[tuple[str, ...]] = ("kwargs",)

@@ -36,14 +36,15 @@ class BaseLeague(Configurable):
 
     config: dict[str, Any] = dict(
         type="base",
-        path_policy="league",  # where snapshots are kept
-        # How many learn, by kind: naive_sp_player, main_player, main_exploiter, league_exploiter. Empty: one of the
-        # first kind.
+        # Folder of the snapshots.
+        path_policy="league",
+        # Number of learning players, by kind: naive_sp_player, main_player, main_exploiter, league_exploiter; {}: one
+        # naive_sp_player.
         active_players=dict(),
         # Begin with a snapshot of the first weights.
         use_initial_snapshot=True,
         payoff=BattleSharedPayoff.config,
-        # Settings of players, by kind, in place of their own defaults.
+        # Settings of players, by kind; the defaults are in player.py.
         naive_sp_player=dict(),
         main_player=dict(),
         main_exploiter=dict(),

@@ -24,8 +24,9 @@ class BattleSharedPayoff(Configurable):
 
     config: dict[str, Any] = dict(
         type="battle",
-        # What every later game of the pair leaves of a result.
+        # Factor by which each game of a pair weakens the earlier results.
         decay=0.99,
+        # Games of a pair from which its win rate counts; with fewer it is 0.5.
         min_win_rate_games=8,
     )
 

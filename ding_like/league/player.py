@@ -56,11 +56,16 @@ class ActivePlayer(Player):
     is_active = True
     category = ""
     config: dict[str, Any] = dict(
-        # Steps between two looks whether to take a snapshot; after twice as many one is taken in any case.
+        # Agent steps from which a snapshot is taken if the player is strong; after twice as many in any case.
         one_phase_step=10,
-        # Probability of each way to choose an opponent; they sum to 1.
-        branch_probs=dict(pfsp=0.5, sp=0.5),
-        # A win rate against every snapshot that is enough to take the next one.
+        # Ways to choose an opponent; the probabilities sum to 1.
+        branch_probs=dict(
+            # Probability of a snapshot, drawn by how hard it is to beat (prioritised fictitious self-play).
+            pfsp=0.5,
+            # Probability of self-play.
+            sp=0.5,
+        ),
+        # Win rate against every rival that makes a player strong.
         strong_win_rate=0.7,
     )
     config_free = ("branch_probs",)
@@ -146,7 +151,16 @@ class MainPlayer(ActivePlayer):
     """Play against itself, against all players' snapshots, and against what it may have forgotten to beat."""
 
     category = "main_player"
-    config = dict(one_phase_step=10, branch_probs=dict(pfsp=0.5, sp=0.35, veri=0.15), strong_win_rate=0.7)
+    config = dict(
+        one_phase_step=10,
+        branch_probs=dict(
+            pfsp=0.5,
+            sp=0.35,
+            # Probability of a snapshot that the player used to beat and now loses to.
+            veri=0.15,
+        ),
+        strong_win_rate=0.7,
+    )
 
     def _choose_veri(self, players: Sequence[Player], rng: np.random.Generator) -> Player:
         """Play a snapshot that it used to beat and now loses to; else the newest self, as in the paper."""
@@ -162,9 +176,12 @@ class MainExploiter(ActivePlayer):
     category = "main_exploiter"
     config = dict(
         one_phase_step=10,
-        branch_probs=dict(main_players=1.0),
+        branch_probs=dict(
+            # Probability of a main player.
+            main_players=1.0,
+        ),
         strong_win_rate=0.7,
-        # A win rate against a main player below which its snapshots are played first.
+        # Win rate against a main player below which its snapshots are played first.
         min_valid_win_rate=0.2,
     )
 
@@ -190,7 +207,13 @@ class LeagueExploiter(ActivePlayer):
     """Look for the weaknesses of the whole league; it starts over after some of its snapshots."""
 
     category = "league_exploiter"
-    config = dict(one_phase_step=10, branch_probs=dict(pfsp=1.0), strong_win_rate=0.7, mutate_prob=0.25)
+    config = dict(
+        one_phase_step=10,
+        branch_probs=dict(pfsp=1.0),
+        strong_win_rate=0.7,
+        # Probability that the player begins from its first weights again after a snapshot.
+        mutate_prob=0.25,
+    )
 
     def is_to_reset(self, rng: np.random.Generator) -> bool:
         return bool(rng.random() < self._cfg["mutate_prob"])

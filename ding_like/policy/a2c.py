@@ -27,11 +27,11 @@ class A2CPolicy(OnPolicyActorCritic):
     config: dict[str, Any] = dict(
         type="a2c",
         learn=dict(
-            # Rows of a minibatch; None: all that were collected, in one step.
+            # Rows of a mini-batch; None: all that were collected, in one step.
             batch_size=None,
             learning_rate=1e-3,
             entropy_weight=0.01,
-            # Advantages of mean 0 and deviation 1.
+            # Normalise advantages to mean 0 and deviation 1.
             adv_norm=False,
         ),
         collect=dict(n_sample=64),

@@ -50,26 +50,34 @@ class Policy:
 
     config: dict[str, Any] = dict(
         type="",
-        # Whether data may be used only by the policy that collected them.
+        # Whether rows may be used only by the policy that collected them: fixed by the algorithm.
         on_policy=False,
+        # Run the networks on the GPU.
         cuda=False,
+        # Sample rows by priority; the replay buffer 'advanced' does that.
         priority=False,
+        # Weight the loss of each row to make up for sampling by priority.
         priority_IS_weight=False,
+        # Discount of rewards per env step, gamma.
         discount_factor=0.97,
-        # Steps of reward in a training row.
+        # Steps of reward in a training row (n-step return).
         nstep=1,
         # Env steps with random actions before the first update.
         random_collect_size=0,
         # "discrete" or "continuous"; None: what the env has.
         action_space=None,
-        # Bounds of continuous actions, one number or one per dimension; None: the env's.
+        # Lowest continuous action, one number or one per dimension; None: the env's.
         action_low=None,
+        # Highest continuous action, one number or one per dimension; None: the env's.
         action_high=None,
         # Keyword arguments of the model; `type` and `import_names` choose another one.
         model=dict(),
         learn=dict(
+            # Updates after each collection of `n_sample` rows; on-policy algorithms count epochs instead.
             update_per_collect=1,
+            # Rows of a mini-batch, from which one update is computed.
             batch_size=64,
+            # Learning rate of the optimizer.
             learning_rate=1e-3,
             # Treat every end of an episode as if it went on (bootstrap always).
             ignore_done=False,
@@ -77,12 +85,19 @@ class Policy:
             grad_clip_norm=None,
             # A loss or gradient that is not finite is never applied: "skip" goes on without it, "raise" ends the run.
             nonfinite="skip",
-            # With "skip", this many in a row end the run.
+            # Updates in a row that are not finite, with nonfinite="skip", after which the run ends.
             max_nonfinite_steps=5,
             # How a gradient becomes a step.
             optimizer=OPTIMIZER_CONFIG,
         ),
-        collect=dict(n_sample=None, n_episode=None, unroll_len=1),
+        collect=dict(
+            # Rows that are collected before the next updates; n_episode replaces it.
+            n_sample=None,
+            # Episodes that are collected before the next updates; replaces n_sample.
+            n_episode=None,
+            # Env steps of a row, where rows are sequences.
+            unroll_len=1,
+        ),
         eval=dict(),
         other=dict(),
     )

@@ -36,21 +36,36 @@ class DDPGPolicy(OffPolicyActorCritic):
     model_methods: tuple[ModelMethod, ...] = (ModelMethod("actor"), ModelMethod("critic", "obs, action", ("N B",)))
     config: dict[str, Any] = dict(
         type="ddpg",
-        model=dict(action_space="regression", twin_critic=False),
-        learn=dict(
-            learning_rate_actor=1e-3,
-            learning_rate_critic=1e-3,
-            # Updates of the critics between two of the actor.
-            actor_update_freq=1,
-            # Updates of the critics between two moves of the targets; None: they move with the actor.
-            target_update_freq=None,
-            # Smooth the target by noise on the next action; its unit is half of the action's range.
-            noise=False,
-            noise_sigma=0.2,
-            noise_range=dict(min=-0.5, max=0.5),
+        model=dict(
+            # Head of the actor: "regression", which the algorithm needs.
+            action_space="regression",
+            # Two critics, the smaller of whose values is the target.
+            twin_critic=False,
         ),
-        # Standard deviation of the exploration noise; its unit is half of the action's range.
-        collect=dict(noise_sigma=0.1),
+        learn=dict(
+            # Learning rate of the actor.
+            learning_rate_actor=1e-3,
+            # Learning rate of the critics.
+            learning_rate_critic=1e-3,
+            # Updates of the critics per update of the actor.
+            actor_update_freq=1,
+            # Updates of the critics per move of the target networks; None: they move with the actor.
+            target_update_freq=None,
+            # Add noise to the next action of a target, which smooths it.
+            noise=False,
+            # Standard deviation of that noise; 1 is half of the action's range.
+            noise_sigma=0.2,
+            noise_range=dict(
+                # Lowest noise on the next action of a target; 1 is half of the action's range.
+                min=-0.5,
+                # Highest noise on the next action of a target; 1 is half of the action's range.
+                max=0.5,
+            ),
+        ),
+        collect=dict(
+            # Standard deviation of the exploration noise; 1 is half of the action's range.
+            noise_sigma=0.1,
+        ),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "learn.learning_rate_actor": ABOVE_0,

@@ -56,13 +56,13 @@ class FQFPolicy(ImplicitQuantilePolicy):
     config: dict[str, Any] = dict(
         type="fqf",
         learn=dict(
-            # There are two, below.
+            # Refused: there are learning_rate_quantile and learning_rate_fraction.
             learning_rate=None,
-            # Of the network that proposes fractions, by RMSprop.
+            # Learning rate of the network that proposes fractions, by RMSprop.
             learning_rate_fraction=2.5e-9,
-            # Of all else, by learn.optimizer.
+            # Learning rate of all else, by learn.optimizer.
             learning_rate_quantile=5e-5,
-            # What the entropy of the widths is worth: it keeps proposals from becoming one wide part.
+            # Weight of the entropy of the fractions' widths: it keeps proposals from becoming one wide part.
             ent_coef=0.0,
         ),
     )

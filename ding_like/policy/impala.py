@@ -41,29 +41,35 @@ class IMPALAPolicy(OnPolicyActorCritic):
     config: dict[str, Any] = dict(
         type="impala",
         on_policy=False,
-        # Steps of a row, over which V-trace runs.
+        # Env steps of a row (a sequence), over which V-trace runs.
         unroll_len=32,
         learn=dict(
             # DI-engine's place for policy.discount_factor; None: the value there.
             discount_factor=None,
             update_per_collect=4,
-            # Sequences of a batch.
+            # Sequences of a mini-batch, from which one update is computed.
             batch_size=16,
             learning_rate=5e-4,
             entropy_weight=1e-4,
-            # DI-engine's name for learn.grad_clip_norm.
+            # Largest norm of the gradient, DI-engine's name for learn.grad_clip_norm; None: learn.grad_clip_value.
             clip_value=None,
             # A key of DI-engine's configs: see `without_effect`.
             optim=None,
-            # How much the targets trust values less than rewards: 1 is the paper's, 0 one-step targets.
+            # Lambda of V-trace: 1 is the paper's, 0 one-step targets.
             lambda_=0.95,
-            # The largest importance weights of a step's error, of what comes after it, and of its policy gradient.
+            # Largest importance weight of the error of a step (rho of V-trace).
             rho_clip_ratio=1.0,
+            # Largest importance weight of the errors of later steps (c of V-trace).
             c_clip_ratio=1.0,
+            # Largest importance weight of the policy gradient of a step.
             rho_pg_clip_ratio=1.0,
         ),
-        # Sequences; a run makes unroll_len the copy of policy.unroll_len that it is in DI-engine's configs.
-        collect=dict(n_sample=16, unroll_len=None),
+        collect=dict(
+            # Sequences that are collected before the next updates; n_episode replaces it.
+            n_sample=16,
+            # A run makes it the copy of policy.unroll_len that it is in DI-engine's configs.
+            unroll_len=None,
+        ),
         other=dict(replay_buffer=dict(replay_buffer_size=1000)),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {

@@ -36,8 +36,10 @@ class ImplicitQuantilePolicy(DQNPolicy):
     """Learn quantiles of returns by their Huber loss; a model's `q` acts and chooses next actions."""
 
     config: dict[str, Any] = dict(
-        # Where the loss of a difference turns from a square into a straight line.
-        learn=dict(kappa=1.0),
+        learn=dict(
+            # Difference at which the Huber loss turns from a square into a straight line.
+            kappa=1.0,
+        ),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "learn.kappa": ABOVE_0,

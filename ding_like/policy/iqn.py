@@ -41,8 +41,9 @@ class IQNPolicy(ImplicitQuantilePolicy):
     config: dict[str, Any] = dict(
         type="iqn",
         learn=dict(
-            # Fractions drawn for each row, N for its prediction and N' for its target; None: model.num_quantiles.
+            # Fractions that are drawn for the prediction of each row, N; None: model.num_quantiles.
             num_quantiles=None,
+            # Fractions that are drawn for the target of each row, N'; None: model.num_quantiles.
             num_target_quantiles=None,
         ),
     )

@@ -86,12 +86,11 @@ class OffPolicyActorCritic(Policy):
         # Env steps with random actions before the first update: an untrained actor explores badly.
         random_collect_size=10000,
         learn=dict(
-            # An update per env step.
             update_per_collect=8,
             batch_size=256,
-            # One rate for all networks, in place of those below.
+            # One learning rate for all networks, in place of their own: learn.learning_rate_...
             learning_rate=None,
-            # Share of the networks mixed into their targets with every step.
+            # Share of the networks that is mixed into their target networks with every step.
             target_theta=0.005,
         ),
         collect=dict(n_sample=8),

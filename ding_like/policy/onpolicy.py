@@ -59,22 +59,28 @@ class OnPolicyActorCritic(Policy):
         # How continuous actions are kept within the env's bounds: "clip", or "tanh" of what was drawn.
         action_bound="clip",
         learn=dict(
+            # Weight of the value loss.
             value_weight=0.5,
+            # Weight of the entropy bonus in the loss.
             entropy_weight=0.0,
-            # DI-engine's names for learn.grad_clip_norm.
+            # How the gradient is clipped: "clip_norm" is the only way. DI-engine's key.
             grad_clip_type="clip_norm",
+            # Largest norm of the gradient, DI-engine's name for learn.grad_clip_norm; None: no limit.
             grad_clip_value=0.5,
-            # Large enough to keep Adam's steps small where gradients vanish.
+            # Adam's eps: large enough to keep its steps small where gradients vanish.
             adam_eps=1e-5,
-            # Straight lines from the values above to those here, over the first `env_steps` rows trained on; None: no
-            # schedule.
-            schedule=dict(env_steps=None, lr_end=0.0),
+            schedule=dict(
+                # Env steps over which the learning rate, and PPO's clip ratio, change linearly; None: no schedule.
+                env_steps=None,
+                # Learning rate at the end of the schedule.
+                lr_end=0.0,
+            ),
         ),
         collect=dict(
             n_sample=1024,
             # DI-engine's place for policy.discount_factor; None: the value there.
             discount_factor=None,
-            # 1: Monte Carlo returns, 0: one-step differences.
+            # Lambda of generalised advantage estimation: 1 is Monte Carlo returns, 0 one-step differences.
             gae_lambda=0.95,
         ),
     )

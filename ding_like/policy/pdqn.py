@@ -52,22 +52,31 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
         type="pdqn",
         learn=dict(
             batch_size=128,
-            # Of the network that judges choices, and of the one that says their parameters: the slower one.
+            # Learning rate of the network that judges discrete choices.
             learning_rate_dis=1e-3,
+            # Learning rate of the network that gives the parameters of choices.
             learning_rate_cont=1e-4,
-            # 1: every update is one of both networks. Above: the updates of a cycle, the first half of which trains the
-            # network of choices, the rest that of parameters.
+            # 1: every update trains both networks. Above: updates of a cycle; its first half trains the network of
+            # choices, the rest that of parameters.
             update_circle=1,
         ),
         collect=dict(
-            # Add noise to the parameters of greedy actions; its standard deviation counts half of a parameter's range.
+            # Add noise to the parameters of greedy actions.
             noise=True,
+            # Standard deviation of the exploration noise; 1 is half of a parameter's range.
             noise_sigma=0.1,
         ),
         other=dict(
-            # Of a random choice with random parameters; 'exp': decay is a time constant in env steps; 'linear': the env
-            # step where `end` is reached.
-            eps=dict(type="exp", start=1.0, end=0.05, decay=10000),
+            eps=dict(
+                # How the probability of a random action falls: "exp" or "linear".
+                type="exp",
+                # Probability of a random choice with random parameters at the first env step.
+                start=1.0,
+                # Probability of a random choice with random parameters in the end.
+                end=0.05,
+                # Env steps: the time constant of "exp", or where "linear" reaches `end`.
+                decay=10000,
+            ),
         ),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {

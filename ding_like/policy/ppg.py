@@ -51,9 +51,9 @@ class PPGPolicy(PPOPolicy):
         type="ppg",
         learn=dict(
             epoch_per_collect=1,
-            # Batches that come before an auxiliary phase, N_pi in the paper.
+            # Batches between two auxiliary phases, N_pi in the paper.
             aux_freq=5,
-            # Epochs of an auxiliary phase.
+            # Epochs of an auxiliary phase, E_aux in the paper.
             aux_train_epoch=6,
             # Weight of the KL that keeps the policy as it was ("behavioural cloning").
             aux_bc_weight=1.0,

@@ -46,26 +46,30 @@ class PPOPolicy(OnPolicyActorCritic):
         # Compute advantages again before each epoch, with the critic as it is by then.
         recompute_adv=False,
         learn=dict(
+            # Epochs: how often the updates pass over the rows of a collection.
             epoch_per_collect=10,
             batch_size=64,
             learning_rate=3e-4,
-            # How far the probability of an action may move, as a ratio.
+            # How far the probability of an action may move in the updates of a batch, as a ratio from 1.
             clip_ratio=0.2,
-            # Weight at which a bad action stops counting more (above 1, Ye et al. 2020); None: never.
+            # Ratio at which a bad action stops counting more (dual clip, Ye et al. 2020); None: never.
             dual_clip=None,
-            # How far a value may move from the old one, in units of reward; None: as far as it likes.
+            # How far a value may move from the old one, in units of reward; None: no limit.
             value_clip=None,
-            # Advantages of mean 0 and deviation 1: True in each minibatch, "batch" once for the whole batch, False not.
+            # Normalise advantages to mean 0 and deviation 1: True in each mini-batch, "batch" once for all, False not.
             adv_norm=True,
-            # Let the critic count in running standard deviations of the returns.
+            # Let the critic learn returns divided by their running standard deviation.
             value_norm=False,
             # Stop the epochs of a batch once the policy has moved this far, by the mean KL of an epoch; None: never.
             target_kl=None,
-            # Begin with orthogonal weights.
+            # Initialise the networks with orthogonal weights.
             ppo_param_init=True,
             # How gradients are computed: "autograd", or "auto": by hand in numpy where the model is a small MLP.
             backend="auto",
-            schedule=dict(clip_end=None),
+            schedule=dict(
+                # Clip ratio at the end of the schedule; None: it stays.
+                clip_end=None,
+            ),
         ),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {

@@ -53,7 +53,7 @@ class PPORecurrentPolicy(PPOPolicy):
     config: dict[str, Any] = dict(
         type="ppo_recurrent",
         learn=dict(
-            # The most steps that gradients go back in time.
+            # Most env steps that gradients go back in time.
             seq_len=32,
         ),
     )

@@ -41,7 +41,7 @@ class QRDQNPolicy(DQNPolicy):
     config: dict[str, Any] = dict(
         type="qrdqn",
         learn=dict(
-            # Where the loss of an error turns from a square into a straight line.
+            # Difference at which the Huber loss turns from a square into a straight line.
             kappa=1.0,
         ),
     )

@@ -56,17 +56,18 @@ class R2D2Policy(ValueBasedPolicy):
         priority_IS_weight=True,
         discount_factor=0.997,
         nstep=5,
-        # Steps that only warm up the recurrent state, and steps that are learned from, of each row.
+        # First env steps of each row, which only warm up the recurrent state.
         burnin_step=20,
+        # Env steps of each row that are learned from.
         learn_unroll_len=80,
-        # Both together, as DI-engine writes it; None: what they are.
+        # Env steps of a row: burnin_step and learn_unroll_len together, as DI-engine writes it; None: their sum.
         unroll_len=None,
         collect=dict(unroll_len=None),
         learn=dict(
             update_per_collect=1,
             learning_rate=1e-4,
             backend="autograd",
-            # Learn h(Q), on whose scale large returns are close together.
+            # Learn values on the scale of h(Q), which brings large returns close together.
             value_rescale=True,
             target_update_freq=None,
             target_theta=0.001,

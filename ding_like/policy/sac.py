@@ -44,17 +44,24 @@ class SoftActorCritic(OffPolicyActorCritic):
     """Hold what SAC is for any kind of action: an actor, critics with targets, a temperature, and their steps."""
 
     config: dict[str, Any] = dict(
-        model=dict(twin_critic=True),
+        model=dict(
+            # Two critics, the smaller of whose values is the target.
+            twin_critic=True,
+        ),
         learn=dict(
+            # Learning rate of the critics.
             learning_rate_q=3e-4,
+            # Learning rate of the actor.
             learning_rate_policy=3e-4,
+            # Learning rate of the temperature.
             learning_rate_alpha=3e-4,
-            # What the temperature is, or begins with if it is learned.
+            # Temperature, the weight of the entropy; its first value if it is learned.
             alpha=0.2,
+            # Learn the temperature, so that the entropy stays near target_entropy.
             auto_alpha=True,
-            # Whether the temperature's loss is linear in log(alpha), or in alpha as in the paper.
+            # Compute the temperature's loss from log(alpha); False: from alpha, as in the paper.
             log_space=True,
-            # The actor's entropy that the temperature aims at; None: the algorithm's own default.
+            # Entropy of the actor that the temperature aims at; None: the algorithm's own default.
             target_entropy=None,
         ),
     )
@@ -140,7 +147,13 @@ class SACPolicy(SoftActorCritic):
         ModelMethod("actor", gives=("B 2A",)),
         ModelMethod("critic", "obs, action", ("N B",)),
     )
-    config: dict[str, Any] = dict(type="sac", model=dict(action_space="reparameterization"))
+    config: dict[str, Any] = dict(
+        type="sac",
+        model=dict(
+            # Head of the actor: "reparameterization", which the algorithm needs.
+            action_space="reparameterization",
+        ),
+    )
 
     def _init_collect(self) -> None:
         self._collect_actor = self._actor_that(SquashedGaussian(self._action_range(), is_random=True))

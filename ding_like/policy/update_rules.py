@@ -114,16 +114,17 @@ class RMSprop:
 
 # Defaults of `learn.optimizer`, and which type reads which key beside `eps` and `weight_decay`.
 OPTIMIZER_CONFIG: dict[str, Any] = dict(
-    # "adam", "adamw" or "rmsprop".
+    # Optimizer: "adam", "adamw" or "rmsprop".
     type="adam",
     # Decay of the first and second moment; of adam and adamw.
     betas=[0.9, 0.999],
     # What keeps a step from dividing by 0; None: learn.adam_eps where there is one, else 1e-8.
     eps=None,
-    # Of adam and rmsprop added to the gradient, of adamw taken off the weights; None: 0.01 of adamw, 0 of the others.
+    # Weight decay; adam and rmsprop add it to the gradient, adamw takes it off the weights; None: adamw 0.01, else 0.
     weight_decay=None,
-    # Decay of the mean square, and of the sum of steps; of rmsprop.
+    # Decay of the mean square; of rmsprop.
     alpha=0.99,
+    # Decay of the sum of steps; of rmsprop.
     momentum=0.0,
 )
 _READS = {"adam": ("betas",), "adamw": ("betas",), "rmsprop": ("alpha", "momentum")}

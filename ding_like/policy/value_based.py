@@ -43,22 +43,32 @@ class ValueBasedPolicy(EpsilonPolicy):
     """Learn the values of discrete actions off-policy; epsilon-greedy, with a target network."""
 
     config: dict[str, Any] = dict(
-        # Let the online network choose and the target network judge the next action.
+        # Double DQN: the online network chooses the next action, the target network judges it.
         double=True,
         learn=dict(
             update_per_collect=3,
             # Updates between two copies of the online network into the target network.
             target_update_freq=100,
-            # Share of the online network mixed into the target after every update; replaces target_update_freq.
+            # Share of the online network that is mixed into the target network after every update; replaces
+            # target_update_freq.
             target_theta=None,
+            # Loss of a TD error: "mse" or "huber".
             loss="mse",
             # How gradients are computed: "autograd", or "auto": by hand in numpy where the model is a small MLP.
             backend="auto",
         ),
         collect=dict(n_sample=8),
         other=dict(
-            # 'exp': decay is a time constant in env steps; 'linear': the env step where `end` is reached.
-            eps=dict(type="exp", start=0.95, end=0.1, decay=10000),
+            eps=dict(
+                # How the probability of a random action falls: "exp" or "linear".
+                type="exp",
+                # Probability of a random action at the first env step.
+                start=0.95,
+                # Probability of a random action in the end.
+                end=0.1,
+                # Env steps: the time constant of "exp", or where "linear" reaches `end`.
+                decay=10000,
+            ),
             replay_buffer=dict(replay_buffer_size=10000),
         ),
     )

@@ -34,16 +34,17 @@ class ArrayEnvManager(Configurable, ABC):
     """
 
     config = {
-        # Deadlines in seconds; they can only be kept where an env has a process of its own.
+        # Seconds that a step may take, where envs have processes of their own.
         "step_timeout_s": 60.0,
+        # Seconds that a reset may take, where envs have processes of their own.
         "reset_timeout_s": 60.0,
-        # 0: every episode begins with a seeded reset; n: the first that begins n steps after the last seeded reset.
+        # Env steps after a seeded reset from which the next episode begins with one; 0: every episode does.
         "reseed_after": 1000,
-        # Longer open stretches than this many actions are not played again on resume; their episode is dropped.
+        # Actions that are played again on resume, at most; an episode that needs more is dropped.
         "resume_replay_steps": 10_000,
-        # Per env and run. A crash loop is stopped much earlier, so this only ends runs that live on restarts.
+        # Restarts of an env in a run, at most; a crash loop is stopped much earlier.
         "max_env_restarts": 100,
-        # What a NaN or an infinity in an observation or reward means: "drop" the episode, or "raise".
+        # What a NaN or an infinity in an observation or reward does: "drop" the episode, or "raise" an error.
         "nonfinite": "drop",
     }
     config_bounds: ClassVar[Mapping[str, Bounds]] = {

@@ -35,7 +35,7 @@ class GameEnvManager(ArrayEnvManager):
 
     config = {
         **ArrayEnvManager.config,
-        # Whom evaluations are played against: "random", "self", or the path of a checkpoint.
+        # Opponent of evaluations: "random", "self", or the path of a checkpoint.
         "opponent": "random",
         # Play each game in a process of its own: one that hangs (step_timeout_s) or dies is then recreated.
         "subprocess": False,

@@ -42,7 +42,7 @@ class GymVectorEnvManager(ArrayEnvManager):
 
     config = {
         **ArrayEnvManager.config,
-        # None: what the vector env's metadata says; 'Disabled' where SyncVectorEnv is built here.
+        # Autoreset mode of the vector env; None: that of its metadata, 'Disabled' for a SyncVectorEnv made here.
         "autoreset_mode": None,
     }
     config_types: ClassVar[dict[str, tuple[type, ...]]] = {"autoreset_mode": (str, type(None))}

@@ -42,9 +42,9 @@ class SubprocessEnvManager(ArrayEnvManager):
 
     config = {
         **ArrayEnvManager.config,
-        # 0: the lanes are spread over as many processes as there are cores; one env each where `wait_num` is set.
+        # Envs in each process; 0: spread over as many processes as there are cores, one env each with `wait_num`.
         "envs_per_process": 0,
-        # How many lanes a step waits for; 0: for all.
+        # Number of envs that a step waits for; 0: all.
         "wait_num": 0,
         # Seconds that a process has to start and to make its envs.
         "launch_timeout_s": 60.0,

@@ -35,12 +35,18 @@ class MlflowTracker:
     """
 
     config: ClassVar[dict[str, Any]] = dict(
-        uri=None,  # None: MLFLOW_TRACKING_URI, else MLflow's own default, or ./mlruns without its database packages
+        # Server, database or folder of MLflow; None: MLFLOW_TRACKING_URI, else MLflow's own default, or ./mlruns where
+        # its database packages are missing.
+        uri=None,
+        # Name of the experiment that the run belongs to.
         experiment="ding_like",
-        name=None,  # None: exp_name
+        # Name of the run; None: exp_name.
+        name=None,
+        # Tags of the run: names and values.
         tags={},
-        # Seconds: how long the run waits for the last of it at its end; between two batches of metrics.
+        # Seconds that the run waits at its end until everything is sent.
         finish_s=60.0,
+        # Seconds between two batches of metrics.
         every_s=5.0,
     )
     config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"uri": (str,), "name": (str,)}

@@ -24,16 +24,23 @@ class WandbTracker:
     """
 
     config: ClassVar[dict[str, Any]] = dict(
+        # Name of the project that the run belongs to.
         project="ding_like",
-        entity=None,  # a team; None: one's own
-        name=None,  # None: exp_name
+        # User or team that the project belongs to; None: your own.
+        entity=None,
+        # Name of the run; None: exp_name.
+        name=None,
+        # Name of a group of runs; None: no group.
         group=None,
+        # Tags of the run, a list of words.
         tags=[],
-        mode="online",  # or "offline"
-        # Seconds: how long a service that does not answer is waited for at the start, and the run's process at its end.
+        # "online", or "offline": written to the run's folder, to be sent later.
+        mode="online",
+        # Seconds that the run waits for the service at its start.
         init_timeout_s=60.0,
+        # Seconds that the run waits at its end until everything is sent.
         finish_s=60.0,
-        # Between two batches of metrics.
+        # Seconds between two batches of metrics.
         every_s=5.0,
     )
     config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"entity": (str,), "name": (str,), "group": (str,)}

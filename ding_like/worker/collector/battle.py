@@ -163,7 +163,7 @@ class BattleSampleSerialCollector(BattleCollector):
         # Keys of DI-engine's configs: see `without_effect`.
         deepcopy_obs=False,
         transform_obs=False,
-        # Iterations of the learner between two log lines.
+        # Updates between two lines in the collector's log.
         collect_print_freq=100,
     )
 
@@ -230,9 +230,9 @@ class BattleEpisodeSerialCollector(BattleCollector):
         # Keys of DI-engine's configs: see `without_effect`.
         deepcopy_obs=False,
         transform_obs=False,
-        # Iterations of the learner between two log lines.
+        # Updates between two lines in the collector's log.
         collect_print_freq=100,
-        # Return training samples, as the policies' `segment` makes them, in place of episodes.
+        # Return training rows, as the policies' `segment` makes them, in place of episodes.
         get_train_sample=False,
     )
 

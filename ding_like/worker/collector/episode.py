@@ -34,11 +34,11 @@ class EpisodeSerialCollector(LoopCollector):
         # Keys of DI-engine's configs: see `without_effect`.
         deepcopy_obs=False,
         transform_obs=False,
-        # Iterations of the learner between two log lines.
+        # Updates between two lines in the collector's log.
         collect_print_freq=100,
-        # Return training samples, as the policy's `segment` makes them, in place of episodes.
+        # Return training rows, as the policy's `segment` makes them, in place of episodes.
         get_train_sample=False,
-        # Hand each episode to the env manager's `reward_shaping(env_id, transitions)`.
+        # Pass each episode to the env manager's `reward_shaping(env_id, transitions)`.
         reward_shaping=False,
     )
 

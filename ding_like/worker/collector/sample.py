@@ -35,7 +35,7 @@ class SampleSerialCollector(LoopCollector):
         # Keys of DI-engine's configs: see `without_effect`.
         deepcopy_obs=False,
         transform_obs=False,
-        # Iterations of the learner between two log lines.
+        # Updates between two lines in the collector's log.
         collect_print_freq=100,
     )
 

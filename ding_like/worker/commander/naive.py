@@ -52,13 +52,19 @@ class NaiveCommander(Configurable):
 
     config: dict[str, Any] = {
         "type": "naive",
-        "collector_task_space": 1,  # collect tasks that are there even before collectors are
+        # Collect tasks that are open even before there are collectors.
+        "collector_task_space": 1,
+        # Learn tasks that are open, always one.
         "learner_task_space": 1,
         # Seconds between evaluations in DI-engine's configs; here `eval_freq` says how often.
         "eval_interval": 60,
-        "eval_freq": 1000,  # learner iterations between two evaluations
-        "n_episode": 5,  # of an evaluation
-        "stop_value": float("inf"),  # an evaluation's mean return that ends the run
+        # Updates between two evaluations.
+        "eval_freq": 1000,
+        # Episodes of an evaluation.
+        "n_episode": 5,
+        # Mean return of an evaluation that ends the run.
+        "stop_value": float("inf"),
+        # Env steps that end the run.
         "max_env_step": float("inf"),
     }
 

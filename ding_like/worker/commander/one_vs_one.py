@@ -26,8 +26,10 @@ class OneVsOneCommander(NaiveCommander):
         **NaiveCommander.config,
         "type": "one_vs_one",
         "collector_task_space": 2,
+        # Win rate against every snapshot that ends the run.
         "strong_win_rate": 0.7,
-        "stop_snapshots": float("inf"),  # so many must be there before win rates can end the run
+        # Number of snapshots from which win rates can end the run.
+        "stop_snapshots": float("inf"),
     }
 
     def __init__(self, cfg: Mapping[str, Any], *, league: Any = None, **settings: Any) -> None:

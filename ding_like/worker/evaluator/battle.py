@@ -31,10 +31,11 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
 
     config: dict[str, Any] = dict(
         type="interaction_1v1",
-        # Learner iterations between two evaluations.
+        # Updates between two evaluations.
         eval_freq=50,
-        # Filled from env.n_evaluator_episode and env.stop_value.
+        # Episodes of an evaluation; None: env.n_evaluator_episode.
         n_episode=None,
+        # Mean return of an evaluation that ends the run; None: env.stop_value.
         stop_value=None,
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {

@@ -32,13 +32,14 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
 
     config: dict[str, Any] = dict(
         type="interaction",
-        # Learner iterations between two evaluations.
+        # Updates between two evaluations.
         eval_freq=1000,
         # Keys of DI-engine's configs: see `without_effect`.
         render=dict(render_freq=-1, mode="train_iter"),
         figure_path=None,
-        # Filled from env.n_evaluator_episode and env.stop_value.
+        # Episodes of an evaluation; None: env.n_evaluator_episode.
         n_episode=None,
+        # Mean return of an evaluation that ends the run; None: env.stop_value.
         stop_value=None,
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {

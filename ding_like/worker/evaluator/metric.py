@@ -49,9 +49,9 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
 
     config: dict[str, Any] = dict(
         type="metric",
-        # Learner iterations between two evaluations.
+        # Updates between two evaluations.
         eval_freq=50,
-        # A metric: training stops when one is better, or equal where it is a number by name.
+        # Metric that ends the run: when an evaluation is better, or equal where it is a number by name.
         stop_value=None,
         # A key of DI-engine's configs: see `without_effect`.
         multi_gpu=False,

@@ -66,16 +66,24 @@ class BaseLearner(Configurable):
 
     config: dict[str, Any] = {
         "type": "base",
-        "train_iterations": int(1e9),  # where neither a call nor the command line gives a limit
+        # Updates after which training stops, where neither a call nor the command line gives a limit.
+        "train_iterations": int(1e9),
         "dataloader": {"num_workers": 0},
-        "log_policy": True,  # write policy.info() to the log when the policy is set
+        # Write policy.info() to the log when the policy is set.
+        "log_policy": True,
         "is_multitask_pipeline": False,
-        "only_monitor_rank0": True,  # of several learners, only the first keeps a monitor
+        # Of several learners, only the first averages losses for its log.
+        "only_monitor_rank0": True,
         "hook": {
+            # File of a checkpoint that is loaded before the first update; "": none.
             "load_ckpt_before_run": "",
+            # Updates between two reports of averaged losses in the log and the metrics.
             "log_show_after_iter": 100,
+            # Updates between two counts of those that were not finite.
             "check_finite_after_iter": 100,
+            # Updates between two checkpoints, ckpt/iteration_N.pth.tar.
             "save_ckpt_after_iter": 10000,
+            # Save a checkpoint when the run ends.
             "save_ckpt_after_run": True,
         },
     }

@@ -30,31 +30,43 @@ class AdvancedReplayBuffer(PresetBuffer):
         "replay_buffer_size": 4096,
         # Length k of stacked frames: columns obs and next_obs [k, ...] are kept with each frame once; 0: as they come.
         "frame_stack": 0,
-        # How often a row may be sampled.
+        # How often a row may be sampled before it is removed.
         "max_use": _INF,
-        # Learner iterations after which a row is too old; counted from its `collect_iter` or `policy_version`.
+        # Updates after which a row is too old; counted from its `collect_iter` or `policy_version`.
         "max_staleness": _INF,
-        # 0: sample evenly, 1: in proportion to the priorities.
+        # Exponent of priorities, 0: sample evenly, 1: in proportion to the priorities.
         "alpha": 0.6,
-        # 0: weights of 1, 1: weights make up for the uneven sampling. Rises to 1 in `anneal_step` samples (0: stays).
+        # Exponent of importance weights, 0: all are 1, 1: they make up for the uneven sampling.
         "beta": 0.4,
+        # Samples in which beta rises to 1; 0: it stays.
         "anneal_step": 1e5,
         # Rows are dicts whose 'data_id' names a file; the files of rows that are overwritten are deleted.
         "enable_track_used_data": False,
         # A key of DI-engine's configs: see `without_effect`.
         "deepcopy": False,
         "thruput_controller": {
-            # Rows pushed per row sampled: above max, pushes are dropped; below min, there are no samples.
-            "push_sample_rate_limit": {"max": _INF, "min": 0},
+            "push_sample_rate_limit": {
+                # Most rows pushed per row sampled: above it pushes are dropped.
+                "max": _INF,
+                # Fewest rows pushed per row sampled: below it there are no samples.
+                "min": 0,
+            },
+            # Seconds over which pushed and sampled rows are counted.
             "window_seconds": 30,
             # A sample of n rows needs n times this many rows in the buffer.
             "sample_min_limit_ratio": 1,
         },
         "monitor": {
-            # Averages over the last `average_range` of every `print_freq` samples.
-            "sampled_data_attr": {"average_range": 5, "print_freq": 200},
-            # Seconds between two log lines about what went in and out.
-            "periodic_thruput": {"seconds": 60},
+            "sampled_data_attr": {
+                # Samples of each `print_freq`, the last ones, over which the log averages priorities and uses.
+                "average_range": 5,
+                # Samples between two log lines about priorities and uses.
+                "print_freq": 200,
+            },
+            "periodic_thruput": {
+                # Seconds between two log lines about rows pushed and sampled.
+                "seconds": 60,
+            },
         },
     }
     config_bounds: ClassVar[Mapping[str, Bounds]] = {

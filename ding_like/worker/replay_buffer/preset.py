@@ -29,6 +29,7 @@ class PresetBuffer(ReplayBuffer):
     """Be a `ReplayBuffer` whose parts are those of a config."""
 
     config: dict[str, Any] = {
+        # Rows that the buffer holds; the oldest are overwritten.
         "replay_buffer_size": 10000,
         # A key of DI-engine's configs: see `without_effect`.
         "deepcopy": False,
@@ -36,7 +37,7 @@ class PresetBuffer(ReplayBuffer):
         "enable_track_used_data": False,
         # Length k of stacked frames: columns obs and next_obs [k, ...] are kept with each frame once; 0: as they come.
         "frame_stack": 0,
-        # Seconds between two log lines about what went in and out.
+        # Seconds between two log lines about rows pushed and sampled.
         "periodic_thruput_seconds": 60,
     }
     config_bounds: ClassVar[Mapping[str, Bounds]] = {

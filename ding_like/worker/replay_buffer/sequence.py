@@ -25,6 +25,7 @@ _WINDOWS: dict[str, Any] = {
     "sequence_length": 10,
     # Lanes that rows come from, each with an equal part of the buffer; None: as many as were seen.
     "num_streams": None,
+    # Let windows run over the end of an episode; `mask` is False behind it.
     "padding": False,
     # First steps of a window that warm up recurrent state and are not learned from: False in `mask`.
     "burn_in": 0,
