@@ -11,12 +11,20 @@ from torch import Tensor, nn
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.model.mlp import Activation, NormType, as_sizes, build_activation, build_mlp
+from ding_like.utils.log import one_time_info
 
 VECTOR_SIZES = (128, 128, 64)
 # Mnih et al. 2015: channels of three convolutions, then the width of the dense layer.
 NATURE_SIZES = (32, 64, 64, 512)
 NATURE_KERNELS = (8, 4, 3)
 NATURE_STRIDES = (4, 2, 1)
+# Kernels and strides of three convolutions, by the shortest side that they fit: those of Mnih et al. first.
+_FITTING = (
+    (36, NATURE_KERNELS, NATURE_STRIDES),
+    (15, (3, 3, 3), (2, 2, 1)),
+    (4, (2, 2, 2), (1, 1, 1)),
+    (1, (1, 1, 1), (1, 1, 1)),
+)
 
 # The length of a vector, the shape of an array, {"one_hot": [n, m]} for whole numbers below n and m, or a dict of these
 # by key. Any: what a config may hold.
@@ -56,12 +64,13 @@ class FCEncoder(nn.Module):
 
 
 class ConvEncoder(nn.Module):
-    """Encode images [C, H, W] by convolutions and one dense layer; uint8 pixels are scaled to [0, 1].
+    """Convolutions and one dense layer over images [C, H, W]; uint8 pixels are scaled to [0, 1].
 
-    `hidden_size_list` holds the channels of the convolutions and, last, the width of the dense layer, so one entry more
-    than `kernel_size` has; of a list as long as `kernel_size` the last entry is both. `norm_type` acts on the dense
-    layer. `channels_last` keeps weights and activations in the memory order that convolutions are fastest in; results
-    and checkpoints are the same. The defaults are the network of Mnih et al. 2015.
+    Images whose last axis is the shortest are [H, W, C]. `hidden_size_list` holds the channels of the convolutions and,
+    last, the width of the dense layer, so one entry more than `kernel_size` has; of a list as long as `kernel_size` the
+    last entry is both. `norm_type` acts on the dense layer. `channels_last` keeps weights and activations in the memory
+    order that convolutions are fastest in; results and checkpoints are the same. The defaults are the network of Mnih
+    et al. 2015; images smaller than 36 x 36 get smaller kernels and strides if neither is given.
     """
 
     def __init__(
@@ -69,21 +78,29 @@ class ConvEncoder(nn.Module):
         obs_shape: Sequence[int],
         hidden_size_list: Sequence[int] = NATURE_SIZES,
         *,
-        kernel_size: Sequence[int] = NATURE_KERNELS,
-        stride: Sequence[int] = NATURE_STRIDES,
+        kernel_size: Sequence[int] | None = None,
+        stride: Sequence[int] | None = None,
         activation: Activation = "relu",
         norm_type: NormType | None = None,
         channels_last: bool = True,
     ) -> None:
         super().__init__()
         self.obs_shape = as_sizes("obs_shape", obs_shape)
-        kernels, strides = as_sizes("kernel_size", kernel_size), as_sizes("stride", stride)
+        if len(self.obs_shape) != 3:
+            raise ConfigError(f"ConvEncoder needs obs_shape (C, H, W), got {self.obs_shape}; use FCEncoder for vectors")
+        self._is_hwc = self.obs_shape[2] < min(self.obs_shape[:2])
+        image = (self.obs_shape[2], *self.obs_shape[:2]) if self._is_hwc else self.obs_shape
+        if kernel_size is None and stride is None:
+            kernel_size, stride = _fitting(image)
+            self._report_choice(kernel_size, stride)
+        kernels = as_sizes("kernel_size", NATURE_KERNELS if kernel_size is None else kernel_size)
+        strides = as_sizes("stride", NATURE_STRIDES if stride is None else stride)
         sizes = as_sizes("hidden_size_list", hidden_size_list)
-        _check_conv(self.obs_shape, sizes, kernels, strides)
+        _check_conv(image, sizes, kernels, strides)
         self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
 
         layers: list[nn.Module] = []
-        channels, height, width = self.obs_shape
+        channels, height, width = image
         for num_filters, kernel, step in zip(sizes, kernels, strides, strict=False):
             layers += [nn.Conv2d(channels, num_filters, kernel, step), build_activation(activation)]
             channels, height, width = num_filters, (height - kernel) // step + 1, (width - kernel) // step + 1
@@ -93,8 +110,10 @@ class ConvEncoder(nn.Module):
         self.output_size = sizes[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Encode [B, C, H, W]; SchemaError for another shape."""
+        """Encode [B, *obs_shape]; SchemaError for another shape."""
         check_obs_shape(x.shape, self.obs_shape)
+        if self._is_hwc:
+            x = x.permute(0, 3, 1, 2)
         first = self.conv[0]
         assert isinstance(first, nn.Conv2d), "the stack begins with a convolution"
         # Bytes are moved into the memory order before they become floats, of which there would be four times as many.
@@ -103,6 +122,15 @@ class ConvEncoder(nn.Module):
             pixels.mul_(1 / 255)
         features: Tensor = self.dense(self.conv(pixels).flatten(1))
         return features
+
+    def _report_choice(self, kernels: Sequence[int], strides: Sequence[int]) -> None:
+        """Log once what was chosen for images that are small, or have their channels last."""
+        if kernels is not NATURE_KERNELS or self._is_hwc:
+            order = "(H, W, C)" if self._is_hwc else "(C, H, W)"
+            one_time_info(
+                f"encoder     images {order} = {self.obs_shape}: convolutions with kernel_size {list(kernels)} and "
+                f"stride {list(strides)}"
+            )
 
 
 class FlatPart(nn.Module):
@@ -252,8 +280,8 @@ def build_encoder(
         return ConvEncoder(
             shape,
             NATURE_SIZES if hidden_size_list is None else hidden_size_list,
-            kernel_size=NATURE_KERNELS if kernel_size is None else kernel_size,
-            stride=NATURE_STRIDES if stride is None else stride,
+            kernel_size=kernel_size,
+            stride=stride,
             activation=activation,
             norm_type=norm_type,
         )
@@ -276,25 +304,28 @@ def check_obs_shape(batch_shape: Sequence[int], obs_shape: tuple[int, ...]) -> N
         )
 
 
+def _fitting(image: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return kernels and strides of three convolutions that fit an image (C, H, W)."""
+    return next((kernels, strides) for side, kernels, strides in _FITTING if min(image[1:]) >= side)
+
+
 def _check_conv(
-    obs_shape: tuple[int, ...], sizes: tuple[int, ...], kernels: tuple[int, ...], strides: tuple[int, ...]
+    image: tuple[int, ...], sizes: tuple[int, ...], kernels: tuple[int, ...], strides: tuple[int, ...]
 ) -> None:
-    """Refuse lists of lengths that do not fit, and a kernel larger than what is left of the image."""
-    if len(obs_shape) != 3:
-        raise ConfigError(f"ConvEncoder needs obs_shape (C, H, W), got {obs_shape}; use FCEncoder for vectors")
+    """Refuse lists of lengths that do not fit, and a kernel larger than what is left of the image (C, H, W)."""
     if len(strides) != len(kernels) or len(sizes) not in (len(kernels), len(kernels) + 1):
         raise ConfigError(
             f"ConvEncoder: {len(kernels)} kernel sizes {kernels} need as many strides, got {strides}, and one hidden "
             f"size more (the dense layer), got {sizes}"
         )
-    height, width = obs_shape[1:]
+    height, width = image[1:]
     for index, (kernel, step) in enumerate(zip(kernels, strides, strict=True)):
         if kernel > min(height, width):
-            hint = "give smaller entries in kernel_size"
-            if obs_shape[2] < obs_shape[0]:
-                hint = f"it looks like (H, W, C), but (C, H, W) is expected: move the channels first, or {hint}"
+            fits = [([*sizes] + [1] * len(kernels))[: len(kernels)] for sizes in _fitting(image)]
             raise ConfigError(
-                f"obs_shape {obs_shape}: a kernel of {kernel} does not fit into the {height} x {width} image that "
-                f"convolution {index} gets; {hint}"
+                f"kernel_size {list(kernels)} with stride {list(strides)} is too large for images of {image[1]} x "
+                f"{image[2]}: a kernel of {kernel} does not fit into the {height} x {width} image that convolution "
+                f"{index} gets. These fit: kernel_size={fits[0]}, stride={fits[1]}; or leave both out "
+                "(policy.model.encoder_kernel_size, policy.model.encoder_stride)"
             )
         height, width = (height - kernel) // step + 1, (width - kernel) // step + 1

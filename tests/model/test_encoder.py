@@ -7,6 +7,7 @@ from torch import nn
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.model import ConvEncoder, FCEncoder, build_encoder
 from ding_like.model.encoder import MixedEncoder, ObsFeatures
+from ding_like.utils import log
 
 
 def small_conv(obs_shape=(3, 10, 12), **kwargs):
@@ -86,9 +87,39 @@ def test_conv_encoder_refuses_a_kernel_larger_than_the_image():
         ConvEncoder((1, 10, 10), [8, 8, 8], kernel_size=[8, 4], stride=[2, 1])
 
 
-def test_conv_encoder_recognises_channels_in_last_place():
-    with pytest.raises(ConfigError, match=r"looks like \(H, W, C\).*move the channels first"):
-        ConvEncoder((84, 84, 4))
+def test_a_kernel_that_is_too_large_is_answered_with_sizes_that_fit():
+    sizes, arguments = [8] * 5, dict(kernel_size=[8, 4, 3, 3], stride=[4, 2, 1, 1])
+
+    with pytest.raises(ConfigError, match=r"These fit: kernel_size=\[2, 2, 2, 1\], stride=\[1, 1, 1, 1\]"):
+        ConvEncoder((3, 7, 7), sizes, **arguments)
+    ConvEncoder((3, 7, 7), sizes, kernel_size=[2, 2, 2, 1], stride=[1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("side", [1, 3, 4, 7, 14, 15, 35, 36])
+def test_the_default_convolutions_fit_images_of_any_size(side):
+    encoder = ConvEncoder((3, side, side + 2))
+
+    assert encoder(torch.zeros(2, 3, side, side + 2)).shape == (2, 512)
+
+
+def test_images_with_channels_in_last_place_are_encoded_as_those_with_channels_first():
+    first, last = ConvEncoder((3, 7, 7)), ConvEncoder((7, 7, 3))
+    last.load_state_dict(first.state_dict())
+    pixels = torch.randint(0, 256, (2, 3, 7, 7), dtype=torch.uint8)
+
+    torch.testing.assert_close(last(pixels.permute(0, 2, 3, 1)), first(pixels))
+
+
+def test_the_choice_for_small_images_is_logged(caplog, monkeypatch):
+    monkeypatch.setattr(log, "_warned", set())
+    caplog.set_level("INFO", logger="ding_like")
+
+    for shape in ((4, 84, 84), (7, 7, 3), (7, 7, 3)):
+        ConvEncoder(shape)
+
+    assert [record.message for record in caplog.records] == [
+        "encoder     images (H, W, C) = (7, 7, 3): convolutions with kernel_size [2, 2, 2] and stride [1, 1, 1]"
+    ]
 
 
 def test_conv_encoder_refuses_lists_of_lengths_that_do_not_fit():

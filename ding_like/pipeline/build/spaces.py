@@ -86,7 +86,7 @@ def obs_shape(space: Space) -> ObsShape:
     | observation space       | model.obs_shape                                                          |
     |-------------------------|--------------------------------------------------------------------------|
     | Box of shape [O]        | O                                                                        |
-    | Box of other shapes     | the shape; three axes are an image (C, H, W); [] only within a Dict      |
+    | Box of other shapes     | the shape; three axes are an image; [] only within a Dict                |
     | MultiBinary(k)          | k                                                                        |
     | Discrete(n)             | {"one_hot": [n]}                                                         |
     | MultiDiscrete([n, m])   | {"one_hot": [n, m]}                                                      |
