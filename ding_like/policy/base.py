@@ -52,18 +52,14 @@ class Policy:
         type="",
         # Whether rows may be used only by the policy that collected them: fixed by the algorithm.
         on_policy=False,
-        # Run the networks on the GPU.
-        cuda=False,
+        cuda=False,  # run the networks on the GPU
         # Sample rows by priority; the replay buffer 'advanced' does that.
         priority=False,
         # Weight the loss of each row to make up for sampling by priority.
         priority_IS_weight=False,
-        # Discount of rewards per env step, gamma.
-        discount_factor=0.97,
-        # Steps of reward in a training row (n-step return).
-        nstep=1,
-        # Env steps with random actions before the first update.
-        random_collect_size=0,
+        discount_factor=0.97,  # discount of rewards per env step, gamma
+        nstep=1,  # steps of reward in a training row (n-step return)
+        random_collect_size=0,  # env steps with random actions before the first update
         # "discrete" or "continuous"; None: what the env has.
         action_space=None,
         # Lowest continuous action, one number or one per dimension; None: the env's.
@@ -75,10 +71,8 @@ class Policy:
         learn=dict(
             # Updates after each collection of `n_sample` rows; on-policy algorithms count epochs instead.
             update_per_collect=1,
-            # Rows of a mini-batch, from which one update is computed.
-            batch_size=64,
-            # Learning rate of the optimizer.
-            learning_rate=1e-3,
+            batch_size=64,  # rows of a mini-batch, from which one update is computed
+            learning_rate=1e-3,  # learning rate of the optimizer
             # Treat every end of an episode as if it went on (bootstrap always).
             ignore_done=False,
             # Largest norm of the gradient; None: no limit.
@@ -87,7 +81,6 @@ class Policy:
             nonfinite="skip",
             # Updates in a row that are not finite, with nonfinite="skip", after which the run ends.
             max_nonfinite_steps=5,
-            # How a gradient becomes a step.
             optimizer=OPTIMIZER_CONFIG,
         ),
         collect=dict(
@@ -95,8 +88,7 @@ class Policy:
             n_sample=None,
             # Episodes that are collected before the next updates; replaces n_sample.
             n_episode=None,
-            # Env steps of a row, where rows are sequences.
-            unroll_len=1,
+            unroll_len=1,  # env steps of a row, where rows are sequences
         ),
         eval=dict(),
         other=dict(),
