@@ -135,7 +135,8 @@ def _env_configs(make: Callable[..., Any], role: str, cfg: EnvConfig) -> list[Ea
     create = getattr(make, f"create_{role}_env_cfg", None)
     if create is not None:
         return [EasyDict(to_plain(each)) for each in create(EasyDict(to_plain(cfg)))]
-    return lane_configs(cfg, role)
+    fit = getattr(make, "fitted_config", None)
+    return lane_configs(cfg if fit is None else fit(cfg), role)
 
 
 def lane_configs(cfg: EnvConfig, role: str) -> list[EasyDict]:

@@ -18,18 +18,23 @@ from ding_like.utils.bounds import Bounds
 from ding_like.utils.code_files import close_modules, import_code, searched_folders
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.extras import install_hint, pip_line
-from ding_like.utils.registries import ENV_REGISTRY
+from ding_like.utils.log import one_time_info
+from ding_like.utils.registries import ENV_REGISTRY, ENV_WRAPPER_REGISTRY
+
+_GRID_WORLDS = r"MiniGrid-.*|BabyAI-.*"
 
 # Ids that exist only after a package was imported: pattern -> (package, extra that installs it).
 _REGISTERED_BY = {
     r"ALE/.*|\w+NoFrameskip-v\d": ("ale_py", "atari"),
-    r"MiniGrid-.*|BabyAI-.*": ("minigrid", "minigrid"),
+    _GRID_WORLDS: ("minigrid", "minigrid"),
     r"dm_control/.*": ("shimmy", "dmc"),
     r"(Fetch(Reach|Push|Slide|PickAndPlace)|Hand(Reach|Manipulate)|PointMaze_|AntMaze_|AdroitHand|FrankaKitchen).*": (
         "ding_like.envs._robotics",
         "robotics",
     ),
 }
+# Wrappers that take the observations of a grid world, a dict with text.
+_TAKE_TEXT = ("grid_view", "flat_mission", "FilterObservation", "TransformObservation")
 
 
 @ENV_REGISTRY.register("gymnasium")
@@ -41,11 +46,16 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     config = {
+        # Id of a gymnasium env, such as CartPole-v1.
         "env_id": None,
-        "kwargs": {},  # handed to the environment's constructor
-        "max_episode_steps": None,  # None: the time limit that the id was registered with
+        # Keyword arguments of the environment's constructor.
+        "kwargs": {},
+        # Env steps after which an episode is truncated; None: the limit that the id was registered with; -1: none.
+        "max_episode_steps": None,
+        # Render mode of gymnasium, such as "rgb_array"; None: no pictures.
         "render_mode": None,
-        "wrappers": [],  # dicts with `type` and keyword arguments, innermost first
+        # Wrappers, innermost first: dicts with `type` and keyword arguments.
+        "wrappers": [],
     }
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "max_episode_steps": Bounds(1, also=(-1,)),  # -1: no limit, in gymnasium
@@ -93,6 +103,23 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**cls.config, **cfg}
 
     @classmethod
+    def fitted_config(cls, cfg: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a section with the wrapper `grid_view` for a MiniGrid id, unless a wrapper of its own takes the text.
+
+        Sub-classes choose their wrappers themselves: of them the section stays as it is.
+        """
+        wrappers = cfg.get("wrappers", ())
+        if cls is not GymnasiumEnv or not re.fullmatch(_GRID_WORLDS, str(cfg.get("env_id"))):
+            return cfg
+        if any(_takes_text(each.get("type") if isinstance(each, Mapping) else each) for each in wrappers):
+            return cfg
+        one_time_info(
+            f"env.env_id '{cfg['env_id']}' observes a dict with text: the run takes its image, the view (wrapper "
+            "'grid_view'); env.wrappers=[flat_mission] keeps the mission too"
+        )
+        return {**cfg, "wrappers": [{"type": "grid_view"}, *wrappers]}
+
+    @classmethod
     def vector_entry(cls, cfg: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the arguments of `gymnasium.make_vec` for this config if its id has a vectorised entry point.
 
@@ -106,6 +133,14 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
             return None
         limit = {} if cfg["max_episode_steps"] is None else {"max_episode_steps": cfg["max_episode_steps"]}
         return {"id": cfg["env_id"], "vectorization_mode": "vector_entry_point", **cfg["kwargs"], **limit}
+
+
+def _takes_text(wrapper: Any) -> bool:  # Any: what a user wrote
+    """Tell whether a wrapper may take a dict with text: some that are known, and all of a user's own."""
+    name = str(wrapper)
+    if name in _TAKE_TEXT or ":" in name:
+        return True
+    return name in ENV_WRAPPER_REGISTRY and not ENV_WRAPPER_REGISTRY.get(name).__module__.startswith("ding_like.")
 
 
 def make_id(cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:

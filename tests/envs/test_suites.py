@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes.util
 import importlib.util
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ import pytest
 from easydict import EasyDict
 
 from ding_like.config import compile_config
+from ding_like.entry import serial_pipeline_onpolicy
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.envs.factory import make_env
 from ding_like.envs.petting_zoo import PettingZooGame
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import ConfigError
+from ding_like.utils import log
 
 MODULES = {
     "mujoco": "dizoo.mujoco.envs.mujoco_env",
@@ -246,6 +249,45 @@ def test_a_grid_world_may_be_seen_as_an_image() -> None:
     assert env.observation_space.shape == (3, 7, 7) and (obs == expected.transpose(2, 0, 1)).all()
     env.close()
     plain.close()
+
+
+def grid_setting(**keys: Any) -> EasyDict:
+    """Return the section of one collector env of a grid world of type 'gymnasium'."""
+    cfg = EasyDict(type="gymnasium", env_id="MiniGrid-DoorKey-6x6-v0", collector_env_num=1, **keys)
+    return get_vec_env_setting(cfg, eval_=False)[1][0]
+
+
+@needs("minigrid")
+def test_a_grid_world_of_type_gymnasium_is_seen_as_an_image(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, logger="ding_like")
+    monkeypatch.setattr(log, "_warned", set())
+    env = make_env(grid_setting(wrappers=[dict(type="frame_stack", stack_size=2)]))
+
+    assert env.observation_space.shape == (2, 3, 7, 7)
+    assert [line for line in caplog.messages if "observes a dict with text: the run takes its image" in line]
+    env.close()
+
+
+@needs("minigrid")
+@pytest.mark.parametrize("wrapper, shape", [("flat_mission", (2739,)), ("minigrid.wrappers:ImgObsWrapper", (7, 7, 3))])
+def test_a_wrapper_that_takes_the_mission_is_left_alone(wrapper: str, shape: tuple[int, ...]) -> None:
+    env = make_env(grid_setting(wrappers=[dict(type=wrapper)]))
+
+    assert env.observation_space.shape == shape
+    env.close()
+
+
+@needs("minigrid")
+@pytest.mark.usefixtures("in_tmp", "no_pictures")
+def test_a_grid_world_of_type_gymnasium_trains_at_the_first_try() -> None:
+    env = dict(env_id="MiniGrid-DoorKey-6x6-v0", collector_env_num=2, evaluator_env_num=1, max_episode_steps=10)
+    main = dict(exp_name="grid", env=env, policy=dict(collect=dict(n_sample=64), learn=dict(epoch_per_collect=1)))
+
+    serial_pipeline_onpolicy((main, dict(env=dict(type="gymnasium"), policy=dict(type="ppo"))), max_env_step=64)
+
+    assert json.loads(Path("grid/result.json").read_text())["env_step"] == 64
 
 
 # --- the DeepMind Control Suite
