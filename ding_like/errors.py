@@ -10,11 +10,25 @@ DingError
 `-- CheckpointError  (RuntimeError)  a checkpoint is missing, torn, foreign or of another shape
 
 A message says what was wrong, the value seen, what was expected, and the next thing to try.
+Control characters in it, of a folder's name for instance, are shown as `\\x1b`.
 """
+
+import re
+
+# Of C0, but for tab and newline, and of C1; and halves of characters, which no terminal or file takes.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def escape_controls(text: str) -> str:
+    r"""Return a text for a terminal: control characters are shown escaped (`\x1b`), tabs and newlines stay."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class DingError(Exception):
     """Stand at the root: everything that ding_like raises on purpose."""
+
+    def __str__(self) -> str:
+        return escape_controls(super().__str__())
 
 
 class ConfigError(DingError, ValueError):
@@ -26,7 +40,7 @@ class RegistryError(DingError, KeyError):
 
     def __str__(self) -> str:
         # KeyError shows repr(message), which turns newlines into "\n".
-        return str(self.args[0]) if self.args else ""
+        return escape_controls(str(self.args[0])) if self.args else ""
 
 
 class SchemaError(DingError, ValueError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ding_like.entry.options import echo
 from ding_like.errors import ConfigError, RegistryError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def command(
     findings = check_env(make, num_steps=steps, seed=seed)
     policies = _policy_findings(make) if not any(each.level == "fault" for each in findings) else []
     findings = sorted([*findings, *policies], key=lambda each: ("fault", "warning", "note").index(each.level))
-    click.echo("\n".join(_lines(env_id, findings)))
+    echo("\n".join(_lines(env_id, findings)))
     # Not ctx.exit(): the caller runs click without its standalone mode, which swallows that.
     if any(each.level == "fault" for each in findings):
         sys.exit(1)

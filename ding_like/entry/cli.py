@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import logging
 import re
 import sys
@@ -14,6 +15,7 @@ import click
 from ding_like import __version__
 from ding_like.entry.limits import check_options
 from ding_like.entry.modes import RUNNERS, close_match, resume, run_several
+from ding_like.entry.options import echo
 from ding_like.entry.seed_numbers import parse_seeds
 from ding_like.errors import ConfigError, DingError
 
@@ -204,7 +206,7 @@ def _query(name: str) -> None:
             f"no registry '{name}'; there are: {', '.join(REGISTRIES)}.{close_match(name, list(REGISTRIES))}"
         )
     for row in REGISTRIES[name].describe():
-        click.echo("  ".join(str(part) for part in row))
+        echo("  ".join(str(part) for part in row))
 
 
 # Sub-command -> where its click command is; imported on use.
@@ -254,15 +256,17 @@ def _main(argv: Sequence[str] | None) -> None:
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        echo(said.getvalue().rstrip("\n"), err=True)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+        echo("interrupted", err=True)
         sys.exit(130)
     except DingError as error:
         if "--debug" in arguments:
             raise
-        click.echo(f"{type(error).__name__}: {error}", err=True)
+        echo(f"{type(error).__name__}: {error}", err=True)
         sys.exit(1)
     finally:
         close_console()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from ding_like.entry.options import echo
 from ding_like.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -66,5 +67,5 @@ def command(experiments: tuple[str, ...], out: str | None, debug: bool) -> None:
 
     compared = compare(experiments, out)
     for line in comparison_lines(compared.comparison):
-        click.echo(line)
-    click.echo(f"\n{compared.picture}  {compared.figures}")
+        echo(line)
+    echo(f"\n{compared.picture}  {compared.figures}")

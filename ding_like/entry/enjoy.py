@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ding_like.entry.options import IMPORT_OPTION
+from ding_like.entry.options import IMPORT_OPTION, echo
 from ding_like.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -123,4 +123,4 @@ def command(
     more = f"  mean {sum(returns) / len(returns):.4g}" if len(returns) > 1 else ""
     if median_of:
         more = f"  the median of {len(median_of)} episodes from {min(median_of):.4g} to {max(median_of):.4g}"
-    click.echo(f"returns {listed}{more}\n{path}")
+    echo(f"returns {listed}{more}\n{path}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ding_like.entry.options import IMPORT_OPTION
+from ding_like.entry.options import IMPORT_OPTION, echo
 
 _EPILOG = """\b
 Examples:
@@ -36,7 +36,7 @@ def command(experiment: str, form: str, out: str | None, ckpt: str, import_names
     checked += [f"{done.played.num_actions} on those of the env"] if done.played else []
     largest = max(each.difference for each in (done.drawn, done.played) if each)
     lines.append(f"checked   {', '.join(checked)}; largest difference {largest:.2g}")
-    click.echo("\n".join([*lines, str(done.path)]))
+    echo("\n".join([*lines, str(done.path)]))
 
 
 def _ports(ports: list[dict[str, object]]) -> str:

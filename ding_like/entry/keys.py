@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ding_like.comm.rest.keys import ROLES, make_keys, role_file
+from ding_like.entry.options import echo
 from ding_like.errors import ConfigError
 
 
@@ -45,7 +46,7 @@ def command(
     except OSError as error:
         raise ConfigError(f"'{file}' cannot be written: {error.strerror}.") from error
     for line in lines:
-        click.echo(line)
+        echo(line)
 
 
 def _make_role_keys(file: str, per_role: bool) -> list[str]:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
+from ding_like.entry.options import echo
 from ding_like.errors import ConfigError
 
 
@@ -129,7 +128,7 @@ def _run_ray(options: dict[str, Any]) -> None:
     asked: dict[str, Any] = {name: options[name] for name in ("overrides", "workers", "address")}
     if options["dry_run"]:
         lines, fits = dry_run(path, seed=_seeds(options)[0], exp_name=options["exp_name"], **asked)
-        click.echo("\n".join(lines))
+        echo("\n".join(lines))
         sys.exit(0 if fits else 1)
     ray_pipeline(path, **_run_of(options), load_path=_existing(options["load_path"]), **asked)
 
@@ -146,7 +145,7 @@ def _run_seed(options: dict[str, Any]) -> None:
         join_run(path, options["module"], seed=first, overrides=options["overrides"], **where)
         return
     if options["dry_run"]:
-        click.echo("\n".join(dry_run(path, seed=first, exp_name=options["exp_name"], overrides=overrides)))
+        echo("\n".join(dry_run(path, seed=first, exp_name=options["exp_name"], overrides=overrides)))
         return
     seed_pipeline(path, **_run_of(options), load_path=_existing(options["load_path"]), overrides=overrides)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ding_like.entry.options import echo
 from ding_like.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -61,4 +62,4 @@ def command(experiments: tuple[str, ...], out: str | None, metric: str | None, d
 
     Several seeds become one curve with a band: ding plot exp other; so do folders that differ in _seed<number> only.
     """
-    click.echo(str(plot(experiments, out, metric=metric)))
+    echo(str(plot(experiments, out, metric=metric)))

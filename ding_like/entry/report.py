@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ding_like.entry.options import echo
 from ding_like.errors import ConfigError
 
 
@@ -34,4 +35,4 @@ def command(experiment: str, out: str | None, debug: bool) -> None:
 
     It needs no network and no script, so that it can be sent as it is: ding report my_exp
     """
-    click.echo(str(report(experiment, out)))
+    echo(str(report(experiment, out)))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ding_like.entry.options import IMPORT_OPTION
+from ding_like.entry.options import IMPORT_OPTION, echo
 
 if TYPE_CHECKING:
     from ding_like.comm.serve.http_server import PolicyServer
@@ -183,7 +183,7 @@ def command(
     """
 
     def say(server: PolicyServer, served: ServedPolicy) -> None:
-        click.echo("\n".join(opening(server.url, served, experiment, has_token=token_file is not None)))
+        echo("\n".join(opening(server.url, served, experiment, has_token=token_file is not None)))
 
     serve(
         experiment,

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from ding_like.errors import escape_controls
 from ding_like.utils.files import is_full
 from ding_like.utils.interval import Interval
 from ding_like.utils.metrics import EventWriter
@@ -108,7 +109,7 @@ def build_logger(
     # Not from logging.getLogger, which keeps every logger for ever and would mix equal names of two experiments.
     logger = logging.Logger(name, level=logging.INFO)
     handler = _LogFile(folder / f"{name}_logger.txt", encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("[%(asctime)s][%(levelname)s] %(message)s"))
+    handler.setFormatter(_Formatter("[%(asctime)s][%(levelname)s] %(message)s"))
     logger.addHandler(handler)
     if to_console:
         logger.parent = PACKAGE_LOGGER
@@ -164,7 +165,14 @@ class _LogFile(logging.FileHandler):
                 raise
 
 
-class _ConsoleFormatter(logging.Formatter):
+class _Formatter(logging.Formatter):
+    """Format of log lines, in which control characters are shown escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_controls(super().format(record))
+
+
+class _ConsoleFormatter(_Formatter):
     """Name the level only where it matters."""
 
     def format(self, record: logging.LogRecord) -> str:

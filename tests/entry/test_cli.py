@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.entry.cli import main
+from tests.pipeline.report.run_folder import RESULT, training_and_evaluation, write_run
 
 pytestmark = pytest.mark.usefixtures("in_tmp")
 
@@ -111,6 +112,27 @@ def test_five_faults_of_a_config_are_one_error(tmp_path, capsys):
     assert "5 problems in bad_config.py" in err
     for words in ("'batch_size'", "expected int, got str '3'", "'discount_factor'", "'stop_value'", "n_episode"):
         assert words in err
+
+
+EVIL = "exp\x1b]0;title\x07\x9b31m"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["plot", EVIL], ["report", EVIL], ["compare", EVIL, f"other_{EVIL}"], ["plot", EVIL, "--metric", "m"],
+                  ["enjoy", EVIL], ["report", EVIL, f"other_{EVIL}"], ["-m", "serial", EVIL], ["-q", EVIL]]
+)  # fmt: skip
+def test_control_characters_of_a_folder_reach_no_terminal(arguments, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)  # or click would take some away
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    for folder in (EVIL, f"other_{EVIL}"):
+        write_run(Path(folder), training_and_evaluation(), result={**RESULT, "env": EVIL, "command": EVIL}, env_id=EVIL)
+
+    run(*arguments)
+
+    out, err = capsys.readouterr()
+    assert r"exp\x1b]0;title\x07\x9b31m" in out + err
+    assert not set(out + err) & set("\x1b\x07\x9b")
 
 
 def test_debug_shows_the_traceback():

@@ -1,3 +1,5 @@
+from xml.etree import ElementTree
+
 import pytest
 from click.testing import CliRunner
 
@@ -76,3 +78,22 @@ def test_a_folder_that_is_no_run_is_not_left_out(tmp_path):
 
     with pytest.raises(ConfigError, match="'photos' holds no metrics.jsonl: it is not an experiment folder"):
         plot(["exp_seed0", "photos"])
+
+
+@pytest.mark.parametrize("picture", ["both.png", "both.svg"])
+def test_control_characters_in_a_name_are_drawn_escaped(tmp_path, picture):
+    for name in ("a\x1b]0;b", "c\x07"):
+        write_run(tmp_path / name, training_and_evaluation(), env_id="CartPole\x1b[31m")
+
+    path = plot(["a\x1b]0;b", "c\x07"], picture)  # matplotlib would warn of them, which is an error here
+
+    if picture == "both.svg":
+        shown = "".join(ElementTree.parse(path).getroot().itertext())
+        assert r"CartPole\x1b[31m" in shown and r"a\x1b]0;b" in shown
+
+
+def test_a_dollar_in_a_name_is_no_formula(tmp_path):
+    for name in ("a$\\foo{$", "b$"):
+        write_run(tmp_path / name, training_and_evaluation())
+
+    assert plot(["a$\\foo{$", "b$"]).is_file()

@@ -69,6 +69,19 @@ def test_terminal_without_colour_gets_plain_lines(
     assert "\x1b" not in capsys.readouterr().out
 
 
+def test_control_characters_are_shown_escaped_in_console_and_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setup_console()
+    logger, _ = build_logger(tmp_path, "evil", to_console=True)
+
+    logger.warning("bad \x1b]0;title\x07 \x9b31m \udc9b\tname\nnext line")
+    close_logger(logger)
+
+    for shown in (capsys.readouterr().out, (tmp_path / "evil_logger.txt").read_text()):
+        assert shown.endswith("bad \\x1b]0;title\\x07 \\x9b31m \\udc9b\tname\nnext line\n")
+
+
 def test_second_setup_does_not_show_lines_twice(capsys: pytest.CaptureFixture[str]) -> None:
     setup_console()
     setup_console()

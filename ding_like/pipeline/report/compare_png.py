@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter
 
+from ding_like.errors import escape_controls
 from ding_like.pipeline.report.compare import Comparison, colour_of, curves_plot
 from ding_like.pipeline.report.draw_png import draw_curves
 from ding_like.pipeline.report.scores import Estimate
@@ -26,6 +28,7 @@ _GREY = "#555555"
 _LONGEST = 28  # characters of a name that have room
 
 
+@rc_context({"text.parse_math": False})  # a dollar in a name is a dollar
 def draw_comparison(comparison: Comparison, path: Path) -> None:
     """Write a PNG: curves with bands above; below, mean and interquartile mean, and each pair's probability."""
     rows = max(len(comparison.entries), len(comparison.pairs))
@@ -50,7 +53,7 @@ def draw_comparison(comparison: Comparison, path: Path) -> None:
 def _draw_curves(axes: Axes, comparison: Comparison) -> None:
     plot = curves_plot(comparison)
     draw_curves(axes, plot)
-    axes.set_title(plot.title, loc="left", fontsize=15, fontweight="bold")
+    axes.set_title(escape_controls(plot.title), loc="left", fontsize=15, fontweight="bold")
     axes.set_xlabel(plot.x_label, fontsize=11)
     axes.set_ylabel(plot.y_label, fontsize=11)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
@@ -99,6 +102,7 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _cut(name: str) -> str:
+    name = escape_controls(name)
     return name if len(name) <= _LONGEST else f"…{name[-_LONGEST + 1 :]}"
 
 

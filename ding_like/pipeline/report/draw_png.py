@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter
 
+from ding_like.errors import escape_controls
 from ding_like.pipeline.report.plot import Plot
 from ding_like.pipeline.report.text import measure, short
 from ding_like.utils.files import atomic_write
@@ -19,6 +21,7 @@ _SIZE = (9.0, 5.4)  # inches: 900 x 540 pixels
 _GREY = "#555555"
 
 
+@rc_context({"text.parse_math": False})  # a dollar in a name is a dollar
 def draw_png(plot: Plot, path: Path) -> None:
     """Write a PNG of 900 x 540 pixels."""
     # Without pyplot there is no global state and no window.
@@ -54,7 +57,7 @@ def draw_curves(axes: Axes, plot: Plot) -> None:
             color=curve.colour,
             alpha=curve.alpha,
             zorder=order,
-            label=curve.label or None,
+            label=escape_controls(curve.label) or None,
         )
     if plot.stop_value is not None:
         label = f"stop value {measure(plot.stop_value)}"
@@ -62,10 +65,11 @@ def draw_curves(axes: Axes, plot: Plot) -> None:
 
 
 def _draw_frame(figure: Figure, axes: Axes, plot: Plot) -> None:
-    axes.set_title(plot.title, loc="left", fontsize=15, fontweight="bold", pad=28 if plot.subtitle else None)
+    title = escape_controls(plot.title)
+    axes.set_title(title, loc="left", fontsize=15, fontweight="bold", pad=28 if plot.subtitle else None)
     axes.text(0.0, 1.03, plot.subtitle, transform=axes.transAxes, fontsize=10.5, color=_GREY)
     axes.set_xlabel(plot.x_label, fontsize=11)
-    axes.set_ylabel(plot.y_label, fontsize=11)
+    axes.set_ylabel(escape_controls(plot.y_label), fontsize=11)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     last = max((float(curve.x.max()) for curve in plot.curves), default=0.0)
     axes.set_xlim(left=0, right=1.03 * last or 1.0)

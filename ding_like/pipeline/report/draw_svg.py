@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ding_like.errors import escape_controls
 from ding_like.pipeline.report.plot import Curve, Plot
 from ding_like.pipeline.report.text import measure, short
 from ding_like.types import Array
@@ -50,7 +51,7 @@ class _Axis:
 def draw_svg(plot: Plot, path: Path) -> None:
     """Write an SVG of 900 x 540 pixels."""
     with atomic_write(path) as file:
-        file.write(svg_of(plot).encode())
+        file.write(escape_controls(svg_of(plot)).encode())
 
 
 def svg_of(plot: Plot) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ding_like import __version__
+from ding_like.errors import escape_controls
 from ding_like.pipeline.report.curve import plot_groups, plot_run
 from ding_like.pipeline.report.draw_svg import svg_of
 from ding_like.pipeline.report.env_metrics import env_metrics, metric_plot
@@ -29,7 +30,7 @@ _LOG_LINES = 12
 def write_page(experiment: Experiment, path: Path) -> Path:
     """Write the page into a file and return its path."""
     with atomic_write(path) as file:
-        file.write(page_of(experiment).encode())
+        file.write(escape_controls(page_of(experiment)).encode())
     return path
 
 

@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ding_like.errors import escape_controls
 from ding_like.pipeline.report.progress import (
     EvalInterval,
     Limits,
@@ -160,7 +161,7 @@ class PanelView:
 
     def tell(self, lines: Sequence[str]) -> None:
         for line in lines:
-            text = Text(line)
+            text = Text(escape_controls(line))
             text.highlight_regex(r"^\S+", "bold")
             self._console.print(text, soft_wrap=True)
 
@@ -203,7 +204,7 @@ def framed(content: RenderableType, console: Console, *, title: str, subtitle: s
     least, most = widths
     return Panel(
         content,
-        title=f"[bold]{escape(title)}",
+        title=f"[bold]{escape(escape_controls(title))}",
         title_align="left",
         subtitle=subtitle,
         subtitle_align="right",

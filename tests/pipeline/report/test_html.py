@@ -105,6 +105,17 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
     assert page.shown.count(EVIL) >= 9
 
 
+def test_control_characters_are_shown_escaped(tmp_path: Path) -> None:
+    evil = "exp\x1b]0;title\x07\x9b31m"
+    result = {**RESULT, "command": evil, "host": evil}
+    folder = write_run(tmp_path / evil, training_and_evaluation(), result=result, policy=evil, env_id=evil)
+
+    text = report(folder).read_text()
+
+    assert not set(text) & set("\x1b\x07\x9b")
+    assert text.count(r"exp\x1b]0;title\x07\x9b31m") >= 5
+
+
 def test_a_run_alone_shows_its_evaluations_and_its_config(tmp_path: Path) -> None:
     result = {**RESULT, "command": "ding -m serial -c c.py", "host": "box", "commit": "abc", "versions": {"torch": "9"}}
     folder = write_run(tmp_path / "exp", training_and_evaluation(), result=result)

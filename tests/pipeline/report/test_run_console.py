@@ -76,6 +76,17 @@ def test_terminal_gets_a_panel_below_the_log(log_to):
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1, "the cursor is hidden once and shown again"
 
 
+def test_control_characters_of_a_name_are_shown_escaped(log_to):
+    terminal = log_to(io.StringIO())
+
+    with RunConsole("exp\x1b]0;a", Limits()) as console:
+        console.tell(["wrote exp\x1b]0;b"])
+        console.start(progress())
+
+    assert r"exp\x1b]0;a" in terminal.getvalue() and r"exp\x1b]0;b" in terminal.getvalue()
+    assert "\x1b]" not in terminal.getvalue()
+
+
 def test_panel_without_a_budget_has_no_bar(log_to):
     screen = log_to(io.StringIO())
 
