@@ -1,7 +1,7 @@
 """Hold a run's folder for one process, so that no second one writes into it; who only reads needs no lock.
 
-The lock is a flock of `{folder}/.lock`, which the system lets go when the process ends, in whatever way; what stands in
-the file says to others who holds it. A copy of the folder has a file of its own, which nobody holds.
+The lock is a flock of the folder, which lasts if files in it are deleted, and of `{folder}/.lock`, which NFS can lock,
+and which names the holder. The system releases both when the process ends, in whatever way. A copy is free.
 """
 
 from __future__ import annotations
@@ -66,8 +66,14 @@ class FolderLock:
         """Take the lock; `resume` is the command that goes on in the folder, `named_by` the option that names it."""
         self.folder = Path(folder)
         self._descriptor: int | None = None
+        tell = partial(_in_use, self.folder, resume=resume, named_by=named_by)
         try:
-            self._descriptor = _take(self.folder, partial(_in_use, self.folder, resume=resume, named_by=named_by))
+            self._folder_descriptor = _take_folder(self.folder, tell)
+            try:
+                self._descriptor = _take(self.folder, tell)
+            except BaseException:
+                os.close(self._folder_descriptor)
+                raise
         except OSError as error:
             raise ConfigError(
                 f"a run cannot begin in '{self.folder}/': {error.strerror} ({self.folder / LOCK_FILE}). Make room, or "
@@ -87,12 +93,14 @@ class FolderLock:
         with suppress(OSError):
             os.truncate(descriptor, 0)
         os.close(descriptor)
+        os.close(self._folder_descriptor)
 
     def leave_to_parent(self) -> None:
         """Forget the lock in a forked child, which would else hold it beyond its parent's end."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+            os.close(self._folder_descriptor)
 
     def __enter__(self) -> FolderLock:
         return self
@@ -108,16 +116,15 @@ _held: weakref.WeakSet[FolderLock] = weakref.WeakSet()
 
 def is_held(folder: Path) -> bool:
     """Tell whether a process holds a run's folder."""
-    try:
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
+    for path in (folder, folder / LOCK_FILE):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(descriptor)
     return False
 
 
@@ -138,6 +145,19 @@ def holder_of(folder: str | os.PathLike[str]) -> Holder | None:
         finally:
             os.close(descriptor)
     return None
+
+
+def _take_folder(folder: Path, tell: Tell) -> int:
+    """Return a descriptor of the folder itself, locked where its file system locks folders: NFS does not."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ConfigError(tell(holder_of(folder))) from None
+    except OSError:  # the lock of the file decides
+        pass
+    return descriptor
 
 
 def _take(folder: Path, tell: Tell) -> int:
@@ -212,7 +232,10 @@ def _in_use(folder: Path, holder: Holder | None, *, resume: Sequence[str], named
     """Return what a second process is told."""
     again = f"wait for its end, or give another {named_by} to a new run."
     if holder is None:
-        return f"{folder}/ is in use: another process trains in it, and two would write the same files; {again}"
+        return (
+            f"{folder}/ is in use: another process, which {LOCK_FILE} does not name, trains in it, and two would write "
+            f"the same files; {again}"
+        )
     is_here = holder.machine == machine_mark()
     if is_here and holder.pid == os.getpid():
         return f"{folder}/ is in use by a run of this very process, since {holder.since}; {again}"

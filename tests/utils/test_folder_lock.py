@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pytest
 
 from ding_like.errors import ConfigError
 from ding_like.utils import folder_lock
-from ding_like.utils.folder_lock import LOCK_FILE, FolderLock, holder_of
+from ding_like.utils.folder_lock import LOCK_FILE, FolderLock, holder_of, is_held
 
 HOLD = "import sys; from ding_like.utils.folder_lock import *; lock = FolderLock(sys.argv[1]); print('held', flush=1)"
 ROOT = Path(__file__).parents[2]
@@ -94,6 +95,31 @@ def test_a_copy_of_the_folder_is_free(other, tmp_path, tmp_path_factory):
     FolderLock(copy).close()
 
 
+def test_a_folder_whose_lock_file_was_deleted_is_held(other, tmp_path):
+    (tmp_path / LOCK_FILE).unlink()
+
+    assert is_held(tmp_path)
+    with pytest.raises(ConfigError, match=r"is in use: another process, which \.lock does not name, trains in it"):
+        FolderLock(tmp_path)
+
+
+def test_a_folder_that_cannot_be_locked_itself_is_held_by_its_file(tmp_path, monkeypatch):
+    real = folder_lock.fcntl.flock
+
+    def flock(descriptor: int, how: int) -> None:  # as NFS answers
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(descriptor, how)
+
+    monkeypatch.setattr(folder_lock.fcntl, "flock", flock)
+    with FolderLock(tmp_path):
+        assert is_held(tmp_path)
+        with pytest.raises(ConfigError, match="by a run of this very process"):
+            FolderLock(tmp_path)
+
+    assert not is_held(tmp_path)
+
+
 def test_one_process_holds_a_folder_once(tmp_path):
     with FolderLock(tmp_path), pytest.raises(ConfigError, match="by a run of this very process"):
         FolderLock(tmp_path)
@@ -111,7 +137,7 @@ def test_a_lock_file_that_was_deleted_meanwhile_is_no_lock(tmp_path, monkeypatch
     real, calls = folder_lock.fcntl.flock, []
 
     def flock(descriptor: int, how: int) -> None:
-        if not calls:  # who held it until now has deleted its file
+        if len(calls) == 1:  # the folder is locked; who held the file until now has deleted it
             (tmp_path / LOCK_FILE).unlink()
         calls.append(descriptor)
         real(descriptor, how)
@@ -119,7 +145,7 @@ def test_a_lock_file_that_was_deleted_meanwhile_is_no_lock(tmp_path, monkeypatch
     monkeypatch.setattr(folder_lock.fcntl, "flock", flock)
     lock = FolderLock(tmp_path)
 
-    assert len(calls) == 2 and (tmp_path / LOCK_FILE).exists()
+    assert len(calls) == 3 and (tmp_path / LOCK_FILE).exists()
     lock.close()
 
 
