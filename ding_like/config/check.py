@@ -38,7 +38,7 @@ class Checker:
         Keys that are `reserved` are refused wherever they stand.
         """
         self.faults: list[Fault] = []
-        self.ignored: dict[str, str] = {}  # path of a key that has no use here -> why
+        self.ignored = dict(schema.dropped)  # path of a key that has no use here -> why
         self._schema = schema
         self._raw = raw
         self._reserved = reserved

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ding_like.config import di_engine
 from ding_like.config.check import Checker, contradictions
 from ding_like.config.frozen import FrozenConfig
 from ding_like.config.hindsight import read_her
@@ -73,7 +74,7 @@ def compile_config(
             Fault("seed", f"would have no effect, as the run's seed is given as {seed}; set it there: -s, seed=")
         )
     faults += read_her(main, create, quiet=quiet)
-    schema = build_schema(main, create, faults)
+    schema = _schema_of(main, create, faults, source)
     checker = Checker(schema, {path: override.raw for path, override in applied.items()})
     user = checker.check(deep_merge(schema.settings, translated(main, schema)))
     cfg = deep_merge(schema.defaults, user)
@@ -100,6 +101,29 @@ def compile_config(
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
     cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save, folder=folder)
     return _saved(FrozenConfig(cfg), schema, texts) if save else FrozenConfig(cfg)
+
+
+def _schema_of(main: Tree, create: Tree, faults: list[Fault], source: str) -> Schema:
+    """Return the schema of a config; what is of a method that is not here is taken out if `create` asks for that.
+
+    Raises ConfigError for such a method if it does not, as the policy alone would be trained.
+    """
+    ignores_missing = create.pop(di_engine.IGNORE_MISSING, False)
+    if not isinstance(ignores_missing, bool):
+        text = f"is {ignores_missing!r}, expected True or False"
+        faults.append(Fault(f"create_config.{di_engine.IGNORE_MISSING}", text))
+    dropped = di_engine.drop_missing(main, create) if ignores_missing else {}
+    schema = build_schema(main, create, faults)
+    schema.dropped.update(dropped)
+    policy = schema.classes.get("policy.type")
+    method = None if ignores_missing or policy is None else di_engine.missing_method(main, create, source)
+    if method is not None:
+        raise ConfigError(
+            f"{os.path.basename(source)} is a config of DI-engine for {method}. That method is not here. To train "
+            f"plain '{policy}' by the rewards of the env, give --ignore-missing (in Python: "
+            "create_config.ignore_missing=True)."
+        )
+    return schema
 
 
 def _saved(cfg: FrozenConfig, schema: Schema, texts: Mapping[str, str]) -> FrozenConfig:

@@ -9,7 +9,9 @@ another name, and what `NOT_TAKEN` lists. `docs/di_engine_defaults.md` is writte
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ding_like.config.legacy import not_here_reason
@@ -17,6 +19,7 @@ from ding_like.config.tree import Tree, get_path, items, set_path
 
 SWITCH = "defaults"  # its key in create_config
 CHOICES = ("ding_like", "di_engine")
+IGNORE_MISSING = "ignore_missing"  # key of create_config: train the policy that a file of a missing method names
 
 _ABSENT = object()
 
@@ -191,6 +194,44 @@ CLOSEST_POLICIES: Mapping[str, tuple[str, ...]] = {
     "wqmix": ("qmix",),
 }
 
+# What their files call, where it is no comment.
+_ENTRY = re.compile(r"^[^#\n]*\b(serial_pipeline_\w+|collect_\w*demo_data\w*)\(", re.MULTILINE)
+# What follows "serial_pipeline_" in the entry function of a method that is not here, or a word of its files' names ->
+# the method. The first that fits counts.
+MISSING_METHODS: Mapping[str, str] = {
+    "bco": "behavioural cloning from observations (BCO)",
+    "bc": "behavioural cloning (BC)",
+    "dqfd": "DQfD, learning from demonstrations",
+    "dreamer": "Dreamer, a world model",
+    "dream": "a world model",
+    "gail": "GAIL, imitation of an expert",
+    "guided_cost": "guided cost learning, imitation of an expert",
+    "icm": "ICM, an exploration reward",
+    "mbpo": "MBPO, a world model",
+    "mbrl": "a world model",
+    "ngu": "NGU, exploration rewards",
+    "offline": "offline learning from a data set",
+    "plr": "prioritised level replay (PLR)",
+    "preference_based_irl": "a reward model that learns from preferences (T-REX, D-REX)",
+    "drex": "D-REX, a reward model that learns from preferences",
+    "pwil": "PWIL, imitation of an expert",
+    "r2d3": "R2D3, learning from demonstrations",
+    "reward_model": "a reward model (RND, ICM, PWIL, ...)",
+    "rnd": "RND, an exploration reward",
+    "sqil": "SQIL, imitation of an expert",
+    "td3_vae": "TD3 on actions of an auto-encoder",
+    "trex": "T-REX, a reward model that learns from preferences",
+}
+_EXPERT = "learning from an expert (SQIL, GAIL, DQfD, ...)"
+# Keys that only such methods have: their run has an expert or a data set beside the env.
+_KEYS_OF_METHODS: Mapping[str, str] = {
+    "policy.collect.model_path": _EXPERT,
+    "policy.collect.expert_data_path": _EXPERT,
+    "policy.collect.demonstration_info_path": _EXPERT,
+    "policy.expert_random_collect_size": _EXPERT,
+    "policy.collect.data_path": MISSING_METHODS["offline"],
+}
+
 
 def switch_fault(create: Mapping[str, Any]) -> str | None:
     """Return what is wrong with the switch of a create_config, or None."""
@@ -241,3 +282,31 @@ def missing(part: str, name: object) -> str | None:
     if closest is None:
         return None
     return f"DI-engine's policy '{stem}' is not here; closest are {' and '.join(repr(each) for each in closest)}"
+
+
+def missing_method(main: Mapping[str, Any], create: Mapping[str, Any], source: str) -> str | None:
+    """Return which method of DI-engine a config is of and how that shows, if the method is not here; else None.
+
+    The function that the file `source` calls counts first, then keys of `main`, then the file's name.
+    """
+    text = Path(source).read_text(encoding="utf-8", errors="replace") if Path(source).is_file() else ""
+    for name in _ENTRY.findall(text):
+        for start, method in MISSING_METHODS.items():
+            if name.startswith(f"serial_pipeline_{start}"):
+                return f"{method}, as it calls {name}"
+        if "demo_data" in name:
+            return None  # data that others learn from are collected by any policy
+    for path, method in _KEYS_OF_METHODS.items():
+        if get_path(main, path):
+            return f"{method}, as it has {path}"
+    words = Path(source).stem.split("_") if is_di_engine(create) else ()
+    return next((f"{MISSING_METHODS[word]}, as its name says" for word in words if word in MISSING_METHODS), None)
+
+
+def drop_missing(main: Tree, create: Tree) -> dict[str, str]:
+    """Take the sections of methods that are not here out of both configs; return why, by their paths in `main`."""
+    reasons = {name: not_here_reason(name) for name in {**main, **create}}
+    for name in (dropped := {name: reason for name, reason in reasons.items() if reason is not None}):
+        main.pop(name, None)
+        create.pop(name, None)
+    return dropped

@@ -53,6 +53,7 @@ class Schema:
     settings: Tree = field(default_factory=dict)  # what create_config says beyond class names; main_config wins
     origins: dict[str, str] = field(default_factory=dict)  # path of a setting -> its path in create_config
     without_effect: dict[str, str] = field(default_factory=dict)  # path of a key that changes nothing -> what does
+    dropped: dict[str, str] = field(default_factory=dict)  # path of a section that the config asked to leave out -> why
     classes: dict[str, Any] = field(default_factory=dict)  # path of every part's type and import_names -> value
     is_di_engine: bool = False  # whether the config is one of DI-engine's
 

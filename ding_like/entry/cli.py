@@ -128,6 +128,9 @@ _QUOTES = "Put an argument with spaces into quotes: \"env.wrappers=[{'type': 'ob
     help="How long a worker tries to reach its coordinator or driver. [30 at the start, 600 once it was found]",
 )
 @click.option("--di-engine", is_flag=True, help="Take DI-engine's defaults where ours differ; KEY=VALUE still wins.")
+@click.option(
+    "--ignore-missing", is_flag=True, help="Train the plain policy of a DI-engine config whose method is not here."
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "-v", "--version", prog_name="ding", message="%(prog)s-like %(version)s")
 def ding(**options: Any) -> None:
@@ -152,6 +155,8 @@ def ding(**options: Any) -> None:
             )
     if options["di_engine"]:
         options["overrides"] = ("create.defaults=di_engine", *options["overrides"])
+    if options["ignore_missing"]:
+        options["overrides"] = ("create.ignore_missing=True", *options["overrides"])
     mode = options["mode"]
     if mode is None:
         raise ConfigError("no mode given; try `ding -m serial -c CONFIG`. `ding --help` shows the options.")

@@ -242,8 +242,8 @@ def checked_jobs(jobs: int | None, mode: str, num_seeds: int, *, processes: int 
 
 # What is of the experiment as a whole, or of other commands, in `ding`'s options.
 _NOT_FORWARDED = frozenset(
-    "mode config seed env policy query exp_name env_step train_iter resume jobs overrides di_engine dry_run "
-    "debug".split()
+    "mode config seed env policy query exp_name env_step train_iter resume jobs overrides di_engine "
+    "ignore_missing dry_run debug".split()
 )
 
 

@@ -19,9 +19,10 @@ from ding_like.config import compile_config, read_config
 from ding_like.config.legacy import RENAMED_KEYS
 from ding_like.config.tree import get_path, leaves, set_path
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding_like.entry.cli import main as ding
 from ding_like.errors import ConfigError
 from ding_like.policy import get_policy_cls
-from tests.config.di_engine_files import names, write
+from tests.config.di_engine_files import FOLDER, names, write
 
 # One of each kind runs in every test run, the others with those marked slow.
 QUICK = {"cartpole_c51", "cartpole_ppo"}
@@ -80,6 +81,53 @@ def test_a_misspelt_key_is_an_error_with_a_suggestion(tmp_path: Path) -> None:
         said = str(raised.value)
         assert re.search(r"policy\.learn\.batch_sise +unknown key; did you mean 'batch_size'", said), (name, said)
         assert said.startswith("1 problem in"), (name, said)
+
+
+def of_td3(folder: Path, *, name: str = "pendulum_td3", entry: str = "serial_pipeline", keys: str = "") -> Path:
+    """Return the path of a config of TD3 whose main calls `entry`; `keys` join its section `collect`."""
+    text = (FOLDER / "pendulum_td3_config.py").read_text()
+    path = folder / f"{name}_config.py"
+    path.write_text(text.replace("serial_pipeline", entry).replace("n_sample=48,", f"n_sample=48, {keys}"))
+    return path
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        (dict(entry="serial_pipeline_sqil"), "SQIL, imitation of an expert, as it calls serial_pipeline_sqil"),
+        (
+            dict(keys="model_path='expert.pth.tar',"),
+            "learning from an expert (SQIL, GAIL, DQfD, ...), as it has policy.collect.model_path",
+        ),
+        (dict(name="pendulum_rnd_td3"), "RND, an exploration reward, as its name says"),
+    ],
+)
+def test_a_config_of_a_method_that_is_not_here_is_refused(changes: Any, said: str, tmp_path: Path) -> None:
+    path = of_td3(tmp_path, **changes)
+    main, create = read_config(path)
+
+    with pytest.raises(ConfigError, match=re.escape(f"{path.name} is a config of DI-engine for {said}.")) as raised:
+        compile_config(main, create, source=str(path), save=False)
+
+    assert "To train plain 'td3' by the rewards of the env, give --ignore-missing" in str(raised.value)
+
+
+@pytest.mark.usefixtures("in_tmp", "no_pictures")
+def test_the_plain_policy_of_a_missing_method_trains_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = of_td3(tmp_path, entry="serial_pipeline_gail", keys="model_path='expert.pth.tar',")
+    with path.open("a") as file:
+        file.write("\nmain_config.reward_model = dict(type='gail', input_size=4)\n")
+
+    ding(["-m", "serial", "-c", str(path), "--ignore-missing", "--env-step", "48", "policy.random_collect_size=48"])
+
+    assert json.loads((tmp_path / "pendulum_td3_seed0/result.json").read_text())["env_step"] >= 48
+
+
+def test_a_file_that_collects_demonstrations_is_a_config_like_any_other(tmp_path: Path) -> None:
+    path = of_td3(tmp_path, name="pendulum_offline_td3", entry="collect_demo_data", keys="data_path='demo',")
+    main, create = read_config(path)
+
+    assert compile_config(main, create, source=str(path), save=False).policy.type == "td3"
 
 
 @pytest.mark.timeout(600)  # Pong's episodes are long, and its evaluations are its own
