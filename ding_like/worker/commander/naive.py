@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
-from ding_like.errors import SchemaError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import State
+from ding_like.utils.bounds import FROM_0
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import COMMANDER_REGISTRY
 
@@ -69,8 +70,9 @@ class NaiveCommander(Configurable):
     }
 
     def __init__(self, cfg: Mapping[str, Any], **settings: Any) -> None:
-        """Take settings from `cfg`; those given by keyword go first."""
+        """Take settings from `cfg`; those given by keyword go first. Raises ConfigError for wrong task spaces."""
         self._cfg = {**self.config, **cfg, **settings}
+        self._check_task_spaces()
         self._eval_freq = int(self._cfg["eval_freq"])
         self._n_episode = int(self._cfg["n_episode"])
         self._stop_value = float(self._cfg["stop_value"])
@@ -88,6 +90,17 @@ class NaiveCommander(Configurable):
         # While an evaluation's stop is not confirmed: the best return and its weights before it.
         self._unconfirmed: dict[str, Any] | None = None
         self.learn_result: dict[str, Any] | None = None
+
+    def _check_task_spaces(self) -> None:
+        collect, learn = self._cfg["collector_task_space"], self._cfg["learner_task_space"]
+        section = "policy.other.commander"
+        if type(collect) is not int or not FROM_0.hold(collect):
+            raise ConfigError(f"{section}.collector_task_space is {collect!r}; give a whole number, {FROM_0}.")
+        if learn != 1:
+            raise ConfigError(
+                f"{section}.learner_task_space is {learn!r}, but a parallel run has one learn task: leave it out. "
+                "Several processes share that task with --learners N."
+            )
 
     def new_tasks(self, run: RunView) -> list[NewTask]:
         """Return tasks that are due now."""
