@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ding_like.config import compile_config, read_config, to_plain
 from ding_like.entry.enjoy import eval_mode_of
+from ding_like.entry.limits import check_nstep
 from ding_like.entry.saved_arguments import CoordinatedArguments
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.envs import EnvFactory, get_vec_env_setting
@@ -110,6 +111,7 @@ def plan_run(
     cfg = compile_config(
         main, create, seed=seed, overrides=overrides, source=str(config), exp_name=exp_name, folder=run_folder
     )
+    check_nstep(cfg, max_env_step)
     arguments = CoordinatedArguments(
         "dist",
         seed,

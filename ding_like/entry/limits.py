@@ -32,6 +32,16 @@ def check_limits(*, max_env_step: Any, max_train_iter: Any) -> None:
             raise ConfigError(f"{name} is {value!r}; give {FROM_1}, or leave it out for no limit.")
 
 
+def check_nstep(cfg: Any, max_env_step: int) -> None:
+    """Raise ConfigError for rows of more steps than the whole run has."""
+    nstep = cfg.policy.get("nstep", 1)
+    if nstep > max_env_step:
+        raise ConfigError(
+            f"policy.nstep is {nstep:,}, more than the {max_env_step:,} env steps of the run: no such return could be "
+            f"summed. Give policy.nstep from 1 to {max_env_step:,} (1 to 5 is usual), or --env-step {nstep} or more."
+        )
+
+
 def checked_limit(name: str, value: Any) -> int:
     """Return a number of steps as a whole one. Raises ConfigError for what is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < float("inf"):

@@ -13,7 +13,7 @@ from ding_like.config import compile_config, read_config, to_plain
 from ding_like.config.read import given_configs
 from ding_like.entry.coordinator_entry import Plan, run_coordinator
 from ding_like.entry.learners import number_of_learners
-from ding_like.entry.limits import check_limits
+from ding_like.entry.limits import check_limits, check_nstep
 from ding_like.entry.saved_arguments import CoordinatedArguments
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.errors import ConfigError
@@ -63,6 +63,7 @@ def parallel_pipeline(
         cfg = compile_config(
             main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, folder=run_folder
         )
+        check_nstep(cfg, max_env_step)
         system = read_system(system_config, cfg)
         arguments = CoordinatedArguments(
             "parallel",

@@ -14,7 +14,7 @@ from ding_like.config import compile_config, read_config
 from ding_like.config.override import check_overrides
 from ding_like.config.read import given_configs
 from ding_like.entry.learners import RunArguments, is_first, joined, number_of_learners, opening_line
-from ding_like.entry.limits import check_limits
+from ding_like.entry.limits import check_limits, check_nstep
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.agent.description import write_description
@@ -154,6 +154,7 @@ def _start(
         cfg = load_config(
             input_cfg, seed=arguments.seed, overrides=overrides, exp_name=exp_name, builds_model=model is None, **first
         )
+        check_nstep(cfg, arguments.max_env_step)
         return _train(
             cfg, arguments, env_setting=env_setting, model=model, overrides=overrides, source=source,
             on_begin=folder.keep,

@@ -14,7 +14,7 @@ from ding_like.config.read import given_configs
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.limits import check_limits
+from ding_like.entry.limits import check_limits, check_nstep
 from ding_like.entry.serial_entry import InputConfig, limited
 from ding_like.pipeline.roles.origin import env_name
 from ding_like.utils.full_disk import when_there_is_room
@@ -86,6 +86,7 @@ def plan_system(
         main, create, seed=arguments.seed, overrides=others, source=source, exp_name=exp_name, save=False,
         renew_dir=not resumes,
     )  # fmt: skip
+    check_nstep(cfg, arguments.max_env_step)
     settings, saved = read(tree["system"], cfg, source, applied)
     arguments = limited(cfg, arguments)._replace(system=saved)
     return SystemPlan((main, create), source, others, exp_name, cfg, settings, arguments, overrides)
