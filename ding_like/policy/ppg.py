@@ -26,6 +26,7 @@ from ding_like.data.obs import columns_to_obs, split_mask
 from ding_like.policy.forward import NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicyActorCritic
+from ding_like.policy.policy_bounds import PER_COLLECT
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Info, State
@@ -61,7 +62,7 @@ class PPGPolicy(PPOPolicy):
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "learn.aux_freq": FROM_1,
-        "learn.aux_train_epoch": FROM_1,
+        "learn.aux_train_epoch": PER_COLLECT,
         "learn.aux_bc_weight": FROM_0,
     }
     # Keys of DI-engine's configs.

@@ -23,6 +23,7 @@ from ding_like.data.obs import split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.policy.onpolicy import OnPolicyActorCritic
+from ding_like.policy.policy_bounds import PER_COLLECT
 from ding_like.rl_utils.distributions import mask_logits
 from ding_like.rl_utils.ppo import (
     RunningStd,
@@ -33,7 +34,7 @@ from ding_like.rl_utils.ppo import (
     ppo_value_loss_by_hand,
 )
 from ding_like.types import Array, Info, Obs, State
-from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
+from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -73,7 +74,7 @@ class PPOPolicy(OnPolicyActorCritic):
         ),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "learn.epoch_per_collect": FROM_1,
+        "learn.epoch_per_collect": PER_COLLECT,
         "learn.clip_ratio": ABOVE_0,
         "learn.dual_clip": Bounds(1, is_above_low=True),
         "learn.value_clip": ABOVE_0,

@@ -88,7 +88,7 @@ def test_all_numbers_out_of_range_are_one_error_with_value_range_and_default() -
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert "policy.discount_factor is 1.7; give a number from 0 to 1 (default 0.97)" in rows
     assert "policy.learn.learning_rate is -1.0; give a number above 0 (default 0.001)" in rows
-    assert "policy.learn.update_per_collect is 0; give 1 or more (default 3)" in rows
+    assert "policy.learn.update_per_collect is 0; give a number from 1 to 1e+06 (default 3)" in rows
 
 
 def test_a_buffer_that_never_holds_a_batch_is_refused() -> None:
