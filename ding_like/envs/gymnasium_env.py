@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from ding_like.errors import ConfigError, EnvError
 from ding_like.utils.bounds import Bounds
-from ding_like.utils.code_files import close_modules, import_code, searched_folders
+from ding_like.utils.code_files import close_modules, import_code, searched_folders, split_import_path
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.extras import install_hint, pip_line
 from ding_like.utils.log import one_time_info
@@ -180,7 +180,7 @@ def env_spec(env_id: str) -> EnvSpec:
     for pattern, (package, extra) in _REGISTERED_BY.items():
         if re.fullmatch(pattern, env_id):
             _register(package, extra, env_id)
-    module, _, name = env_id.rpartition(":")
+    module, name = split_import_path(env_id) or ("", env_id)
     try:
         if module:
             import_code(module)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -20,6 +21,8 @@ from ding_like.errors import ConfigError, DingError
 from ding_like.utils.ding_imports import ding_imports
 from ding_like.utils.user_code import told
 
+# "module:Class", "file.py:Class", "module:EnvId-v0"; no "cuda:0", no URL, no "import:..." of config/objects.py.
+_IMPORT_PATH = re.compile(r"(?!import:)((?:[A-Za-z]:[\\/])?[^:]+):(?!\d+$)(\w[\w./-]*)")
 # Files that were run here, by their real path.
 _modules: dict[Path, ModuleType] = {}
 
@@ -51,6 +54,12 @@ def add_folder(folder: str | os.PathLike[str]) -> None:
     """Let modules of a folder be found, after all others."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
+
+
+def split_import_path(text: str) -> tuple[str, str] | None:
+    """Return (module, name) of an import path, None for any other text: nothing is imported by such a one."""
+    match = _IMPORT_PATH.fullmatch(text)
+    return None if match is None else (match[1], match[2])
 
 
 def import_code(name: str) -> ModuleType | None:

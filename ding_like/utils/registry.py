@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ding_like.errors import RegistryError
-from ding_like.utils.code_files import close_modules, import_code, searched_folders
+from ding_like.utils.code_files import close_modules, import_code, searched_folders, split_import_path
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -189,7 +189,10 @@ class Registry(Generic[T]):
         return failures
 
     def _import_path(self, name: str) -> type[T]:
-        module_name, _, attribute = name.partition(":")
+        path = split_import_path(name)
+        if path is None:
+            raise RegistryError(f"{self.name} '{name}' is no import path; expected 'module:Class'")
+        module_name, attribute = path
         try:
             module = import_code(module_name)
         except ImportError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,16 @@ import gymnasium
 import torch
 
 from ding_like.config import ConfigFile, read_saved_config
+from ding_like.config.objects import is_object_text
 from ding_like.envs.wrappers import find_wrapper
 from ding_like.errors import ConfigError, RegistryError
 from ding_like.policy import Policy
-from ding_like.utils.code_files import import_code, is_imported
+from ding_like.utils.code_files import import_code, is_imported, split_import_path
 from ding_like.utils.registries import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
 from ding_like.utils.registry import own_path
 
 # Packages whose import runs no code of the folder's author.
 _KNOWN = ("ding_like", "dizoo", "gymnasium", "torch", "pettingzoo", "mpe2")
-_IMPORT_PATH = re.compile(r"([\w./\\ -]+):[A-Za-z_][\w.-]*")  # module:Class, file.py:Class, module:EnvId-v0
-_OBJECT_TEXT = re.compile(r"import:([\w.]+)\.\w+")  # see config/objects.py
 
 
 def allow_code(
@@ -45,9 +43,8 @@ def allow_code(
             raise ConfigError(
                 f"import_names: {name} cannot be imported ({error}); put its folder on PYTHONPATH."
             ) from error
-    modules = [own_path(name) for name in _modules_of({"env": env, "policy": policy, "others": others})]
-    if str(env.get("type", "")).startswith("petting_zoo"):
-        modules.append(str(env.get("env_id")))  # the import path of a module
+    modules = _modules_of({"env": env, "policy": policy, "others": others})
+    allowed.update(import_names)
     foreign = [module for module in dict.fromkeys(modules) if not (module in allowed or _is_known(module))]
     if foreign:
         raise ConfigError(
@@ -66,18 +63,22 @@ def _is_known(module: str) -> bool:
 
 
 def _modules_of(value: Any, key: str = "") -> Iterator[str]:
-    """Yield the modules that a config names, wherever they stand."""
-    if isinstance(value, Mapping):
+    """Yield the modules that a config names, wherever they stand, as registries, env ids and models read them."""
+    if key == "import_names":
+        names = value if isinstance(value, (list, tuple, set, Mapping)) else [value]
+        yield from (own_path(str(name)) for name in names if name)
+    elif isinstance(value, Mapping):
         for name, inner in value.items():
+            yield from _modules_of(str(name))  # a dict in place of a list is read as its keys
             yield from _modules_of(inner, str(name))
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple, set)):
         for inner in value:
             yield from _modules_of(inner, key)
     elif isinstance(value, str):
-        if key == "import_names":
-            yield value
-        elif match := _OBJECT_TEXT.match(value) or _IMPORT_PATH.fullmatch(value):
-            yield match[1]
+        if is_object_text(value):
+            yield value.partition(":")[2].partition("(")[0].rpartition(".")[0] or value
+        elif path := split_import_path(value):
+            yield path[0]
 
 
 def _classes_of(env: Mapping[str, Any], policy: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
@@ -113,11 +114,12 @@ def _steps(found: Any) -> bool:
 
 
 def allow_saved_config(folder: Path, import_names: Sequence[str] = ()) -> ConfigFile:
-    """Return the config that a run saved, read as data. Raises ConfigError as `allow_code` does."""
-    file = main, create = read_saved_config(folder / "total_config.py")
+    """Return the config that a run saved, read as data, without trackers. Raises ConfigError as `allow_code` does."""
+    main, create = read_saved_config(folder / "total_config.py")
     env, policy = ({**create.get(part, {}), **main.get(part, {})} for part in ("env", "policy"))
-    allow_code(folder, env=env, policy=policy, others=create, import_names=import_names)
-    return file
+    others = {"create_config": create, "reward_model": main.get("reward_model")}
+    allow_code(folder, env=env, policy=policy, others=others, import_names=import_names)
+    return ConfigFile({**main, "trackers": {}}, create)
 
 
 def missing_wrappers(specs: Sequence[Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -15,9 +16,11 @@ import numpy as np
 import pytest
 
 import ding_like
+from ding_like.config import read_saved_config
+from ding_like.config.literal import literal
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.envs.wrappers.frames import NoopReset
-from ding_like.errors import CheckpointError, ConfigError, SchemaError
+from ding_like.errors import CheckpointError, ConfigError, RegistryError, SchemaError
 from ding_like.pipeline.agent.description import AGENT_FILE, describe_agent, read_description, write_description
 from ding_like.pipeline.agent.layers import FedEnv
 from ding_like.pipeline.agent.space_json import space_from_json, space_to_json
@@ -289,6 +292,12 @@ def test_what_is_no_observation_is_refused_with_what_was_expected(tmp_path: Path
         ({"model": {"activation": "import:antigravity.Layer()"}}, "not imported here: antigravity"),
         ({"model": {"type": "subprocess:Popen", "args": ["touch", "ran"]}}, "no class of torch.nn.Module"),
         ({"type": "ding_like.utils.code_files:run_file"}, "no class of Policy"),
+        ({"type": "evil:ns/Walk-v0"}, "not imported here: evil"),
+        ({"type": "./a$b/evil.py:X"}, r"not imported here: ./a\$b/evil.py"),
+        ({"import_names": {"evil": 0}}, "not imported here: evil"),
+        ({"model": {"import_names": [["evil"]]}}, "not imported here"),
+        ({"model": {"activation": "import: evil.x"}}, "not imported here"),
+        ({"model": {"activation": "import:(evil).x"}}, "not imported here"),
     ],
 )
 def test_a_folder_that_names_foreign_code_runs_none(tmp_path: Path, in_tmp: Path, section: Any, error: str) -> None:
@@ -304,6 +313,52 @@ def test_a_folder_that_names_foreign_code_runs_none(tmp_path: Path, in_tmp: Path
     assert not (in_tmp / "ran").exists() and "antigravity" not in sys.modules
     with pytest.raises(ConfigError, match="my_policies cannot be imported"):
         ding_like.load(run.folder, import_names=["my_policies"])
+
+
+@pytest.mark.parametrize("name", ["evil:", "evil: x", "evil:x:y", "import:torch.x"])
+def test_what_is_no_import_path_imports_nothing(tmp_path: Path, in_tmp: Path, name: str) -> None:
+    run, _ = saved_run(tmp_path / "exp", "vectors")
+    told = json.loads((run.folder / AGENT_FILE).read_text())
+    told["policy"]["type"] = name
+    (run.folder / AGENT_FILE).write_text(json.dumps(told))
+    for module in ("evil", "import"):
+        (in_tmp / f"{module}.py").write_text("open('ran', 'w')")
+
+    with pytest.raises(RegistryError, match=rf"'{name}' is no import path; expected 'module:Class'"):
+        ding_like.load(run.folder)
+
+    assert not (in_tmp / "ran").exists()
+
+
+def _env(**given: Any) -> Any:
+    return lambda main, create: (create["env"].update(type="gymnasium"), main["env"].update(given, type="gymnasium"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _env(env_id="evil:Walk-v0"),
+        _env(env_id="evil:ns/Walk-v0"),
+        _env(env_id="evil:2048-v0"),
+        _env(wrappers={"evil:X"}),
+        lambda main, create: main.update(trackers={"evil:X": {}}),
+        lambda main, create: main.update(trackers={"mine": {"type": "evil:X"}}),
+        lambda main, create: main.update(reward_model={"type": "evil:X"}),
+        lambda main, create: create["policy"].update(import_names=["evil"]),
+    ],
+)
+def test_the_saved_config_of_a_folder_runs_no_foreign_code(tmp_path: Path, in_tmp: Path, change: Any) -> None:
+    run, _ = saved_run(tmp_path / "exp", "vectors")
+    main, create = read_saved_config(run.folder / "total_config.py")
+    change(main, create)
+    (run.folder / "total_config.py").write_text(f"main_config = {literal(main)}\ncreate_config = {literal(create)}\n")
+    (in_tmp / "evil.py").write_text("open('ran', 'w')")
+
+    (run.folder / AGENT_FILE).unlink()
+    with contextlib.suppress(ConfigError):
+        ding_like.load(run.folder)
+
+    assert not (in_tmp / "ran").exists()
 
 
 _OWN_WRAPPER = """
