@@ -20,7 +20,7 @@ from ding_like.config import read_saved_config
 from ding_like.config.literal import literal
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.envs.wrappers.frames import NoopReset
-from ding_like.errors import CheckpointError, ConfigError, RegistryError, SchemaError
+from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError, SchemaError
 from ding_like.pipeline.agent.description import AGENT_FILE, describe_agent, read_description, write_description
 from ding_like.pipeline.agent.layers import FedEnv
 from ding_like.pipeline.agent.space_json import space_from_json, space_to_json
@@ -316,7 +316,10 @@ def test_a_folder_that_names_foreign_code_runs_none(tmp_path: Path, in_tmp: Path
 
 
 @pytest.mark.parametrize("name", ["evil:", "evil: x", "evil:x:y", "import:torch.x"])
-def test_what_is_no_import_path_imports_nothing(tmp_path: Path, in_tmp: Path, name: str) -> None:
+def test_what_is_no_import_path_imports_nothing(
+    tmp_path: Path, in_tmp: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.syspath_prepend(in_tmp)
     run, _ = saved_run(tmp_path / "exp", "vectors")
     told = json.loads((run.folder / AGENT_FILE).read_text())
     told["policy"]["type"] = name
@@ -347,7 +350,10 @@ def _env(**given: Any) -> Any:
         lambda main, create: create["policy"].update(import_names=["evil"]),
     ],
 )
-def test_the_saved_config_of_a_folder_runs_no_foreign_code(tmp_path: Path, in_tmp: Path, change: Any) -> None:
+def test_the_saved_config_of_a_folder_runs_no_foreign_code(
+    tmp_path: Path, in_tmp: Path, monkeypatch: pytest.MonkeyPatch, change: Any
+) -> None:
+    monkeypatch.syspath_prepend(in_tmp)
     run, _ = saved_run(tmp_path / "exp", "vectors")
     main, create = read_saved_config(run.folder / "total_config.py")
     change(main, create)
@@ -355,7 +361,7 @@ def test_the_saved_config_of_a_folder_runs_no_foreign_code(tmp_path: Path, in_tm
     (in_tmp / "evil.py").write_text("open('ran', 'w')")
 
     (run.folder / AGENT_FILE).unlink()
-    with contextlib.suppress(ConfigError):
+    with contextlib.suppress(DingError):
         ding_like.load(run.folder)
 
     assert not (in_tmp / "ran").exists()
