@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     except DingError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    except Exception:
+    except Exception:  # the user's env and model may raise anything; it is printed and ends the rank
         traceback.print_exc()
         return 1
     return 0

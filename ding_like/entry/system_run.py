@@ -80,7 +80,7 @@ def clear_errors() -> Iterator[None]:
     """Say of an error that a worker raised where that was, in a line of its own; it becomes one of ours."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # a worker's code may raise anything; it is raised again with its place
         where = worker_of(error)
         if where is None:
             raise

@@ -53,7 +53,7 @@ def _make(report: Report, make: Callable[[], Any]) -> AnyEnv:
         env = make()
     except DingError:
         raise  # it says what is wrong: an unknown id, a missing package, a wrapper that does not fit
-    except Exception as error:  # an env may raise anything, and this is the place to tell
+    except Exception as error:  # an env may raise anything; it goes into the report
         fix = "fix the constructor, or give it the arguments that it needs"
         raise report.stop("constructor", f"it raised {told(error)}", "an env", fix) from error
     return _adapt(report, env)
@@ -89,6 +89,6 @@ def _close(report: Report, env: AnyEnv) -> None:
     ):
         try:
             env.close()
-        except Exception as error:  # an env may raise anything, and this is the place to tell
+        except Exception as error:  # an env may raise anything; it goes into the report
             report.add(level, "close", f"it raised {told(error)}", expected, fix)  # type: ignore[arg-type]
             return

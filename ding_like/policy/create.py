@@ -31,8 +31,8 @@ def create_policy(cfg: Mapping[str, Any], **kwargs: Any) -> Policy:
         return cls(cfg=cfg, **kwargs)
     except DingError:
         raise  # it says what is wrong
-    except Exception as error:
-        if not raised_at(error):  # not the user's code: the traceback says more
+    except Exception as error:  # a user's policy may raise anything; errors of our code keep their traceback
+        if not raised_at(error):
             raise
         raise ConfigError(f"policy '{cfg['type']}' ({cls.__name__}) cannot be built: {told(error)}.") from error
 

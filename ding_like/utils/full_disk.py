@@ -35,7 +35,7 @@ def when_there_is_room(
     while True:
         try:
             return write()
-        except Exception as error:
+        except Exception as error:  # torch and sqlite wrap the OSError of a full disk; any other error is raised
             says_full = is_full(error) or (error.__cause__ is not None and is_full(error.__cause__))
             if not says_full or time.monotonic() >= deadline:
                 raise

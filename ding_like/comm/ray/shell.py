@@ -56,7 +56,7 @@ class Shell:
             if prepare is not None:
                 prepare()
             self._object = make()
-        except BaseException as error:
+        except BaseException as error:  # also SystemExit: it is the failure of the worker, which the driver raises
             self._failure = _raised(error)._replace(in_making=True)
         self._is_made.set()
         return self._failure
@@ -76,7 +76,7 @@ class Shell:
             return self._failure
         try:
             return getattr(self._object, name)(*args, **kwargs)
-        except BaseException as error:  # also SystemExit, which would end the process without a word
+        except BaseException as error:  # also SystemExit, which would end the process without a message
             return _raised(error)
 
     def control(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
@@ -97,5 +97,5 @@ def _raised(error: BaseException) -> Raised:
     where = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
     try:
         return Raised(copy.deepcopy(error), where)
-    except Exception as reason:
+    except Exception as reason:  # copying a user's exception may raise anything; its text is sent
         return Raised(CommError(f"{type(error).__name__}: {error} (told in words: {reason})"), where)

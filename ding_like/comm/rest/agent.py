@@ -138,7 +138,7 @@ class WorkerAgent:
                 logger.info("task %s is left to others: %s", task.task_id, error)
                 self._stopped.set()
                 continue
-            except Exception as error:  # whatever a task raises, the coordinator is to know
+            except Exception as error:  # a task runs the user's code; the coordinator gets its error
                 if self._stopped.is_set() and isinstance(error, CommError):
                     logger.info("left in the middle of task %s: %s", task.task_id, error)
                     self._is_cut_off = True

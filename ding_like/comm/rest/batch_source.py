@@ -270,7 +270,7 @@ class RestBatchSource:
             with self._changed:
                 self._reports.append(self._update())
             self._send_reports()
-        except BaseException as error:  # whatever it is, the learner's thread is to raise it
+        except BaseException as error:  # any error of this thread is raised in the learner's
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()

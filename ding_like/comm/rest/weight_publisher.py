@@ -118,7 +118,7 @@ class RestWeightPublisher:
                 return
             try:
                 self._write_and_announce(encoded)
-            except BaseException as error:  # whatever it is, the learner's thread is to raise it
+            except BaseException as error:  # any error of this thread is raised in the learner's
                 with self._changed:
                     self._failure = error
                     self._changed.notify_all()

@@ -126,7 +126,7 @@ class _RankConnection:
             return "the previous push is still under way: wait for it, or give it a longer timeout_s."
         try:
             self._send(parcel, deadline)
-        except Exception as error:  # of any kind: reported as the failure of this rank
+        except Exception as error:  # torch.distributed has no common class; it is the failure of this rank
             logger.debug("weights have not reached rank %d", self._rank, exc_info=True)
             return str(error) or type(error).__name__
         finally:

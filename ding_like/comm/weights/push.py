@@ -73,7 +73,7 @@ class Push:
         told = [rank for rank in self._ranks if rank not in self._failed and rank not in self._not_tried]
         try:
             self._sending = self._sender.start(told, self._parcel, timeout_s=self._left()) if told else {}
-        except Exception:
+        except Exception:  # a transport may raise anything; it is raised again
             for rank in told:
                 self._take_back(rank)
             raise
@@ -85,7 +85,7 @@ class Push:
             try:
                 self._await(rank, sending)
                 updated.append(rank)
-            except Exception as error:  # of any transport; the other ranks go on
+            except Exception as error:  # a transport may raise anything; the other ranks go on
                 self._failed[rank] = str(error) or type(error).__name__
                 self._take_back(rank)
         if self._failed or self._not_tried:

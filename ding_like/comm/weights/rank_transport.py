@@ -199,7 +199,7 @@ def in_thread(run: Callable[[], None], futures: Sequence[Future[None]], name: st
     def settle() -> None:
         try:
             run()
-        except BaseException as error:  # raised by the futures, in the thread that waits
+        except BaseException as error:  # any error; the futures raise it in the thread that waits
             for future in futures:
                 if not future.done():
                     future.set_exception(error)

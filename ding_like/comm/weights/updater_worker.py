@@ -183,7 +183,7 @@ class WeightUpdateWorker:
                 load_into(self._target, named_like(state_of(self._target).keys(), weights.state))
             if self._on_weights is not None:
                 self._on_weights(weights)
-        except Exception as error:
+        except Exception as error:  # the transport and the user's hook may raise anything; the trainer gets it too
             self._answer_push(push_id, f"failed: {error}"[:_MAX_REASON])
             raise
         self._answer_push(push_id, UPDATED)

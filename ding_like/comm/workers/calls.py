@@ -109,7 +109,7 @@ class WorkerCalls:
             return self._lose(task, "process died", str(error), last_s=last_s)
         except self._raised:
             raise
-        except Exception as error:  # an env of one's own raises anything: a worker with fresh ones goes on
+        except Exception as error:  # a user's env may raise anything; the worker is replaced
             place = place_raised(error)
             at = f" (raised at {place})" if place else ""
             return self._lose(task, "raised an error", f"{type(error).__name__}: {error}{at}", last_s=last_s)

@@ -100,7 +100,7 @@ class ChildProcess(SpawnProcess):
         with _stopping(self._child_end, self._parent_pid, self._grace_s) as stop:
             try:
                 self.serve(stop)
-            except BaseException as error:
+            except BaseException as error:  # also SystemExit: the parent gets the cause before the process ends
                 self.tell("failed", **describe_error(error))
                 raise
 
@@ -115,7 +115,7 @@ class ChildProcess(SpawnProcess):
         except OSError:
             self.release()
             raise
-        except Exception as error:  # whatever a class does when it is pickled
+        except Exception as error:  # __reduce__ of a user's class may raise anything
             self.release()
             raise ConfigError(
                 f"{self.name} cannot be sent to a process of its own ({type(error).__name__}: {error}). Give classes "
@@ -246,7 +246,7 @@ class ChildThread:
         try:
             self._child.serve(self._stop)
             status = 0
-        except Exception as error:
+        except Exception as error:  # serve() may raise anything; the parent gets it and raises it
             self._child.tell("failed", **describe_error(error))
         finally:
             self._child._close_end()

@@ -47,7 +47,7 @@ def _say_if_failed(stop: Call) -> None:
         stop.result()
     except WorkerLostError:
         pass  # it has ended, as it should
-    except Exception as error:  # whatever a worker's own code raises: the others are to end too
+    except Exception as error:  # a worker's code may raise anything; the others are stopped too
         name, kind = stop.worker.name, type(error).__name__
         _logger.warning("%s did not stop by itself (%s: %s) and is killed.", name, kind, error)
 

@@ -277,7 +277,7 @@ class WorkerPool:
                     loss = ("process died", _said_by(member.worker.ended))
             if loss is not None:
                 self._lose(member, *loss)
-        except Exception as error:  # the host is lost, or `prepare` is wrong: `check` raises it
+        except Exception as error:  # any error of this thread; `check` raises it
             self._fail(error)
 
     def _bring_up(self, member: _Member) -> tuple[str, str] | None:
@@ -290,7 +290,7 @@ class WorkerPool:
             info = ready.result()
         except WorkerLostError as lost:
             return "process died while it started", str(lost)
-        except Exception as error:  # whatever a worker's own code raises
+        except Exception as error:  # a worker's code may raise anything; `_refuse` reports it
             return self._refuse(member, "could not start", error)
         with self._changed:
             if member.state == "gone":
@@ -343,7 +343,7 @@ class WorkerPool:
                 under_way.result()
         except WorkerLostError as lost:
             return self._lose(member, "process died", str(lost))
-        except Exception as error:  # `prepare` is the caller's own code
+        except Exception as error:  # `prepare` is the caller's code and may raise anything; `check` raises it
             return self._fail(error)
         with self._changed:
             if member.state != "preparing":  # it was lost, or the pool stopped, meanwhile

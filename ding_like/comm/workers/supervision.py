@@ -245,7 +245,7 @@ class Processes:
                 for place in self._places:
                     if place.member is not None:
                         self._look_at(place, place.member)
-        except BaseException as error:  # whatever it is: nobody would be watched any more, and nobody would know
+        except BaseException as error:  # any error of this thread ends the watch; `check` raises it
             failure = error if isinstance(error, Exception) else CommError(f"nobody is watched any more: {error!r}")
             self._fail(failure)
 
@@ -263,7 +263,7 @@ class Processes:
         try:
             place.member = member = place.post.make(place.number - 1)
             member.start()
-        except Exception as error:  # the others are to go on, or to be ended
+        except Exception as error:  # starting runs the user's code; the loss is counted and reported
             if place.member is not None and place.member.pid is not None:
                 place.member.kill()
             self._lose(place, f"could not be started: {error}", error)
@@ -423,7 +423,7 @@ def _whatever_happens(act: Callable[[], object]) -> None:
     """Do it, and say what went wrong: the others are to be ended, too."""
     try:
         act()
-    except Exception:
+    except Exception:  # one process that cannot be ended leaves the others to be ended
         _logger.warning("a process could not be ended in order:", exc_info=True)
 
 

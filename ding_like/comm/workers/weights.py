@@ -227,7 +227,7 @@ class HostWeightPublisher:
             line.failed.update({policy_id: version, **{name: sent[1] for name, sent in line.next.items()}})
             line.next.clear()
             line.is_lost = True
-        except Exception as error:
+        except Exception as error:  # a worker's code may raise anything; the failure is logged and counted
             logger.warning("worker %s could not take weights of version %s: %s", line.worker.name, version, error)
             line.failed[policy_id] = version
         else:

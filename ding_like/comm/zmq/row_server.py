@@ -231,7 +231,7 @@ class RowServer:
                         break
                     frames, key = came
                     self._take_in(bytes(frames[0]), key, frames[1:])
-        except BaseException as error:  # whatever it is, the driver's thread is to raise it
+        except BaseException as error:  # any error of this thread is raised in the driver's
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()

@@ -235,7 +235,7 @@ class Broadcaster:
                 # Outside: a copy of large weights takes a while, in which the learner may publish others.
                 for name, published in due:
                     self._send(self._socket, name, published)
-        except BaseException as error:  # whatever it was: who publishes is to know that nobody is sent anything
+        except BaseException as error:  # any error of this thread is raised by `publish`
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()

@@ -128,7 +128,7 @@ class _Gate:
     def _is_admitted(self, domain: str, public: str) -> bool:
         try:
             return any(is_admitted(public) for is_admitted in self._asked.get(domain, ())[:1])
-        except Exception:  # whatever went wrong, the answer is no, and the thread answers the next one
+        except Exception:  # a callback may raise anything; the client is refused, the thread goes on
             logger.exception("a client was refused, because its key could not be looked up")
             return False
 

@@ -22,7 +22,7 @@ def reset(report: Report, env: AnyEnv, seed: int | None) -> Any:
     """Reset the env and return the observation. Raises UncheckableError if it does not answer with (obs, info)."""
     try:
         answer: Any = env.reset(seed=seed, options=None)
-    except Exception as error:  # an env may raise anything, and this is the place to tell
+    except Exception as error:  # an env may raise anything; it goes into the report
         is_old = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
         expected = "that it takes seed and options" if is_old else "an episode that begins"
         fix = _RESET if is_old else "fix reset()"
@@ -41,7 +41,7 @@ def step(report: Report, env: AnyEnv, action: Any) -> tuple[Any, Any, Any, Any]:
     given = copy.deepcopy(action)
     try:
         answer: Any = env.step(given)
-    except Exception as error:  # an env may raise anything, and this is the place to tell
+    except Exception as error:  # an env may raise anything; it goes into the report
         fix = "fix step(), or declare the actions that it takes: Discrete(n, start=1) counts from 1"
         seen = f"with action {action!r} it raised {told(error)}"
         raise report.stop("step", seen, f"that it takes every action of {env.action_space}", fix) from error

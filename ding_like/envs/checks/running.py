@@ -68,7 +68,7 @@ def check_rendering(report: Report, env: AnyEnv) -> None:
     expected, fix = "an array uint8 [H, W, 3]", "return np.asarray(picture, np.uint8)"
     try:
         frame: Any = env.render()
-    except Exception as error:  # whatever the env's drawing raises: pygame, OpenGL, a driver
+    except Exception as error:  # render() may raise anything: errors of pygame, OpenGL or a driver
         report.add("fault", "rendering", f"render() raised {told(error)}", expected, "fix render()")
         return
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:

@@ -216,7 +216,7 @@ class GameEnvManager(ArrayEnvManager):
     def _make_anew(self, game: int) -> None:
         try:
             self._games[game].close()
-        except Exception as error:  # it is broken already: whatever close says, a new one takes its place
+        except Exception as error:  # close() of a broken game may raise anything; the game is replaced
             logger.debug("closing the broken game %d failed: %s", game, error)
         self._games[game] = as_game(self._env_fn[game]())
 

@@ -42,7 +42,7 @@ def _start(channel: Channel) -> Game | None:
         prepare(start.preparation)
         game = as_game(ForkingPickler.loads(start.make)())
         spaces = [describe_space(game.observation_space), describe_space(game.action_space)]
-    except Exception as error:  # importing and making envs runs any code
+    except Exception as error:  # importing and making envs runs the user's code; the manager raises it
         channel.send({"failure": describe_failure(error)})
         return None
     channel.send({"num_players": game.num_players, "spaces": spaces})

@@ -360,7 +360,7 @@ class GymVectorEnvManager(ArrayEnvManager):
     def _close_envs(self) -> None:
         try:
             self._vector.close()
-        except Exception as error:  # it is not used any more
+        except Exception as error:  # close() may raise anything; this vector env is not used any more
             logger.warning("closing %s failed: %s: %s", self._vector, type(error).__name__, error)
 
 

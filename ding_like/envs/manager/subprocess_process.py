@@ -181,7 +181,7 @@ def _pickle(lane: int, make: Callable[[], Any]) -> bytes:
     """Return one callable pickled by its name; a lambda, a closure or a class of the script with its code."""
     try:
         return bytes(ForkingPickler.dumps(make))
-    except Exception as error:  # whatever a class does when it is pickled
+    except Exception as error:  # __reduce__ of a user's class may raise anything
         reason: Exception = error
     try:
         # It is written here and read by a process that this one has started and told by a pipe: nobody else's pickle
@@ -191,7 +191,7 @@ def _pickle(lane: int, make: Callable[[], Any]) -> bytes:
         return ByValue(cloudpickle.dumps(make))
     except ImportError:
         hint = " Lambdas and closures can be sent once cloudpickle is installed: pip install cloudpickle."
-    except Exception as error:  # likewise
+    except Exception as error:  # as above, from cloudpickle
         reason, hint = error, ""
     raise EnvError(
         f"env {lane} cannot be made in a process of its own: {make!r} cannot be pickled "

@@ -212,7 +212,7 @@ class EnvWorker:
             wrappers = wrapper_states(broken)
             try:
                 broken.close()
-            except Exception as error:  # it is broken already: whatever close says, a new one takes its place
+            except Exception as error:  # close() of a broken env may raise anything; the env is replaced
                 logger.debug("closing the broken env %d failed: %s", lane, error)
         env = self._make[lane]()
         load_wrapper_states(env, wrappers)
@@ -246,7 +246,7 @@ class EnvWorker:
                 elif do == "adopt":
                     adopt_wrapper_states(self._envs[lane], states)
                 report.wrappers.append((lane, self._wrapper_states(lane)))
-            except Exception as error:  # a wrapper may raise anything; who asks is told
+            except Exception as error:  # a wrapper may raise anything; the manager raises it
                 report.failed.append((lane, describe_failure(error)))
 
     def _wrapper_states(self, lane: int) -> list[State]:
@@ -263,7 +263,7 @@ class EnvWorker:
         for lane, env in self._envs.items():
             try:
                 env.close()
-            except Exception as error:  # the other envs must be closed too, and this one is lost
+            except Exception as error:  # close() may raise anything; the other envs are closed too
                 logger.warning("closing env %d failed: %s: %s", lane, type(error).__name__, error)
 
 
@@ -321,7 +321,7 @@ def _start(channel: Channel, memory_file: int) -> EnvWorker | None:
             warnings.filterwarnings("ignore", module=r"gymnasium\.")
         worker = EnvWorker(start, memory_file)
         made = worker.made()
-    except Exception as error:  # importing and making envs runs any code
+    except Exception as error:  # importing and making envs runs the user's code; the manager raises it
         channel.send({"failure": describe_failure(error)})
         return None
     channel.send(made)

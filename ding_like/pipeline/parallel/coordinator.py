@@ -232,7 +232,7 @@ class Coordinator:
                         raise
                 if self._server is not None and not self._server.is_alive and not self._is_closed:
                     raise CommError("the thread that answers requests has ended")
-        except Exception as error:  # whatever it is, this process ends and says so; the run may go on in another
+        except Exception as error:  # any error of this thread halts the service, which reports it
             logger.exception("the coordinator's own thread failed")
             self.service.halt(
                 f"the coordinator failed: {type(error).__name__}: {error}. Started again in the same folder "

@@ -247,7 +247,7 @@ class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _shoot(self, *, is_last: bool) -> Frame:
         try:
             pixels: Any = self.env.render()
-        except Exception as error:  # whatever the env's drawing raises: pygame, OpenGL, a driver
+        except Exception as error:  # render() may raise anything: errors of pygame, OpenGL or a driver
             raise EnvError(f"{self.env} cannot render: {type(error).__name__}: {error}") from error
         if not isinstance(pixels, np.ndarray) or pixels.ndim != 3 or pixels.shape[2] != 3:
             what = f"an array {pixels.shape}" if isinstance(pixels, np.ndarray) else f"{type(pixels).__name__}"

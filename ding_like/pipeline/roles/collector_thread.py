@@ -68,7 +68,7 @@ class CollectorThread(threading.Thread):
                     self._room.release()
                 else:
                     self.outqueue.put((collected, None))
-        except BaseException as error:
+        except BaseException as error:  # raised in the thread that reads the queue
             self.outqueue.put((None, error))
 
     def stop(self, *, timeout_s: float = 5.0) -> bool:

@@ -84,7 +84,7 @@ class InferRole:
         state = {} if self._states is None else self._states.take(requests)
         try:
             output, after = self._forward(obs_of(inputs), {**columns_of(inputs), **state})
-        except Exception as error:  # of any kind: what a network is given is a client's, until it has worked once
+        except Exception as error:  # a client's first inputs may make a network raise anything; the client gets it
             if is_known:
                 raise
             text = f"the network does not take {_describe(schema)}: {type(error).__name__}: {error}"

@@ -68,7 +68,7 @@ class TurnThread(threading.Thread):
         while self._may_begin():
             try:
                 self.outqueue.put(self._take())  # there is room: nobody else puts
-            except BaseException as error:  # whoever waits for the turn is to know of it
+            except BaseException as error:  # `take` raises it in the thread that waits for the turn
                 self.stopped = True
                 self.outqueue.put(error)
 

@@ -200,12 +200,12 @@ class ActorThread(threading.Thread):
                 opened.callback(sink.close)
                 try:
                     self._collect(sink, opened)
-                except BaseException as error:
+                except BaseException as error:  # also SystemExit of an env; it is sent to the driver, and returned
                     failure = error
                     if not self._crew.stop.is_set():
                         _logger.warning("%s failed:", self.name, exc_info=error)
                         sink.send_error("{type}: {text}\n{trace}".format(**describe_error(error)))
-        except BaseException as error:  # an env that cannot be closed, say
+        except BaseException as error:  # of close() of an env, which may raise anything
             failure = failure or error
         return None if self._crew.stop.is_set() else failure
 

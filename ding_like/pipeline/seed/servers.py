@@ -95,7 +95,7 @@ def serve_inference(
         try:
             role = InferRole(settings.factories.actor(settings.device), name=_identity(settings))
             _Server(settings, role, link, opened).serve(stop, when_ready)
-        except Exception as error:
+        except Exception as error:  # a user's model may raise anything; the driver gets it, and it is raised again
             link.send_error(f"{type(error).__name__}: {error}")
             raise
 

@@ -154,6 +154,6 @@ class ServedPolicy:
         while not self._stop.wait(self._reload_s):
             try:
                 self.look()
-            except Exception as error:  # of any kind that a broken file causes in torch or a policy; serving goes on
+            except Exception as error:  # a broken file makes torch or a policy raise anything; serving goes on
                 logger.debug("looking for a newer checkpoint failed", exc_info=error)
                 self._note(_UNEXPECTED, f"looking for a newer checkpoint failed: {type(error).__name__}: {error}")

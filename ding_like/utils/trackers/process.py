@@ -138,7 +138,7 @@ class TrackerProcess:
             try:
                 act()
                 return True
-            except Exception as error:  # a tracker is somebody else's: whatever it raises may not end the run
+            except Exception as error:  # a tracker's library may raise anything; the run goes on
                 text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON]
                 is_last = count == _TRIES or isinstance(error, TrackerRefusedError) or self._status is not None
                 if not self._has_warned:
