@@ -286,8 +286,10 @@ def open_socket(
         on_close()
         if not isinstance(error, (zmq.ZMQError, OSError)) or isinstance(error, CommError):
             raise
-        doing = "bound to" if bind else "connected to"
-        raise CommError(f"a socket cannot be {doing} {endpoint}: {error}") from error
+        if bind is not None and bind.startswith("tcp://"):
+            fix = "Give another --port (system.seed.port; 0 takes any that is free), or a --host of this machine."
+            raise CommError(f"nothing can be bound to {bind}: {os.strerror(error.errno or 0)}. {fix}") from error
+        raise CommError(f"a socket cannot be {'bound' if bind else 'connected'} to {endpoint}: {error}") from error
     return Socket(raw, endpoint, zmq, on_close)
 
 
