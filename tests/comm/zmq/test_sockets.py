@@ -129,7 +129,7 @@ def test_what_is_no_endpoint_is_one_clear_error() -> None:
 
 def test_an_address_in_use_is_one_clear_error() -> None:
     with open_socket("router", bind=tcp_endpoint("127.0.0.1")) as router:
-        with pytest.raises(CommError, match=r"bound to tcp://127.0.0.1:\d+: Address already in use. Give another --port"):
+        with pytest.raises(CommError, match=r"bound to tcp://127.0.0.1:\d+: Address already in use. Give another"):
             open_socket("router", bind=router.endpoint)
 
 
