@@ -39,6 +39,7 @@ from ding_like.utils.trackers import tracked
 logger = logging.getLogger(__name__)
 
 _LEAVE_S = 15.0  # for workers to hear that the run is over: some heartbeats, or the rest of an evaluation
+_STOPPING = "stopping: saving, then ending the workers of this machine; a second Ctrl-C or signal ends all at once"
 
 
 class Plan(NamedTuple):
@@ -172,7 +173,7 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
         with (
             Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
             RunConsole(cfg.exp_name, limits, opening=opening(plan, limits, reachable_url(coordinator.url))) as console,
-            StopSignal() as signals,
+            StopSignal(lambda: console.event(_STOPPING)) as signals,
             tracked(cfg) as trackers,
         ):
             trackers.follow()

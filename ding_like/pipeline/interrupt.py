@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -14,10 +15,11 @@ class StopSignal:
     """Hold whether SIGINT, SIGTERM or SIGHUP has come; a second one acts at once, as without a handler.
 
     A signal that this process ignores stays ignored, as SIGHUP under nohup. Use it with `with`. Outside the main
-    thread, where Python allows no handlers, it stays silent.
+    thread, where Python allows no handlers, it stays silent. `tell` is called when the first one comes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
+        self._tell = tell
         self.received: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -37,6 +39,7 @@ class StopSignal:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.received = number
         self._restore()
+        self._tell()
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

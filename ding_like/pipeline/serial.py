@@ -7,8 +7,8 @@ import math
 import shlex
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, ConfigError
@@ -72,24 +72,25 @@ class SerialRun:
         self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
         self._make_turns = make_turns or self._serial_turns
         self._on_begin = on_begin
+        self._phase_now = ""  # what is done beside taking turns
         self._end_s = math.inf  # by the monotonic clock; known when the first turn begins
         self.training_s = 0.0  # from the first turn on, known when it has ended
 
     def run(self) -> RunResult | None:
         """Train to the end, evaluate the last model afresh, and write `result.json`; None where another learner does.
 
-        The first SIGINT or SIGTERM ends the run after the current turn of the loop, with a point to resume from; then
-        it acts as it would have.
+        The first SIGINT or SIGTERM ends the run after the update under way, with a point to resume from; then it acts
+        as it would have.
         """
         parts, self._record = self._parts, RunRecord(self._cfg.exp_name, origin=self._origin)
-        with StopSignal() as signals, ExitStack() as opened:
+        with StopSignal(self._say_stopping) as signals, ExitStack() as opened:
             self._signals = signals
-            with self._console.phase("starting" if self._saved is None else "loading the saved point"):
+            with self._phase("starting" if self._saved is None else "loading the saved point"):
                 state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
             began_s = time.monotonic()
             self._end_s = began_s + self._limits.max_duration_s
             try:
-                with self._console.phase(self._first_phase):
+                with self._phase(self._first_phase):
                     self._begin_turns(state)
                 self._evaluate = self._evaluate_role()
                 self._console.start(self._progress())
@@ -145,18 +146,38 @@ class SerialRun:
 
     @property
     def _first_phase(self) -> str:
-        size = self._cfg.policy.random_collect_size if self._saved is None else 0
+        if self._saved is not None:
+            return "finishing the iteration of the saved point"
+        size = self._cfg.policy.random_collect_size
         return f"collecting {size:,} samples by random actions" if size else "starting"
 
     def _begin_turns(self, state: State | None) -> None:
         if state is None:
             self._turns.begin()
         else:
-            self._turns.load_state_dict(state.get("turns", {}))
             logger.info("resumed %s at %s", self._cfg.exp_name, self._place())
+            self._turns.load_state_dict(state.get("turns", {}))
 
     def _serial_turns(self, is_leaving: Callable[[], bool]) -> Turns:
-        return SerialTurns(self._cfg, self._parts, lock_step=self._lock_step, batch_size=self._batch_size)
+        whole = self._parts.share.num_learners > 1  # several learners agree to leave between two turns only
+        return SerialTurns(
+            self._cfg, self._parts, lock_step=self._lock_step, batch_size=self._batch_size,
+            is_leaving=(lambda: False) if whole else is_leaving,
+        )  # fmt: skip
+
+    @contextmanager
+    def _phase(self, what: str) -> Iterator[None]:
+        self._phase_now = what
+        with self._console.phase(what):
+            yield
+        self._phase_now = ""
+
+    def _say_stopping(self) -> None:
+        turn = "finishing this iteration" if self._parts.share.num_learners > 1 else "collecting or making an update"
+        self._console.event(
+            f"stopping: still {self._phase_now or turn}, then saving; a second Ctrl-C or signal ends the run at once, "
+            "without saving"
+        )
 
     def _save(self) -> None:
         """Save the run's last point to resume from; a full disk is waited for, until a signal says to leave."""
@@ -254,7 +275,7 @@ class SerialRun:
         """Evaluate, keep the model if it is the best, and return whether it is good enough."""
         parts, env_step = self._parts, self._parts.collector.envstep
         assert self._evaluate is not None, "only a learner that evaluates is asked to"
-        with self._console.phase("evaluating"):
+        with self._phase("evaluating"):
             found = self._evaluate.evaluate(
                 parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
             )

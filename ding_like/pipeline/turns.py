@@ -63,10 +63,21 @@ class SerialTurns:
     """Collect and train in this process; several learners do so in lock step.
 
     With a buffer `update_per_collect` updates follow each segment of rows, fewer while it holds too little; without
-    one, each batch is learned from once. Collector and learner share the policy.
+    one, each batch is learned from once. Collector and learner share the policy. Once `is_leaving` a turn ends after
+    the update under way; those that are still due are saved with the run, and made first when it goes on.
     """
 
-    def __init__(self, cfg: FrozenConfig, parts: SerialParts, *, lock_step: LockStep, batch_size: int) -> None:
+    def __init__(
+        self,
+        cfg: FrozenConfig,
+        parts: SerialParts,
+        *,
+        lock_step: LockStep,
+        batch_size: int,
+        is_leaving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._is_leaving = is_leaving
+        self._is_broken_off = False  # the last turn
         self._cfg = cfg
         self._parts = parts
         self._lock_step = lock_step
@@ -91,10 +102,13 @@ class SerialTurns:
 
     def take(self) -> None:
         """Collect a segment, and train on every batch that it allows."""
-        parts = self._parts
         self._collect.collect(self._rows.order(timeout_s=0.0))
-        self._train.train_ready()
-        if parts.league is not None:
+        self._learn()
+
+    def _learn(self) -> None:
+        parts = self._parts
+        self._is_broken_off = not self._train.train_ready(is_leaving=self._is_leaving)
+        if parts.league is not None and not self._is_broken_off:
             parts.league.turn(train_iter=parts.learner.train_iter, env_step=parts.collector.envstep)
 
     def settle(self) -> None:
@@ -109,11 +123,14 @@ class SerialTurns:
         return {}
 
     def state_dict(self) -> State:
-        """Return nothing: each turn ends with all updates that it allowed."""
-        return {}
+        """Return how many updates the last turn allowed and made, nothing where it was taken to its end."""
+        return self._rows.state_dict() if self._is_broken_off else {}
 
     def load_state_dict(self, state: State) -> None:
-        """Take nothing over."""
+        """Take the turn that was broken off to its end."""
+        if state:
+            self._rows.load_state_dict(state)
+            self._learn()
 
     def close(self) -> None:
         """Do nothing: the parts are their owner's."""

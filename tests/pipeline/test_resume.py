@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_on
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.utils.checkpoint import load_state
+from ding_like.worker import BaseLearner
 from tests.contracts.policy_cases import assert_equal_states
 from tests.pipeline import (
     test_episode_runs,
@@ -208,6 +210,43 @@ def test_a_signal_saves_and_says_how_to_resume(tmp_path, number, status):
     resume_pipeline("exp")
     assert equal_tensors(weights(tmp_path / "exp"), weights(tmp_path / "whole")), out
     assert lines(tmp_path / "exp") == lines(tmp_path / "whole")
+
+
+def in_the_midst_of_updates(name: str) -> Configs:
+    """Return configs whose turns have 4 updates, or one of several epochs where they are on-policy."""
+    main, create = test_windows.prioritised() if name == "windows" else make_configs()
+    if name == "ppo":
+        main, create = hybrid_ppo()
+    else:
+        main["policy"]["learn"]["update_per_collect"] = 4
+    main["policy"]["eval"]["evaluator"]["eval_freq"] = 10
+    return main, create
+
+
+@pytest.mark.parametrize("name", ["dqn", "windows", "ppo"])
+def test_a_signal_in_the_midst_of_a_turn_ends_it_after_the_update_and_changes_nothing(name, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="ding_like")
+    train = serial_pipeline_onpolicy if name == "ppo" else serial_pipeline
+    whole = train(in_the_midst_of_updates(name), seed=3, max_env_step=300, exp_name="whole")
+    real, calls, stops = BaseLearner.train, [], {2, 3, 5}
+
+    def train_and_signal(*args: Any, **kwargs: Any) -> None:
+        calls.append(args)
+        if len(calls) in stops:
+            os.kill(os.getpid(), signal.SIGTERM)
+        real(*args, **kwargs)
+
+    monkeypatch.setattr(BaseLearner, "train", train_and_signal)
+    with pytest.raises(SystemExit):
+        train(in_the_midst_of_updates(name), seed=3, max_env_step=300, exp_name="parts")
+    for stop in sorted(stops):
+        assert len(calls) == stop
+        with suppress(SystemExit):
+            resumed = resume_pipeline("parts")
+
+    assert_equal_states(whole.learn_mode.state_dict(), resumed.learn_mode.state_dict())
+    assert lines(Path("whole")) == lines(Path("parts"))
+    assert caplog.text.count("stopping: still ") == 3
 
 
 def wait_for(folder: Path, process: subprocess.Popen) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ding_like.comm.workers.host import Host
 from ding_like.comm.workers.pool import WorkerPool
@@ -25,9 +25,9 @@ class CentralGradients:
         self._rows = MeasuredRows(driver.rows, train_iter=lambda: learner.train_iter, waits=waits)
         self._role = TrainRole(learner, self._rows, with_priority=driver.with_priority)
 
-    def train_ready(self) -> int:
+    def train_ready(self, *, is_leaving: Callable[[], bool] = lambda: False) -> int:
         before = self._learner.train_iter
-        self._role.train_ready()
+        self._role.train_ready(is_leaving=is_leaving)
         return self._learner.train_iter - before
 
     def settle(self) -> None:
@@ -83,8 +83,8 @@ class DecentralisedUpdates(CentralGradients):
             state_dict=updates.state_dict,
         )  # fmt: skip
 
-    def train_ready(self) -> int:
-        num_updates = super().train_ready()
+    def train_ready(self, *, is_leaving: Callable[[], bool] = lambda: False) -> int:
+        num_updates = super().train_ready(is_leaving=is_leaving)
         if num_updates:
             self._ranks.take_acting()
         return num_updates

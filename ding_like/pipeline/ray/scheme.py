@@ -78,6 +78,7 @@ class Scheme:
             )  # fmt: skip
             own_host = ThreadHost()
             opened.callback(own_host.close)
+            self.is_leaving = is_leaving
             self.end, self._host, self._log = end, host or own_host, log or FailureLog()
             self._col_host = self._host if num_col_workers else own_host
             self._publisher = HostWeightPublisher(self._col_host, lambda: self.collectors.remote_workers())

@@ -34,7 +34,10 @@ class SchemeTurns:
     def take(self) -> None:
         """Collect what is ordered, unless updates are behind, and learn from what there is."""
         self._or_lost(self._scheme.collect)
-        self._or_lost(self._gradients.train_ready)
+        self._or_lost(self._learn)
+
+    def _learn(self) -> None:
+        self._gradients.train_ready(is_leaving=self._scheme.is_leaving)
 
     def settle(self) -> None:
         """Apply the gradients that are under way; rows that are still to come are put after."""
@@ -57,12 +60,13 @@ class SchemeTurns:
         return {"rows": self._scheme.end.rows_state(), "random_rows": self._random_rows}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from what `state_dict` returned, with the rows of random actions that were not collected by then."""
+        """Go on from what `state_dict` returned: collect what is left of the random actions, make the updates due."""
         if state:
             self._scheme.end.rows.load_state_dict(state["rows"])
         self._random_rows = max(0, state.get("random_rows", 0))
         if self._random_rows:
             self.begin()
+        self._or_lost(self._learn)
 
     def close(self) -> None:
         """End the strategies and the workers."""

@@ -74,8 +74,11 @@ class Driver:
 class Gradients(Protocol):
     """Be how a scheme learns, chosen once for a learner that stands where the run begins or goes on."""
 
-    def train_ready(self) -> int:
-        """Train on every batch that can be had without waiting; return the number of updates that were applied."""
+    def train_ready(self, *, is_leaving: Callable[[], bool] = lambda: False) -> int:
+        """Train on every batch that can be had without waiting; return the number of updates that were applied.
+
+        Once `is_leaving` it ends after the batch under way.
+        """
 
     def settle(self) -> None:
         """Apply what is under way, and have in this process all that was learned."""

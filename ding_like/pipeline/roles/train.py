@@ -55,12 +55,12 @@ class TrainRole:
 
     # --- batches in
 
-    def train_ready(self) -> int:
-        """Train on every batch that can be had without waiting; return how many there were."""
-        num_batches = 0
+    def train_ready(self, *, is_leaving: Callable[[], bool] = lambda: False) -> bool:
+        """Train on every batch that can be had without waiting; False: `is_leaving` ended that after a batch."""
         while self.train_next():
-            num_batches += 1
-        return num_batches
+            if is_leaving():
+                return False
+        return True
 
     def train_next(self) -> bool:
         """Train on a batch if one can be had without waiting, and tell whether there was one."""
