@@ -281,7 +281,7 @@ def open_socket(
                 os.chmod(bind.removeprefix("ipc://"), 0o600)
         else:
             raw.connect(endpoint)
-    except BaseException as error:
+    except BaseException as error:  # closed after any error; it is raised again, or as CommError
         raw.close(0)
         on_close()
         if not isinstance(error, (zmq.ZMQError, OSError)) or isinstance(error, CommError):
