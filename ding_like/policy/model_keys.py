@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -13,9 +15,12 @@ from ding_like.config.objects import with_objects
 from ding_like.config.report import suggestion
 from ding_like.errors import ConfigError, DingError, RegistryError
 from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_0, FROM_1, Bounds
+from ding_like.utils.memory import check_memory
 from ding_like.utils.registries import MODEL_REGISTRY
 from ding_like.utils.user_code import raised_at, told
 
+# What torch raises where it cannot allocate a layer.
+_NO_MEMORY = re.compile(r"can't allocate memory|[Ss]torage size calculation overflowed|out of memory")
 # What a policy's section says of the model beside its arguments.
 _NO_ARGUMENTS = ("type", "import_names", "cfg_type")
 _SHAPES = ("obs_shape", "action_shape", "action_mask")  # the env's: a run fills them in
@@ -45,12 +50,14 @@ def model_faults(policy: type[Any], section: Mapping[str, Any]) -> Iterator[tupl
 def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, Sequence[str]]]) -> torch.nn.Module:
     """Return the model of a policy's section; `default` gives (name, import_names) where it names none.
 
-    Raises ConfigError for arguments that the model does not take, and where code of the user's own raises.
+    Raises ConfigError for arguments that the model does not take or memory does not hold, and where code of the user's
+    own raises.
     """
     settings = with_objects(section.get("model") or {})
     name, import_names = ("", ()) if "type" in settings else default()
     name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
     settings.pop("cfg_type", None)
+    _check_weights_memory(settings)
     try:
         model: torch.nn.Module = MODEL_REGISTRY.build(name, import_names=import_names, **settings)
     except TypeError as error:
@@ -58,10 +65,33 @@ def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, Seq
         takes = "" if known is None else f" It takes: {', '.join(known)}."
         raise ConfigError(f"policy.model does not fit model '{name}': {told(error)}.{takes}") from error
     except Exception as error:
+        if _NO_MEMORY.search(str(error)):
+            sizes = {key: value for key, value in settings.items() if key not in _SHAPES and _numbers(value)}
+            largest = max(sizes, key=lambda key: max(_numbers(sizes[key])), default="")
+            raise ConfigError(
+                f"policy.model does not fit into memory ({told(error)}): give smaller sizes; the largest is "
+                f"policy.model.{largest}={sizes.get(largest)}."
+            ) from error
         if isinstance(error, DingError) or not raised_at(error):  # of our own code the traceback says more
             raise
         raise ConfigError(f"policy.model: model '{name}' cannot be made: {told(error)}.") from error
     return model
+
+
+def _check_weights_memory(settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a list of layer widths whose weights memory does not hold."""
+    for key, value in settings.items():
+        if isinstance(value, (list, tuple)) and key not in _SHAPES and len(_numbers(value)) == len(value):
+            check_memory(
+                sum(4 * width * other for width, other in pairwise(value)),  # float32
+                what=f"policy.model.{key} is {list(value)}, which",
+                fix="give smaller widths",
+            )
+
+
+def _numbers(value: Any) -> list[int]:
+    """Return the whole numbers of a size or a list of them."""
+    return [each for each in (value if isinstance(value, (list, tuple)) else [value]) if type(each) is int]
 
 
 def arguments_of(cls: Any) -> dict[str, tuple[Any, str]] | None:

@@ -17,6 +17,7 @@ from ding_like.data.compiled import take_rows
 from ding_like.data.schema import Field, Schema
 from ding_like.errors import ConfigError
 from ding_like.types import Array
+from ding_like.utils.memory import check_buffer_memory
 from ding_like.worker.replay_buffer.storage import ColumnStorage
 from ding_like.worker.replay_buffer.streams import StreamStorage
 
@@ -40,6 +41,7 @@ class FrameRing:
         # Of the frames of a stack and its next one, where that begins with the stack's second: all, each once.
         self._each_once = np.append(np.arange(self.stack), 2 * self.stack - 1)
         self._nbytes = int(np.prod(self._shape)) * field.dtype.itemsize
+        check_buffer_memory(num_rows, self._nbytes)
         size = int(num_rows * (1 + _SLACK)) + 16 * self.stack
         self.frames = np.zeros((size, *self._shape), self._dtype)
         self.num_stored = 0  # ever

@@ -11,6 +11,7 @@ import numpy as np
 from ding_like.data.sum_tree import SumTree, as_leaves
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array
+from ding_like.utils.memory import check_buffer_memory
 from ding_like.worker.replay_buffer.row_records import RowRecords, priorities_of
 from ding_like.worker.replay_buffer.sampled_data import SampledDataMonitor
 
@@ -63,6 +64,7 @@ class Priorities:
     """
 
     def __init__(self, capacity: int, settings: PrioritySettings) -> None:
+        check_buffer_memory(capacity, row_bytes=33)  # 20 of RowRecords, 5 of SumTree, 8 of a row at least
         self.records = RowRecords(capacity)
         self.max_priority = 1.0
         self.beta = settings.beta

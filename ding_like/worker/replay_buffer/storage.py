@@ -17,6 +17,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.compiled import take_rows
 from ding_like.data.schema import Schema
 from ding_like.types import Array
+from ding_like.utils.memory import check_buffer_memory
 from ding_like.worker.replay_buffer.widening import Fit, fit, say_widened
 
 
@@ -87,6 +88,7 @@ class ColumnStorage(RingStorage):
 
     def __init__(self, capacity: int, schema: Schema) -> None:
         super().__init__(capacity)
+        check_buffer_memory(capacity, schema.row_bytes)
         self.schema = schema
         self._columns = schema.allocate(capacity)
 

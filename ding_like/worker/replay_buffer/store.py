@@ -13,6 +13,7 @@ from ding_like.data.rows import as_batch
 from ding_like.data.schema import Schema
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
+from ding_like.utils.memory import check_buffer_memory
 from ding_like.worker.replay_buffer.frames import FrameStorage, rows_of_dump
 from ding_like.worker.replay_buffer.storage import ColumnStorage, ObjectStorage, RingStorage
 from ding_like.worker.replay_buffer.streams import StreamStorage
@@ -45,6 +46,7 @@ class Store(ABC, Generic[StorageT]):
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
             raise ConfigError(f"replay_buffer_size is {capacity}, expected a number of rows from 1.")
+        check_buffer_memory(capacity, row_bytes=8)  # a reference each, at least
         self.capacity = capacity
         self.storage: StorageT | None = None
 

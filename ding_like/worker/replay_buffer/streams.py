@@ -10,6 +10,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.schema import Schema
 from ding_like.errors import SchemaError
 from ding_like.types import Array, State
+from ding_like.utils.memory import check_buffer_memory
 
 STREAM = "stream"  # a column of a store that knows better than the lanes' numbers which rows follow each other
 _STREAM_COLUMNS = (STREAM, "lane", "env_id")
@@ -42,6 +43,7 @@ class StreamStorage:
         self.num_streams = num_streams
         self.ring_size = self._num_rows // num_streams
         self.capacity = self.ring_size * num_streams
+        check_buffer_memory(self.capacity, self.schema.row_bytes)
         self._columns = self.schema.allocate(self.capacity)
         self.serial = np.full(self.capacity, -1, np.int64)  # less than that of any row
         self._next = np.zeros(num_streams, np.int64)
