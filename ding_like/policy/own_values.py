@@ -25,6 +25,7 @@ from ding_like.errors import CheckpointError
 from ding_like.model.flat_params import FlatParams
 from ding_like.utils.checkpoint import check_model_state, encode_state
 from ding_like.utils.seeding import rng_state, set_rng_state
+from ding_like.utils.user_code import told
 
 Entry = dict[str, Any]
 
@@ -157,8 +158,11 @@ class Describer:
             self.leave_out(value)
         try:
             state = value.state_dict()
+        except Exception as error:  # state_dict() of the user's class may raise anything
+            return self._fault(place, f"a {type(value).__name__}, whose state_dict() raises {told(error)}")
+        try:
             encode_state(state)  # refuses what a checkpoint cannot hold
-        except Exception as error:  # the user's own code
+        except CheckpointError as error:
             return self._fault(place, f"a {type(value).__name__}, whose state cannot be saved: {error}")
         self._needs_object = self._has_state_dict = True
         return {"kind": "state_dict", "state": state}

@@ -160,7 +160,7 @@ class BaseEnvManager(ArrayEnvManager):
         states = wrapper_states(self._envs[index])
         try:
             self._envs[index].close()
-        except Exception as error:  # it is broken already: whatever close says, a new one takes its place
+        except Exception as error:  # close() of a broken env may raise anything; the env is replaced
             logger.debug("closing the broken env %d failed: %s", index, error)
         self._envs[index] = make_lane_env(self._env_fn[index])
         load_wrapper_states(self._envs[index], states)
@@ -184,9 +184,9 @@ class BaseEnvManager(ArrayEnvManager):
         if not saved["can_replay"]:
             return False
         lane, env = self._lanes[index], self._envs[index]
+        seed, actions = saved["reset_seed"], self._actions.split(saved["actions"].astype(self._actions.dtype))
+        lane.record_reset(seed)
         try:
-            seed, actions = saved["reset_seed"], self._actions.split(saved["actions"].astype(self._actions.dtype))
-            lane.record_reset(seed)
             obs = play_again(env, seed=seed, options=lane.options, actions=actions, note=lane.journal.append)
         except Exception as error:  # an env may raise anything; the lane counts as lost
             logger.warning("env %d broke while its actions were played again: %s", index, error)
@@ -198,7 +198,7 @@ class BaseEnvManager(ArrayEnvManager):
         for index, env in enumerate(self._envs):
             try:
                 env.close()
-            except Exception as error:  # the other envs must be closed too, and this one is lost
+            except Exception as error:  # close() may raise anything; the other envs are closed too
                 logger.warning("closing env %d failed: %s: %s", index, type(error).__name__, error)
 
 

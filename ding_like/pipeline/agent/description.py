@@ -24,7 +24,7 @@ from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
 from ding_like.envs.factory import env_class
 from ding_like.envs.hybrid import HybridRows, as_lane_env
 from ding_like.envs.solo import SoloEnv
-from ding_like.errors import CheckpointError, ConfigError
+from ding_like.errors import CheckpointError, ConfigError, DingError
 from ding_like.pipeline.agent.layers import FedEnv, Spec, WrapperLayer, describe_wrappers
 from ding_like.pipeline.agent.space_json import Space, space_from_json, space_to_json
 from ding_like.pipeline.agent.trust import allow_code, allow_saved_config, missing_wrappers
@@ -34,6 +34,7 @@ from ding_like.pipeline.report.runs import refuse_seeds
 from ding_like.policy.random_policy import RandomActor
 from ding_like.utils.files import atomic_write
 from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.user_code import raised_at, told
 
 logger = logging.getLogger(__name__)
 
@@ -177,9 +178,10 @@ def write_description(cfg: Any, *, env_setting: EnvSetting | None = None, has_ow
         described = describe_agent(cfg, env_setting=env_setting, has_own_model=has_own_model)
         text = json.dumps(described.to_json(), indent=1)
         when_there_is_room(lambda: _write(Path(cfg.exp_name) / AGENT_FILE, text), tell=logger.warning)
-    except Exception as error:  # making an env runs its own code; a run that can train is not ended for this
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        logger.info("no %s: %s", AGENT_FILE, reason)
+    except DingError as error:
+        logger.info("no %s: %s", AGENT_FILE, str(error).partition("\n")[0])
+    except Exception as error:  # the env's own code may raise anything; the run can train without the file
+        logger.info("no %s: %s", AGENT_FILE, told(error), exc_info=not raised_at(error))
 
 
 def _write(path: Path, text: str) -> None:

@@ -23,7 +23,8 @@ from gymnasium import spaces
 
 from ding_like.config import compile_config
 from ding_like.envs import get_vec_env_setting
-from ding_like.errors import ConfigError
+from ding_like.envs.factory import make_lane_env
+from ding_like.errors import ConfigError, DingError
 from ding_like.pipeline.agent.description import AgentDescription, plain_section, read_description
 from ding_like.pipeline.agent.export_check import Compared, compare, draw_observations, play_observations
 from ding_like.pipeline.agent.export_module import ExportedAgent, Port, can_be_exported
@@ -247,8 +248,9 @@ def _compare_in_env(folder: Path, agent: Agent, module: ExportedAgent, run: Run)
         )
         make, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
         section = plain_section(env_cfgs[0])
-        env: Any = make({**section, "wrappers": section.get("wrappers", [])[: len(agent.client_wrappers)]})
-    except Exception as error:  # making an env runs its own code and needs its package, which an export does not
+        section["wrappers"] = section.get("wrappers", [])[: len(agent.client_wrappers)]
+        env: Any = make_lane_env(lambda: make(section))
+    except DingError as error:
         logger.info("not checked in the env, which cannot be made here: %s", str(error).partition("\n")[0])
         return None
     if hasattr(env, "num_players") or not isinstance(agent.action_space, spaces.Space):

@@ -48,9 +48,10 @@ def compare(agent: Agent, module: ExportedAgent, run: Run, steps: Iterator[Step]
         rows = len(step.is_first)
         expected = np.asarray(agent.act(step.obs, is_first=step.is_first))
         state = {name: _begun(state.get(name), value, step.is_first) for name, value in module.initial_state.items()}
+        inputs = rows_of(module.inputs, step.obs, state)
         try:
-            action, *after = run(rows_of(module.inputs, step.obs, state))
-        except Exception as error:  # of the runtime of a format: each has classes of its own
+            action, *after = run(inputs)
+        except Exception as error:  # torch and onnxruntime have no common class of errors
             raise CheckpointError(
                 f"the file cannot be run on {rows} observations ({type(error).__name__}: {error}): it was not written. "
                 "Use ding_like.load or `ding serve`."

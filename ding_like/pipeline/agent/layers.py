@@ -7,6 +7,7 @@ the env itself must run where the env is.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -23,6 +24,9 @@ from ding_like.envs.wrappers.record_gif import RecordGif
 from ding_like.envs.wrappers.returns import EpisodeReturn
 from ding_like.errors import DingError
 from ding_like.pipeline.agent.space_json import Space
+from ding_like.utils.user_code import told
+
+logger = logging.getLogger(__name__)
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 # A wrapper as `env.wrappers` has it: its name, or a dict with its `type`.
@@ -177,7 +181,8 @@ def _works_when_fed(spec: Spec, env: AnyEnv, wrapped: AnyEnv) -> bool:
         seen = [stack.reset()[0]]
         seen += [stack.step(stack.action_space.sample())[0] for _ in range(_TRIED_STEPS)]
         is_fit = all(layout.fault(obs) is None and layout.all_finite(layout.from_batch(_batched(obs))) for obs in seen)
-    except Exception:  # a wrapper is anyone's code: whatever it misses of the env, it raises something of its own
+    except Exception as error:  # a user's wrapper may raise anything where its env is only a stand-in
+        logger.debug("%s does not work around a stand-in: %s", spec, told(error))
         return False
     return is_fit and (fed.num_resets, fed.num_steps) == (1, _TRIED_STEPS)
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.envs import get_vec_env_setting
-from ding_like.errors import CheckpointError
+from ding_like.errors import CheckpointError, DingError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.report.curve import plot_run, save_plot
 from ding_like.pipeline.report.runs import read_run, refuse_seeds
 from ding_like.pipeline.report.video import filmable, make_video
 from ding_like.pipeline.statistics import load_agent
 from ding_like.types import State
+from ding_like.utils.user_code import raised_at, told
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +41,10 @@ def write_pictures(
 def _try(what: str, make: Callable[[], object]) -> None:
     try:
         make()
-    except Exception as error:  # drawing runs the env's own code; no fault in it may spoil a run that has ended well
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        logger.info("no %s: %s", what, reason)
+    except DingError as error:
+        logger.info("no %s: %s", what, str(error).partition("\n")[0])
+    except Exception as error:  # env and drawing libraries may raise anything; the run has ended well without a picture
+        logger.info("no %s: %s", what, told(error), exc_info=not raised_at(error))
 
 
 def _film_best(cfg: Any, policy: Any, folder: Path, *, seed: int, env_setting: EnvSetting | None) -> None:

@@ -22,6 +22,7 @@ from tests.contracts.policy_cases import ACTING, draw_obs
 from tests.pipeline.agent.test_load import ALL, saved_run, some
 from tests.serve.runs import Run, run_of
 from tests.serve.test_evaluations import QAC, SMALL
+from tests.serve.toy_envs import ToyEnv
 
 # The wrappers that whoever runs the file has to apply.
 WRAPPED = {
@@ -174,6 +175,31 @@ def test_without_its_env_a_run_is_exported_and_checked_on_random_observations(tm
     done = export(run.folder, to="torchscript")
 
     assert done.played is None and done.drawn.num_actions == 60
+
+
+def test_an_env_that_raises_leaves_the_check_on_random_observations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, _ = saved_run(tmp_path / "exp", "vectors")
+    monkeypatch.setattr(ToyEnv, "__init__", _raise_os_error)
+    caplog.set_level("INFO")
+
+    assert export(run.folder, to="torchscript").played is None
+    assert "not checked in the env" in caplog.text and "OSError: no display" in caplog.text
+
+
+def test_an_error_of_the_package_is_no_reason_to_leave_out_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = saved_run(tmp_path / "exp", "vectors")
+    monkeypatch.setattr(export_module, "plain_section", lambda _: {}["wrappers"])
+
+    with pytest.raises(KeyError):
+        export(run.folder, to="torchscript")
+
+
+def _raise_os_error(self: Any, *args: Any, **kwargs: Any) -> None:
+    raise OSError("no display")
 
 
 def test_what_cannot_be_exported_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
