@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -18,6 +19,8 @@ from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_0, FROM_1, Bounds
 from ding_like.utils.memory import check_memory
 from ding_like.utils.registries import MODEL_REGISTRY
 from ding_like.utils.user_code import raised_at, told
+
+logger = logging.getLogger(__name__)
 
 # What torch raises where it cannot allocate a layer.
 _NO_MEMORY = re.compile(r"can't allocate memory|[Ss]torage size calculation overflowed|out of memory")
@@ -64,7 +67,7 @@ def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, Seq
         known = arguments_of(MODEL_REGISTRY.get(name, import_names))
         takes = "" if known is None else f" It takes: {', '.join(known)}."
         raise ConfigError(f"policy.model does not fit model '{name}': {told(error)}.{takes}") from error
-    except Exception as error:
+    except Exception as error:  # a user's model may raise anything; errors of our code keep their traceback
         if _NO_MEMORY.search(str(error)):
             sizes = {key: value for key, value in settings.items() if key not in _SHAPES and _numbers(value)}
             largest = max(sizes, key=lambda key: max(_numbers(sizes[key])), default="")
@@ -72,7 +75,7 @@ def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, Seq
                 f"policy.model does not fit into memory ({told(error)}): give smaller sizes; the largest is "
                 f"policy.model.{largest}={sizes.get(largest)}."
             ) from error
-        if isinstance(error, DingError) or not raised_at(error):  # of our own code the traceback says more
+        if isinstance(error, DingError) or not raised_at(error):
             raise
         raise ConfigError(f"policy.model: model '{name}' cannot be made: {told(error)}.") from error
     return model
@@ -128,7 +131,8 @@ def _default_model(policy: type[Any], section: Mapping[str, Any]) -> tuple[str, 
     unmade._cfg = EasyDict(section)
     try:
         found: tuple[str, Sequence[str]] = unmade.default_model()
-    except Exception:  # a policy of one's own may ask for anything that its constructor makes
+    except Exception as error:  # default_model() of a user's policy may need anything that its constructor makes
+        logger.debug("%s.default_model() needs a policy that has been made: %s", policy.__name__, told(error))
         return None
     return found
 
