@@ -83,7 +83,6 @@ class OffPolicyActorCritic(Policy):
 
     config: dict[str, Any] = dict(
         discount_factor=0.99,
-        # Env steps with random actions before the first update: an untrained actor explores badly.
         random_collect_size=10000,
         learn=dict(
             update_per_collect=8,

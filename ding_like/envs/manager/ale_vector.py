@@ -31,13 +31,12 @@ class AleVectorEnvManager(GymVectorEnvManager):
     by one and reset when their episode ends, so that a run can be resumed exactly.
     """
 
+    # A seeded reset of ALE reloads the game: some 70 ms, in which all lanes wait. Every 5,000 steps that was a tenth of
+    # the time of 8 lanes; the price of 30,000 is that a resumed run first plays for up to half a minute. The longest
+    # episode, 108,000 frames, may follow: hence 60,000.
     config = {
         **GymVectorEnvManager.config,
-        # Env steps after a seeded reset from which the next episode begins with one. A seeded reset of ALE reloads the
-        # game: some 70 ms, in which all lanes wait. At 5,000 that was a tenth of the time of 8 lanes; the price is that
-        # a resumed run first plays for up to half a minute.
         "reseed_after": 30_000,
-        # Actions that are played again on resume, at most: the longest episode has 108,000 frames.
         "resume_replay_steps": 60_000,
         # Threads that step games; 0: as many as there are cores.
         "num_threads": 0,

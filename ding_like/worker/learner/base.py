@@ -74,6 +74,7 @@ class BaseLearner(Configurable):
         "is_multitask_pipeline": False,
         # Of several learners, only the first averages losses for its log.
         "only_monitor_rank0": True,
+        # Hooks of the learner, as type_position: value; hooks of your own go here.
         "hook": {
             # File of a checkpoint that is loaded before the first update; "": none.
             "load_ckpt_before_run": "",

@@ -28,7 +28,6 @@ class AdvancedReplayBuffer(PresetBuffer):
     config: dict[str, Any] = {
         "type": "advanced",
         "replay_buffer_size": 4096,
-        # Length k of stacked frames: columns obs and next_obs [k, ...] are kept with each frame once; 0: as they come.
         "frame_stack": 0,
         # How often a row may be sampled before it is removed.
         "max_use": _INF,
@@ -40,7 +39,6 @@ class AdvancedReplayBuffer(PresetBuffer):
         "beta": 0.4,
         # Samples in which beta rises to 1; 0: it stays.
         "anneal_step": 1e5,
-        # Rows are dicts whose 'data_id' names a file; the files of rows that are overwritten are deleted.
         "enable_track_used_data": False,
         # A key of DI-engine's configs: see `without_effect`.
         "deepcopy": False,
