@@ -1,7 +1,8 @@
 """Put pages that lie outside docs/ on the site, and turn links between pages to where they stand there.
 
 README, CHANGELOG, CONTRIBUTING and the page of benchmarks stay where people look for them in a repository; the site has
-them under the names below, made when it is built, so that no text stands twice.
+them under the names below, made when it is built, so that no text stands twice. The tables of the page Settings are
+made then too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File
+from settings_tables import tables  # beside this file
 
 ROOT = Path(__file__).parents[1]
 # In the repository -> on the site.
@@ -32,7 +34,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turn links, written for the repository, to the site's pages."""
+    """Turn links, written for the repository, to the site's pages; fill in the tables of settings."""
+    if page.file.src_uri == "settings.md":
+        markdown = markdown.replace("<!-- tables of settings -->", tables())
     source = source_of(page.file.src_uri)
     return LINK.sub(lambda link: site_link(link[1], source, page.file.src_uri), markdown)
 

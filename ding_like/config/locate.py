@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 from ding_like.config.tree import join
@@ -29,6 +30,18 @@ def find_lines(path: str) -> dict[str, int]:
     return finder.lines
 
 
+def dict_entries(node: ast.expr) -> Iterator[tuple[str | None, ast.expr, int]]:
+    """Yield (key, value, line) of `dict(...)` or `{...}`; the key of `**value` is None."""
+    if isinstance(node, ast.Call):
+        yield from ((keyword.arg, keyword.value, keyword.lineno) for keyword in node.keywords)
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                yield None, value, value.lineno
+            elif isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value, value, key.lineno
+
+
 class _Finder:
     def __init__(self, module: ast.Module) -> None:
         self.lines: dict[str, int] = {}
@@ -45,16 +58,11 @@ class _Finder:
             # `main_config = EasyDict(main_config)` names itself: its earlier values count as well.
             for value in self._values.get(node.id, ()):
                 self.visit(value, path, seen=seen | {node.id})
-        elif isinstance(node, ast.Call):
-            for argument in node.args:
+        elif isinstance(node, (ast.Call, ast.Dict)):
+            for argument in node.args if isinstance(node, ast.Call) else ():
                 self.visit(argument, path, seen=seen)
-            for keyword in node.keywords:
-                self._record(keyword.arg, keyword.value, path, keyword.lineno, seen)
-        elif isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else None
-                if key is None or name is not None:
-                    self._record(name, value, path, value.lineno if key is None else key.lineno, seen)
+            for key, value, line in dict_entries(node):
+                self._record(key, value, path, line, seen)
         elif isinstance(node, ast.BinOp):
             self.visit(node.left, path, seen=seen)
             self.visit(node.right, path, seen=seen)

@@ -43,6 +43,7 @@ Examples:
   ding serve my_exp --port 8000
   ding export my_exp --to onnx
   ding check-env CartPole-v1
+  ding explain policy.learn.learning_rate
   ding tune -c my_config.py --env-step 20000 --param policy.learn.learning_rate=log:1e-5..1e-2
   ding -m parallel -c my_config.py
   ding -m ray -c my_config.py --workers 4
@@ -223,6 +224,7 @@ SUB_COMMANDS = {
     "serve": "ding_like.entry.serve",
     "export": "ding_like.entry.export",
     "check-env": "ding_like.entry.check_env",
+    "explain": "ding_like.entry.explain",
     "keys": "ding_like.entry.keys",
     "tune": "ding_like.entry.tune",
 }
