@@ -105,7 +105,7 @@ def _named_by_first(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[FrozenCo
     with log_to_file(log_folder(name) / f"rank{group.rank}.txt"):
         try:
             yield FrozenConfig(deep_merge(cfg, {"exp_name": name}))
-        except Exception as error:
+        except Exception as error:  # the user's code may raise anything; it is logged and raised again
             logger.error("%s: %s", type(error).__name__, error, exc_info=not isinstance(error, DingError))
             raise
 

@@ -32,7 +32,7 @@ class AttachedCluster:
         try:
             with kept_signals(), without_attempts():
                 self._ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-        except BaseException as error:
+        except BaseException as error:  # closed after any error; Ray's own are translated by `_refused`
             self.close(timeout_s=5.0)
             if isinstance(error, Exception):
                 raise _refused(error, address, mode) from error

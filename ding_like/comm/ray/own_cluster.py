@@ -92,7 +92,7 @@ class OwnCluster:
                     # Ray opens this folder to everyone: the one above it does not.
                     _temp_dir=str(self.folder / "r"),
                 )
-        except Exception as error:
+        except Exception as error:  # Ray has no common class for a failed start; its text becomes a CommError
             last = (str(error).strip() or repr(error)).splitlines()[-1]
             raise CommError(f"Ray did not start a cluster on this machine: {last}") from error
         finally:

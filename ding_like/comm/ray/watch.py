@@ -146,7 +146,7 @@ class ClusterWatch:
         try:
             nodes = {str(node["NodeID"]): node for node in self._ray.nodes()}
             total, free = self._ray.cluster_resources(), self._ray.available_resources()
-        except Exception as error:  # whatever Ray raises where it is not answered
+        except Exception as error:  # Ray raises several classes where the head does not answer; the run ends
             self._lose(f"it cannot be asked for its nodes ({type(error).__name__}: {error})")
             self._signal(b"c")
             return
