@@ -168,6 +168,17 @@ def _check_lines(path: str, tree: ast.Module, text: str) -> Iterator[tuple[int, 
                 yield node.lineno, f"{node.name} has {num_lines} lines, at most {MAX_FUNCTION_LINES}: split it"
         elif isinstance(node, ast.Call):
             yield from _check_load(node, aliases)
+        elif isinstance(node, ast.ExceptHandler):
+            yield from _check_except(node, text.splitlines())
+
+
+def _check_except(node: ast.ExceptHandler, lines: list[str]) -> Iterator[tuple[int, str]]:
+    caught = {"BaseException"} if node.type is None else {ast.unparse(name) for name in ast.walk(node.type)}
+    last = node.body[-1]
+    cleans_up = "BaseException" in caught and isinstance(last, ast.Raise) and last.exc is None
+    has_comment = "  # " in lines[node.lineno - 1] or lines[node.lineno - 2].lstrip().startswith("# ")
+    if caught & {"Exception", "BaseException"} and not cleans_up and not has_comment:
+        yield node.lineno, "catches any exception without a comment that defends it: catch the narrow class"
 
 
 def _check_load(node: ast.Call, aliases: Mapping[str, str]) -> Iterator[tuple[int, str]]:

@@ -6,6 +6,8 @@ import pytest
 
 from tests.architecture.rules import check
 
+TRY = "try:\n    x = 1\n"
+BROAD = "data/a.py:3 catches any exception without a comment that defends it"
 UPWARDS = "policy/dqn.py:1 imports worker.learner (level 5) from level 4"
 
 
@@ -26,6 +28,10 @@ UPWARDS = "policy/dqn.py:1 imports worker.learner (level 5) from level 4"
         ("data/a.py", "def f():\n" + "    x = 1\n" * 60, "data/a.py:1 f has 61 lines, at most 60"),
         ("data/a.py", "import torch as t\nt.load('x')", "data/a.py:2 calls torch.load without weights_only=True"),
         ("data/a.py", "import numpy as np\nnp.load('x', allow_pickle=True)", "data/a.py:2 calls numpy.load with allow"),
+        ("data/a.py", f"{TRY}except Exception:\n    x = 2", BROAD),
+        ("data/a.py", f"{TRY}except Exception:\n    raise", BROAD),
+        ("data/a.py", f"{TRY}except (OSError, BaseException) as e:\n    raise A from e", BROAD),
+        ("data/a.py", f"{TRY}except:\n    x = 2", BROAD),
     ],
 )
 def test_bad_line_is_found(path: str, text: str, fault: str) -> None:
@@ -43,6 +49,10 @@ def test_bad_line_is_found(path: str, text: str, fault: str) -> None:
         ("utils/a.py", "def f():\n    import torch"),
         ("utils/metrics.py", "import tensorboardX"),
         ("data/a.py", "import torch\ntorch.load('x', weights_only=True)\nx = 1\n" + "y = 1\n" * 497),
+        ("data/a.py", f"{TRY}except Exception:  # f() may raise anything\n    x = 2"),
+        ("data/a.py", f"{TRY}# f() may raise anything\nexcept BaseException:\n    x = 2"),
+        ("data/a.py", f"{TRY}except BaseException:\n    close()\n    raise"),
+        ("data/a.py", f"{TRY}except (OSError, gymnasium.error.Error):\n    x = 2"),
     ],
 )
 def test_good_source_passes(path: str, text: str) -> None:
