@@ -209,6 +209,8 @@ class ActionLayout:
         if not rows:
             return np.zeros((0, *self.shape), self.dtype)
         taken = np.array(actions, dtype=self.dtype)
+        if not self.shape and taken.shape == (rows, 1):  # rows [1], as policies in DI-engine's style give them
+            taken = taken[:, 0]
         if taken.shape != (rows, *self.shape):
             raise SchemaError(
                 f"actions have shape {taken.shape}, {rows} lanes of {self.space} take {(rows, *self.shape)}. "

@@ -33,6 +33,7 @@ _HOMES = {
     "RainbowHead": "ding_like.model.rainbow",
     "RecurrentVAC": "ding_like.model.recurrent_vac",
     "VAC": "ding_like.model.vac",
+    "model_wrap": "ding_like.model.wrappers",
 }
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
@@ -45,7 +46,6 @@ _INSTEAD = {
     "RegressionHead": "use ContinuousQAC, which has heads of its own",
     "ReparameterizationHead": "use GaussianHead",
     "create_model": "use MODEL_REGISTRY.build(cfg.type, **the other keys) of ding_like.utils",
-    "model_wrap": "a policy explores and keeps its targets itself: give the bare model to the policy",
 }
 
 __all__ = [
