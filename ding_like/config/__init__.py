@@ -18,10 +18,12 @@ from ding_like.config.tree import deep_merge, to_plain
 from ding_like.utils.lazy_exports import lazy_export
 
 _READ = "read_config returns main_config and create_config; its result has system_config too"
+# Imported on first use.
+_HOMES = {"compile_config_parallel": "ding_like.pipeline.parallel.compiled"}
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
     "Config": "configs are dicts or EasyDicts",
-    "compile_config_parallel": "use parallel_pipeline of ding_like.entry, or ding -m parallel",
+    "parallel_transform": "use compile_config_parallel, which fills the system part; workers dial in, without hosts",
     "read_config_directly": _READ,
     "read_config_with_system": _READ,
     "save_config_py": "use save_config",
@@ -32,6 +34,7 @@ __all__ = [
     "FrozenConfig",
     "NoEffect",
     "compile_config",
+    "compile_config_parallel",
     "deep_merge",
     "read_config",
     "read_saved_config",
@@ -43,4 +46,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, {}, name, instead=_INSTEAD)
+    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

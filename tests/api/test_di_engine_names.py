@@ -11,8 +11,8 @@ import pytest
 
 # Package of DI-engine -> names that its scripts import from it.
 NAMES = {
-    "config": "compile_config read_config",
-    "entry": "eval parallel_pipeline random_collect serial_pipeline serial_pipeline_onpolicy",
+    "config": "compile_config compile_config_parallel read_config",
+    "entry": "collect_demo_data eval parallel_pipeline random_collect serial_pipeline serial_pipeline_onpolicy",
     "envs": """
         AsyncSubprocessEnvManager BaseEnv BaseEnvManager BaseEnvManagerV2 BaseEnvTimestep ClipRewardWrapper
         DingEnvWrapper FrameStackWrapper ObsNormWrapper RewardNormWrapper SubprocessEnvManager
@@ -22,7 +22,7 @@ NAMES = {
     "envs.common": "affine_transform",
     "model": """
         C51DQN ContinuousQAC ConvEncoder DQN DRQN DiscreteHead DiscreteQAC DuelingHead FCEncoder FQF IQN PDQN PG PPG
-        QRDQN RainbowDQN VAC
+        QRDQN RainbowDQN VAC model_wrap
     """,
     "policy": """
         A2CPolicy C51Policy DDPGPolicy DQNPolicy DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy PDQNPolicy
@@ -55,13 +55,13 @@ ALIASES = dict(
 REGISTRIES = ("ENV_REGISTRY", "POLICY_REGISTRY", "MODEL_REGISTRY", "BUFFER_REGISTRY", "LEARNER_REGISTRY")
 # A name of DI-engine that is not here, from each package -> a part of what the error suggests.
 MISSING = {
-    "config.compile_config_parallel": "parallel_pipeline",
+    "config.parallel_transform": "compile_config_parallel",
     "data.DequeBuffer": "NaiveReplayBuffer",
     "entry.serial_pipeline_bc": "serial_pipeline",
     "envs.PoolEnvManager": "type='envpool'",
     "framework.task": "serial_pipeline",
     "framework.middleware.OffPolicyLearner": "serial_pipeline",
-    "model.model_wrap": "bare model",
+    "model.create_model": "MODEL_REGISTRY",
     "policy.SQLPolicy": "DiscreteSACPolicy",
     "rl_utils.q_1step_td_error": "q_nstep_td_error",
     "torch_utils.fc_block": "build_mlp",

@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from ding_like.data.column_file import load_columns
+from ding_like.entry import serial_pipeline
+from ding_like.worker import NaiveReplayBuffer
 
 SCRIPTS = Path(__file__).with_name("di_engine_scripts")
 
@@ -68,3 +73,35 @@ def test_envs_stepped_by_hand_in_subprocesses_are_recorded(load: Load, tmp_path:
     assert len(done["returns"]) == 4 and min(done["returns"]) > 5  # two episodes of each env
     assert done["action"] in (0, 1) and done["seconds"] > 0
     assert all(len(list(tmp_path.glob(f"video/env_{i}/*.gif"))) >= 2 for i in range(2))
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_policy_of_ones_own_that_wraps_its_models_trains(load: Load) -> None:
+    script = load("model_wrap_dqn.py")
+
+    policy = serial_pipeline((script.main_config, script.create_config), max_env_step=64)
+
+    model, target = policy._model.state_dict(), policy._target_model.state_dict()
+    assert all(not torch.equal(model[name], target[name]) for name in model)  # which follows by a tenth at a time
+    assert policy._learn_model.forward(torch.zeros(3, 4))["action"].shape == (3,)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_demonstrations_of_a_trained_policy_are_saved_as_columns(load: Load, tmp_path: Path) -> None:
+    load("collect_demo_data_main.py").main(expert_data_path="cartpole.data", collect_count=33, max_env_step=80)
+
+    rows = load_columns(tmp_path / "cartpole.data")
+    assert {name: rows[name].shape for name in ("obs", "action", "next_obs")} == dict(
+        obs=(33, 4), action=(33,), next_obs=(33, 4)
+    )
+    buffer = NaiveReplayBuffer(NaiveReplayBuffer.config)
+    buffer.load_data(str(tmp_path / "cartpole.data"))
+    assert buffer.count() == 33
+
+
+def test_a_parallel_config_is_compiled_by_hand(load: Load, tmp_path: Path) -> None:
+    cfg = load("parallel_config.py").main()
+
+    assert (cfg.system.coordinator.host, cfg.system.coordinator.port) == ("127.0.0.1", 50515)
+    assert cfg.system.coordinator.heartbeat_s == 3.0 and cfg.main.policy.type == "dqn"
+    assert (tmp_path / "cartpole_parallel/total_config.py").is_file()
