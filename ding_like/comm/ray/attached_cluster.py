@@ -25,6 +25,7 @@ class AttachedCluster:
         self.address = address
         self._environment = environment
         self._ray = ray
+        check_address(address)
         mode = check_token(address, allow_open=allow_open)
         probe(address)
         attempts = {"RAY_gcs_server_port_wait_time_s": _ATTEMPTS}
@@ -46,17 +47,23 @@ class AttachedCluster:
         self._environment.restore()
 
 
-def probe(address: str) -> None:
-    """See whether anything listens there. Raises ConfigError for what is no address, CommError if nothing does."""
+def check_address(address: str) -> None:
+    """Raise ConfigError for what is not the address of a head."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or "/" in host:
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16 or "/" in host:
         raise ConfigError(
-            f"the address of a Ray cluster is host:port of its head, as `ray start --head` prints it, not {address!r}; "
-            "ray:// (Ray Client) cannot be used: start this program on a node of the cluster."
+            f"--address (system.ray.address) is {address!r}; give host:port of the Ray cluster's head, as `ray start "
+            "--head` prints it (192.168.1.5:6379), or leave it out to start a cluster on this machine. ray:// (Ray "
+            "Client) cannot be used: start this program on a node of the cluster."
         )
+
+
+def probe(address: str) -> None:
+    """See whether anything listens there. Raises CommError if nothing does."""
+    host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S).close()
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise CommError(
             f"nothing answers at {address} ({error}). Is Ray's head running there (ray start --head --port={port}), "
             f"and is the port open from here? It would be attached to with {describe_token()}."

@@ -122,7 +122,10 @@ def test_an_address_where_nothing_listens_is_named_with_the_token(monkeypatch: p
         probe(address)
 
 
-def test_what_is_no_address_is_refused() -> None:
-    for address in ("auto", "ray://head:10001", "head", ":6379", "head:port", "local"):
-        with pytest.raises(ConfigError, match="host:port of its head"):
-            probe(address)
+@pytest.mark.parametrize("address", ["auto", "ray://head:10001", "head", ":6379", "head:port", "head:70000", "local"])
+def test_what_is_no_address_is_refused_before_a_token_is_looked_for(
+    address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match=f"is '{address}'; give host:port of the Ray cluster's head"):
+        RayCluster(address)
