@@ -29,7 +29,7 @@ from ding_like.types import Array
 GLOO, GLOO_AND_NCCL = "gloo", "cpu:gloo,cuda:nccl"
 _LOOPBACK = ("lo", "lo0")
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
-_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 MOST_TIMEOUT_S = 365 * 86400.0
 _PATIENCE = timedelta(seconds=MOST_TIMEOUT_S)  # of gloo, where heartbeats decide how long is waited
 _LOOK_S = 1.0  # between two looks at whether a rank that is waited for lives
@@ -65,7 +65,7 @@ def use_loopback() -> None:
 
 def in_environment() -> bool:
     """Tell whether this process was started as one of several ranks, by torchrun say."""
-    return all(os.environ.get(name) for name in _TORCHRUN)
+    return all(os.environ.get(name) for name in TORCHRUN)
 
 
 class LearnerGroup:
@@ -112,7 +112,7 @@ class LearnerGroup:
 
         Raises ConfigError where one of these is missing or no number.
         """
-        missing = [name for name in _TORCHRUN if not os.environ.get(name)]
+        missing = [name for name in TORCHRUN if not os.environ.get(name)]
         if missing:
             raise ConfigError(f"{', '.join(missing)} not set; start the learners by torchrun, or give --learners N.")
         host = os.environ["MASTER_ADDR"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,13 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ding_like.comm.learner_group import LearnerGroup, environment_int, in_environment
+from ding_like.comm.learner_group import TORCHRUN, LearnerGroup, environment_int, in_environment
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.errors import CommError, ConfigError, DingError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.learners.shares import share_config
 from ding_like.utils.log import log_to_file
+from ding_like.utils.processes import num_cores
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +39,16 @@ class RunArguments(NamedTuple):
 def number_of_learners(given: int | None, *, default: int = 1) -> int:
     """Return how many learners a run has: as many as are asked for, or torchrun has started, else `default`.
 
-    Raises ConfigError for a number below 1, and where both are said and differ.
+    Raises ConfigError for a number below 1, where both are said and differ, and for half of torchrun's variables.
     """
+    missing = [name for name in TORCHRUN if not os.environ.get(name)]
+    given_by_torchrun = [f"{name}={os.environ[name]}" for name in ("RANK", "WORLD_SIZE") if name not in missing]
+    if missing and given_by_torchrun:
+        raise ConfigError(
+            f"the environment has {' and '.join(given_by_torchrun)} but not {', '.join(missing)}, which torchrun sets "
+            "together: start the learners by torchrun or with --learners N, or unset "
+            f"{' and '.join(each.partition('=')[0] for each in given_by_torchrun)}."
+        )
     started = environment_int("WORLD_SIZE") if in_environment() else None
     if given is not None and given < 1:
         raise ConfigError(f"--learners is {given}; give a number of processes from 1.")
@@ -48,6 +58,17 @@ def number_of_learners(given: int | None, *, default: int = 1) -> int:
             f"--nproc-per-node {given}."
         )
     return given or started or default
+
+
+def check_cores(num_learners: int) -> None:
+    """Raise ConfigError for more learners than this process may use CPU cores."""
+    cores = num_cores()
+    if num_learners > cores:
+        raise ConfigError(
+            f"--learners is {num_learners}, and this machine has {cores} CPU {'core' if cores == 1 else 'cores'} for "
+            f"them: each learner is a process that keeps a core busy. Give --learners from 1 to {cores}, or spread "
+            "them over machines by torchrun."
+        )
 
 
 def is_first() -> bool:
@@ -67,6 +88,8 @@ def joined(
     if arguments.num_learners == 1:
         yield cfg, None
         return
+    if not in_environment():
+        check_cores(arguments.num_learners)
     share_config(cfg, arguments.num_learners)
     timeout_s = float(cfg.learners.timeout_s)
     if in_environment():

@@ -12,7 +12,7 @@ from typing import Any
 from ding_like.config import compile_config, read_config, to_plain
 from ding_like.config.read import given_configs
 from ding_like.entry.coordinator_entry import Plan, run_coordinator
-from ding_like.entry.learners import number_of_learners
+from ding_like.entry.learners import check_cores, number_of_learners
 from ding_like.entry.limits import check_limits, check_nstep
 from ding_like.entry.saved_arguments import CoordinatedArguments
 from ding_like.entry.serial_entry import NO_LIMIT
@@ -58,7 +58,8 @@ def parallel_pipeline(
     main, given_create, system_config, source = _read(input_cfg)
     main, create = serial_parts(main, given_create)
     if learners is not None:
-        system_config = {**(system_config or {}), "num_learners": number_of_learners(learners)}
+        check_cores(number_of_learners(learners))
+        system_config = {**(system_config or {}), "num_learners": learners}
     with RunFolder(check=_refuse_to_mix) as run_folder:
         cfg = compile_config(
             main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, folder=run_folder

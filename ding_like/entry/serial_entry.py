@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from ding_like.config.read import given_configs
 from ding_like.entry.learners import RunArguments, is_first, joined, number_of_learners, opening_line
 from ding_like.entry.limits import check_limits, check_nstep
 from ding_like.envs import get_vec_env_setting
-from ding_like.errors import ConfigError
+from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, check_env_setting, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
@@ -252,18 +254,19 @@ def run_learner(
             if share.rank == 0:
                 write_description(cfg, env_setting=env_setting, has_own_model=model is not None)
             _open(console, cfg, parts, limits, overrides, env_fn)
-            SerialRun(
-                own,
-                parts,
-                limits=limits,
-                console=console,
-                checkpointer=Checkpointer(own, parts, arguments=arguments._asdict()),
-                saved=_saved_point(cfg, group) if resumes else None,
-                lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
-                batch_size=share_of_batch(own, share.num_learners),
-                on_begin=on_begin,
-                origin=origin_of(cfg, mode=arguments.mode, source=source, env_fn=env_fn),
-            ).run()
+            with _weights_kept(cfg.exp_name, parts):
+                SerialRun(
+                    own,
+                    parts,
+                    limits=limits,
+                    console=console,
+                    checkpointer=Checkpointer(own, parts, arguments=arguments._asdict()),
+                    saved=_saved_point(cfg, group) if resumes else None,
+                    lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
+                    batch_size=share_of_batch(own, share.num_learners),
+                    on_begin=on_begin,
+                    origin=origin_of(cfg, mode=arguments.mode, source=source, env_fn=env_fn),
+                ).run()
             if share.rank == 0:
                 with console.phase("drawing the curve, filming the best model"):
                     write_pictures(cfg, parts.policy, seed=arguments.seed, env_setting=env_setting)
@@ -271,6 +274,23 @@ def run_learner(
         finally:
             parts.close()
     return parts.policy
+
+
+@contextmanager
+def _weights_kept(exp_name: str, parts: SerialParts) -> Iterator[None]:
+    """Save the first learner's weights where another one is lost, and add to the error how to start from them."""
+    try:
+        yield
+    except CommError as error:
+        num_updates = parts.learner.train_iter
+        if parts.share.num_learners == 1 or parts.share.rank or not num_updates:
+            raise
+        name = f"iteration_{num_updates}.pth.tar"
+        parts.learner.save_checkpoint(name)
+        start = shlex.join(["--load-path", str(Path(exp_name) / "ckpt" / name)])
+        raise CommError(
+            f"{str(error).rstrip('.')}; a new run starts from the weights learned so far with  {start}"
+        ) from error
 
 
 def _envs_of(cfg: Any) -> EnvSetting:

@@ -37,6 +37,14 @@ def test_a_number_of_torchruns_that_is_none_is_named(below_torchrun: None, monke
         number_of_learners(None)
 
 
+def test_half_of_torchruns_variables_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(
+        ConfigError, match="has WORLD_SIZE=2 but not RANK, MASTER_ADDR, MASTER_PORT.*or unset WORLD_SIZE"
+    ):
+        number_of_learners(None)
+
+
 def status_of(arguments: list[str]) -> int:
     try:
         cli.main(arguments)
@@ -57,6 +65,19 @@ def test_no_learners_are_one_line(capsys: Any, tmp_path: Path, monkeypatch: pyte
         assert status_of(["-m", "serial", "-c", str(CARTPOLE), "--learners", number]) == 1
         assert capsys.readouterr().err == f"ConfigError: --learners is {number}; give 1 or more.\n"
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mode", ["serial", "parallel"])
+def test_more_learners_than_cores_are_refused(
+    capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(learners, "num_cores", lambda: 2)
+
+    assert status_of(["-m", mode, "-c", str(CARTPOLE), "--learners", "8"]) == 1
+    said = capsys.readouterr().err
+    assert "--learners is 8, and this machine has 2 CPU cores" in said and "Give --learners from 1 to 2" in said
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_modes_have_no_learners_of_that_kind(capsys: Any) -> None:

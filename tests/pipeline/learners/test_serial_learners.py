@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -92,6 +93,7 @@ def test_on_policy_learners_go_on_from_their_points_as_if_nothing_had_been(tmp_p
 
 
 def test_a_run_that_cannot_be_shared_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ding_like.entry.learners.num_cores", lambda: 3)
     monkeypatch.setattr("ding_like.entry.learners.LearnerProcesses", None)
 
     with pytest.raises(ConfigError, match="4 envs|which 3 learners cannot share equally"):
@@ -171,6 +173,8 @@ def test_a_killed_learner_ends_the_run_with_its_name_and_the_run_goes_on(tmp_pat
     assert process.returncode == 1
     assert "CommError: learner rank 1 of 2 was killed by" in out
     assert "log/learners/rank1.txt" in out and "go on with  ding --resume exp" in out
+    (weights,) = re.findall(r"starts from the weights learned so far with  --load-path (\S+);", out)
+    assert Path(weights).is_file()
     before = resume_store("exp").steps()[0]
     resume_pipeline("exp", max_env_step=before + 100)
     first, other = point("exp", 0), point("exp", 1)
