@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -32,10 +33,16 @@ from ding_like.pipeline.ray.settings import RaySettings, read_ray
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.watched_turns import watched
 from ding_like.policy import Policy
+from ding_like.utils.last_words import last_words
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
+
+_ENDED = (
+    "ERROR: the run's process was killed, or Ray ended it because the cluster was lost. "
+    "From the newest saved point, if there is one, it goes on with  {go_on}"
+)
 
 
 @shown_as_by_the_command()
@@ -143,6 +150,8 @@ def _run(plan: RayPlan, *, host: Host | None, resumes: bool = False) -> Policy:
             place = opened.enter_context(_on_ray(plan.settings))
         if not resumes:
             plan = plan.claimed(folder)
+        if place.watch is not None:
+            opened.enter_context(last_words(_ENDED.format(go_on=shlex.join(["ding", "--resume", plan.cfg.exp_name]))))
         if place.logs is not None:
             opened.push(partial(_keep_logs, place.logs, Path(plan.cfg.exp_name) / "log" / "ray"))
         with training_process():
@@ -171,7 +180,10 @@ def _on_ray(settings: RaySettings) -> Iterator[Place]:
         if not cluster.is_own:
             plan_on_cluster(needs).check()
         words = f"Ray at {cluster.address}, {'started for this run' if cluster.is_own else 'which stays'}"
-        with ClusterWatch(cluster) as watch, closing(RayHost(prepare=prepare_worker)) as host:
+        with (
+            closing(RayHost(prepare=prepare_worker)) as host,
+            ClusterWatch(cluster, on_node_lost=host.lose) as watch,
+        ):
             yield Place(host, words, cluster.folder, watch, host.lose)
 
 

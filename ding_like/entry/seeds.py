@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -25,6 +24,7 @@ from ding_like.pipeline.report.summary import version_line
 from ding_like.pipeline.seeds.run import Failure, SeedRuns, text_hash
 from ding_like.utils.child_runs import command_line
 from ding_like.utils.log import shown_as_by_the_command
+from ding_like.utils.processes import num_cores
 from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -236,8 +236,7 @@ def checked_jobs(jobs: int | None, mode: str, num_seeds: int, *, processes: int 
                 "so that its seeds run one after another. Leave -j out."
             )
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(num_seeds, max(cores // processes, 1) if jobs is None else jobs)
+    return min(num_seeds, max(num_cores() // processes, 1) if jobs is None else jobs)
 
 
 # What is of the experiment as a whole, or of other commands, in `ding`'s options.

@@ -73,3 +73,8 @@ def runs_with(pid: int, word: str) -> bool:
         return word.encode() in Path("/proc", str(pid), "cmdline").read_bytes()
     except OSError:
         return False
+
+
+def num_cores() -> int:
+    """Return how many CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

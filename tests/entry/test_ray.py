@@ -132,7 +132,9 @@ def test_a_dry_run_says_what_would_run_where_and_starts_nothing(tmp_path: Path, 
 def test_a_dry_run_of_what_does_not_fit_ends_with_status_1(capsys: Any) -> None:
     assert status_of("-m", "ray", "-c", str(CONFIG), "--dry-run", "system.ray.collect.resources.num_gpus=9") == 1
 
-    assert "does not fit: 2 of 2 collectors (1 CPU, 9 GPU each): no node has that" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "does not fit: 2 of 2 collectors (1 CPU, 9 GPU, 0.176 GiB memory each): no node has that" in said
+    assert "Lower the number of workers (--workers" in said
 
 
 def test_a_run_without_workers_needs_no_cluster(capsys: Any) -> None:

@@ -131,6 +131,27 @@ def test_a_cluster_that_is_lost_leaves_a_point_within_a_minute() -> None:
     assert ding("--resume", "exp", "--env-step", "1").returncode == 0
 
 
+@pytest.mark.slow
+def test_a_killed_agent_of_ray_leaves_the_line_that_goes_on() -> None:
+    with under_way() as (run, said):
+        raylet = _child_of(run.pid, "raylet")
+        os.kill(_child_of(raylet, "ray::DashboardA"), signal.SIGKILL)
+        said += run.stdout.read() if run.stdout else ""
+
+    # Ray ends the driver in a tenth of a second: a point of that moment is saved where the driver is faster.
+    assert run.returncode == 1, said
+    assert "is lost: its dashboard agent on this machine has ended" in said
+    assert "on with  ding --resume exp" in said and "Traceback" not in said
+
+
+def _child_of(pid: int, name: str) -> int:
+    children = [
+        child for task in Path(f"/proc/{pid}/task").glob("*") for child in (task / "children").read_text().split()
+    ]
+    (found,) = [int(child) for child in children if Path(f"/proc/{child}/comm").read_text().strip() == name]
+    return found
+
+
 def _command_of(process: Path) -> str:
     try:
         return (process / "cmdline").read_text().replace("\0", " ")

@@ -59,7 +59,7 @@ class RayCluster:
 
     @property
     def processes(self) -> dict[str, int]:
-        """Return the process ids of an own cluster's "gcs_server" and "raylet", without which it is lost."""
+        """Return the process ids of an own cluster's daemons by name ("raylet"), without any of which it is lost."""
         return dict(self._held.processes) if isinstance(self._held, OwnCluster) else {}
 
     def close(self, *, timeout_s: float = 10.0) -> None:

@@ -22,6 +22,7 @@ from ding_like.errors import CommError, ConfigError
 from ding_like.utils.own_folder import make_own_folder, sweep
 from ding_like.utils.parent import start_child
 from ding_like.utils.process_end import skip_finalisation
+from ding_like.utils.processes import num_cores
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,13 @@ _LOST_S = 0.5  # where there is nothing left to end
 _STORE_BYTES = 2 * 2**30  # by default at most; memory is taken up as it is used
 _LEAST_STORE_BYTES = 75 * 2**20  # Ray takes no less
 _SHARED_MEMORY = Path("/dev/shm")
-_DAEMONS = ("gcs_server", "raylet")  # that a cluster is lost without
+# Processes that a cluster is lost without, by their /proc/PID/comm: Ray ends the raylet together with its agents.
+_DAEMONS = {
+    "gcs_server": "gcs_server",
+    "raylet": "raylet",
+    "ray::DashboardA": "dashboard agent",
+    "ray::RuntimeEnv": "runtime environment agent",
+}
 _REPORTERS = ("start_monitor", "start_api_server", "start_log_monitor")  # methods of Ray's Node
 
 # Counts and reports for a dashboard that is not there.
@@ -82,7 +89,7 @@ class OwnCluster:
             with kept_signals(), _without_reporters(self._ray):
                 context = self._ray.init(
                     address="local",
-                    num_cpus=num_cpus() if amounts.num_cpus is None else amounts.num_cpus,
+                    num_cpus=num_cores() if amounts.num_cpus is None else amounts.num_cpus,
                     num_gpus=amounts.num_gpus,
                     resources=dict(amounts.resources) or None,
                     object_store_memory=store_bytes,
@@ -122,11 +129,6 @@ class OwnCluster:
         self._environment.restore()
         if self._keeper is not None and self._keeper.stdin is not None:
             self._keeper.communicate(leftovers.DONE, timeout=5.0)
-
-
-def num_cpus() -> int:
-    """Return how many CPUs this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def object_store_bytes(asked: int | None) -> int:
@@ -187,7 +189,7 @@ def _without_reporters(ray: Any) -> Iterator[None]:  # Any: the module ray
 
 def _daemons(folder: Path) -> dict[str, int]:
     names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in leftovers.find_processes(folder)}
-    return {name: pid for pid, name in names.items() if name in _DAEMONS}
+    return {_DAEMONS[name]: pid for pid, name in names.items() if name in _DAEMONS}
 
 
 def _answers(pid: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
 
+_HEAD = "gcs_server"  # without which the workers still answer
 _NEAR = 0.8  # of the object store: beyond it Ray begins to write to disk
 
 
@@ -53,11 +55,16 @@ class ClusterWatch:
         interval_s: float = 3.0,
         answer_s: float = 8.0,
         on_lost: Callable[[], None] | None = None,
+        on_node_lost: Callable[[str], None] | None = None,
     ) -> None:
-        """Begin to watch; `on_lost` is called once, in the thread that watches."""
+        """Begin to watch; `on_lost` is called once, in the thread that watches.
+
+        `on_node_lost` is called with the reason where an own cluster's raylet or one of its agents ends: from then on
+        a call of Ray would end this process without a word.
+        """
         self._cluster = cluster
         self._interval_s, self._answer_s = interval_s, answer_s
-        self._on_lost = on_lost
+        self._on_lost, self._on_node_lost = on_lost, on_node_lost
         self._ray = load_ray()
         self._lost: str | None = None
         self._store = StoreUse(0, 0, None)
@@ -124,7 +131,10 @@ class ClusterWatch:
             ready = [descriptor for descriptor, _ in poll.poll(max(asked_s + wait_s - time.monotonic(), 0.0) * 1000)]
             ended = [self._daemons[descriptor] for descriptor in ready if descriptor in self._daemons]
             if ended:
-                self._lose(f"its {' and '.join(sorted(ended))} on this machine has ended")
+                why = f"its {' and '.join(sorted(ended))} on this machine has ended"
+                if ended != [_HEAD]:
+                    self._lose_node(why)
+                self._lose(why)
             elif self._woken in ready:
                 if os.read(self._woken, 1) == b"c":
                     return
@@ -136,6 +146,14 @@ class ClusterWatch:
                 self._ask()
             if self._lost is not None:
                 return
+
+    def _lose_node(self, why: str) -> None:
+        """Kill the other daemons at once: Ray ends this process as soon as the head tells it of the node's end."""
+        for descriptor in self._daemons:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        if self._on_node_lost is not None:
+            self._on_node_lost(why)
 
     def _ask(self) -> None:
         """Have the cluster asked by a thread of its own: where its head is gone the call does not return."""

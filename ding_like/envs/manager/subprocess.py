@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from ding_like.envs.manager.subprocess_pool import ProcessPool, Step
 from ding_like.errors import EnvError
 from ding_like.types import Array, Obs, State, StepBatch
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
+from ding_like.utils.processes import num_cores
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class SubprocessEnvManager(ArrayEnvManager):
         if per_process:
             count = -(-self.num_lanes // per_process)
         else:
-            count = self.num_lanes if self._wait_num else min(self.num_lanes, _num_cores())
+            count = self.num_lanes if self._wait_num else min(self.num_lanes, num_cores())
         return [group.tolist() for group in np.array_split(np.arange(self.num_lanes), count)]
 
     @property
@@ -221,10 +221,3 @@ class SubprocessEnvManager(ArrayEnvManager):
                 self.num_lanes,
                 1e6 * self._timed_s / self._timed_steps,
             )
-
-
-def _num_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

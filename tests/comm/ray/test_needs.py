@@ -7,9 +7,10 @@ import pytest
 from ding_like.comm.ray import needs
 from ding_like.comm.ray.cluster import RayCluster
 from ding_like.comm.ray.needs import Need, Node, Plan, plan_here, plan_on_cluster
-from ding_like.comm.ray.own_cluster import Amounts, num_cpus
+from ding_like.comm.ray.own_cluster import Amounts
 from ding_like.comm.workers.host import Resources
 from ding_like.errors import ConfigError
+from ding_like.utils.processes import num_cores
 from tests.ray_cluster import NUM_CPUS
 
 GIB = 2**30
@@ -81,7 +82,7 @@ def test_the_table_says_wanted_and_available() -> None:
 
 
 def test_workers_share_the_cpus_of_a_cluster_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needs, "num_cpus", lambda: 2)
+    monkeypatch.setattr(needs, "num_cores", lambda: 2)
     found, amounts = plan_here([Need("collector", 3, Resources()), Need("standby", 1, Resources())])
 
     assert found.fits and amounts.num_cpus == 4
@@ -91,15 +92,26 @@ def test_workers_share_the_cpus_of_a_cluster_of_its_own(monkeypatch: pytest.Monk
 def test_a_small_plan_leaves_a_cluster_of_its_own_all_cpus() -> None:
     _, amounts = plan_here([Need("collector", 1, Resources(0.1))])
 
-    assert amounts.num_cpus == num_cpus()
+    assert amounts.num_cpus == num_cores()
 
 
 def test_gpus_are_not_shared_beyond_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     found, _ = plan_here([Need("learner", 1, Resources(num_gpus=1))])
 
-    with pytest.raises(ConfigError, match=r"1 of 1 learners \(1 CPU, 1 GPU each\): no node has that"):
+    with pytest.raises(ConfigError, match=r"1 of 1 learners \(1 CPU, 1 GPU, 0.176 GiB memory each\): no node has that"):
         found.check()
+
+
+def test_more_workers_than_memory_holds_do_not_fit_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "available_bytes", lambda: 22.0 * GIB)
+    monkeypatch.setattr(needs, "object_store_bytes", lambda asked: 2 * GIB)
+
+    assert plan_here([Need("collector", 100, Resources())])[0].fits
+    found, _ = plan_here([Need("collector", 1000, Resources())])
+    with pytest.raises(ConfigError, match=r"887 of 1000 collectors \(1 CPU, 0.176 GiB memory each\): no room") as error:
+        found.check()
+    assert "system.ray.collect.workers" in str(error.value)
 
 
 def test_cpus_that_are_asked_for_by_number_are_kept_to() -> None:

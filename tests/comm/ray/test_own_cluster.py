@@ -109,7 +109,7 @@ def test_a_sigterm_to_all_processes_of_a_run_ends_the_driver_alone() -> None:
             name: int(Path(f"/proc/{pid}/status").read_text().partition("SigBlk:")[2].split()[0], 16)
             for name, pid in held["processes"].items()
         }
-        assert set(blocked) == {"gcs_server", "raylet"}
+        assert set(blocked) == {"gcs_server", "raylet", "dashboard agent", "runtime environment agent"}
         assert all(mask >> (signal.SIGTERM - 1) & 1 for mask in blocked.values())
         program.process.kill()
         program.process.wait(30)
@@ -133,7 +133,14 @@ def test_the_next_start_removes_what_a_driver_left_that_was_killed_with_its_keep
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("daemon", ["gcs_server", pytest.param("raylet", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "daemon",
+    [
+        "gcs_server",
+        pytest.param("raylet", marks=pytest.mark.slow),
+        pytest.param("dashboard agent", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_daemon_is_noticed_and_nothing_is_left(daemon: str) -> None:
     with child("hold") as program:
         held = program.hear()
