@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import difflib
 import importlib
+import inspect
 import re
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from ding_like.errors import ConfigError, EnvError
 from ding_like.utils.bounds import Bounds
@@ -162,9 +163,25 @@ def make_id(cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise EnvError(f"env '{cfg['env_id']}' needs a package that is not installed: {_missing(error)}") from error
     except TypeError as error:
-        raise ConfigError(f"env '{cfg['env_id']}' cannot be made with env.kwargs {kwargs}: {error}") from error
+        said = str(error).partition(" was raised from the environment creator")[0]
+        raise ConfigError(
+            f"env '{cfg['env_id']}' cannot be made with env.kwargs {kwargs}: {said}{_taken(spec, kwargs)}"
+        ) from error
     except gymnasium.error.DeprecatedEnv as error:
         raise ConfigError(_bad_id(cfg["env_id"], error)) from error
+
+
+def _taken(spec: EnvSpec, given: Iterable[str]) -> str:
+    """Return which arguments an env takes; "" if it takes those given, or if its signature does not list them."""
+    assert spec.entry_point is not None, "it was called"
+    maker = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    parameters = inspect.signature(maker).parameters.values()
+    if any(each.kind in (each.VAR_KEYWORD, each.POSITIONAL_ONLY) for each in parameters):
+        return ""
+    named = [each.name for each in parameters if each.kind is not each.VAR_POSITIONAL]
+    if set(given) <= set(named):
+        return ""
+    return f". It takes: {', '.join(named) or 'no arguments'}; give env.kwargs none but these."
 
 
 def _missing(error: Exception) -> str:

@@ -55,7 +55,7 @@ IDS = (
     key("an id without a version", "env.env_id=CartPol", "env.env_id=CartPole-v1", "CartPol", "CartPole-v1"),
     key("a version that is not", "env.env_id=CartPole-v9", "env.env_id=CartPole-v1", "CartPole-v9", "CartPole-v1"),
     key("no id", "env.env_id=None", "env.env_id=CartPole-v1", "env.env_id   is not set", "expected a gymnasium id"),
-    key("an argument that the env does not take", "env.kwargs.size=8", "env.kwargs.sutton_barto_reward=True", "cannot be made with env.kwargs {'size': 8}", "unexpected keyword argument 'size'"),
+    key("an argument that the env does not take", "env.kwargs.size=8", "env.kwargs.sutton_barto_reward=True", "cannot be made with env.kwargs {'size': 8}", "unexpected keyword argument 'size'", "It takes: sutton_barto_reward, render_mode"),
     key("a module of ids that is not there", "env.env_id=my_module_x:MyEnv-v0", "env.env_id=CartPole-v1", "module 'my_module_x' cannot be imported", "python looked in"),
     without("ale_py", "atari", env_line("ALE/Pong-v5"), "ale_py"),
     without("Box2D", "box2d", env_line("LunarLander-v3"), "Box2D"),
