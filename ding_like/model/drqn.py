@@ -12,19 +12,20 @@ from ding_like.model.dqn import one_action
 from ding_like.model.encoder import ObsShape, build_encoder
 from ding_like.model.head import DiscreteHead, DuelingHead
 from ding_like.model.mlp import Activation, NormType
-from ding_like.model.recurrent import RecurrentCore, over_time
+from ding_like.model.recurrent import CellType, RecurrentCore, over_time
 from ding_like.types import Array
 from ding_like.utils.registries import MODEL_REGISTRY
 
 LSTMType = Literal["normal", "pytorch", "gru"]
+_CELLS: dict[LSTMType, CellType] = {"normal": "norm_lstm", "pytorch": "lstm", "gru": "gru"}
 
 
 @MODEL_REGISTRY.register("drqn")
 class DRQN(nn.Module):
-    """Estimate the value of every action from all that was seen in an episode: encoder, recurrent layer, head.
+    """Network for the values of all actions given an episode's observations: encoder, recurrent layer, head.
 
-    `lstm_type` is "normal" or "pytorch", both an LSTM, or "gru"; `lstm_hidden_size` is its width (None: that of the
-    encoder's output). With `res_link` the head is given the sum of the recurrent layer's input and output. All else is
+    `lstm_type` is "normal", an LSTM with layer-normalised gates, "pytorch", `nn.LSTM`, or "gru"; `lstm_hidden_size` is
+    its width (None: that of the encoder's output). With `res_link` the head is given the sum of the recurrent layer's input and output. All else is
     as in `DQN`. Raises ConfigError for sizes that do not fit.
     """
 
@@ -47,7 +48,7 @@ class DRQN(nn.Module):
     ) -> None:
         super().__init__()
         actions = one_action(action_shape, model="drqn")
-        if lstm_type not in ("normal", "pytorch", "gru"):
+        if lstm_type not in _CELLS:
             raise ConfigError(f"lstm_type is {lstm_type!r}; expected 'normal', 'pytorch' or 'gru'")
         self.encoder = build_encoder(
             obs_shape,
@@ -64,7 +65,7 @@ class DRQN(nn.Module):
                 f"res_link adds the encoder's {width} features to the {hidden} of the recurrent layer: give "
                 f"lstm_hidden_size={width}, or leave it out"
             )
-        self.core = RecurrentCore(width, hidden, cell_type="gru" if lstm_type == "gru" else "lstm")
+        self.core = RecurrentCore(width, hidden, cell_type=_CELLS[lstm_type])
         self._res_link = res_link
         self.head = (DuelingHead if dueling else DiscreteHead)(
             hidden,

@@ -1,4 +1,4 @@
-"""Remember: recurrent layers between an encoder and its heads, over sequences [B, T, ...]."""
+"""Recurrent layers between an encoder and its heads, over sequences [B, T, ...]."""
 
 from __future__ import annotations
 
@@ -6,30 +6,70 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from ding_like.data.obs import map_obs
 from ding_like.errors import ConfigError
 from ding_like.types import Array
 
-CellType = Literal["lstm", "gru"]
-_LAYERS: dict[str, tuple[Callable[..., nn.RNNBase], tuple[str, ...]]] = {
+CellType = Literal["lstm", "norm_lstm", "gru"]
+State = tuple[Tensor, Tensor]
+
+
+class LayerNormLSTM(nn.Module):
+    """LSTM with layer-normalised gates (Ba et al. 2016, eq. 20 and 21), called as `nn.LSTM` is.
+
+        i, f, o, g = LN(W_x x_t) + LN(W_h h_{t-1})
+        c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g)
+        h_t = sigmoid(o) tanh(c_t)
+
+    Normalised gates do not saturate, so the forget gate stays below 1 and the cell's state bounded over episodes much
+    longer than the sequences that are learned from.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.input = nn.Linear(input_size, 4 * hidden_size, bias=False)
+        self.hidden = nn.Linear(hidden_size, 4 * hidden_size, bias=False)
+        self.input_norm = nn.LayerNorm(4 * hidden_size)
+        self.hidden_norm = nn.LayerNorm(4 * hidden_size)
+        for layer in (self.input, self.hidden):
+            nn.init.uniform_(layer.weight, -(hidden_size**-0.5), hidden_size**-0.5)
+
+    def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return (h of every step [T, B, H], (h, c) behind the last step [1, B, H]) of x [T, B, F] and (h, c)."""
+        h, c = state[0].squeeze(0), state[1].squeeze(0)
+        size = h.shape[1]
+        steps = []
+        for of_input in self.input_norm(self.input(x)).unbind(0):
+            gates = of_input + self.hidden_norm(self.hidden(h))
+            i, f, o = gates[:, : 3 * size].sigmoid().chunk(3, dim=1)
+            c = torch.addcmul(f * c, i, gates[:, 3 * size :].tanh())
+            h = o * c.tanh()
+            steps.append(h)
+        return torch.stack(steps), (h.unsqueeze(0), c.unsqueeze(0))
+
+
+_LAYERS: dict[str, tuple[Callable[..., nn.Module], tuple[str, ...]]] = {
     "lstm": (nn.LSTM, ("h", "c")),
+    "norm_lstm": (LayerNormLSTM, ("h", "c")),
     "gru": (nn.GRU, ("h",)),
 }
 
 
 class RecurrentCore(nn.Module):
-    """Run an LSTM or a GRU over sequences of features [B, T, F]; its state is columns [B, H] by name.
+    """Recurrent layer over sequences of features [B, T, F]; its state is columns [B, H] by name.
 
-    The state of an LSTM (Hochreiter and Schmidhuber 1997) is `h` and `c`, that of a GRU (Cho et al. 2014) `h`; before
-    an episode both are zero. Raises ConfigError for another type or a size below 1.
+    `cell_type` is "lstm" (Hochreiter and Schmidhuber 1997), "norm_lstm" (`LayerNormLSTM`), both with the state `h` and
+    `c`, or "gru" (Cho et al. 2014) with the state `h`. Before an episode the state is zero. Raises ConfigError for
+    another type or a size below 1.
     """
 
     def __init__(self, input_size: int, hidden_size: int, *, cell_type: CellType = "lstm") -> None:
         super().__init__()
         if cell_type not in _LAYERS:
-            raise ConfigError(f"the recurrent layer is {cell_type!r}; expected 'lstm' or 'gru'")
+            raise ConfigError(f"the recurrent layer is {cell_type!r}; expected 'lstm', 'norm_lstm' or 'gru'")
         if hidden_size < 1:
             raise ConfigError(f"the recurrent layer has hidden size {hidden_size}; expected a number from 1")
         layer, self.state_names = _LAYERS[cell_type]

@@ -20,7 +20,7 @@ State = dict[str, Tensor]
 
 @MODEL_REGISTRY.register("recurrent_vac")
 class RecurrentVAC(nn.Module):
-    """Hold an actor and a critic on one memory: an encoder, an LSTM or a GRU over time, and two heads.
+    """Actor and critic on one recurrent layer: an encoder, an LSTM or a GRU over time, and two heads.
 
     Observations are sequences [B, T, O...]; the state before the first step goes in and that behind the last one comes
     out, columns [B, H] by name. `hidden_size` is H. Heads and `orthogonal_init` are those of `VAC`; the memory's
@@ -73,9 +73,9 @@ class RecurrentVAC(nn.Module):
         if orthogonal_init:
             init_actor_critic(self, self.actor_head, self.critic_head)
             for name, parameter in self.core.named_parameters():
-                if "weight" in name:
+                if parameter.dim() > 1:
                     nn.init.orthogonal_(parameter)
-                else:
+                elif "bias" in name:
                     nn.init.zeros_(parameter)
 
     @property

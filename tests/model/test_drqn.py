@@ -15,8 +15,14 @@ SMALL: dict[str, Any] = dict(encoder_hidden_size_list=[6])
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, dict(dueling=False, head_layer_num=0), dict(lstm_type="gru", res_link=True), dict(lstm_hidden_size=5)],
-    ids=["dueling", "plain", "gru with link", "own width"],
+    [
+        {},
+        dict(dueling=False, head_layer_num=0),
+        dict(lstm_type="pytorch"),
+        dict(lstm_type="gru", res_link=True),
+        dict(lstm_hidden_size=5),
+    ],
+    ids=["dueling", "plain", "pytorch", "gru with link", "own width"],
 )
 def test_a_sequence_at_once_equals_its_steps_one_by_one(settings: dict[str, Any]) -> None:
     torch.manual_seed(0)

@@ -7,10 +7,10 @@ import torch
 
 from ding_like.errors import ConfigError
 from ding_like.model.mlp import build_mlp
-from ding_like.model.recurrent import RecurrentCore, over_time
+from ding_like.model.recurrent import LayerNormLSTM, RecurrentCore, over_time
 
 
-@pytest.mark.parametrize("cell_type", ["lstm", "gru"])
+@pytest.mark.parametrize("cell_type", ["lstm", "norm_lstm", "gru"])
 def test_a_sequence_at_once_equals_its_steps_one_by_one(cell_type: str) -> None:
     torch.manual_seed(0)
     core = RecurrentCore(3, 5, cell_type=cell_type)
@@ -24,6 +24,30 @@ def test_a_sequence_at_once_equals_its_steps_one_by_one(cell_type: str) -> None:
         torch.testing.assert_close(y[:, 0], whole[:, t])
     for name in core.state_names:
         torch.testing.assert_close(state[name], behind[name])
+
+
+def test_normalised_gates_are_those_of_the_paper() -> None:
+    torch.manual_seed(0)
+    cell = LayerNormLSTM(2, 3)
+    for parameter in cell.parameters():
+        torch.nn.init.normal_(parameter)
+    x, h, c = torch.randn(4, 1, 2), torch.randn(3), torch.randn(3)
+
+    steps, (last_h, last_c) = cell(x, (h.view(1, 1, 3), c.view(1, 1, 3)))
+
+    def normalised(value: torch.Tensor, layer: torch.nn.LayerNorm) -> torch.Tensor:
+        spread = (value - value.mean()).square().mean()
+        return (value - value.mean()) / (spread + 1e-5).sqrt() * layer.weight + layer.bias
+
+    for t in range(4):
+        of_input = normalised(cell.input.weight @ x[t, 0], cell.input_norm)
+        gates = of_input + normalised(cell.hidden.weight @ h, cell.hidden_norm)
+        i, f, o = (1 / (1 + torch.exp(-gates[k : k + 3])) for k in (0, 3, 6))
+        c = f * c + i * gates[9:].tanh()
+        h = o * c.tanh()
+        torch.testing.assert_close(steps[t, 0], h)
+    torch.testing.assert_close(last_h[0, 0], h)
+    torch.testing.assert_close(last_c[0, 0], c)
 
 
 def test_the_state_before_an_episode_is_zero() -> None:
