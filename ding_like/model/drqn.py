@@ -25,8 +25,8 @@ class DRQN(nn.Module):
     """Network for the values of all actions given an episode's observations: encoder, recurrent layer, head.
 
     `lstm_type` is "normal", an LSTM with layer-normalised gates, "pytorch", `nn.LSTM`, or "gru"; `lstm_hidden_size` is
-    its width (None: that of the encoder's output). With `res_link` the head is given the sum of the recurrent layer's input and output. All else is
-    as in `DQN`. Raises ConfigError for sizes that do not fit.
+    its width (None: that of the encoder's output). With `res_link` the head receives the sum of the recurrent layer's
+    input and output. All else is as in `DQN`. Raises ConfigError for sizes that do not fit.
     """
 
     def __init__(
