@@ -5,11 +5,13 @@ Source: Espeholt et al. 2020, SEED RL, for what runs where.
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.workers.child import ChildProcess
@@ -62,10 +64,15 @@ class ServerSettings:
             )
 
 
-class InferenceServer(ChildProcess):
-    """Run an inference server in a process of its own; `wait_ready` returns once it answers."""
+class InferenceServer(ForkServerProcess, ChildProcess):  # type: ignore[misc]  # both define how to start
+    """Process of an inference server; `wait_ready` returns once it answers.
+
+    It is forked from a process that has imported what it needs: its imports take 2 s of a core, several times that on
+    a busy machine, and actors wait while a lost server is replaced.
+    """
 
     def __init__(self, settings: ServerSettings, **process: Any) -> None:  # Any: what a ChildProcess takes
+        multiprocessing.set_forkserver_preload([__name__])
         super().__init__(**{"name": settings.name, **process})
         self._settings = settings
 
