@@ -14,7 +14,7 @@ from ding_like.config.literal import literal
 from ding_like.config.report import Fault
 from ding_like.config.section import Rule, Section
 from ding_like.config.tree import get_path, join, leaves
-from ding_like.utils.addresses import is_loopback
+from ding_like.utils.addresses import OWN_HOST, is_known, is_loopback
 
 PATH = "system.seed"
 
@@ -44,6 +44,7 @@ _RULES: Mapping[str, Rule] = {
     "max_policy_lag": _UPDATES,
     "request_timeout_s": _SECONDS,
     "port": Rule("a port from 1 to 65535, or 0 for any that is free", lambda it: 0 <= it <= 65535),
+    "host": Rule(OWN_HOST.removeprefix("give "), is_known),
     "transport": Rule("'ipc' or 'tcp'", lambda it: it in ("ipc", "tcp")),
     "failure.restarts_per_10min": FROM_0,
     "failure.start_timeout_s": _SECONDS,

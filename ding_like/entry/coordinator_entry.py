@@ -32,7 +32,7 @@ from ding_like.pipeline.report.video import filmable
 from ding_like.pipeline.roles.origin import env_name, origin_of
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.pipeline.self_play import is_game
-from ding_like.utils.addresses import is_loopback, reachable_url
+from ding_like.utils.addresses import OWN_HOST, check_known, is_loopback, reachable_url
 from ding_like.utils.run_folder import RunFolder
 from ding_like.utils.trackers import tracked
 
@@ -146,7 +146,8 @@ def plan_of(cfg: Any, arguments: CoordinatedArguments, run_folder: RunFolder) ->
 
 
 def _check_keys(key_file: str | Path | None, host: str) -> None:
-    """Refuse a key file that is not there, and a host of others without one."""
+    """Refuse a host that cannot be resolved, a key file that is not there, and a host of others without one."""
+    check_known(host, "--host (system.coordinator.host)", OWN_HOST)
     if key_file is not None and not Path(key_file).is_file():
         raise ConfigError(f"there is no key file '{key_file}'; `ding keys {key_file}` makes one.")
     if key_file is None and not is_loopback(host):

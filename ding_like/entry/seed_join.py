@@ -26,6 +26,7 @@ from ding_like.pipeline.build.seed_run import config_mark
 from ding_like.pipeline.seed.actor import ActorSettings, run_threads
 from ding_like.pipeline.seed.servers import ServerSettings, serve_inference
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
+from ding_like.utils.addresses import check_known
 from ding_like.utils.parent import watch_parent
 
 logger = logging.getLogger(__name__)
@@ -82,12 +83,14 @@ def _leave(leave: threading.Event, link: HostLink) -> None:
 
 
 def _endpoint(address: str) -> str:
-    host, _, port = address.rpartition(":")
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    host = host.strip("[]")
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
         raise ConfigError(
             f"'{address}' is no address of a driver; expected HOST:PORT, as the driver says at its start."
         )
-    return tcp_endpoint(host.strip("[]"), int(port))
+    check_known(host, "--address", "give HOST:PORT as the driver prints it at its start")
+    return tcp_endpoint(host, int(port))
 
 
 def _plan(config: SystemConfig, module: Module, *, seed: int, overrides: Sequence[str]) -> SystemPlan[SeedSettings]:
@@ -100,6 +103,7 @@ def _plan(config: SystemConfig, module: Module, *, seed: int, overrides: Sequenc
         section: dict[str, Any] = dict(system.get("seed") or {})
         for name in ("actor_processes", "inference_servers"):
             section[name] = section.get(name) or 1
+        section.pop("host", None)  # where the driver listens, by a name that this machine need not know
         for name in ("inference_device", "inference_batchsize", "inference_delay") if module == "actor" else ():
             section.pop(name, None)  # of servers, whose GPU this machine need not have
         settings = read_seed({**system, "seed": section}, cfg, source=source, overrides=applied)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import ipaddress
 import socket
 
+from ding_like.errors import ConfigError
+
 _EVERY_ADDRESS = ("0.0.0.0", "::", "*", "")
+# What to give for a host to listen on.
+OWN_HOST = "give an address or a name of this machine (127.0.0.1), or 0.0.0.0 for all of its addresses"
 # By whether it is IPv6: the family, an address of other networks (for documentation, RFC 5737 and 3849), the loopback.
 _OUTSIDE = {
     False: (socket.AF_INET, "192.0.2.1", "127.0.0.1"),
@@ -21,6 +25,20 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_known(host: str) -> bool:
+    """Tell whether this machine can resolve a host name; addresses, and those for every address, are known."""
+    try:
+        return host in _EVERY_ADDRESS or bool(socket.getaddrinfo(host, None))
+    except (OSError, UnicodeError):  # UnicodeError: an empty or very long part between dots
+        return False
+
+
+def check_known(host: str, option: str, fix: str) -> None:
+    """Raise ConfigError for a host name that this machine cannot resolve."""
+    if not is_known(host):
+        raise ConfigError(f"{option} names the host {host!r}, which this machine cannot resolve; {fix}.")
 
 
 def reachable(host: str) -> str:

@@ -135,6 +135,7 @@ OVER = ["--exp-name", "over", "policy.learn.resume_training=True"]
         (["dist", "-M", "collector"], "-M collector --coordinator URL"),
         (["dist", "-M", "coordinator", "--key-file", "no.json"], "`ding keys no.json` makes"),
         (["dist", "-M", "coordinator", "--host", "0.0.0.0"], "--key-file"),
+        (["dist", "-M", "coordinator", "--host", "nosuchhost.invalid"], "names the host 'nosuchhost.invalid'"),
         (["dist", "-M", "learner", *URL], "http://127.0.0.1:9 has not answered for 0.3 s: Connection refused"),
         (["dist", "-M", "coordinator", "--port", "USED"], "Address already in use. Give another --port"),
         (["parallel", *OVER], "ding --resume over"),

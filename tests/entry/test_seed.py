@@ -80,6 +80,8 @@ def lines_of(folder: str, source: str) -> list[dict[str, Any]]:
         (["--workers", "2"], ["--workers is of mode ray, not of mode seed", "system.seed.actor_processes"]),
         (["--load-path", "no.pth.tar"], ["no.pth.tar"]),
         (["system.seed.transport=tcp", "system.seed.host=0.0.0.0"], ["system.seed.key_file", "ding keys FILE --curve"]),
+        (["--host", "nosuchhost.invalid"], ["system.seed.host", "'nosuchhost.invalid'", "a name of this machine"]),
+        (["-M", "actor", "--address", "nosuchhost.invalid:7000"], ["--address names the host 'nosuchhost.invalid'"]),
         (["create.league.type=one_vs_one", "create.env_manager.type=game"], ["policy.other.league"]),
     ],
 )

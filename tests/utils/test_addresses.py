@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ding_like.utils.addresses import is_loopback, reachable, reachable_url
+from ding_like.errors import ConfigError
+from ding_like.utils.addresses import check_known, is_loopback, reachable, reachable_url
 
 
 class NoWayOut(socket.socket):
@@ -55,3 +56,11 @@ def test_a_url_of_version_six_keeps_its_brackets(monkeypatch: pytest.MonkeyPatch
 
 def test_it_is_found_here() -> None:
     assert reachable("0.0.0.0") != "0.0.0.0" and not is_loopback("10.0.0.1")
+
+
+def test_a_name_that_cannot_be_resolved_is_refused_with_the_option_and_the_fix() -> None:
+    for host in ("nosuchhost.invalid", "a..b", "x" * 300):
+        with pytest.raises(ConfigError, match=r"--host names the host '.*', which .* cannot resolve; give 1\."):
+            check_known(host, "--host", "give 1")
+    for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "*", "192.0.2.1"):
+        check_known(host, "--host", "give 1")

@@ -9,6 +9,7 @@ from typing import Any
 from ding_like.comm.ray.environment import RayEnvironment, end_connection, kept_signals, without_attempts
 from ding_like.comm.ray.token import MODE, check_token, describe_token
 from ding_like.errors import CommError, ConfigError
+from ding_like.utils.addresses import check_known
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class AttachedCluster:
 
 
 def check_address(address: str) -> None:
-    """Raise ConfigError for what is not the address of a head."""
+    """Raise ConfigError for what is not the address of a head, or names a host that cannot be resolved."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16 or "/" in host:
         raise ConfigError(
@@ -56,6 +57,7 @@ def check_address(address: str) -> None:
             "--head` prints it (192.168.1.5:6379), or leave it out to start a cluster on this machine. ray:// (Ray "
             "Client) cannot be used: start this program on a node of the cluster."
         )
+    check_known(host.strip("[]"), "--address (system.ray.address)", "give host:port as `ray start --head` prints it")
 
 
 def probe(address: str) -> None:

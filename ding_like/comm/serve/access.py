@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.errors import ConfigError
-from ding_like.utils.addresses import is_loopback
+from ding_like.utils.addresses import OWN_HOST, check_known, is_loopback
 from ding_like.utils.private_file import NotPrivateError, read_private_file
 
 _MAX_FILE = 4096
@@ -60,12 +60,13 @@ def read_token(path: str | Path) -> str:
 
 
 def check_host(host: str, token: str | None) -> None:
-    """Raise ConfigError for a host that other machines could reach without a token."""
+    """Raise ConfigError for a host that is not known, or that other machines could reach without a token."""
     if not host.strip():
         raise ConfigError(
             "the host is empty, which would be every interface of this machine: give --host 127.0.0.1 for this machine "
             "alone, or --host 0.0.0.0 with --token-file for all that reach it."
         )
+    check_known(host, "--host", OWN_HOST)
     if token is None and not is_loopback(host):
         raise ConfigError(
             f"a policy served on {host} can be asked from other machines: give --token-file FILE, a secret that its "

@@ -129,3 +129,11 @@ def test_what_is_no_address_is_refused_before_a_token_is_looked_for(
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "missing"))
     with pytest.raises(ConfigError, match=f"is '{address}'; give host:port of the Ray cluster's head"):
         RayCluster(address)
+
+
+def test_a_head_whose_name_is_not_known_is_refused_before_a_token_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match=r"--address .* names the host 'nosuchhost.invalid', which .* cannot resolve"):
+        RayCluster("nosuchhost.invalid:6379")
