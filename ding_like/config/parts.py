@@ -88,11 +88,14 @@ ENV_TEMPLATE: Mapping[str, Any] = {
     "metrics": [],
 }
 
+# Each env takes memory, and each episode is played to its end before training goes on: more is a slip.
+_UP_TO_A_MILLION = Bounds(1, 1_000_000)
+
 ENV_BOUNDS: Mapping[str, Bounds] = {
     "stop_value": ANY_NUMBER,
-    "n_evaluator_episode": FROM_1,
-    "collector_env_num": FROM_1,
-    "evaluator_env_num": FROM_1,
+    "n_evaluator_episode": _UP_TO_A_MILLION,
+    "collector_env_num": _UP_TO_A_MILLION,
+    "evaluator_env_num": _UP_TO_A_MILLION,
 }
 
 # Parents before children: a policy's defaults may hold settings of its learner, collector, evaluator and buffer.

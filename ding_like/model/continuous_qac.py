@@ -72,7 +72,7 @@ class Critic(nn.Module):
         elif len(obs_shape) == 3:
             self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, activation=activation)
         features = prod(cast("tuple[int, ...]", obs_shape)) if self.encoder is None else self.encoder.output_size
-        hidden = [hidden_size] * (layer_num + (not has_images(obs_shape)))
+        hidden = as_sizes("critic_head_hidden_size", hidden_size) * (layer_num + (not has_images(obs_shape)))
         self.q = ParallelMLP(num, [features + action_size, *hidden, 1], activation=activation)
 
     def forward(self, obs: Any, action: Tensor) -> Tensor:

@@ -155,6 +155,10 @@ def _value_faults(key: str, value: Any, annotation: str, *, is_ours: bool) -> It
     if kind in ("Sequence[int]", "list[int]") and isinstance(value, (bool, int, float)):
         yield f"model.{key}", f"expected a list of numbers, got {type(value).__name__} {value!r}; write [{value}]"
         return
+    allowed = {"bool": (bool, "True or False"), "int": (int, "a whole number")}.get(kind) if is_ours else None
+    if allowed and not isinstance(value, allowed[0]) and (value is not None or kind == annotation):
+        yield f"model.{key}", f"is {value!r}; give {allowed[1]}"
+        return
     sizes = FROM_1 if kind in ("Sequence[int]", "list[int]") else FROM_0 if kind == "int" else FINITE
     bounds: Bounds = sizes if is_ours else ANY_NUMBER
     for number in value if isinstance(value, (list, tuple)) else (value,):

@@ -9,6 +9,8 @@ from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bound
 # Passes over the data of one collection. A million updates of 1 ms are 17 minutes, in which nothing is collected,
 # evaluated or saved: more is a slip, and would look like a run that hangs.
 PER_COLLECT = Bounds(1, 1_000_000)
+# What is collected before an update; more is a slip too.
+COLLECTED = Bounds(1, 10_000_000)
 
 POLICY_BOUNDS: Mapping[str, Bounds] = {
     "discount_factor": SHARE,
@@ -25,8 +27,8 @@ POLICY_BOUNDS: Mapping[str, Bounds] = {
     "learn.optimizer.eps": ABOVE_0,
     "learn.optimizer.momentum": SHARE,
     "learn.optimizer.weight_decay": FROM_0,
-    "collect.n_sample": FROM_1,
-    "collect.n_episode": FROM_1,
+    "collect.n_sample": COLLECTED,
+    "collect.n_episode": COLLECTED,
     "collect.unroll_len": FROM_1,
     "unroll_len": FROM_1,
 }

@@ -83,6 +83,9 @@ class ValueBasedPolicy(EpsilonPolicy):
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
+        if cfg["learn"]["target_update_freq"] is None and cfg["learn"]["target_theta"] is None:
+            text = "is None as learn.target_theta is: the target network would never change; give 1 or more updates"
+            yield "learn.target_update_freq", text
         if cfg["learn"]["loss"] not in ("mse", "huber"):
             yield "learn.loss", f"must be 'mse' or 'huber', got {cfg['learn']['loss']!r}"
         if cfg["learn"]["backend"] not in ("auto", "autograd"):

@@ -91,6 +91,28 @@ def test_all_numbers_out_of_range_are_one_error_with_value_range_and_default() -
     assert "policy.learn.update_per_collect is 0; give a number from 1 to 1e+06 (default 3)" in rows
 
 
+def refusal_of(*overrides: str, policy: str = "dqn") -> str:
+    main, create = {"env": {"env_id": "CartPole-v1"}, "policy": {}}, {"env": {"type": "gymnasium"}}
+    with pytest.raises(ConfigError) as caught:
+        compile_config(main, {**create, "policy": {"type": policy}}, overrides=overrides, save=False, builds_model=True)
+    return " ".join(str(caught.value).split())
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("policy.collect.n_sample=1e9", "is 1000000000; give a number from 1 to 1e+07"),
+        ("env.collector_env_num=1e9", "is 1000000000; give a number from 1 to 1e+06 (default 8)"),
+        ("env.n_evaluator_episode=1e9", "is 1000000000; give a number from 1 to 1e+06 (default 4)"),
+        ("policy.learn.target_update_freq=None", "the target network would never change; give 1 or more updates"),
+        ("policy.model.dueling=off", "policy.model.dueling is 'off'; give True or False"),
+        ("policy.model.head_layer_num=[3]", "policy.model.head_layer_num is [3]; give a whole number"),
+    ],
+)
+def test_what_can_only_be_a_slip_is_refused_before_the_run(override: str, words: str) -> None:
+    assert words in refusal_of(override)
+
+
 def test_a_buffer_that_never_holds_a_batch_is_refused() -> None:
     text = faults_of(learn={"batch_size": 64}, other={"replay_buffer": {"replay_buffer_size": 63}})
 

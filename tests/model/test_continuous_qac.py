@@ -79,6 +79,7 @@ def test_observations_of_another_shape_are_refused():
         (dict(action_shape=[2, 2]), "one length"),
         (dict(action_space="discrete"), "'regression' or 'reparameterization'"),
         (dict(encoder_hidden_size_list=[64]), "actor_head_hidden_size"),
+        (dict(critic_head_hidden_size=0), "critic_head_hidden_size: expected whole numbers above 0, got 0"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(changes, message):
