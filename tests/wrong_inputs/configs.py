@@ -46,9 +46,9 @@ KEYS = (
 )  # fmt: skip
 
 NUMBERS = (
-    key("n_sample=0", "policy.collect.n_sample=0", "policy.collect.n_sample=8", "policy.collect.n_sample", "is 0", "1 or more"),
-    key("n_sample below 0", "policy.collect.n_sample=-8", "policy.collect.n_sample=8", "policy.collect.n_sample", "is -8", "1 or more"),
-    key("n_episode=0", "policy.collect.n_episode=0 policy.collect.n_sample=None", "policy.collect.n_episode=2 policy.collect.n_sample=None create.collector.type=episode policy.collect.collector.get_train_sample=True", "policy.collect.n_episode", "is 0", "1 or more"),
+    key("n_sample=0", "policy.collect.n_sample=0", "policy.collect.n_sample=8", "policy.collect.n_sample", "is 0", "from 1 to 1e+07"),
+    key("n_sample below 0", "policy.collect.n_sample=-8", "policy.collect.n_sample=8", "policy.collect.n_sample", "is -8", "from 1 to 1e+07"),
+    key("n_episode=0", "policy.collect.n_episode=0 policy.collect.n_sample=None", "policy.collect.n_episode=2 policy.collect.n_sample=None create.collector.type=episode policy.collect.collector.get_train_sample=True", "policy.collect.n_episode", "is 0", "from 1 to 1e+07"),
     key("learning rate below 0", "policy.learn.learning_rate=-1", "policy.learn.learning_rate=0.001", "policy.learn.learning_rate", "is -1.0", "above 0"),
     key("learning rate 0", "policy.learn.learning_rate=0", "policy.learn.learning_rate=0.001", "policy.learn.learning_rate", "is 0.0", "above 0"),
     key("learning rate nan", "policy.learn.learning_rate=nan", "policy.learn.learning_rate=0.001", "policy.learn.learning_rate", "nan", "above 0"),
@@ -71,9 +71,9 @@ NUMBERS = (
     key("a buffer of no rows", "policy.other.replay_buffer.replay_buffer_size=0", "policy.other.replay_buffer.replay_buffer_size=100", "policy.other.replay_buffer.replay_buffer_size", "is 0", "1 or more"),
     key("fewer than no random steps", "policy.random_collect_size=-1", "policy.random_collect_size=0", "policy.random_collect_size", "is -1", "0 or more"),
     key("a gradient norm below 0", "policy.learn.grad_clip_norm=-1", "policy.learn.grad_clip_norm=1", "policy.learn.grad_clip_norm", "is -1", "above 0"),
-    key("no collecting env", "env.collector_env_num=0", "env.collector_env_num=1", "env.collector_env_num", "is 0", "1 or more"),
-    key("no evaluating env", "env.evaluator_env_num=0", "env.evaluator_env_num=1", "env.evaluator_env_num", "is 0", "1 or more"),
-    key("no evaluation episode", "env.n_evaluator_episode=0", "env.n_evaluator_episode=1", "env.n_evaluator_episode", "is 0", "1 or more"),
+    key("no collecting env", "env.collector_env_num=0", "env.collector_env_num=1", "env.collector_env_num", "is 0", "from 1 to 1e+06"),
+    key("no evaluating env", "env.evaluator_env_num=0", "env.evaluator_env_num=1", "env.evaluator_env_num", "is 0", "from 1 to 1e+06"),
+    key("no evaluation episode", "env.n_evaluator_episode=0", "env.n_evaluator_episode=1", "env.n_evaluator_episode", "is 0", "from 1 to 1e+06"),
     key("fewer evaluation episodes than envs", "env.evaluator_env_num=3 env.n_evaluator_episode=2", "env.evaluator_env_num=3 env.n_evaluator_episode=3", "2 episodes for evaluator_env_num=3 envs", "at least one episode an env"),
     key("eval_freq=0", "policy.eval.evaluator.eval_freq=0", "policy.eval.evaluator.eval_freq=10", "eval_freq", "is 0", "1 or more"),
     key("checkpoints every 0 updates", "policy.learn.learner.hook.save_ckpt_after_iter=-1", "policy.learn.learner.hook.save_ckpt_after_iter=10", "save_ckpt_after_iter", "is -1", "or more"),
