@@ -147,7 +147,7 @@ def plan_of(cfg: Any, arguments: CoordinatedArguments, run_folder: RunFolder) ->
 
 def _check_keys(key_file: str | Path | None, host: str) -> None:
     """Refuse a host that cannot be resolved, a key file that is not there, and a host of others without one."""
-    check_known(host, "--host (system.coordinator.host)", OWN_HOST)
+    check_known(host, "--host (coordinator.host of system_config)", OWN_HOST)
     if key_file is not None and not Path(key_file).is_file():
         raise ConfigError(f"there is no key file '{key_file}'; `ding keys {key_file}` makes one.")
     if key_file is None and not is_loopback(host):
