@@ -17,13 +17,14 @@ main_config = EasyDict(
             nstep=3,
             # Rows of 16 steps that are learned from, all of them.
             learn_unroll_len=16,
-            model=dict(encoder_hidden_size_list=[64], lstm_hidden_size=64, dueling=False, head_layer_num=0),
+            model=dict(encoder_hidden_size_list=[64], lstm_hidden_size=64),
             learn=dict(
-                # 16 updates per 8 rows, which are 128 env steps.
-                update_per_collect=16,
-                batch_size=32,
+                # 32 updates per 8 rows, which are 128 env steps.
+                update_per_collect=32,
+                batch_size=16,
                 learning_rate=5e-4,
                 target_update_freq=80,
+                loss="huber",
             ),
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=500)),

@@ -19,18 +19,22 @@ main_config = EasyDict(
         ),
         policy=dict(
             cuda=False,
-            discount_factor=0.97,
-            nstep=5,
+            discount_factor=0.99,
+            nstep=3,
             # Rows of 4 steps that warm up the recurrent state and 16 that are learned from.
             burnin_step=4,
             learn_unroll_len=16,
-            model=dict(encoder_hidden_size_list=[64], lstm_hidden_size=64, dueling=False, head_layer_num=0),
+            model=dict(encoder_hidden_size_list=[64], lstm_hidden_size=64),
             learn=dict(
-                # 16 updates per 8 rows, which are 128 env steps.
-                update_per_collect=16,
-                batch_size=32,
+                # 32 updates per 8 rows, which are 128 env steps.
+                update_per_collect=32,
+                batch_size=16,
                 learning_rate=5e-4,
-                target_theta=0.005,
+                # Returns of 100 at most need no rescaling, which brings the values of the actions closer together.
+                value_rescale=False,
+                loss="huber",
+                target_update_freq=80,
+                target_theta=None,
             ),
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=500)),
