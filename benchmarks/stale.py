@@ -119,7 +119,8 @@ def _learning(path: Path, root: Path) -> Recording:
     if "variants" in record:
         limit = ["--env-step", str(record["limit_env_step"]), "--episodes", str(record["episodes"])]
         seeds = ["--seeds", str(len(record["variants"][0]["runs"]))]
-        ablation = ["python", "-m", "tests.learning.ablation", *seeds, *limit, "--out", _name(path, root)]
+        name = config.stem.removeprefix("cartpole_").removesuffix("_config")
+        ablation = ["python", "-m", "tests.learning.ablation", name, *seeds, *limit, "--out", _name(path, root)]
         return Recording(_name(path, root), (*_in_package(parts), str(config)), shlex.join(ablation))
     command = ["python", "-m", "tests.learning.record", str(config), "--mode", record["mode"]]
     command += ["--seeds", str(len(record["runs"])), "--episodes", str(record["episodes"])]
