@@ -113,6 +113,7 @@ ABOUT_OTHERS = ("config/legacy", "config/di_engine", "config/translate", "config
 
 # Keys that no class has defaults for, and names of Python's with a dot in them.
 ALSO = {
+    "create_config.ignore_missing",
     "env.act_scale",
     "env.replay_path",
     "learners.store",
