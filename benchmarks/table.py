@@ -295,7 +295,7 @@ BENCHMARKS = {
     "updates_iqn": _updates("iqn", "tianshou", others=("autograd",)),
     "updates_fqf": _updates("fqf", "tianshou", others=("autograd",)),
     "updates_rainbow": _updates("rainbow", "tianshou", others=("autograd",), at_least=1.5),
-    "updates_r2d2": _updates("r2d2", "tianshou", others=("burn_in",), at_least=1.5),
+    "updates_r2d2": _updates("r2d2", "tianshou", others=("burn_in", "norm_lstm"), at_least=1.5),
     "weights_10mb": _weights(10),
     "weights_100mb": _weights(100),
     "ray_ppo_work": _ray_work(),

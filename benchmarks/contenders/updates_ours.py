@@ -15,14 +15,19 @@ _CATEGORICAL = dict(dueling=False, v_min=work.V_MIN, v_max=work.V_MAX, n_atom=wo
 _FRACTIONS = dict(num_quantiles=work.NUM_FRACTIONS, quantile_embedding_size=work.NUM_COSINES)
 
 
-def _recurrent(burn_in: int) -> dict[str, Any]:
+def _recurrent(burn_in: int, *, lstm_type: str = "pytorch") -> dict[str, Any]:
     return dict(
         # The peer has no priorities.
         priority=False,
         priority_IS_weight=False,
         burnin_step=burn_in,
         learn_unroll_len=work.SEQUENCE_STEPS - burn_in,
-        model=dict(encoder_hidden_size_list=[work.LSTM_SIZE], lstm_hidden_size=work.LSTM_SIZE, dueling=False),
+        model=dict(
+            encoder_hidden_size_list=[work.LSTM_SIZE],
+            lstm_hidden_size=work.LSTM_SIZE,
+            lstm_type=lstm_type,  # the peer's is torch's
+            dueling=False,
+        ),
         # As many steps as the others', in rows of whole sequences.
         other=dict(replay_buffer=dict(replay_buffer_size=work.ROWS // work.SEQUENCE_STEPS)),
     )
@@ -43,6 +48,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fqf": dict(model=_FRACTIONS),
     "r2d2": _recurrent(0),
     "r2d2_burn_in": _recurrent(work.SEQUENCE_STEPS // 2),
+    "r2d2_norm_lstm": _recurrent(0, lstm_type="normal"),
 }
 _RATES = {"fqf": ("learning_rate_quantile", "learning_rate_fraction")}
 
@@ -69,7 +75,7 @@ def configs(name: str, *, backend: str = "auto") -> tuple[dict[str, Any], dict[s
         env=dict(env_id="benchmarks.contenders.fixed_env:FixedLength-v0", collector_env_num=work.NUM_LANES),
         policy=deep_merge(policy, SETTINGS.get(name, {})),
     )
-    return main, dict(env=dict(type="gymnasium"), policy=dict(type=name.removesuffix("_burn_in")))
+    return main, dict(env=dict(type="gymnasium"), policy=dict(type=name.partition("_")[0]))
 
 
 def updates(name: str, *, backend: str = "auto") -> Callable[[int], None]:
