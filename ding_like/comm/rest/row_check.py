@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from gymnasium import Space, spaces
 
 from ding_like.data.schema import Schema
@@ -14,13 +13,16 @@ from ding_like.errors import SchemaError
 from ding_like.types import Array
 
 _OBS = ("obs", "next_obs")
+# A gradient is a product of two numbers of a row, and its norm squares it: the fourth power is finite in float32.
+_LARGEST = 4e9
 
 
 class RowCheck:
-    """Refuse rows that no env of these spaces gives: other shapes, actions out of range, numbers that are not finite.
+    """Refuse rows that no env of these spaces gives: other shapes, actions out of range, numbers no loss can take.
 
-    `schema` says which columns there are, and of what shape: where rows are sequences, [T, ...]. Without it rows are
-    single steps, and the columns of the first segment that passes are those of all that follow.
+    Those are NaN, infinity and what is beyond 4e9, whose losses or gradients overflow. `schema` says which columns
+    there are, and of what shape: where rows are sequences, [T, ...]. Without it rows are single steps, and the columns
+    of the first segment that passes are those of all that follow.
     """
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], schema: Schema | None = None) -> None:
@@ -41,12 +43,22 @@ class RowCheck:
             expected = self._shapes.get(name)
             if expected is not None and not self._is_of(column, expected):
                 raise SegmentError("schema", f"column {name} has rows {column.shape[1:]}, the envs give {expected}")
-            if column.dtype.kind == "f" and not np.isfinite(column).all():
-                raise SegmentError("schema", f"column {name} has numbers that are not finite")
+            if column.size and (column.dtype.kind == "f" or expected is not None):
+                self._check_size(name, column)
         if "action" in columns:
             self._check_action(columns["action"])
         if self.schema is None:
             self.schema = Schema.of(columns)
+
+    @staticmethod
+    def _check_size(name: str, column: Array) -> None:
+        low, high = float(column.min()), float(column.max())
+        if not (-_LARGEST <= low and high <= _LARGEST):
+            raise SegmentError(
+                "schema",
+                f"column {name} has numbers that are not finite in a loss: from {low:g} to {high:g}, expected within "
+                f"{_LARGEST:g} of 0; scale them in the env (env.wrappers)",
+            )
 
     @staticmethod
     def _check_schema(schema: Schema, columns: Mapping[str, Array]) -> None:

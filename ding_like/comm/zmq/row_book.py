@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ding_like.comm.channels import Segment, Version
+from ding_like.comm.workers.failures import RestartBudget
 from ding_like.comm.zmq.frames import Frame, encode
 from ding_like.comm.zmq.row_messages import PROTOCOL, Hello, Sender
 from ding_like.types import Array
@@ -19,6 +20,7 @@ from ding_like.types import Array
 _MAX_SOURCES = 4_096  # names are never forgotten in a run
 _HOST_S = 60.0  # a host that has said nothing for so long is gone, and its name may be another's
 _KEPT_REFUSALS = 16
+_FORGIVEN = 3  # segments of a source that are refused in ten minutes; with the next one it is cut off
 _KEPT_ERRORS = 1_000
 
 
@@ -51,6 +53,7 @@ class SourceState(NamedTuple):
     outstanding: tuple[int, ...]  # orders for which nothing has come
     waiting: int  # segments that came and are not acknowledged
     lost_rows: int  # that were ordered of earlier runs of this source, and never handed over
+    refused: int = 0  # segments of this source, of all its runs
 
 
 class ReportedError(NamedTuple):
@@ -121,6 +124,9 @@ class RowBook:
         self._statistics_version = 0
         self._stats: dict[str, dict[str, Any]] = {}
         self._counts: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()  # segments by source
+        self._forgiven: dict[str, RestartBudget] = {}
+        self._cut_off: dict[str, str] = {}  # why, by source
         self.arrived: deque[Arrived] = deque()
         self._errors: list[ReportedError] = []
         self.num_errors = 0
@@ -151,6 +157,8 @@ class RowBook:
             return f"it speaks version {hello.protocol} of the protocol, the run {PROTOCOL}; install its ding-like"
         if self._owners.get(sender.name, key) != key:
             return f"{sender.name} is of another machine, which has another key"
+        if sender.name in self._cut_off:
+            return self._cut_off[sender.name]
         if before is None:
             return f"the run has {_MAX_SOURCES:,} sources already" if len(self._sources) >= _MAX_SOURCES else ""
         own = before.sender
@@ -171,19 +179,23 @@ class RowBook:
         return source.lost_rows + sum(each.rows for each in source.orders.values())
 
     def find(self, sender: Sender, route: bytes) -> _Source | None:
-        """Return the source that a message is of, which is heard with it; None: it has not joined, or was replaced."""
+        """Return the source that a message is of, which is heard with it.
+
+        None: it has not joined, was replaced, or is cut off.
+        """
         source = self._sources.get(sender.name)
-        if source is None or source.sender != sender:
+        if source is None or source.sender != sender or sender.name in self._cut_off:
             return None
         self._hear(source, route)
         return source
 
     def unknown(self, sender: Sender, route: bytes) -> Reply:
-        """Return what a source is told that has not joined: to say hello, or that another took its place."""
+        """Return what a source is told that `find` does not return: to say hello, or why it has no place."""
         own = self._sources.get(sender.name)
         if own is None:
             return self._reply(route, "unknown")
-        reason = f"run {own.sender.run_id} of {sender.name} has taken its place"
+        replaced = f"run {own.sender.run_id} of {sender.name} has taken its place"
+        reason = self._cut_off.get(sender.name, replaced)
         return self._reply(route, "refused", run_id=sender.run_id, reason=reason)
 
     def _hear(self, source: _Source, route: bytes) -> None:
@@ -208,7 +220,9 @@ class RowBook:
     ) -> tuple[int, Reply] | None:
         """Return the id of a new order and its message, None if the source cannot have one now."""
         source = self._sources.get(name)
-        if source is None or self.is_stopping or len(source.orders) + len(source.waiting) >= self._credit:
+        if source is None or name in self._cut_off or self.is_stopping:
+            return None
+        if len(source.orders) + len(source.waiting) >= self._credit:
             return None
         if self._max_waiting is not None and self.num_open >= self._max_waiting:
             return None
@@ -291,7 +305,20 @@ class RowBook:
         while len(source.refusals) > _KEPT_REFUSALS:
             source.refusals.pop(next(iter(source.refusals)))
         self.count("refused")
+        name = source.sender.name
+        self._refused[name] += 1
+        if not self._forgiven.setdefault(name, RestartBudget(_FORGIVEN, clock=self._clock)).spend():
+            self._cut(source, reason)
         return self._reply(source.route, "refused", seq=seq, reason=reason)
+
+    def _cut(self, source: _Source, reason: str) -> None:
+        """Have no more to do with a source for the rest of the run: it has left, and cannot join again."""
+        name = source.sender.name
+        refused = f"{_FORGIVEN + 1} segments of it were refused within ten minutes"
+        self._cut_off[name] = f"it is cut off: {refused}, the last one as {reason}"
+        source.orders.clear()
+        source.is_connected = False
+        self.note_error(source, self._cut_off[name])
 
     def take_arrived(self) -> list[Arrived]:
         """Return what came since this was called last, in the order in which it did."""
@@ -364,6 +391,7 @@ class RowBook:
                 tuple(source.orders),
                 len(source.waiting),
                 source.lost_rows,
+                self._refused[name],
             )
             for name, source in self._sources.items()
         }

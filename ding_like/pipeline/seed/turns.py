@@ -300,7 +300,9 @@ class SeedTurns:
     def _numbers(self) -> Mapping[str, float]:
         """Return what goes into the metrics with the rates of all actors: each one's, and how inference fares."""
         rates = {f"envstep_per_sec/{name}": steps for name, (steps, _) in self._report.rates().items()}
-        return {**self._inference(), "queue_depth": float(self._rows.queue_depth), **rates}
+        refused = {f"refused_segments/{name}": each.refused for name, each in self._rows.sources().items()}
+        refused = {key: number for key, number in refused.items() if number}
+        return {**self._inference(), "queue_depth": float(self._rows.queue_depth), **rates, **refused}
 
     # --- the rest of Turns
 

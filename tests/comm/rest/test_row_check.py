@@ -43,6 +43,8 @@ def test_rows_of_no_env_are_refused_even_as_the_first() -> None:
         (dict(obs=with_one("obs", np.nan)), "column obs has numbers that are not finite"),
         (dict(reward=with_one("reward", np.inf)), "column reward has numbers that are not finite"),
         (dict(reward=with_one("reward", -np.inf)), "column reward has numbers that are not finite"),
+        (dict(reward=with_one("reward", 3e38)), r"column reward .* not finite in a loss: from 1 to 3e\+38, expected"),
+        (dict(obs=with_one("obs", -1e15)), "column obs has numbers that are not finite in a loss: from -1e"),
         (dict(action=np.array([0, 1, 2, 0])), "column action has numbers"),
         (dict(action=np.array([0, 1, -1, 0])), "column action has numbers"),
         (dict(action=np.zeros(4, np.float32)), "column action has numbers"),

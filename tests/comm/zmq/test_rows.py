@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -349,6 +350,33 @@ def test_what_a_check_of_the_driver_raises_is_the_reason(serve: Any, connect: An
     with pytest.raises(CommError, match="refuses segment 1 of actor1: too many"):
         put_and_settle(sink, segment(0, rows=ROWS + 1))
     assert server.take(MOMENT_S) == [] and give(server) is not None  # the order is done with
+
+
+def test_a_source_of_bad_segments_is_counted_and_cut_off_and_others_go_on(serve: Any, connect: Any) -> None:
+    def check(found: Segment) -> None:
+        if found.stats["return"] > 1.5:
+            raise SchemaError("too good")
+
+    server = serve(credit=4, check=check)
+    good, bad = (joined(server, connect(server.endpoint, name=name)) for name in ("actor1", "actor2"))
+    for _ in range(4):
+        give(server, "actor2")
+    bad.order(timeout_s=SOON_S)
+
+    for number in range(1, 5):  # it goes on, whatever it is answered
+        with pytest.raises(CommError, match="too good"):
+            put_and_settle(bad, replace(segment(number), stats={"return": 2.0}))
+
+    state = server.sources()["actor2"]
+    assert (state.refused, state.connected, state.outstanding) == (4, False, ()) and give(server, "actor2") is None
+    assert "it is cut off: 4 segments of it were" in server.errors()[-1].text
+    with pytest.raises(CommError, match=r"actor2 \(run 2\) cannot join: it is cut off: 4 segments .* as too good"):
+        connect(server.endpoint, name="actor2", run_id=2).join()
+    give(server)
+    good.order(timeout_s=SOON_S)
+    good.put(segment(0))
+    assert rows_of(until(lambda: server.take(MOMENT_S))) == [0, 1, 2, 3]
+    assert server.sources()["actor1"].refused == 0
 
 
 def test_a_segment_whose_head_is_wrong_is_refused_with_the_reason(serve: Any, raw: Any) -> None:

@@ -400,6 +400,7 @@ def test_the_panel_and_the_metrics_say_how_inference_and_actors_fare(make: Make)
         "server2": {"requests": 9, "mean_batch": None, "p50_ms": None, "p99_ms": None, "queue": 0},
         "actor1": {"p50_ms": 1.5, "p99_ms": 8.0},
     }
+    run.rows.states["actor1"] = run.rows.states["actor1"]._replace(refused=2)
     run.turns.begin()
     for _ in range(3):
         run.turns.take()
@@ -414,6 +415,7 @@ def test_the_panel_and_the_metrics_say_how_inference_and_actors_fare(make: Make)
     assert numbers["mean_batch"] == 3.5 and numbers["inference_p99_ms"] == 8.0
     assert numbers["inference_queue"] == 4 and numbers["queue_depth"] == 3
     assert "envstep_per_sec/actor1" in numbers
+    assert {key for key in numbers if "refused" in key} == {"refused_segments/actor1"}
 
 
 def test_the_state_is_what_a_resumed_run_goes_on_from(make: Make) -> None:
