@@ -65,7 +65,9 @@ GATES = {
     "ppg": of_cartpole("ppg", 40_000, mode=ONPOLICY),
     "ppo, every seed": of_cartpole("ppo", 40_000, mode=ONPOLICY, seeds=5, judged=min),
     "a2c, every seed": of_cartpole("a2c", 100_000, mode=ONPOLICY, seeds=5, judged=min),
-    "r2d2 without velocities": of_cartpole("hidden_r2d2", 100_000, 400),
+    "r2d2 without velocities": of_cartpole("hidden_r2d2", 40_000, seeds=5),
+    "r2d2 without velocities, every seed": of_cartpole("hidden_r2d2", 60_000, 400, seeds=5, judged=min),
+    "drqn": of_cartpole("drqn", 60_000, seeds=5),
     "recurrent ppo without velocities": of_cartpole("hidden_ppo_recurrent", 100_000, 400, mode=ONPOLICY),
     "ppo without memory and velocities": of_cartpole("ppo", 100_000, 150, mode=ONPOLICY, overrides=HIDDEN, below=True),
     "acrobot ppo": Gate(ACROBOT, 150_000, -100, mode=ONPOLICY),
@@ -83,7 +85,7 @@ GATES = {
     "hybrid ppo": Gate(
         "gym_hybrid/config/gym_hybrid_hppo_config.py", 1_000_000, 0.8 * OPTIMUM, mode=ONPOLICY, episodes=100
     ),
-    "r2d2 without velocities, seed": of_cartpole("hidden_r2d2", 100_000, 400, mode="seed", needs="zmq"),
+    "r2d2 without velocities, seed": of_cartpole("hidden_r2d2", 40_000, mode="seed", seeds=5, needs="zmq"),
 }
 ENVS = {
     "acrobot_dqn": ("classic_control/acrobot", "serial", 60_000),
