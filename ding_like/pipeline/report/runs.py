@@ -78,13 +78,14 @@ def read_run(folder: Path) -> Run:
     Raises ConfigError if it is not the folder of a run, and of that kind NoReturnsError if it has no returns yet.
     """
     if not folder.is_dir():
-        raise ConfigError(f"there is no experiment folder '{folder}'.{_similar(folder)}")
+        raise ConfigError(f"there is no experiment folder '{folder}'.{_similar(folder, 'metrics.jsonl')}")
     metrics = folder / "metrics.jsonl"
     if not metrics.is_file() and (folder / "total_config.py").is_file():
         raise NoReturnsError(f"'{folder}' has no returns yet: its run has written nothing.")
     if not metrics.is_file():
         raise ConfigError(
             f"'{folder}' holds no metrics.jsonl: it is not an experiment folder, or its run wrote nothing."
+            f"{_similar(folder, 'metrics.jsonl')} Give the exp_name of a run."
         )
     lines = _read_lines(metrics)
     training, evaluation = (_reports(lines, source) for source in ("collector", "evaluator"))
@@ -97,8 +98,8 @@ def check_experiment(folder: Path) -> None:
     """Raise ConfigError, with the experiments beside it, for a folder that holds no run."""
     if not (folder / "total_config.py").is_file():
         raise ConfigError(
-            f"'{folder}' is not an experiment folder: it has no total_config.py.{_similar(folder)} Give the exp_name "
-            "of a run."
+            f"'{folder}' is not an experiment folder: it has no total_config.py.{_similar(folder, 'total_config.py')} "
+            "Give the exp_name of a run."
         )
 
 
@@ -154,10 +155,10 @@ def read_result(folder: Path) -> Mapping[str, Any]:
     return result
 
 
-def _similar(folder: Path) -> str:
-    """Name the experiment folders beside a missing one."""
+def _similar(folder: Path, file: str) -> str:
+    """Name the folders beside a missing one that hold `file`."""
     parent = folder.parent
-    found = sorted(path.parent.name for path in parent.glob("*/metrics.jsonl")) if parent.is_dir() else []
+    found = sorted(path.parent.name for path in parent.glob(f"*/{file}")) if parent.is_dir() else []
     return f" There are: {', '.join(found[:8])}." if found else ""
 
 
