@@ -289,8 +289,8 @@ def test_lanes_that_do_not_exist_and_actions_of_another_shape_are_refused(make: 
     for lanes in ([0, 0], [3], [-1]):
         with pytest.raises(EnvError, match="0 to 2"):
             manager.step(np.array(lanes), np.zeros(len(lanes), np.int64))
-    with pytest.raises(SchemaError, match=r"\(3, 1\).*\(3,\)"):
-        manager.step(np.arange(3), np.zeros((3, 1), np.int64))
+    with pytest.raises(SchemaError, match=r"\(3, 2\).*\(3,\)"):
+        manager.step(np.arange(3), np.zeros((3, 2), np.int64))
     batch = manager.step(np.arange(3), np.zeros(3, np.int64))
 
     assert batch.lanes.dtype == np.int64 and batch.dropped.dtype == np.int64
