@@ -246,6 +246,8 @@ def _is_sound_zip(path: Path) -> bool:
 def _explain_missing(path: Path, what: str) -> str:
     if path.is_dir():
         return f"{what} {path} is a folder; give a file in it, such as {path / 'ckpt_best.pth.tar'}"
+    if path.exists():  # a device, a pipe
+        return f"{what} {path} is no ordinary file; {_EXPECTED}"
     folder = path.parent
     if not folder.is_dir():
         return f"{what} {path} does not exist, nor does its folder; check the path from here, {Path.cwd()}"

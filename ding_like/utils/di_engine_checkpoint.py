@@ -42,9 +42,16 @@ def from_di_engine(state: State, own: Callable[[], State]) -> State:
     counts of iterations and env steps; the optimizer begins afresh, as its moments have another order. A layer that has
     no place here keeps its name, so that loading names it as unexpected.
 
-    Raises CheckpointError for a network on pictures: it computes something else from the same weights.
+    Raises CheckpointError for a network on pictures, which computes something else from the same weights, and for a
+    file without the networks of a policy.
     """
     model = state.get("model")
+    if model is None and "model" in own():
+        raise CheckpointError(
+            f"the checkpoint has no 'model', the weights of a policy; it has {_some(state)}. Expected a file that "
+            "ding_like saved, such as ckpt/ckpt_best.pth.tar of an experiment. The weights of a network with the "
+            "layers of policy.model become one by torch.save({'model': network.state_dict()}, FILE)."
+        )
     if not isinstance(model, Mapping) or not any(_THEIRS.match(str(name)) for name in model):
         return state
     known = own()
@@ -80,6 +87,11 @@ def renamed(theirs: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
         # A sigma that is fixed is a number of the config there.
         read[_SIGMA] = own[_SIGMA]
     return read
+
+
+def _some(state: State) -> str:
+    names = [f"'{name}'" for name in state]
+    return ", ".join([*names[:5], *(["..."] if len(names) > 5 else [])]) or "nothing"
 
 
 def _refuse_pictures(theirs: Mapping[str, Any]) -> None:
