@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from ding_like.entry.cli import main
 from tests.pipeline.report.run_folder import RESULT, training_and_evaluation, write_run
@@ -112,6 +113,48 @@ def test_five_faults_of_a_config_are_one_error(tmp_path, capsys):
     assert "5 problems in bad_config.py" in err
     for words in ("'batch_size'", "expected int, got str '3'", "'discount_factor'", "'stop_value'", "n_episode"):
         assert words in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "n" * 300],
+        ["-m", "serial", "-c", str(CONFIG), "--exp-name", "n" * 300],
+        ["plot", "exp", "-o", f"{'n' * 250}.png"],
+    ],
+    ids=["report", "exp-name", "plot"],
+)
+def test_a_name_that_is_too_long_is_one_error(arguments, capsys):
+    write_run(Path("exp"), training_and_evaluation())
+
+    assert run(*arguments) == 1
+
+    assert "is too long: give names of 240 bytes or fewer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", [["-m", "serial", "--load-path"], ["-m", "eval", "--load-path"]], ids=["serial", "eval"]
+)
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (
+            "foreign.pt",
+            ["no 'model', the weights of a policy; it has 'weight', 'bias'. Expected", "torch.save({'model'"],
+        ),
+        ("/dev/null", ["/dev/null is no ordinary file; expected a file that ding_like saved"]),
+        ("empty.pt", ["empty.pt is torn or damaged (0 bytes)"]),
+        (".", ["is a folder; give a file in it"]),
+    ],
+)
+def test_a_file_that_is_no_checkpoint_is_one_error(command, file, words, capsys):
+    torch.save(torch.nn.Linear(2, 2).state_dict(), "foreign.pt")
+    Path("empty.pt").touch()
+
+    assert run(*command, file, "-c", str(CONFIG)) == 1
+
+    err = capsys.readouterr().err
+    assert "Traceback" not in err and all(word in err for word in words)
 
 
 EVIL = "exp\x1b]0;title\x07\x9b31m"

@@ -79,6 +79,8 @@ def export(
     description = read_description(folder, import_names=import_names)
     checkpoint = Path(path) if Path(path).is_file() else find_checkpoint(folder, which)
     target = Path(out) if out else folder / f"agent{SUFFIXES[to]}"
+    if target.is_dir():
+        raise ConfigError(f"'{target}' is a folder: give a file to write, such as {target / f'agent{SUFFIXES[to]}'}.")
     if not target.resolve().parent.is_dir():
         raise ConfigError(f"there is no folder '{target.parent}' to write {target.name} into.")
     agent = exportable_agent(description, checkpoint)
