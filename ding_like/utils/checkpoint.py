@@ -11,7 +11,7 @@ import difflib
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -125,9 +125,22 @@ def check_model_state(expected: Mapping[str, torch.Tensor], got: Any, *, path: s
         faults.append(f"of another shape {_name_some(other)}")
     if faults:
         raise CheckpointError(
-            f"{path} was saved by another model than the config's: {'; '.join(faults)}. "
-            "Give policy.model the values it was trained with (total_config.py of its experiment has them)"
+            f"{path} was saved by another model than the config's: {'; '.join(faults)}. {_model_fix(shapes, missing)}"
         )
+
+
+def _model_fix(shapes: Mapping[str, tuple[Any, tuple[int, ...]]], missing: Sequence[str]) -> str:
+    """Return what to do about a state of another model: (seen, wanted) of the shared tensors, and names it lacks."""
+    if len(missing) > len(shapes):
+        return "It is of another policy or network: use the config of the run that saved it, EXP/total_config.py"
+    inputs = [seen[1:] != wanted[1:] for seen, wanted in shapes.values() if seen != wanted and len(wanted) > 1]
+    # A change inside the network shows in the outputs of one layer and the inputs of a later one.
+    if inputs and (inputs[0] or not any(inputs)):
+        return (
+            "It was trained on an env with other observations or actions: use the config of the run that saved it, "
+            "EXP/total_config.py"
+        )
+    return "Give policy.model the values it was trained with (total_config.py of its experiment has them)"
 
 
 def encode_state(state: Any, *, where: str = "state") -> Any:  # Any: a tree of many types, checked here
@@ -245,7 +258,8 @@ def _is_sound_zip(path: Path) -> bool:
 
 def _explain_missing(path: Path, what: str) -> str:
     if path.is_dir():
-        return f"{what} {path} is a folder; give a file in it, such as {path / 'ckpt_best.pth.tar'}"
+        found = [*sorted(path.glob("*.pth.tar")), *sorted(path.glob("ckpt/*.pth.tar"))]  # the best comes first
+        return f"{what} {path} is a folder; give a file in it{f', such as {found[0]}' if found else ''}"
     if path.exists():  # a device, a pipe
         return f"{what} {path} is no ordinary file; {_EXPECTED}"
     folder = path.parent

@@ -238,6 +238,26 @@ def test_every_fault_of_a_model_state_is_in_one_error() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("sizes", "prefix", "fix"),
+    [
+        ((6, 8, 2), "", "trained on an env with other observations or actions: use the config of the run"),
+        ((4, 8, 3), "", "trained on an env with other observations or actions: use the config of the run"),
+        ((4, 16, 2), "", "Give policy.model the values it was trained with"),
+        ((4, 8, 2), "actor.", "It is of another policy or network: use the config of the run that saved it"),
+    ],
+    ids=["observations", "actions", "hidden", "policy"],
+)
+def test_the_fix_fits_the_part_of_the_model_that_differs(sizes: tuple[int, ...], prefix: str, fix: str) -> None:
+    def state(n_in: int, n_hidden: int, n_out: int) -> dict[str, torch.Tensor]:
+        return torch.nn.Sequential(torch.nn.Linear(n_in, n_hidden), torch.nn.Linear(n_hidden, n_out)).state_dict()
+
+    got = {prefix + name: tensor for name, tensor in state(*sizes).items()}
+
+    with pytest.raises(CheckpointError, match=fix):
+        check_model_state(state(4, 8, 2), got, path="m.pth.tar")
+
+
 def test_model_state_that_is_no_dict_is_refused() -> None:
     with pytest.raises(CheckpointError, match=r"m\.pth\.tar holds a list where a model's state belongs"):
         check_model_state({}, [1], path="m.pth.tar")
