@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from ding_like.errors import ConfigError
@@ -27,9 +29,8 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 def check_limits(*, max_env_step: Any, max_train_iter: Any) -> None:
     """Raise ConfigError for a limit that is no number of steps."""
-    for name, value in (("max_env_step", max_env_step), ("max_train_iter", max_train_iter)):
-        if isinstance(value, (str, bytes, bool)) or value is None or not FROM_1.hold(value):
-            raise ConfigError(f"{name} is {value!r}; give {FROM_1}, or leave it out for no limit.")
+    checked_limit("max_env_step", max_env_step)
+    checked_limit("max_train_iter", max_train_iter)
 
 
 def check_nstep(cfg: Any, max_env_step: int) -> None:
@@ -44,6 +45,10 @@ def check_nstep(cfg: Any, max_env_step: int) -> None:
 
 def checked_limit(name: str, value: Any) -> int:
     """Return a number of steps as a whole one. Raises ConfigError for what is none."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < float("inf"):
-        raise ConfigError(f"{name} is {value!r}, expected a number from 1, such as {name}=20_000.")
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 1 <= value < math.inf:
+        kind = "the text " if isinstance(value, str) else ""
+        raise ConfigError(
+            f"{name} is {kind}{value!r}, expected a number from 1, such as {name}=20_000; or leave it out."
+        )
     return int(value)

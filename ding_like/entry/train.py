@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ding_like.entry.learners import RunArguments
 from ding_like.entry.limits import checked_limit
@@ -27,6 +29,8 @@ from ding_like.utils.run_folder import RunFolder
 logger = logging.getLogger(__name__)
 
 _ENV_STEPS = 100_000
+# What other libraries and our own pipelines call the limit.
+_MEANT = dict.fromkeys(["total_timesteps", "timesteps", "max_env_step", "steps"], "env_step")
 
 __all__ = ["Run", "train"]
 
@@ -47,6 +51,7 @@ def train(
     stop_value: float | None = None,
     exp_name: str | None = None,
     import_names: str | Sequence[str] = (),
+    **unknown: NoReturn,
 ) -> Run:
     """Train a policy in an env, as `ding -m serial` or `serial_onpolicy` does of the same config, and return the run.
 
@@ -59,6 +64,8 @@ def train(
     A run that is interrupted by Ctrl-C saves a point and raises KeyboardInterrupt; `Run(FOLDER).resume()` goes on.
     Raises ConfigError with every fault of the config at once.
     """
+    if unknown:
+        _refuse(unknown)
     names = [import_names] if isinstance(import_names, str) else list(import_names)
     built = _config(policy_name, environment, config, names, env)
     built = settings_of(built, policy, env)
@@ -76,6 +83,16 @@ def train(
         arguments = RunArguments(mode, seed, *limits, dynamic_seed=True)
         train_compiled(cfg, arguments, overrides=asked, on_begin=folder.keep)
     return Run(cfg.exp_name)
+
+
+def _refuse(unknown: Mapping[str, Any]) -> None:
+    """Raise ConfigError with every keyword argument that `train` does not take, and the one that may be meant."""
+    takes = [name for name, each in inspect.signature(train).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    texts = []
+    for name in unknown:
+        close = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, takes, n=1, cutoff=0.75)
+        texts.append(f"train() takes no argument {name!r}{f'; did you mean {close[0]}?' if close else ''}")
+    raise ConfigError("\n".join([*texts, f"  It takes a policy and an env without names, then {', '.join(takes)}."]))
 
 
 def _config(

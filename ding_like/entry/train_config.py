@@ -55,6 +55,8 @@ def config_of_names(
     `settings` are the caller's of the env: its wrappers may change what actions there are. Raises ConfigError for a
     policy or an env that is not known, and for actions that the policy does not take.
     """
+    if isinstance(env, str) and env in POLICY_REGISTRY and env not in ENV_REGISTRY:
+        raise ConfigError(f"the env is '{env}', which is a policy: the policy comes first, as in train('{env}', ENV).")
     cls = _policy_class(policy, import_names)
     shipped = _shipped(policy, env) if isinstance(env, str) else None
     if shipped is not None:
@@ -97,9 +99,7 @@ def _policy_class(name: str, import_names: list[str]) -> Any:
     try:
         return get_policy_cls({"type": name, "import_names": import_names})
     except RegistryError as error:
-        raise ConfigError(
-            f"{error}\n  A policy of your own: import_names=['its_module'], which registers it with POLICY_REGISTRY."
-        ) from error
+        raise ConfigError(str(error)) from error
 
 
 def _shipped(policy: str, env_id: str) -> Path | None:

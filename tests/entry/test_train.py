@@ -149,7 +149,18 @@ WRONG = {
     "settings that are none": (("dqn", "CartPole-v1"), dict(policy=3), r"expected its settings, such as policy=dict"),
     "an unknown key": (("dqn", "CartPole-v1"), dict(policy=dict(lern=1)), r"policy.lern\s+unknown key; did you mean"),
     "a limit below 1": (("dqn", "CartPole-v1"), dict(env_step=-5), r"env_step is -5, expected a number from 1"),
-    "a limit that is a text": (("dqn", "CartPole-v1"), dict(train_iter="1e3"), r"train_iter is '1e3', expected"),
+    "a limit that is a text": (
+        ("dqn", "CartPole-v1"),
+        dict(train_iter="1e3"),
+        r"train_iter is the text '1e3', expected",
+    ),
+    "an argument of other libraries": (
+        ("dqn", "CartPole-v1"),
+        dict(total_timesteps=500, sead=1),
+        r"takes no argument 'total_timesteps'; did you mean env_step\?\n.*'sead'; did you mean seed\?\n.*, exp_name",
+    ),
+    "the env first": (("CartPole-v1", "dqn"), {}, r"the env is 'dqn', which is a policy: .*train\('dqn', ENV\)"),
+    "a class of an env first": ((Line, "dqn"), {}, r"the env is 'dqn', which is a policy"),
 }
 
 
@@ -160,6 +171,13 @@ def test_wrong_input_is_one_clear_error_and_leaves_no_folder() -> None:
         with pytest.raises(ConfigError, match=message):
             ding_like.train(*args, **kwargs)
         assert not list(Path().iterdir())
+
+
+def test_how_to_register_a_policy_of_ones_own_is_said_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ding_like.train("mine", "CartPole-v1")
+
+    assert str(caught.value).count("import_names=") == 1
 
 
 def test_ctrl_c_ends_a_run_that_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
