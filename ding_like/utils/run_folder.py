@@ -135,5 +135,8 @@ def make_folder(folder: str, *, exist_ok: bool = False) -> bool:
     except OSError as error:
         if isinstance(error, FileExistsError) and not exist_ok:
             return False
-        raise ConfigError(f"cannot make the experiment folder '{folder}': {error.strerror}") from error
+        raise ConfigError(
+            f"cannot make the experiment folder '{folder}': {error.strerror}; give a folder where you may write, with "
+            "--exp-name"
+        ) from error
     return True
