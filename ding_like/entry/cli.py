@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import io
 import logging
@@ -62,7 +61,30 @@ Examples:
 
 # Of a list or dict that a shell has cut at its spaces.
 _BRACKETS = re.compile(r"[\[\]{}]")
-_QUOTES = "Put an argument with spaces into quotes: \"env.wrappers=[{'type': 'obs_norm'}]\". "
+_QUOTES = " Put an argument with spaces into quotes: \"env.wrappers=[{'type': 'obs_norm'}]\"."
+
+# Options of other frameworks' commands, and what to give here.
+_ALIASES = {
+    **dict.fromkeys(("--total-timesteps", "--timesteps", "--n-timesteps", "--total-steps"), "--env-step N"),
+    **dict.fromkeys(("--n-envs", "--num-envs"), "env.collector_env_num=N"),
+    **dict.fromkeys(("--algo", "--agent"), "-p POLICY"),
+    **dict.fromkeys(("--lr", "--learning-rate"), "policy.learn.learning_rate=X"),
+    "--env-id": "-e ENV",
+    "--batch-size": "policy.learn.batch_size=N",
+    "--gamma": "policy.discount_factor=X",
+}
+
+
+class _Steps(click.ParamType):
+    """Number of steps, which may be written as 1e4."""
+
+    name = "steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return float(value)
+        except ValueError:
+            self.fail(f"'{value}' is not a number; expected a whole number, such as 10000 or 1e4.", param, ctx)
 
 
 @click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -83,8 +105,8 @@ _QUOTES = "Put an argument with spaces into quotes: \"env.wrappers=[{'type': 'ob
 @click.option("-p", "--policy", metavar="POLICY", help="Take the shipped config of this policy, with -e: dqn.")
 @click.option("-q", "--query", metavar="REGISTRY", help="List what is registered: policy, env, buffer, ...")
 @click.option("--exp-name", metavar="DIR", help="Folder of the experiment, in place of the config's exp_name.")
-@click.option("--env-step", type=float, metavar="N", help="Stop after so many env steps.")
-@click.option("--train-iter", type=float, metavar="N", help="Stop after so many updates.")
+@click.option("--env-step", type=_Steps(), metavar="N", help="Stop after so many env steps.")
+@click.option("--train-iter", type=_Steps(), metavar="N", help="Stop after so many updates.")
 @click.option("--load-path", metavar="FILE", help="Checkpoint to start from, or to evaluate.")
 @click.option("--replay-path", metavar="DIR", help="Folder for a video of the evaluation (mode eval).")
 @click.option(
@@ -149,12 +171,7 @@ def ding(**options: Any) -> None:
     if options["resume"] is not None:
         resume(options)
         return
-    for override in options["overrides"]:
-        if "=" not in override:
-            raise ConfigError(
-                f"'{override}' is neither a sub-command ({', '.join(SUB_COMMANDS)}, which come first) nor KEY=VALUE. "
-                f"{_QUOTES if _BRACKETS.search(override) else ''}`ding --help` shows the options."
-            )
+    _check_overrides(options["overrides"])
     if options["di_engine"]:
         options["overrides"] = ("create.defaults=di_engine", *options["overrides"])
     if options["ignore_missing"]:
@@ -171,6 +188,11 @@ def ding(**options: Any) -> None:
             f"--learners is of modes serial, serial_onpolicy and parallel, not of mode {mode}; a learner of mode dist "
             "shares its batches with as many others as system.num_learners says."
         )
+    if options["replay_path"] is not None and mode != "eval":
+        raise ConfigError(
+            f"--replay-path is of mode eval, not of mode {mode}: ding -m eval -c FILE --load-path "
+            "EXP/ckpt/ckpt_best.pth.tar --replay-path DIR films a checkpoint."
+        )
     _check_options_of_ray(options, mode)
     _check_module(options, mode)
     if mode not in RUNNERS:
@@ -180,13 +202,37 @@ def ding(**options: Any) -> None:
     RUNNERS[mode](options)
 
 
+def _check_overrides(overrides: Sequence[str]) -> None:
+    """Raise ConfigError for an argument that is not KEY=VALUE."""
+    for at, override in enumerate(overrides):
+        if "=" in override:
+            continue
+        fix, value = "", "".join(overrides[at + 1 : at + 2])
+        if _BRACKETS.search(override):
+            fix = _QUOTES
+        elif override in ("train", "run", "learn"):
+            fix = " To train: `ding -m serial -e cartpole -p dqn`, or `ding -m serial -c CONFIG`."
+        elif override in RUNNERS:
+            fix = f" For mode {override} write -m {override}."
+        elif "." in override and value and "=" not in value:
+            fix = f" Write {override}={value}."
+        raise ConfigError(
+            f"'{override}' is neither a sub-command ({', '.join(SUB_COMMANDS)}, which come first) nor KEY=VALUE.{fix} "
+            "`ding --help` shows the options."
+        )
+
+
 def _check_options_of_ray(options: dict[str, Any], mode: str) -> None:
     given = [name for name in ("workers", "address", "dry_run") if options[name] not in (None, False)]
     if mode == "seed":  # which has dry runs and drivers to join, and says in the config how many work
         given = [name for name in given if name == "workers"]
     if given and mode != "ray":
         names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        fix = " Set system.seed.actor_processes and actor_threads." if mode == "seed" else ""
+        fixes = {
+            "parallel": " Put system_config = dict(num_collectors=N) into the config file.",
+            "seed": " Set system.seed.actor_processes and actor_threads.",
+        }
+        fix = fixes.get(mode, "") if "workers" in given else ""
         raise ConfigError(f"{names} {'is' if len(given) == 1 else 'are'} of mode ray, not of mode {mode}.{fix}")
 
 
@@ -231,6 +277,16 @@ SUB_COMMANDS = {
 }
 
 
+def _with_alias(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Return the error that names the option here, where the unknown one is of another framework."""
+    alias = _ALIASES.get(error.option_name.lower().replace("_", "-"))
+    return (
+        error
+        if alias is None
+        else click.NoSuchOption(error.option_name, f"{error.message} Give {alias}.", ctx=error.ctx)
+    )
+
+
 def _sub_command(name: str) -> click.Command:
     command: click.Command = importlib.import_module(SUB_COMMANDS[name]).command
     return command
@@ -264,6 +320,8 @@ def _main(argv: Sequence[str] | None) -> None:
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption) and arguments[0] not in SUB_COMMANDS:
+            error = _with_alias(error)
         said = io.StringIO()
         error.show(said)
         echo(said.getvalue().rstrip("\n"), err=True)
@@ -275,12 +333,6 @@ def _main(argv: Sequence[str] | None) -> None:
         if "--debug" in arguments:
             raise
         echo(f"{type(error).__name__}: {error}", err=True)
-        sys.exit(1)
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG or "--debug" in arguments:
-            raise
-        given = f"'{str(error.filename)[:40]}...' ({len(str(error.filename))} characters)"
-        echo(f"ConfigError: {given} is too long: give names of 240 bytes or fewer, in a path below 4,000.", err=True)
         sys.exit(1)
     finally:
         close_console()

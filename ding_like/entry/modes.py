@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ def resume(options: dict[str, Any]) -> None:
     check_experiment(folder)
     if options["dry_run"]:
         raise ConfigError("--dry-run is of new runs in mode ray, not of --resume.")
-    if options["overrides"] or options["di_engine"] or options["ignore_missing"]:
+    if any(options[name] for name in ("overrides", "di_engine", "ignore_missing", "config", "env", "policy")):
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
     limits: dict[str, Any] = {
         f"max_{name}": None if options[name] is None else int(options[name]) for name in ("env_step", "train_iter")
@@ -227,9 +228,11 @@ def _existing(path: str | None) -> str | None:
 
 
 def _config_path(options: dict[str, Any]) -> str:
-    if options["config"] is not None:
-        return str(options["config"])
     env, policy = options["env"], options["policy"]
+    if options["config"] is not None:
+        if (env, policy) != (None, None):
+            raise ConfigError("-c FILE and -e ENV -p POLICY both name a config; give one.")
+        return str(options["config"])
     if env is None or policy is None:
         raise ConfigError("no config given; use -c FILE, or -e ENV -p POLICY for a shipped one.")
     return str(_shipped_config(env, policy))
@@ -247,11 +250,16 @@ def _shipped_config(env: str, policy: str) -> Path:
 def _close_configs(env: str, policy: str) -> str:
     """Return what to give in place of a name that no shipped config has."""
     names = sorted(shipped_configs())
+    env = re.sub(r"-v\d+$", "", env.rpartition("/")[2].lower())  # as in CartPole-v1 and ALE/Pong-v5
     of_env = [name for name in names if name.startswith(f"{env}_")]
-    close = [] if of_env else difflib.get_close_matches(f"{env}_{policy}", names, n=3, cutoff=0.75)
+    wanted = f"{env}_{policy.lower()}"
+    close = [wanted] if wanted in names else []
+    if not of_env:
+        close = difflib.get_close_matches(wanted, names, n=3, cutoff=0.75)
     if close:
         return f"did you mean {' or '.join('-e {} -p {}'.format(*name.rsplit('_', 1)) for name in close)}?"
-    return f"there are: {', '.join(of_env or names)}"
+    of_policy = [name for name in names if name.endswith(f"_{policy.lower()}")]
+    return f"there are: {', '.join(of_env or of_policy or difflib.get_close_matches(wanted, names, n=8, cutoff=0))}"
 
 
 def shipped_configs() -> dict[str, Path]:
@@ -264,7 +272,5 @@ def shipped_configs() -> dict[str, Path]:
 
 
 def close_match(word: str, words: Sequence[str]) -> str:
-    import difflib
-
     close = difflib.get_close_matches(word, words, n=1)
     return f" Did you mean '{close[0]}'?" if close else ""

@@ -25,6 +25,16 @@ CONFIG = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/
         ("report empty", "its run wrote nothing. There are: myexp, noconfig. Give the exp_name of a run"),
         (f"-m serial -c {CONFIG} -s 1 seed=3", "seed would have no effect, as the run's seed is given as 1"),
         ("serve myexp --reload-s nan", "reload_s is nan, expected seconds"),
+        ("-m serial -e CartPole-v1 -p DQN", "did you mean -e cartpole -p dqn?"),
+        ("-m serial -e nothing -p qmix", "there are: ptz_simple_spread_qmix, simple_spread_qmix, two_step_qmix"),
+        (f"-m serial -c {CONFIG} -e cartpole -p c51", "-c FILE and -e ENV -p POLICY both name a config; give one"),
+        (f"--resume myexp -c {CONFIG}", "--resume takes the run's own config"),
+        (f"-m serial -c {CONFIG} --replay-path films", "--replay-path is of mode eval, not of mode serial"),
+        (f"-m parallel -c {CONFIG} --workers 4", "Put system_config = dict(num_collectors=N) into the config file"),
+        (f"train -c {CONFIG}", "To train: `ding -m serial -e cartpole -p dqn`"),
+        (f"serial -c {CONFIG}", "For mode serial write -m serial."),
+        (f"-m serial -c {CONFIG} policy.learn.learning_rate 3e-4", "Write policy.learn.learning_rate=3e-4."),
+        (f"-m serial -c {CONFIG} --exp-name /dev/null/exp", "give a folder where you may write, with --exp-name"),
     ],
 )
 def test_the_answer_names_the_fix(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,3 +47,23 @@ def test_the_answer_names_the_fix(line: str, words: str, capsys: pytest.CaptureF
         main(line.split())
 
     assert stop.value.code == 1 and words in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--total-timesteps 1000", "No such option '--total-timesteps'. Give --env-step N."),
+        ("--n_envs=8", "Give env.collector_env_num=N."),
+        ("--algo dqn", "Give -p POLICY."),
+        ("--lr 3e-4", "Give policy.learn.learning_rate=X."),
+        ("--envstep 100", "(Did you mean one of: '--env', '--env-step'?)"),
+        ("--env-step 10k", "expected a whole number, such as 10000 or 1e4"),
+    ],
+)
+def test_an_option_that_click_refuses_names_the_one_here(
+    option: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(f"-m serial -e cartpole -p dqn {option}".split())
+
+    assert stop.value.code == 2 and words in capsys.readouterr().err
