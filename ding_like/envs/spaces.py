@@ -81,14 +81,30 @@ class ObsLayout:
     def fault(self, obs: Any) -> str | None:
         """Say where an env's observation breaks its own space, in shape or keys; None where it fits."""
         for key, leaf in self._leaves.items():
+            at = f" at '{key}'" if key else ""
             try:
-                value = leaf.of(obs)
+                shape = np.shape(leaf.of(obs))
             except (KeyError, IndexError, TypeError):
                 return f"has no entry '{key}', which its observation space names"
-            if np.shape(value) != leaf.shape:
-                at = f" at '{key}'" if key else ""
-                return f"has shape {np.shape(value)}{at}, its observation space says {leaf.shape}"
+            except ValueError:
+                return f"has lists of different lengths{at}, its observation space says shape {leaf.shape}"
+            if shape != leaf.shape:
+                return f"has shape {shape}{at}, its observation space says {leaf.shape}"
         return None
+
+    def explained(self, error: Exception, obs: Any) -> Exception:
+        """Return the SchemaError behind an error of a step that gave `obs` (None: it gave none), or `error` itself."""
+        fault = None if obs is None else self.fault(obs)
+        return SchemaError(f"the observation of step() {fault}") if fault else error
+
+    def cut_values(self, obs: Any) -> str:
+        """Say which floats of an observation are cut to the whole numbers of its space; "" where none are."""
+        for key, leaf in self._leaves.items():
+            dtype = np.asarray(leaf.of(obs)).dtype
+            if dtype.kind == "f" and leaf.dtype.kind in "iub":
+                at = f" at '{key}'" if key else ""
+                return f"has dtype {dtype}{at}, its observation space says {leaf.dtype}: fractions are cut off"
+        return ""
 
     def all_finite(self, obs: Obs) -> bool:
         """Tell whether no observation holds a NaN or an infinity; integers are not looked at."""

@@ -58,6 +58,20 @@ class OldStep(GoodEnv):
         return super().step(action)[:4]
 
 
+class LongStep(GoodEnv):
+    def step(self, action: Any) -> Any:
+        return np.zeros(4, np.float32), *super().step(action)[1:]
+
+
+class Halves(GoodEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, (3,), np.uint8)
+
+    def _obs(self) -> Any:
+        return np.full(3, 0.5)
+
+
 class Mission(GoodEnv):
     """Observe a text, beside a vector."""
 
@@ -119,11 +133,29 @@ def test_an_env_that_cannot_be_made_says_why_and_points_to_the_check(name: str, 
     [
         ("OldReset", r"reset\(\) must return two values, \(obs, info\)", "base"),
         ("OldStep", r"step\(\) \(obs, reward, term", "subprocess"),
+        (
+            "LongStep",
+            r"step\(\) has shape \(4,\), its observation space says \(3,\).*ding check-env \S+LongStep",
+            "base",
+        ),
+        ("LongStep", r"step\(\) has shape \(4,\), its observation space says \(3,\)", "subprocess"),
     ],
 )
 def test_answers_of_another_form_end_the_run_at_once(name: str, said: str, manager: str) -> None:
     with pytest.raises(EnvError, match=said):
         launch(name, manager)
+
+
+@pytest.mark.parametrize(("name", "times"), [("Halves", 1), ("GoodEnv", 0)])
+def test_floats_that_become_whole_numbers_are_warned_of_once(
+    name: str, times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        launch(name)
+
+    said = [record.getMessage() for record in caplog.records if "float64, its observation" in record.getMessage()]
+    assert len(said) == times
+    assert all("says uint8" in text and f"ding check-env {HERE}:Halves" in text for text in said)
 
 
 def test_arguments_that_a_class_does_not_take_are_a_config_error() -> None:

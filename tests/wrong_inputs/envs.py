@@ -94,7 +94,7 @@ OWN = (
     own("no action space", "    action_space = gymnasium.spaces.Discrete(2)\n", "", "action_space of MyEnv is not set", "self.action_space ="),
     own("no observation space", "    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)\n", "", "observation_space of MyEnv is not set", "self.observation_space ="),
     own("a number in place of a space", "gymnasium.spaces.Discrete(2)", "2", "action_space of MyEnv is 2", "self.action_space ="),
-    own("observations of another shape", "np.zeros(3, np.float32), 1.0", "np.zeros(4, np.float32), 1.0", "from shape (4,) into shape (3,)", "ding check-env my_envs:MyEnv"),
+    own("observations of another shape", "np.zeros(3, np.float32), 1.0", "np.zeros(4, np.float32), 1.0", "step() has shape (4,), its observation space says (3,)", "ding check-env my_envs:MyEnv"),
     own("observations that are not numbers", "np.zeros(3, np.float32), 1.0", "np.full(3, np.nan, np.float32), 1.0", "the observation of env 0 holds a NaN", "ding check-env my_envs:MyEnv"),
     own("a reward that is no number", "1.0, self.time", '"1", self.time', "a reward is str '1'", "return float(reward)"),
     own("a space of texts", "Box(-1, 1, (3,), np.float32)", "Text(3)", "observation space Text does not fit", "encode_text"),

@@ -23,6 +23,8 @@ from ding_like.utils.configurable import Configurable
 
 logger = logging.getLogger(__name__)
 
+_warned: set[str] = set()  # the collectors and the evaluators of a run have managers of their own
+
 Self = TypeVar("Self", bound="ArrayEnvManager")
 
 
@@ -82,6 +84,7 @@ class ArrayEnvManager(Configurable, ABC):
         self.game_steps = 0
         self.ended_games: list[int] = []
         self.lanes_lost: list[int] = []  # lanes that `load_state_dict` had to reset afresh: their open rows are void
+        self._check = check
         said: Counter[str] = Counter()
         self._lanes = [Lane(index, self._cfg, said=said, check=check) for index in range(num_lanes)]
         self._all = list(range(num_lanes))
@@ -265,6 +268,13 @@ class ArrayEnvManager(Configurable, ABC):
         if len(set(chosen)) < len(chosen) or not set(chosen) <= set(self._all):
             raise EnvError(f"lanes are {chosen}; expected different numbers from 0 to {self.num_lanes - 1}.")
         return chosen
+
+    def _warn_of_cut(self, cut: str) -> None:
+        """Warn, once in a process, of observations that lose their fractions."""
+        text = f"the observation of the env {cut}. To look into it: {self._check}"
+        if cut and text not in _warned:
+            _warned.add(text)
+            logger.warning("%s", text)
 
     def _nonfinite(self, lane: int, what: str) -> FloatingPointError:
         """Return the error that a NaN or an infinity counts as; raise TrainingError if the config says so."""

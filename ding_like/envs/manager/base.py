@@ -81,11 +81,12 @@ class BaseEnvManager(ArrayEnvManager):
         failed: dict[int, Exception] = {}
         for lane, action in zip(chosen, taken, strict=True):
             note_action[lane](action)
+            obs = None
             try:
                 obs, reward, terminated, truncated, info = step_env[lane](action)
                 write(lane, obs)
             except Exception as error:  # an env may raise anything; the lane is recreated
-                failed[lane] = error
+                failed[lane] = self._layout.explained(error, obs)
                 rewards.append(0.0)
                 continue
             if terminated or truncated:
@@ -149,6 +150,8 @@ class BaseEnvManager(ArrayEnvManager):
             else:
                 if fault := self._layout.fault(obs):
                     raise EnvError(f"the first observation of env {index} {fault}. Fix the env or its space.")
+                if lane.reset_seed is None and index == 0:
+                    self._warn_of_cut(self._layout.cut_values(obs))
                 self._writers[self._current](index, obs)
                 if self._layout.all_finite(_row(self.obs, index)):
                     lane.record_reset(seed)

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 
 from ding_like.envs.di_engine_style import SEED_LIMIT
-from ding_like.errors import EnvError
+from ding_like.errors import EnvError, SchemaError
 from ding_like.types import State
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 from ding_like.utils.user_code import raised_at, told
@@ -74,6 +74,8 @@ class CrashBudget:
 
 def _form_fault(error: BaseException) -> str:
     """Say which form an answer lacks that could not be taken apart; "" for an exception of the env's own code."""
+    if isinstance(error, SchemaError):
+        return str(error)
     if type(error) not in (ValueError, TypeError) or raised_at(error):
         return ""
     frames = traceback.extract_tb(error.__traceback__)

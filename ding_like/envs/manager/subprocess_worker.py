@@ -142,6 +142,7 @@ class EnvWorker:
         for lane, action in zip(lanes, taken, strict=True):
             begin(lane, STEP, clock())
             self._since_seeded[lane] += 1
+            obs = None
             try:
                 obs, reward, terminated, truncated, info = self._envs[lane].step(action)
                 self._write(lane, obs)
@@ -153,7 +154,7 @@ class EnvWorker:
                     return
                 memory.reward[lane] = reward
             except Exception as error:  # an env may raise anything; the manager has it recreated
-                report.failed.append((lane, describe_failure(error)))
+                report.failed.append((lane, describe_failure(self._layout.explained(error, obs))))
                 continue
             if info:
                 report.infos.append((lane, info))
