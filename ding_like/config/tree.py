@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ding_like.errors import ConfigError
+
 # A config holds values of any plain type; Any stands for them throughout this package.
 Tree = dict[str, Any]
 
@@ -19,15 +21,20 @@ def items(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     return iter(dict.items(tree) if isinstance(tree, dict) else tree.items())
 
 
-def to_plain(value: Any) -> Any:
-    """Return a deep copy in which every mapping is a dict and every list a list."""
+def to_plain(value: Any, path: str = "", around: tuple[Any, ...] = ()) -> Any:
+    """Return a deep copy in which every mapping is a dict and every list a list.
+
+    `around` are the sections and lists that `path` lies in. Raises ConfigError for a value that contains itself.
+    """
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
+    if any(value is each for each in around):
+        raise ConfigError(f"{path} is a section or list that contains itself; leave it out, or give a copy: dict(...).")
+    around = (*around, value)
     if isinstance(value, Mapping):
-        return {key: to_plain(item) for key, item in items(value)}
-    if isinstance(value, list):
-        return [to_plain(item) for item in value]
-    if isinstance(value, tuple):
-        return tuple(to_plain(item) for item in value)
-    return value
+        return {key: to_plain(item, join(path, str(key)), around) for key, item in items(value)}
+    plain = [to_plain(item, f"{path}[{number}]", around) for number, item in enumerate(value)]
+    return plain if isinstance(value, list) else tuple(plain)
 
 
 def deep_merge(default: Mapping[str, Any], user: Mapping[str, Any]) -> Tree:
